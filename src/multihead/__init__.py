@@ -1,0 +1,69 @@
+"""Build attention heads, see them in any PyTorch model, measure them, and cut the ones you do not need.
+
+>>> import multihead as mh
+>>> from multihead import cache, mask, position
+
+A name is loaded when it is first used: `import multihead` itself imports nothing else, torch included.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
+    from multihead.errors import CacheError, MultiheadError, SizeError, TypeMismatchError
+    from multihead.layer import cache, init, mask, position
+    from multihead.layer.ask import Ask, Attended, Cells
+    from multihead.layer.attention import MultiHeadAttention, QKNorm, Sinks
+
+__all__ = [
+    "MultiHeadAttention",
+    "mask",
+    "position",
+    "cache",
+    "init",
+    "QKNorm",
+    "Sinks",
+    "Ask",
+    "Cells",
+    "Attended",
+    "MultiheadError",
+    "SizeError",
+    "TypeMismatchError",
+    "CacheError",
+    "__version__",
+]
+
+# Each public name and the module that it lives in, or that it is.
+_HOME = {
+    "MultiHeadAttention": "multihead.layer.attention",
+    "mask": "multihead.layer.mask",
+    "position": "multihead.layer.position",
+    "cache": "multihead.layer.cache",
+    "init": "multihead.layer.init",
+    "QKNorm": "multihead.layer.attention",
+    "Sinks": "multihead.layer.attention",
+    "Ask": "multihead.layer.ask",
+    "Cells": "multihead.layer.ask",
+    "Attended": "multihead.layer.ask",
+    "MultiheadError": "multihead.errors",
+    "SizeError": "multihead.errors",
+    "TypeMismatchError": "multihead.errors",
+    "CacheError": "multihead.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = import_module(_HOME[name])
+    value: object = home if _HOME[name].endswith(f".{name}") else getattr(home, name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

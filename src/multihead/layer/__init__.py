@@ -1,0 +1,1 @@
+"""BUILD: the attention layer that every variant fits in."""

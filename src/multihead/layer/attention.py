@@ -1,0 +1,414 @@
+"""MultiHeadAttention: every variant of the layer, one meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from multihead.errors import SizeError, TypeMismatchError
+from multihead.layer import mask as masks
+from multihead.layer.ask import Ask, Attended, Cells, lse_of, weights_of
+from multihead.layer.cache import Cache, Cross, Ring
+from multihead.layer.checks import check_inputs
+from multihead.layer.explain import Explanation, explain
+from multihead.layer.frame import Frame
+from multihead.layer.init import Init, XavierPerHead
+from multihead.layer.mask import Mask
+from multihead.layer.position import Position, PositionBias, Rotary
+from multihead.layer.problem import Groups, PositionScores, Problem, Scores
+from multihead.layer.ragged import Packed, pack
+from multihead.layer.routes import attend
+from multihead.shapes import HeadOutputs, Keys, Queries, Values
+
+
+@dataclass(frozen=True)
+class QKNorm:
+    """Normalise q and k within each head, `when` = "before" or "after" the rotation.
+
+    Weights are shared by the heads. Qwen 3 is QKNorm(); see Henry et al. 2020 and Dehghani et al. 2023.
+    """
+
+    kind: Literal["rms", "layer"] = "rms"
+    when: Literal["before", "after"] = "before"
+    eps: float = 1e-6
+
+    def module(self, dim: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Module:
+        norm = nn.RMSNorm if self.kind == "rms" else nn.LayerNorm
+        return norm(dim, eps=self.eps, device=device, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """A learned logit per head that takes weight and gives no value (GPT-OSS; cf. Miller 2023)."""
+
+    start: float = 0.0
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1..head_h) W_O,  head_i = softmax(Q W_Qⁱ (K W_Kⁱ)ᵀ · scale + bias, masked) V W_Vⁱ.
+
+    Variants are objects you pass; they combine freely:
+
+    >>> import torch, multihead as mh
+    >>> from multihead import mask, position
+    >>> attn = mh.MultiHeadAttention(96, 6, num_kv_heads=2, position=position.Rotary())
+    >>> x = torch.randn(2, 7, 96)
+    >>> attn(x, mask=mask.causal() & mask.ragged([7, 3])).shape
+    torch.Size([2, 7, 96])
+
+    Args:
+        num_kv_heads: fewer key/value heads than query heads (grouped-query; 1 is multi-query).
+        head_dim, value_dim: size of a head's query/key and value; by default d_model / num_heads.
+        kv_of_head: the kv head that each query head reads, for uneven groups; default `head // group_size`.
+        d_key, d_value: width of the key and value inputs of cross-attention.
+        bias: True, False, or the projections that have one, as letters: "qkv", "o", "qv".
+        scale: factor on q·k; default head_dim ** -0.5.
+        softcap: scores become softcap · tanh(scores / softcap), before the mask (Gemma 2).
+        dropout: on the attention weights, in training mode only.
+        init: how weights are drawn (`multihead.init`); default `XavierPerHead()`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        value_dim: int | None = None,
+        kv_of_head: Sequence[int] | None = None,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        d_out: int | None = None,
+        bias: bool | str = True,
+        position: Position | None = None,
+        qk_norm: QKNorm | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: Sinks | None = None,
+        dropout: float = 0.0,
+        init: Init | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.num_heads = d_model, num_heads
+        self.head_dim = _head_dim(d_model, num_heads) if head_dim is None else head_dim
+        self.value_dim = self.head_dim if value_dim is None else value_dim
+        self.groups = _groups(num_heads, num_kv_heads, kv_of_head)
+        self.num_kv_heads, self.kv_of_head = self.groups.kv_heads, self.groups.kv_of_head
+        self.d_key = d_model if d_key is None else d_key
+        self.d_value = self.d_key if d_value is None else d_value
+        self.d_out = d_model if d_out is None else d_out
+        self.scale = self.head_dim**-0.5 if scale is None else scale
+        self.softcap, self.sinks, self.dropout = softcap, sinks, dropout
+        self.position, self.qk_norm = position, qk_norm
+        self.init: Init = XavierPerHead() if init is None else init
+        _check_options(self)
+
+        biased = _biased(bias)
+        kv = self.num_kv_heads
+        self.q_proj = _linear(d_model, num_heads * self.head_dim, "q" in biased, device, dtype)
+        self.k_proj = _linear(self.d_key, kv * self.head_dim, "k" in biased, device, dtype)
+        self.v_proj = _linear(self.d_value, kv * self.value_dim, "v" in biased, device, dtype)
+        self.o_proj = _linear(num_heads * self.value_dim, self.d_out, "o" in biased, device, dtype)
+        self.q_norm = None if qk_norm is None else qk_norm.module(self.head_dim, device, dtype)
+        self.k_norm = None if qk_norm is None else qk_norm.module(self.head_dim, device, dtype)
+        self.sink_logits: nn.Parameter | None = None
+        if sinks is not None:
+            self.sink_logits = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all weights anew; after `to_empty` of a layer made on the meta device this makes it whole."""
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+        self.init(self)
+        for part in (self.q_norm, self.k_norm, self.position):
+            reset = getattr(part, "reset_parameters", None)
+            if reset is not None:
+                reset()
+        if self.sink_logits is not None and self.sinks is not None:
+            nn.init.constant_(self.sink_logits, self.sinks.start)
+
+    @overload
+    def forward(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *,
+        mask: Mask | Tensor | None = None, cache: Cache | None = None, positions: Tensor | None = None,
+        head_gate: Tensor | None = None, ask: None = None, route: str | None = None,
+    ) -> Tensor: ...  # fmt: skip
+
+    @overload
+    def forward(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *,
+        mask: Mask | Tensor | None = None, cache: Cache | None = None, positions: Tensor | None = None,
+        head_gate: Tensor | None = None, ask: Ask | str | Iterable[str], route: str | None = None,
+    ) -> Attended: ...  # fmt: skip
+
+    def forward(
+        self,
+        query: Float[Tensor, "*batch query d_model"],
+        key: Float[Tensor, "*batch key d_key"] | None = None,
+        value: Float[Tensor, "*batch key d_value"] | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        cache: Cache | None = None,
+        positions: Tensor | None = None,
+        head_gate: Tensor | None = None,
+        ask: Ask | str | Iterable[str] | None = None,
+        route: str | None = None,
+    ) -> Tensor | Attended:
+        """Attend. `key` left out: self-attention; `value` left out: the key again.
+
+        Args:
+            mask: a `Mask`, a bool tensor (True = may attend) or a float tensor (added to the scores).
+            cache: keeps keys and values between calls; queries then stand behind what it holds.
+            positions: (query,) or (batch, query), for the position encoding only; default: their places.
+            head_gate: (head,), (batch, head) or (batch, head, query), multiplies each head's output.
+            ask: "weights", "lse", "heads", several of them, or an `Ask`; returns `Attended`.
+            route: force one of `multihead.layer.routes.ROUTES`; the result is the same.
+        """
+        if query.ndim == 2:
+            return _unbatched(self(
+                query[None], _lift(key), _lift(value), mask=mask, cache=cache, positions=positions,
+                head_gate=head_gate, ask=ask, route=route,
+            ))  # fmt: skip
+        asked, mask = Ask.of(ask), masks.of(mask)
+        check_inputs(self, query, key, value, head_gate)
+        packed = None
+        if key is None and cache is None and not (asked.weights or asked.lse or asked.heads or route):
+            packed = pack(mask, query, positions, head_gate)
+        if packed is not None:
+            query, positions = packed.tokens, packed.positions
+        problem = self.problem(query, key, value, mask=mask, cache=cache, positions=positions, packed=packed)
+        heads = attend(problem, route)
+        if head_gate is not None:
+            heads = heads * _gate(head_gate).to(heads.dtype)
+        out = self.o_proj(heads.transpose(1, 2).flatten(2))
+        if packed is not None:
+            nothing = self.o_proj(heads.new_zeros(1, 1, heads.shape[1] * heads.shape[3]))
+            out = packed.unpack(out, nothing)
+        if ask is None:
+            return out
+        cells = Cells() if asked.weights is True else asked.weights
+        return Attended(
+            out,
+            weights_of(problem, cells) if cells else None,
+            lse_of(problem) if asked.lse else None,
+            heads if asked.heads else None,
+        )
+
+    def problem(
+        self,
+        query: Float[Tensor, "batch query d_model"],
+        key: Float[Tensor, "batch key d_key"] | None,
+        value: Float[Tensor, "batch key d_value"] | None,
+        *,
+        mask: Mask,
+        cache: Cache | None,
+        positions: Tensor | None,
+        packed: Packed | None = None,
+    ) -> Problem:
+        """Project, normalise, rotate and cache: everything up to the scores."""
+        q = _split(self.q_proj(query), self.head_dim)
+        known = isinstance(cache, Cross) and cache.filled
+        if known:
+            k, v = cache.k, cache.v
+        else:
+            source = query if key is None else key
+            k = _split(self.k_proj(source), self.head_dim)
+            v = _split(self.v_proj(source if value is None else value), self.value_dim)
+        ask_at, key_at = _places(positions, cache, q.shape[2], k.shape[2], same=key is None and not known)
+        q = self._turned(q, self.q_norm, ask_at)
+        k = k if known else self._turned(k, self.k_norm, key_at)
+        if isinstance(self.position, PositionBias):
+            if positions is not None and packed is None and (cache is not None or key is not None):
+                raise SizeError(
+                    f"positions of shape {tuple(positions.shape)} were given with {type(self.position).__name__}, "
+                    f"whose keys stand elsewhere (cache or cross-attention)",
+                    hint="leave positions out: the bias then uses the places of queries and keys",
+                )
+            own = None if positions is None else positions.reshape(-1, positions.shape[-1])
+            mask = mask & PositionScores(self.position, own, q.dtype)
+        k, v, mask, frame = _remembered(q, k, v, mask, cache)
+        if packed is not None:
+            frame = replace(frame, batch=packed.batch, queries=packed.width, keys=packed.width)
+        mask.check(frame)
+        dropout = self.dropout if self.training else 0.0
+        scores = Scores(self.scale, self.softcap, self.sink_logits, dropout)
+        bounds = None if packed is None else packed.bounds
+        return Problem(q, k, v, self._local_groups(q, k), mask, frame, scores, bounds)
+
+    def explain(
+        self,
+        query: Float[Tensor, "*batch query d_model"],
+        key: Float[Tensor, "*batch key d_key"] | None = None,
+        value: Float[Tensor, "*batch key d_value"] | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Explanation:
+        """Which route would run for these inputs, why not the faster ones, and what it will cost."""
+        return explain(self, query, key, value, mask=masks.of(mask), cache=cache)
+
+    def extra_repr(self) -> str:
+        said = [f"{self.d_model}, {self.num_heads}"]
+        if self.num_kv_heads != self.num_heads:
+            said.append(f"num_kv_heads={self.num_kv_heads}")
+        if self.groups.size is None:
+            said.append(f"kv_of_head={list(self.kv_of_head)}")
+        said.append(f"head_dim={self.head_dim}")
+        for name, default in (("value_dim", self.head_dim), ("softcap", None), ("dropout", 0.0)):
+            if getattr(self, name) != default:
+                said.append(f"{name}={getattr(self, name)}")
+        if self.scale != self.head_dim**-0.5:
+            said.append(f"scale={self.scale:g}")
+        return ", ".join(said)
+
+    def _turned(self, x: Tensor, norm: nn.Module | None, positions: Tensor | int) -> Tensor:
+        if norm is not None and self.qk_norm is not None and self.qk_norm.when == "before":
+            x = norm(x)
+        if isinstance(self.position, Rotary):
+            x = self.position(x, positions)
+        if norm is not None and self.qk_norm is not None and self.qk_norm.when == "after":
+            x = norm(x)
+        return x
+
+    def _local_groups(self, q: Queries, k: Keys) -> Groups:
+        """The groups of the heads that are here: under tensor parallelism a projection gives only some."""
+        here = q.shape[1]
+        if here == self.num_heads:
+            return self.groups
+        if self.groups.size is None or self.sink_logits is not None or isinstance(self.position, PositionBias):
+            raise SizeError(
+                f"q_proj gave {here} of {self.num_heads} heads, and what belongs to single heads cannot be told apart",
+                hint="tensor parallelism needs even groups, and no sinks or position bias",
+            )
+        return Groups.even(here, k.shape[1])
+
+
+def _places(
+    positions: Tensor | None, cache: Cache | None, queries: int, keys: int, *, same: bool
+) -> tuple[Tensor | int, Tensor | int]:
+    """Positions of the new queries and of the new keys; an int is the first of consecutive ones."""
+    if cache is not None and not isinstance(cache, Cross):
+        start = cache.seen
+        here = cache.next_positions(queries) if start is None else start
+    else:
+        here = 0 if same else keys - queries
+    if positions is not None:
+        return positions, positions if same else 0
+    return here, here if same else 0
+
+
+def _remembered(
+    q: Queries, k: Keys, v: Values, mask: Mask, cache: Cache | None
+) -> tuple[Keys, Values, Mask, Frame]:
+    """Put the new keys into the cache; what to attend to, under which mask, and where it all stands."""
+    batch, heads, queries, _ = q.shape
+    if isinstance(cache, Cross):
+        cache.keep(k, v)
+    if cache is None or isinstance(cache, Cross):
+        return k, v, mask, Frame(batch, heads, queries, k.shape[2], q.device)
+    lengths = masks.ragged_lengths(mask)
+    fresh = cache.seen == 0
+    view = cache.append(k, v, None if lengths is None else lengths.tensor)
+    if isinstance(cache, Ring):
+        mask = mask & masks.window(cache.window)
+    if fresh:  # nothing came before: the new tokens are all there is, in the order they have here
+        return k, v, mask, Frame(batch, heads, queries, queries, q.device)
+    frame = Frame(batch, heads, queries, view.k.shape[2], q.device, view.query_positions, view.key_positions)
+    return view.k, view.v, masks.within_cache(mask, view.filled), frame
+
+
+def _split(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
+    return x.view(*x.shape[:2], x.shape[2] // dim, dim).transpose(1, 2)
+
+
+def _gate(gate: Tensor) -> Tensor:
+    """(head,), (batch, head) or (batch, head, query), as something that multiplies head outputs."""
+    return gate.view(1, -1, 1, 1) if gate.ndim == 1 else gate.reshape(*gate.shape, *(1,) * (4 - gate.ndim))
+
+
+def _lift(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.unsqueeze(0)
+
+
+def _unbatched(result: Tensor | Attended) -> Tensor | Attended:
+    if isinstance(result, Tensor):
+        return result.squeeze(0)
+    parts = (result.out, result.weights, result.lse, result.heads)
+    return Attended(*(None if p is None else p.squeeze(0) for p in parts))  # pyright: ignore[reportArgumentType]
+
+
+def _linear(
+    width: int, out: int, bias: bool, device: torch.device | str | None, dtype: torch.dtype | None
+) -> nn.Linear:
+    # Drawn later by `reset_parameters`: no random number is spent here.
+    where = torch.get_default_device() if device is None else device
+    return nn.utils.skip_init(nn.Linear, width, out, bias=bias, device=where, dtype=dtype)
+
+
+def _head_dim(d_model: int, num_heads: int) -> int:
+    if num_heads == 0 or d_model % num_heads:
+        divisors = [n for n in range(1, min(d_model, 256) + 1) if d_model % n == 0]
+        raise SizeError(
+            f"num_heads={num_heads} does not divide d_model={d_model}",
+            hint=f"choose one of {', '.join(map(str, divisors))}, or give head_dim",
+        )
+    return d_model // num_heads
+
+
+def _groups(heads: int, kv_heads: int | None, kv_of_head: Sequence[int] | None) -> Groups:
+    if kv_of_head is None:
+        kv_heads = heads if kv_heads is None else kv_heads
+        return Groups((), kv_heads) if heads == 0 else Groups.even(heads, kv_heads)
+    count = max(kv_of_head, default=-1) + 1 if kv_heads is None else kv_heads
+    if len(kv_of_head) != heads or any(not 0 <= kv < count for kv in kv_of_head):
+        raise SizeError(
+            f"kv_of_head={list(kv_of_head)} does not map {heads} query heads to {count} kv heads",
+            hint="one entry per query head, each in 0..num_kv_heads-1",
+        )
+    return Groups(tuple(kv_of_head), count)
+
+
+def _biased(bias: bool | str) -> str:
+    letters = {True: "qkvo", False: ""}.get(bias, bias) if isinstance(bias, bool) else bias
+    wrong = sorted(set(str(letters)) - set("qkvo"))
+    if wrong:
+        raise SizeError(
+            f"bias={bias!r} names {wrong[0]!r}, which is no projection", hint="letters out of 'qkvo', or a bool"
+        )
+    return str(letters)
+
+
+def _check_options(attn: MultiHeadAttention) -> None:
+    wrong = {
+        "head_dim": attn.head_dim >= 1,
+        "value_dim": attn.value_dim >= 1,
+        "num_heads": attn.num_heads >= 0,
+        "dropout": 0.0 <= attn.dropout <= 1.0,
+        "softcap": attn.softcap is None or attn.softcap > 0,
+    }
+    for name, fine in wrong.items():
+        if not fine:
+            raise SizeError(f"{name}={getattr(attn, name)} is out of range", hint="see help(MultiHeadAttention)")
+    if isinstance(attn.position, PositionBias) and attn.position.num_heads != attn.num_heads:
+        raise SizeError(
+            f"{type(attn.position).__name__} is made for {attn.position.num_heads} heads, the layer has {attn.num_heads}",
+            hint=f"{type(attn.position).__name__}({attn.num_heads})",
+        )
+    if isinstance(attn.position, Rotary):
+        attn.position.rotated(attn.head_dim)
+    if attn.position is not None and not isinstance(attn.position, nn.Module | PositionBias):
+        raise TypeMismatchError(
+            f"position is a {type(attn.position).__name__}",
+            hint="for example position.Rotary(), position.ALiBi(num_heads), position.RelativeBias(num_heads)",
+        )

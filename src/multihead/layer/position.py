@@ -1,0 +1,227 @@
+"""Where a token stands: rotary embedding of queries and keys, and biases on the scores.
+
+>>> from multihead import position
+>>> position.Rotary(500_000.0, scaling=position.Llama3(8, low=1, high=4, original=8192))
+Rotary(base=500000, scaling=Llama3(factor=8, low=1, high=4, original=8192))
+>>> position.ALiBi(4).slopes.tolist()
+[0.25, 0.0625, 0.015625, 0.00390625]
+
+`Rotary` turns q and k before the scores are taken; a `PositionBias` is added to the scores, block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from multihead.errors import SizeError
+from multihead.layer.rotary import Rotary, consecutive_from
+from multihead.layer.scaling import NTK, DynamicNTK, Linear, Llama3, Scaling, YaRN, to_float32
+
+__all__ = [
+    "Rotary",
+    "ALiBi",
+    "RelativeBias",
+    "Position",
+    "PositionBias",
+    "Scaling",
+    "Linear",
+    "NTK",
+    "DynamicNTK",
+    "YaRN",
+    "Llama3",
+]
+
+
+@runtime_checkable
+class PositionBias(Protocol):
+    """bias[b, h, i, j], added to the score of query i and key j: a function of their two positions."""
+
+    num_heads: int
+
+    def bias(
+        self,
+        query_positions: Int[Tensor, "#batch query"],
+        key_positions: Int[Tensor, "#batch key"],
+        dtype: torch.dtype = torch.float32,
+    ) -> Float[Tensor, "_ head query key"]: ...
+
+
+Position: TypeAlias = Rotary | PositionBias
+
+
+class ALiBi(nn.Module):
+    """−slope_h · |query − key| (Press et al. 2022).
+
+    Slopes are 2^(−8/n), 2^(−16/n), …, 2^(−8) for n heads; if n is no power of two, those of the power below
+    and every second one of the power above, as the authors do. `slopes` gives others. `learned` makes them
+    a parameter that starts from there.
+
+    >>> torch.set_printoptions(precision=3)
+    >>> ALiBi(2).bias(torch.tensor([[3]]), torch.tensor([[0, 1, 2, 3]]))
+    tensor([[[[-0.188, -0.125, -0.062,  0.000]],
+    <BLANKLINE>
+             [[-0.012, -0.008, -0.004,  0.000]]]])
+    """
+
+    weight: nn.Parameter | None
+
+    def __init__(
+        self,
+        num_heads: int | None = None,
+        *,
+        slopes: Sequence[float] | Float[Tensor, " head"] | None = None,
+        learned: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if slopes is None:
+            if num_heads is None:
+                raise SizeError("ALiBi has neither num_heads nor slopes", hint="give one of them: ALiBi(8)")
+            slopes = alibi_slopes(num_heads)
+        # Floats, not a buffer: nothing to lose on the meta device, nothing that .half() could round.
+        self._start = tuple(float(s) for s in slopes)
+        self.num_heads = len(self._start) if num_heads is None else num_heads
+        if self.num_heads != len(self._start):
+            raise SizeError(
+                f"num_heads={num_heads} but {len(self._start)} slopes",
+                hint="leave num_heads out, slopes say it",
+            )
+        self.register_parameter("weight", None)
+        if learned:
+            self.weight = nn.Parameter(torch.empty(self.num_heads, device=device, dtype=dtype))
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Back to the slopes it was made with."""
+        if self.weight is not None:
+            with torch.no_grad():
+                self.weight.copy_(torch.tensor(self._start, dtype=torch.float64, device="cpu"))
+
+    @property
+    def slopes(self) -> Float[Tensor, " head"]:
+        """One per head: the parameter if learned, else float64 on the CPU."""
+        if self.weight is not None:
+            return self.weight
+        return torch.tensor(self._start, dtype=torch.float64, device="cpu")
+
+    def bias(
+        self,
+        query_positions: Int[Tensor, "#batch query"],
+        key_positions: Int[Tensor, "#batch key"],
+        dtype: torch.dtype = torch.float32,
+    ) -> Float[Tensor, "_ head query key"]:
+        distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+        return distance.to(dtype) * -self.slopes.to(distance.device, dtype)[:, None, None]
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}" + (", learned" if self.weight is not None else "")
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """The authors' slopes, also where `heads` is no power of two."""
+    if heads == 0:
+        return []
+    below = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * (i + 1) / below) for i in range(below)]
+    between = [2.0 ** (-4.0 * (2 * i + 1) / below) for i in range(heads - below)]
+    return slopes + between
+
+
+class RelativeBias(nn.Module):
+    """table[bucket(key − query), h] (Raffel et al. 2020, T5): one number per distance, far ones share.
+
+    Half of the buckets hold one distance each, the others grow geometrically up to `max_distance`. If
+    `bidirectional`, half of all are for keys after the query; else those fall in the bucket of distance 0.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        one_way = buckets // 2 if bidirectional else buckets
+        if one_way < 2:
+            raise SizeError(
+                f"buckets={buckets} leave {one_way} for one direction",
+                hint=f"choose at least {4 if bidirectional else 2}",
+            )
+        if max_distance <= one_way // 2:
+            raise SizeError(
+                f"max_distance={max_distance} is within the {one_way // 2} distances with their own bucket",
+                hint=f"choose max_distance > {one_way // 2}, or fewer buckets",
+            )
+        self.num_heads = num_heads
+        self.buckets = buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self._bounds = bucket_bounds(one_way, max_distance)
+        self.weight = nn.Parameter(torch.empty(buckets, num_heads, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """weight ~ N(0, 0.02²)."""
+        nn.init.normal_(self.weight, std=0.02)
+
+    def bucket(self, distance: Int[Tensor, "*block"]) -> Int[Tensor, "*block"]:
+        """Row of the table for key − query."""
+        steps = distance.abs() if self.bidirectional else (-distance).clamp(min=0)
+        bounds = torch.tensor(self._bounds, device=distance.device)
+        bucket = (steps[..., None] >= bounds).sum(-1)
+        if self.bidirectional:
+            bucket = bucket + (distance > 0) * (self.buckets // 2)
+        return bucket
+
+    def bias(
+        self,
+        query_positions: Int[Tensor, "#batch query"],
+        key_positions: Int[Tensor, "#batch key"],
+        dtype: torch.dtype = torch.float32,
+    ) -> Float[Tensor, "_ head query key"]:
+        far = self.max_distance  # beyond it nothing changes, so the table by distance is short
+        reach = torch.arange(-far, far + 1, device=self.weight.device)
+        by_distance = self.weight.to(dtype)[self.bucket(reach)].t()  # (head, distance)
+        queries, keys = query_positions.shape[-1], key_positions.shape[-1]
+        if not torch.compiler.is_compiling() and queries and keys:
+            q, k = consecutive_from(query_positions), consecutive_from(key_positions)
+            if q is not None and k is not None:
+                # Constant along diagonals: look up queries + keys − 1 distances, then slide over them.
+                diagonals = torch.arange(k - q - queries + 1, k - q + keys, device=reach.device)
+                values = by_distance[:, diagonals.clamp(-far, far) + far]
+                return values.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
+        distance = key_positions[:, None, :] - query_positions[:, :, None]
+        return by_distance[:, distance.clamp(-far, far) + far].transpose(0, 1)
+
+    def extra_repr(self) -> str:
+        ways = "both ways" if self.bidirectional else "backwards only"
+        return f"{self.num_heads}, buckets={self.buckets}, max_distance={self.max_distance}, {ways}"
+
+
+def bucket_bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
+    """The distances at which buckets 1, 2, … begin: a bucket is the number of bounds at or below a distance.
+
+    Rounded as T5 rounds, in float32: where a logarithm falls on a whole number that decides the bucket.
+    """
+    exact = buckets // 2
+    scale = to_float32(math.log(max_distance / exact))
+
+    def bucket(distance: int) -> int:
+        if distance < exact:
+            return distance
+        share = to_float32(to_float32(math.log(to_float32(distance / exact))) / scale)
+        return min(exact + int(to_float32(share * (buckets - exact))), buckets - 1)
+
+    found = [bucket(d) for d in range(max_distance + 1)]
+    return tuple(next(d for d, b in enumerate(found) if b >= i) for i in range(1, buckets))

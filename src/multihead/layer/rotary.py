@@ -1,0 +1,301 @@
+"""Rotary position embedding: each pair of dimensions turns by an angle that grows with the position."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from multihead.errors import SizeError, TypeMismatchError
+from multihead.layer.scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
+
+# Positions past this are computed when they are asked for; a table up to here is 32 MB for 64 dimensions.
+TABLE_LIMIT = 65_536
+# Elements of a block that stays in the second-level cache through the three passes over it.
+BLOCK = 2**17
+
+
+class Rotary(nn.Module):
+    """(a, b) → (a cos pθ − b sin pθ, b cos pθ + a sin pθ) for each pair of dimensions at position p.
+
+    RoPE (Su et al. 2021): q·k then depends on the distance of the two positions only. A pair is
+    (i, i + dim/2) as in Llama and GPT-NeoX, or (2i, 2i + 1) as in GPT-J if `interleaved`. `dim` rotates the
+    first `dim` of the head's dimensions, or that fraction if it is a float, and passes the rest on.
+
+    `angles` is the dtype in which p·θ is formed; None: that of the input, at least float32. With float32
+    the angles are those that transformers forms, float64 keeps far positions exact: at p = 4096 the two
+    differ by up to 2e-4 radians. Half-precision input is turned in float32 and rounded once.
+
+    There are no buffers: nothing to lose on the meta device, nothing that `.half()` could round.
+
+    >>> q = torch.randn(2, 12, 5, 64)
+    >>> Rotary()(q, torch.arange(5)).shape
+    torch.Size([2, 12, 5, 64])
+    """
+
+    def __init__(
+        self,
+        base: float = 10_000.0,
+        *,
+        interleaved: bool = False,
+        dim: int | float | None = None,
+        scaling: Scaling | None = None,
+        angles: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not base > 1:
+            raise SizeError(
+                f"rotary base={base} is not above 1", hint="10000 is usual; larger for long texts"
+            )
+        if isinstance(dim, float) and not 0 < dim <= 1:
+            raise SizeError(
+                f"rotary dim={dim} is not a fraction in (0, 1]",
+                hint=f"a number of dimensions is an int: dim={int(dim)}",
+            )
+        if isinstance(dim, int) and (dim < 2 or dim % 2):
+            raise SizeError(
+                f"rotary dim={dim} does not split into pairs",
+                hint=f"choose an even size such as {max(2, dim + 1)}",
+            )
+        if angles not in (None, torch.float32, torch.float64):
+            raise TypeMismatchError(
+                f"angles={angles} cannot hold an angle", hint="choose torch.float32 or torch.float64"
+            )
+        self.base = float(base)
+        self.interleaved = interleaved
+        self.dim = dim
+        self.scaling = scaling
+        self.angles = angles
+
+    def extra_repr(self) -> str:
+        said = [f"base={self.base:g}"]
+        said += ["interleaved"] if self.interleaved else []
+        rest = {"dim": self.dim, "scaling": self.scaling, "angles": self.angles}
+        said += [f"{name}={value}" for name, value in rest.items() if value is not None]
+        return ", ".join(said)
+
+    def rotated(self, head_dim: int) -> int:
+        """How many of `head_dim` dimensions turn."""
+        dim = int(head_dim * self.dim) if isinstance(self.dim, float) else self.dim
+        if dim is None:
+            dim = head_dim
+        if dim > head_dim:
+            raise SizeError(
+                f"rotary dim={dim} is larger than head_dim={head_dim}", hint=f"choose dim <= {head_dim}"
+            )
+        if dim < 2 or dim % 2:
+            raise SizeError(
+                f"rotary dim={dim} of head_dim={head_dim} does not split into pairs",
+                hint=f"choose an even head_dim, or rotate part of it: dim={max(2, dim - 1)}",
+            )
+        return dim
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch head token key_dim"],
+        positions: Int[Tensor, " token"] | Int[Tensor, "#batch token"] | int = 0,
+    ) -> Float[Tensor, "batch head token key_dim"]:
+        """Turn each token by its position.
+
+        An int is the position of the first token, the others follow on it: the fastest way to say it, since
+        nothing has to look into a tensor.
+        """
+        dim = self.rotated(x.shape[-1])
+        if isinstance(positions, Tensor):
+            _check_positions(x, positions)
+        if x.numel() == 0:
+            return x
+        # Tracers and tensor subclasses get plain operations on the whole; nothing is remembered from them.
+        if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
+            return _turn_plainly(x, *self._turns(x, positions, dim), interleaved=self.interleaved)
+        return turn(x, self._packed(x, positions, dim))
+
+    def _packed(self, x: Tensor, positions: Tensor | int, dim: int) -> Tensor:
+        """What `turn` multiplies with, out of a table where that is cheaper than the sines."""
+        start = positions if isinstance(positions, int) else consecutive_from(positions)
+        if start is not None:
+            stop = start + x.shape[-2]
+            if start >= 0 and (table := self._table(stop, x, dim)) is not None:
+                return table[..., start:stop, :]
+            positions = start
+        elif isinstance(positions, Tensor) and positions.device.type == "cpu" == x.device.type:
+            least, most = (int(end) for end in positions.aminmax())
+            if least >= 0 and (table := self._table(most + 1, x, dim)) is not None:
+                rows = table[..., positions, :]
+                return rows if positions.dim() == 1 else rows.unsqueeze(-3)  # the head axis
+        return _pack(*self._turns(x, positions, dim), interleaved=self.interleaved)
+
+    def _table(self, stop: int, x: Tensor, dim: int) -> Tensor | None:
+        """Packed rows for positions 0..stop-1 or more, or None if a table would not be worth its memory."""
+        if stop > TABLE_LIMIT or (isinstance(self.scaling, DynamicNTK) and stop > self.scaling.original):
+            return None
+        key = (self.base, dim, self.scaling, self.angles, self.interleaved, working_dtype(x.dtype), x.device)
+        table = _TABLES.get(key)
+        if table is None or table.shape[-2] < stop:
+            rows = max(256, 1 << (stop - 1).bit_length())  # doubling, so that decoding rarely rebuilds it
+            if isinstance(self.scaling, DynamicNTK):
+                rows = min(rows, self.scaling.original)
+            # A tensor born in inference mode could not be saved for a backward pass later on.
+            with torch.inference_mode(False), torch.no_grad():
+                like = torch.empty((1, 1, rows, 0), dtype=x.dtype, device=x.device)
+                table = _pack(*self._turns(like, 0, dim), interleaved=self.interleaved)
+            if type(table) is Tensor:  # not what some mode made of it
+                _TABLES[key] = table
+                if len(_TABLES) > TABLES_KEPT:
+                    _TABLES.popitem(last=False)
+        return table
+
+    def _turns(self, x: Tensor, positions: Tensor | int, dim: int) -> tuple[Tensor, Tensor]:
+        """cos pθ and sin pθ times the scaling's gain, each (token, dim/2) or (batch, 1, token, dim/2)."""
+        working = working_dtype(x.dtype)
+        form = self.angles or working
+        if isinstance(positions, int):
+            positions = torch.arange(positions, positions + x.shape[-2], device=x.device)
+        positions = positions.to(x.device)
+        angle = positions[..., None].to(form) * self._frequencies(dim, positions, form)
+        gain = 1.0 if self.scaling is None else self.scaling.gain
+        cos, sin = (angle.cos() * gain).to(working), (angle.sin() * gain).to(working)
+        return (cos, sin) if positions.dim() == 1 else (cos.unsqueeze(1), sin.unsqueeze(1))
+
+    def _frequencies(self, dim: int, positions: Tensor, form: torch.dtype) -> Tensor:
+        rounded = to_float32 if form == torch.float32 else exactly
+        scaled = frequencies if self.scaling is None else self.scaling.frequencies
+        theta = torch.tensor(scaled(self.base, dim, rounded), dtype=form, device=positions.device)
+        if isinstance(self.scaling, DynamicNTK):
+            theta = theta * self.scaling.stretch(positions.max() + 1, dim).to(form)
+        return theta
+
+
+# Shared by all layers that rotate alike, so that 32 layers hold one table.
+TABLES_KEPT = 8
+_TABLES: OrderedDict[Hashable, Tensor] = OrderedDict()
+
+
+def working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64 stays, all else is turned in float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def consecutive_from(positions: Tensor) -> int | None:
+    """The first position if the others follow on it one by one, in all rows alike; None also if unknown."""
+    if positions.device.type != "cpu" or type(positions) is not Tensor or positions.numel() == 0:
+        return None
+    if positions.dim() == 2:
+        if positions.shape[0] > 1 and positions.stride(0) != 0:
+            return None
+        positions = positions[0]
+    first, n = int(positions[0]), positions.shape[0]
+    if n > 1 and not torch.equal(positions, torch.arange(first, first + n, dtype=positions.dtype)):
+        return None
+    return first
+
+
+def _check_positions(x: Tensor, positions: Tensor) -> None:
+    if positions.is_floating_point() or positions.dtype == torch.bool:
+        raise TypeMismatchError(
+            f"positions are {positions.dtype}, not integers", hint="count tokens: torch.arange(tokens)"
+        )
+    batch, tokens = x.shape[0], x.shape[-2]
+    rows = positions.shape[0] if positions.dim() == 2 else 1
+    if positions.dim() not in (1, 2) or positions.shape[-1] != tokens or rows not in (1, batch):
+        raise SizeError(
+            f"positions of shape {tuple(positions.shape)} do not fit batch={batch}, tokens={tokens}",
+            hint=f"give ({tokens},) or ({batch}, {tokens})",
+        )
+
+
+# ---- the rotation ---------------------------------------------------------------------------------
+
+
+def _turn_plainly(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+    """The rotation as plain operations, which a compiler fuses and an exporter can write down."""
+    dim = 2 * cos.shape[-1]
+    head = x[..., :dim].to(cos.dtype)
+    a, b = (head[..., 0::2], head[..., 1::2]) if interleaved else head.chunk(2, dim=-1)
+    pair = (a * cos - b * sin, b * cos + a * sin)
+    turned = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
+    turned = turned.to(x.dtype)
+    return turned if dim == x.shape[-1] else torch.cat((turned, x[..., dim:]), dim=-1)
+
+
+def _pack(cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+    """cos + i sin if interleaved, else (cos, cos) for the token and (−sin, sin) for its halves swapped."""
+    if interleaved:
+        return torch.complex(cos, sin)
+    return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
+
+
+def turn(x: Tensor, packed: Tensor) -> Tensor:
+    """The rotation in as few passes over memory, or in as few operations, as eager mode allows."""
+    dim = packed.shape[-1] * (2 if packed.is_complex() else 1)
+    wide = x.to(torch.float64 if packed.dtype in (torch.float64, torch.complex128) else torch.float32)
+    head = wide[..., :dim]
+    if x.numel() > BLOCK:
+        out = _apply(head, packed)
+    elif packed.is_complex():
+        out = _turn_pairs(head, packed)
+    else:
+        cos, sin = packed.unbind(0)
+        out = torch.addcmul(head * cos, head.roll(dim // 2, -1), sin)
+    if dim < x.shape[-1]:
+        out = torch.cat((out, wide[..., dim:]), dim=-1)
+    return out.to(x.dtype)
+
+
+def _turn_pairs(x: Tensor, packed: Tensor) -> Tensor:
+    """Adjacent pairs are complex numbers: one multiplication."""
+    if x.stride(-1) != 1 or x.storage_offset() % 2 or any(step % 2 for step in x.stride()[:-1]):
+        x = x.contiguous()  # a complex view needs whole pairs
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * packed).flatten(-2)
+
+
+def _turn_halves(x: Tensor, packed: Tensor) -> Tensor:
+    """Blocks of tokens: the second and third pass find in the cache what the first has put there."""
+    cos, sin = packed.unbind(0)
+    half = cos.shape[-1] // 2
+    out = torch.empty_like(x)
+    tokens = max(1, BLOCK * x.shape[-2] // x.numel())
+    for source, target, c, s in zip(*(t.split(tokens, dim=-2) for t in (x, out, cos, sin)), strict=True):
+        torch.mul(source, c, out=target)
+        target[..., :half].addcmul_(source[..., half:], s[..., :half])
+        target[..., half:].addcmul_(source[..., :half], s[..., half:])
+    return out
+
+
+def _apply(x: Tensor, packed: Tensor) -> Tensor:
+    out: Tensor = _Turn.apply(x, packed)  # pyright: ignore[reportAssignmentType]
+    return out
+
+
+class _Turn(torch.autograd.Function):
+    """The rotation with its derivative: the map is linear, so that is the transposed one, −θ."""
+
+    @staticmethod
+    def forward(x: Tensor, packed: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _turn_pairs(x, packed) if packed.is_complex() else _turn_halves(x, packed)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (packed,) = ctx.saved_tensors
+        back = packed.conj_physical() if packed.is_complex() else torch.stack((packed[0], -packed[1]))
+        return _apply(grad, back), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _apply(tangent, *ctx.saved_tensors)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, packed: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # The new axis joins the heads, over which `packed` broadcasts.
+        x = x.movedim(in_dims[0], 1)
+        return _apply(x.flatten(1, 2), packed).unflatten(1, x.shape[1:3]), 1

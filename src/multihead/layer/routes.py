@@ -1,0 +1,216 @@
+"""The ways to compute attention, which one is taken, and why.
+
+| route     | what it does                                                      | memory beside q, k, v |
+|-----------|-------------------------------------------------------------------|-----------------------|
+| reference | the explicit formula at once; the meaning of all others           | heads x n x n         |
+| fused     | one call of the fused kernel                                      | n, or a written mask  |
+| tiled     | the fused kernel on the rectangles that the mask leaves           | n                     |
+| folded    | few queries over many keys: the group folded into the length      | n                     |
+| blocked   | the explicit formula on bounded blocks, recomputed in the backward | n                     |
+
+The result never depends on the route. `choose` is a function of sizes, kinds and flags, never of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from multihead.errors import SizeError
+from multihead.layer.assemble import no_weight, run_tiles
+from multihead.layer.decode import folded
+from multihead.layer.kernels import Block, explicit, fused, reaches
+from multihead.layer.problem import Problem
+from multihead.layer.tiles import Inside, Tile, tile, whole
+from multihead.shapes import HeadOutputs
+
+EXPLICIT_CELLS = 1 << 21
+"""Scores that the blocked route writes out at once: 8 MiB in fp32, about a core's share of cache."""
+
+FEW_QUERIES = 16
+"""Up to so many queries attention is bound by reading keys and values, not by arithmetic."""
+
+TILE_OVERHEAD = 1 << 16
+"""What one more kernel call costs, in scores: about 60 µs against 1 ns a score."""
+
+MASK_COST = 1.3
+"""A score under a written-out mask costs this much of a plain one."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The route taken, the tiles it works on, and why the faster ones were not."""
+
+    route: str
+    why: str
+    tiles: list[Tile]
+    refused: dict[str, str]
+
+
+def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
+    """softmax(scores) v by the cheapest route (or the named one), the same numbers by any."""
+    if problem.frame.batch * problem.frame.heads * problem.frame.queries * problem.frame.keys == 0:
+        return no_weight(problem.q, problem.v.shape[3])
+    choice = choose(problem, route)
+    run = ROUTES[choice.route]
+    if not problem.mask.parts():
+        return run(problem, choice.tiles)
+    if torch.compiler.is_compiling():
+        return _guarded(problem, choice, run)
+    out = run(problem, choice.tiles)
+    # NaN or inf in a hidden key or value shows as NaN in the output (0 · NaN), never as a wrong number: so
+    # looking at the output is enough, and costs one read of it.
+    if not torch.isfinite(out.detach().sum()):
+        return _guarded(problem, choice, run)
+    return out
+
+
+def choose(problem: Problem, route: str | None = None) -> Choice:
+    """The cheapest route that can do this problem; a named one, or an error that says why not."""
+    refused = {name: why for name in ROUTES if (why := _refusal(name, problem)) is not None}
+    if route is not None:
+        if route not in ROUTES or route in refused:
+            reason = refused.get(route, "there is no such route")
+            raise SizeError(
+                f"route={route!r} cannot compute this: {reason}",
+                hint=f"choose one of {', '.join(n for n in ROUTES if n not in refused)}, or leave route out",
+            )
+        return Choice(route, "asked for", _tiles_for(route, problem), refused)
+    for name in ("folded", "tiled", "fused"):
+        if name not in refused:
+            tiles = _tiles_for(name, problem)
+            in_one = _cost([whole(problem.mask, problem.frame)])
+            if name == "tiled" and problem.packing is None and _cost(tiles) >= in_one:
+                refused[name] = "one call over everything costs no more"
+                continue
+            return Choice(name, _WHY[name], tiles, refused)
+    name = "reference" if "blocked" in refused else "blocked"
+    return Choice(name, _WHY[name], _tiles_for(name, problem), refused)
+
+
+_WHY = {
+    "folded": "few queries over a cache: keys and values are read once per group",
+    "tiled": "the mask leaves out part of the scores",
+    "fused": "one call of the fused kernel",
+    "blocked": "the fused kernel cannot do this; blocks keep memory linear in tokens",
+    "reference": "the fused kernel cannot do this, and a traced graph has no blocks",
+}
+
+
+def _refusal(route: str, problem: Problem) -> str | None:
+    """Why a route cannot compute this problem; None if it can."""
+    scores, mask, frame = problem.scores, problem.mask, problem.frame
+    if problem.packing is not None and route not in ("tiled", "blocked"):
+        return "the rows are packed"
+    if route == "reference":
+        return None
+    if route == "blocked":
+        return "a traced graph is one call" if torch.compiler.is_compiling() else None
+    if route == "folded":
+        return _folding_refusal(problem)
+    if scores.softcap is not None:
+        return f"softcap={scores.softcap} lies between the scores and the softmax"
+    if scores.dropout:
+        return f"dropout={scores.dropout} on the weights makes the fused kernel fall back to slow math"
+    if problem.added_needs_grad:
+        return "what is added to the scores needs a gradient"
+    if route == "tiled":
+        if torch.compiler.is_compiling():
+            return "a traced graph is one call"
+        if not frame.aligned:
+            return "the rows of the cache stand at different places"
+        if not mask.structured:
+            return "the mask's numbers are on the device; reading them would stall it"
+        if not mask.parts():
+            return "there is no mask to leave work out"
+    return None
+
+
+def _tiles_for(route: str, problem: Problem) -> list[Tile]:
+    if route == "tiled" or (route == "folded" and _structured(problem)):
+        return tile(problem.mask, problem.frame)
+    if route == "blocked":
+        return bounded_tiles(problem)
+    return [whole(problem.mask, problem.frame)]
+
+
+def bounded_tiles(problem: Problem) -> list[Tile]:
+    """Tiles small enough that a kernel may write all their scores out; one, where structure is not known."""
+    if not _structured(problem):
+        return [whole(problem.mask, problem.frame)]
+    rows = problem.frame.heads * (1 if problem.packing is not None else problem.frame.batch)
+    return tile(problem.mask, problem.frame, largest=max(1, EXPLICIT_CELLS // rows), every=True)
+
+
+def _structured(problem: Problem) -> bool:
+    return problem.mask.structured and problem.frame.aligned and not torch.compiler.is_compiling()
+
+
+def _cost(tiles: list[Tile]) -> float:
+    """Scores computed, written-out masks and calls, in units of one score."""
+    return sum(t.cells * (MASK_COST if t.inside is Inside.MASKED else 1.0) + TILE_OVERHEAD for t in tiles)
+
+
+def _folding_refusal(problem: Problem) -> str | None:
+    size, queries = problem.groups.size, problem.frame.queries
+    if torch.compiler.is_compiling():
+        return "a traced graph is one call"
+    if problem.needs_grad or problem.added_needs_grad or problem.scores.dropout:
+        return "it is for inference: a gradient or dropout is needed"
+    if size is None:
+        return "the groups are uneven"
+    if queries > FEW_QUERIES or queries * 4 > problem.frame.keys:
+        return f"{queries} queries over {problem.frame.keys} keys are not few"
+    if len(_tiles_for("folded", problem)) > 1:
+        return "rows see different keys"
+    return None
+
+
+def _explicit_out(block: Block) -> HeadOutputs:
+    return explicit(block).out
+
+
+def _recomputed(block: Block) -> HeadOutputs:
+    """The explicit kernel without keeping its scores for the backward: they are computed again there."""
+    if not torch.is_grad_enabled():
+        return explicit(block).out
+
+    def again(*tensors: torch.Tensor | None) -> HeadOutputs:
+        q, k, v, added, sinks = tensors
+        assert q is not None and k is not None and v is not None
+        scores = replace(block.scores, sinks=sinks)
+        return explicit(replace(block, q=q, k=k, v=v, added=added, scores=scores)).out
+
+    scores = block.scores
+    out: HeadOutputs = checkpoint(
+        again, block.q, block.k, block.v, block.added, scores.sinks, use_reentrant=False,
+        preserve_rng_state=scores.dropout > 0,
+    )  # fmt: skip
+    return out
+
+
+Route = Callable[[Problem, Sequence[Tile]], HeadOutputs]
+
+ROUTES: dict[str, Route] = {
+    "folded": lambda problem, tiles: run_tiles(problem, tiles, folded),
+    "tiled": lambda problem, tiles: run_tiles(problem, tiles, fused),
+    "fused": lambda problem, tiles: run_tiles(problem, tiles, fused),
+    "blocked": lambda problem, tiles: run_tiles(problem, tiles, _recomputed),
+    "reference": lambda problem, tiles: run_tiles(problem, tiles, _explicit_out),
+}
+
+
+def _guarded(problem: Problem, choice: Choice, run: Route) -> HeadOutputs:
+    """The output where non-finite keys and values reach only the rows that may see them.
+
+    Bad keys are computed as zeros; then the rows that may attend to one become NaN, as they should.
+    """
+    bad = ~(torch.isfinite(problem.k).all(-1) & torch.isfinite(problem.v).all(-1))  # batch, kv_head, key
+    hide = bad.unsqueeze(-1)
+    clean = replace(problem, k=problem.k.masked_fill(hide, 0.0), v=problem.v.masked_fill(hide, 0.0))
+    out = run(clean, choice.tiles)
+    marked = replace(clean, q=problem.q.detach()[..., :1], k=problem.k.detach()[..., :1], v=hide.to(out.dtype))
+    return out.masked_fill(run_tiles(marked, choice.tiles, reaches) > 0, torch.nan)

@@ -1,0 +1,212 @@
+"""Rotary frequencies, and the ways to stretch them beyond the length a model was trained on.
+
+Frequencies are Python floats: a list of frequencies is a constant, whether the caller runs eagerly, is
+compiled, exported, or built on the meta device, and no `model.half()` can round it.
+
+A step of the computation is rounded to float32 where transformers rounds it (`Round`). A frequency that is
+off by one unit in the last place is off by 1e-4 radians at position 4096, so agreeing with the models that
+people have means agreeing in the rounding too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from multihead.errors import SizeError
+
+Round = Callable[[float], float]
+
+
+def exactly(x: float) -> float:
+    """x, as it is (float64)."""
+    return x
+
+
+def to_float32(x: float) -> float:
+    """x rounded to 24 bits (Veltkamp's split): arithmetic alone, so that torch.compile can follow it."""
+    big = x * 536870913.0  # 2**29 + 1
+    return big - (big - x)
+
+
+def frequencies(base: float, dim: int, rounded: Round = exactly) -> list[float]:
+    """base ** (-2i / dim) for i in 0..dim/2-1: radians per position of each pair of dimensions."""
+    return [rounded(1.0 / rounded(base ** rounded(i / dim))) for i in range(0, dim, 2)]
+
+
+@runtime_checkable
+class Scaling(Protocol):
+    """What a scaling has to say: its frequencies, and a gain on cos and sin."""
+
+    @property
+    def gain(self) -> float: ...
+
+    def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]: ...
+
+
+def _positive(name: str, value: float, least: float = 0.0) -> None:
+    if not value > least:
+        raise SizeError(f"{name}={value} is not above {least:g}", hint=f"choose {name} > {least:g}")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """frequency / factor: positions are squeezed by `factor` (Chen et al. 2023, position interpolation)."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _positive("factor", self.factor)
+
+    @property
+    def gain(self) -> float:
+        return 1.0
+
+    def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
+        return [rounded(f / self.factor) for f in frequencies(base, dim, rounded)]
+
+
+@dataclass(frozen=True)
+class NTK:
+    """base · factor ** (dim / (dim − 2)): slow pairs stretch by `factor`, the fastest not at all (bloc97)."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _positive("factor", self.factor)
+
+    @property
+    def gain(self) -> float:
+        return 1.0
+
+    def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
+        return frequencies(base * self.factor ** _ntk_power(dim), dim, rounded)
+
+
+@dataclass(frozen=True)
+class DynamicNTK:
+    """NTK with a factor that grows with the length: factor · length / original − (factor − 1), at least 1.
+
+    `length` is one more than the largest position of the call. Keys in a cache keep the rotation of the
+    length at which they were written (as in transformers), so past `original` tokens a cached decode is not
+    the same function as a full pass. Every other scaling is.
+    """
+
+    factor: float
+    original: int
+
+    def __post_init__(self) -> None:
+        _positive("factor", self.factor)
+        _positive("original", self.original)
+
+    @property
+    def gain(self) -> float:
+        return 1.0
+
+    def stretch(self, length: Tensor, dim: int) -> Tensor:
+        """What multiplies each frequency at `length`, which is data and so has to stay a tensor."""
+        ratio = length.to(torch.float64).clamp(min=self.original) / self.original
+        powers = [-i * _ntk_power(dim) / dim for i in range(0, dim, 2)]
+        return (self.factor * ratio - (self.factor - 1)) ** torch.tensor(
+            powers, dtype=torch.float64, device=length.device
+        )
+
+    def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
+        """Those within the original length, where nothing is stretched."""
+        return frequencies(base, dim, rounded)
+
+
+@dataclass(frozen=True)
+class YaRN:
+    """frequency / factor for slow pairs, frequency for fast ones, a ramp between (Peng et al. 2023).
+
+    A pair is fast if it turns more than `beta_fast` times within the `original` length, slow if less than
+    `beta_slow` times. cos and sin are multiplied by `attention_factor`; None: 0.1 · ln(factor) + 1.
+    `truncate` rounds the ends of the ramp outwards to whole pairs, as most published models do.
+    """
+
+    factor: float
+    original: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    truncate: bool = True
+
+    def __post_init__(self) -> None:
+        _positive("factor", self.factor)
+        _positive("original", self.original)
+        _positive("beta_fast", self.beta_fast, self.beta_slow)
+
+    @property
+    def gain(self) -> float:
+        if self.attention_factor is not None:
+            return self.attention_factor
+        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+
+    def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
+        low, high = (self._pair_that_turns(n, base, dim) for n in (self.beta_fast, self.beta_slow))
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, dim - 1)
+        width = high - low if high != low else 0.001
+        out: list[float] = []
+        for i in range(dim // 2):
+            period = rounded(base ** rounded(2 * i / dim))
+            fast, slow = rounded(1.0 / period), rounded(1.0 / rounded(self.factor * period))
+            ramp = min(max(rounded(rounded(i - low) / rounded(width)), 0.0), 1.0)
+            keep = rounded(1.0 - ramp)
+            out.append(rounded(rounded(slow * rounded(1.0 - keep)) + rounded(fast * keep)))
+        return out
+
+    def _pair_that_turns(self, times: float, base: float, dim: int) -> float:
+        """Index, as a real number, of the pair that turns `times` times within the original length."""
+        return dim * math.log(self.original / (times * 2 * math.pi)) / (2 * math.log(base))
+
+
+@dataclass(frozen=True)
+class Llama3:
+    """frequency / factor for waves longer than original / low, itself below original / high, a ramp between.
+
+    The scaling of Llama 3.1 (Grattafiori et al. 2024); its models use factor 8, low 1, high 4, original 8192.
+    """
+
+    factor: float
+    low: float
+    high: float
+    original: int
+
+    def __post_init__(self) -> None:
+        _positive("factor", self.factor)
+        _positive("low", self.low)
+        _positive("high", self.high, self.low)
+        _positive("original", self.original)
+
+    @property
+    def gain(self) -> float:
+        return 1.0
+
+    def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
+        return [self._stretch(f, rounded) for f in frequencies(base, dim, rounded)]
+
+    def _stretch(self, f: float, rounded: Round) -> float:
+        # torch takes a number over a tensor as the number times the rounded reciprocal.
+        wavelength = rounded(rounded(2 * math.pi) * rounded(1.0 / f))
+        if wavelength > self.original / self.low:
+            return rounded(f / self.factor)
+        if wavelength < self.original / self.high:
+            return f
+        turns = rounded(self.original * rounded(1.0 / wavelength))
+        share = rounded(rounded(turns - self.low) / (self.high - self.low))
+        slow = rounded(rounded(rounded(1.0 - share) * f) / self.factor)
+        return rounded(slow + rounded(share * f))
+
+
+def _ntk_power(dim: int) -> float:
+    if dim <= 2:
+        raise SizeError(f"rotary dim={dim} has one frequency, and NTK stretches none", hint="choose dim > 2")
+    return dim / (dim - 2)

@@ -1,0 +1,140 @@
+"""Cut the score matrix into rectangles that leave out what the mask hides.
+
+A tile is a run of batch rows, a run of queries and the keys that they may look at, with what remains of the
+mask inside it: nothing (FULL), the square lower triangle that kernels know by a flag (CAUSAL), or cells to
+be written out (MASKED). A window becomes a band of tiles, packed documents become blocks on the diagonal,
+padding becomes keys and queries that are in no tile's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from multihead.layer.frame import Frame, Span
+from multihead.layer.mask import Causal
+from multihead.layer.mask_algebra import Interval, Mask, conjunction, intersect
+
+LARGEST_MASK = 1 << 22
+"""Cells of a mask that is written out at once, per batch row and head: 4 MiB of bools."""
+
+
+class Inside(Enum):
+    """What remains of the mask inside a tile."""
+
+    FULL = "full"
+    CAUSAL = "causal"
+    MASKED = "masked"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Queries `queries` of batch rows `batch`, and the key ranges `keys` that they may look at."""
+
+    batch: slice
+    queries: slice
+    keys: tuple[slice, ...]
+    inside: Inside
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(batch rows, queries, keys)"""
+        width = sum(k.stop - k.start for k in self.keys)
+        return self.batch.stop - self.batch.start, self.queries.stop - self.queries.start, width
+
+    @property
+    def cells(self) -> int:
+        """Scores that a kernel computes for one head; a causal kernel skips half of its square."""
+        rows, queries, keys = self.shape
+        return rows * queries * keys // (2 if self.inside is Inside.CAUSAL else 1)
+
+
+def whole(mask: Mask, frame: Frame) -> Tile:
+    """Everything as one tile."""
+    inside = Inside.MASKED
+    if not mask.parts():
+        inside = Inside.FULL
+    elif _is_plain_causal(mask) and frame.aligned and frame.queries == frame.keys:
+        inside = Inside.CAUSAL
+    return Tile(slice(0, frame.batch), slice(0, frame.queries), (slice(0, frame.keys),), inside)
+
+
+def tile(mask: Mask, frame: Frame, *, largest: int = LARGEST_MASK, every: bool = False) -> list[Tile]:
+    """The tiles of an aligned frame under a mask whose structure is known on the host, row by row.
+
+    Together they hold every query of every row exactly once. `largest` bounds the cells of a masked tile,
+    with `every` those of any tile (for kernels that write all scores out).
+    """
+    if mask.per_head:
+        largest //= max(frame.heads, 1)
+    if not mask.per_row:
+        rows = [(slice(0, frame.batch), _tiles_of_row(mask, frame, 0, largest, every))] if frame.batch else []
+    else:
+        each = [_tiles_of_row(mask, frame, row, largest, every) for row in range(frame.batch)]
+        rows = _join_equal_rows(each)
+    return [
+        Tile(batch, slice(start, stop), keys, inside)
+        for batch, tiles in rows
+        for start, stop, keys, inside in tiles
+    ]
+
+
+_RowTile = tuple[int, int, tuple[slice, ...], Inside]
+
+
+def _tiles_of_row(mask: Mask, frame: Frame, row: int, largest: int, every: bool) -> list[_RowTile]:
+    tiles: list[_RowTile] = []
+    everything = Span(row, frame.offset, frame.keys, frame.offset, frame.keys)
+    inner = {cut for cut in mask.cuts(everything) if frame.offset < cut < frame.keys}
+    bounds = sorted({frame.offset, frame.keys} | inner)
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        step = mask.block or stop - start
+        while start < stop:
+            block = min(step, stop - start)
+            span = Span(row, start, start + block, frame.offset, frame.keys)
+            intervals = intersect(mask.intervals(span), [(0, frame.keys)])
+            inside = _inside(mask, span, intervals)
+            cells = block * sum(hi - lo for lo, hi in intervals)
+            if (every or inside is Inside.MASKED) and cells > largest and block > 1:
+                step = max(1, block * largest // cells)
+                continue
+            keys = tuple(slice(lo, hi) for lo, hi in intervals)
+            tiles.append((start - frame.offset, start + block - frame.offset, keys, inside))
+            start += block
+    return _join_neighbours(tiles)
+
+
+def _inside(mask: Mask, span: Span, intervals: Sequence[Interval]) -> Inside:
+    if all(mask.covers(span, lo, hi) for lo, hi in intervals):
+        return Inside.FULL
+    if list(intervals) == [(span.start, span.stop)]:
+        others = [p for p in mask.parts() if not isinstance(p, Causal)]
+        diagonal = len(others) < len(mask.parts())
+        if diagonal and conjunction(others).covers(span, span.start, span.stop):
+            return Inside.CAUSAL
+    return Inside.MASKED
+
+
+def _join_neighbours(tiles: list[_RowTile]) -> list[_RowTile]:
+    """Adjacent tiles over the same keys with no mask inside are one tile."""
+    joined: list[_RowTile] = []
+    for start, stop, keys, inside in tiles:
+        if joined and inside is Inside.FULL and joined[-1][1:] == (start, keys, inside):
+            start = joined.pop()[0]
+        joined.append((start, stop, keys, inside))
+    return joined
+
+
+def _join_equal_rows(rows: list[list[_RowTile]]) -> list[tuple[slice, list[_RowTile]]]:
+    joined: list[tuple[slice, list[_RowTile]]] = []
+    for row, tiles in enumerate(rows):
+        start = row
+        if joined and joined[-1][1] == tiles:
+            start = joined.pop()[0].start
+        joined.append((slice(start, row + 1), tiles))
+    return joined
+
+
+def _is_plain_causal(mask: Mask) -> bool:
+    return all(isinstance(p, Causal) for p in mask.parts())

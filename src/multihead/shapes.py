@@ -1,0 +1,31 @@
+"""The one glossary of axes. Every signature in the package uses these names.
+
+| axis        | what it counts                                                           |
+|-------------|--------------------------------------------------------------------------|
+| `batch`     | sequences                                                                |
+| `query`     | tokens that ask                                                          |
+| `key`       | tokens that are asked; with a cache, all that it holds                   |
+| `head`      | query heads                                                              |
+| `kv_head`   | key/value heads; `head` is a multiple of it unless the groups are uneven |
+| `key_dim`   | size of one head's query or key vector                                   |
+| `value_dim` | size of one head's value vector                                          |
+| `d_model`   | width of the residual stream                                             |
+
+`1` in front of a name (`#batch` in jaxtyping) means that the axis may be 1 and broadcasts.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Tokens = Float[Tensor, "batch token width"]
+Queries = Float[Tensor, "batch head query key_dim"]
+Keys = Float[Tensor, "batch kv_head key key_dim"]
+Values = Float[Tensor, "batch kv_head key value_dim"]
+HeadOutputs = Float[Tensor, "batch head query value_dim"]
+Weights = Float[Tensor, "batch head query key"]
+
+Allowed = Bool[Tensor, "#batch #head #query #key"]
+ScoreBias = Float[Tensor, "#batch #head #query #key"]
+Positions = Int[Tensor, "#batch token"]

@@ -1,0 +1,104 @@
+"""What every test runs under: checked types and shapes, one thread, fixed seeds, drawn-case profiles."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported: the workers of pytest-xdist share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import functools
+import inspect
+import random
+from collections.abc import Callable
+from typing import Any
+
+import beartype
+import hypothesis
+import jaxtyping
+import pytest
+import torch
+
+# ---- annotations are checked ------------------------------------------------------------------
+#
+# jaxtyping's import hook puts `jaxtyping.jaxtyped` on every function of the package. We stand in for
+# it to say two things that the hook cannot:
+#
+# - torch.compile and torch.export see the plain function: the check is not traceable, and a graph
+#   break under test that users do not have would prove nothing;
+# - a function that rejects bad input itself is heard first. Its error, with the hint, is the one that
+#   people get, so it is the one that tests see. A function that accepts what its annotation forbids
+#   still fails the check.
+#
+# MULTIHEAD_UNCHECKED=1 switches all of it off.
+
+_jaxtyped = jaxtyping.jaxtyped
+_beartype = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))  # an int is a float
+
+
+def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
+    if fn is None:
+        return functools.partial(_checked, typechecker=typechecker)
+    if not inspect.isfunction(fn):
+        return _jaxtyped(fn, typechecker=_beartype)
+    check: Callable[..., Any] = _jaxtyped(fn, typechecker=_beartype)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return fn(*args, **kwargs)
+        try:
+            return check(*args, **kwargs)
+        except jaxtyping.TypeCheckError as wrong:
+            if not hasattr(wrong, "heard"):  # else an inner function has had its say
+                wrong.heard = True  # type: ignore[attr-defined]
+                fn(*args, **kwargs)
+            raise
+
+    return call
+
+
+if not os.environ.get("MULTIHEAD_UNCHECKED"):
+    jaxtyping.jaxtyped = _checked
+    jaxtyping.install_import_hook("multihead", "beartype.beartype")
+
+# ---- drawn cases ------------------------------------------------------------------------------
+#
+# A test that wants more or fewer takes a share: @settings(max_examples=settings().max_examples // 10)
+
+_SLOW_IS_FINE = {
+    "deadline": None,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
+}
+hypothesis.settings.register_profile("dev", max_examples=25, **_SLOW_IS_FINE)
+hypothesis.settings.register_profile(
+    "ci", max_examples=300, derandomize=True, print_blob=True, **_SLOW_IS_FINE
+)
+hypothesis.settings.register_profile("nightly", max_examples=10_000, print_blob=True, **_SLOW_IS_FINE)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+# ---- one state for every test -----------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_start() -> Any:
+    """Seed, and put back what a test may leave changed."""
+    random.seed(0)
+    torch.manual_seed(0)
+    dtype, deterministic = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_default_dtype(dtype)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+@pytest.fixture
+def fp64() -> Any:
+    """Everything made inside the test is float64."""
+    torch.set_default_dtype(torch.float64)
