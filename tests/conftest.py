@@ -38,6 +38,18 @@ _jaxtyped = jaxtyping.jaxtyped
 _beartype = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))  # an int is a float
 
 
+def _own_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> Exception | None:
+    from multihead.errors import MultiheadError
+
+    try:
+        fn(*args, **kwargs)
+    except MultiheadError as own:
+        return own
+    except Exception:
+        return None
+    return None
+
+
 def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
     if fn is None:
         return functools.partial(_checked, typechecker=typechecker)
@@ -52,10 +64,11 @@ def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
         try:
             return check(*args, **kwargs)
         except jaxtyping.TypeCheckError as wrong:
-            if not hasattr(wrong, "heard"):  # else an inner function has had its say
-                wrong.heard = True  # type: ignore[attr-defined]
-                fn(*args, **kwargs)
-            raise
+            own = None if hasattr(wrong, "heard") else _own_error(fn, args, kwargs)
+            wrong.heard = True  # type: ignore[attr-defined]  # outer functions need not ask again
+            if own is None:
+                raise
+        raise own
 
     return call
 
@@ -73,9 +86,7 @@ _SLOW_IS_FINE = {
     "suppress_health_check": [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
 }
 hypothesis.settings.register_profile("dev", max_examples=25, **_SLOW_IS_FINE)
-hypothesis.settings.register_profile(
-    "ci", max_examples=300, derandomize=True, print_blob=True, **_SLOW_IS_FINE
-)
+hypothesis.settings.register_profile("ci", max_examples=300, derandomize=True, print_blob=True, **_SLOW_IS_FINE)
 hypothesis.settings.register_profile("nightly", max_examples=10_000, print_blob=True, **_SLOW_IS_FINE)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

@@ -43,9 +43,7 @@ class TestTorch:
     def test_projections_are_packed(self, layer: nn.MultiheadAttention) -> None:
         assert {n for n, _ in layer.named_parameters()} >= {"in_proj_weight", "in_proj_bias"}
 
-    def test_an_empty_row_is_nan_when_weights_are_asked_for(
-        self, layer: nn.MultiheadAttention, x: Tensor
-    ) -> None:
+    def test_an_empty_row_is_nan_when_weights_are_asked_for(self, layer: nn.MultiheadAttention, x: Tensor) -> None:
         hidden = ~NOTHING_FOR_THE_FIRST  # this layer's True means hidden
         assert layer(x, x, x, attn_mask=hidden, need_weights=True)[0][:, 0].isnan().all()
         assert not layer(x, x, x, attn_mask=hidden, need_weights=False)[0].isnan().any()
@@ -58,9 +56,7 @@ class TestTorch:
             causal = layer(x, x, x, is_causal=True, need_weights=False)[0]
             torch.testing.assert_close(causal, layer(x, x, x, need_weights=False)[0])
 
-    def test_nan_in_a_hidden_key_spreads(
-        self, layer: nn.MultiheadAttention, x: Tensor, x_bad_last: Tensor
-    ) -> None:
+    def test_nan_in_a_hidden_key_spreads(self, layer: nn.MultiheadAttention, x: Tensor, x_bad_last: Tensor) -> None:
         hidden = ~LAST_HIDDEN.expand(BATCH, TOKENS)
         assert layer(x, x_bad_last, x_bad_last, key_padding_mask=hidden, need_weights=False)[0].isnan().any()
 

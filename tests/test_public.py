@@ -21,9 +21,16 @@ def test_the_lazy_table_and_all_agree() -> None:
     assert set(mh.__all__) == {*mh._HOME, "__version__"}
 
 
-@pytest.mark.parametrize("name", ["mask", "position", "cache", "init"])
+@pytest.mark.parametrize("name", ["mask", "position", "cache", "init", "interop"])
 def test_modules_of_the_layer_are_public(name: str) -> None:
     assert getattr(mh, name) is importlib.import_module(f"multihead.layer.{name}")
+
+
+def test_the_drop_in_is_one_changed_import() -> None:
+    from multihead.dropin import MultiheadAttention
+    from multihead.layer import dropin
+
+    assert MultiheadAttention is dropin.MultiheadAttention is mh.dropin.MultiheadAttention
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

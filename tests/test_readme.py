@@ -18,9 +18,7 @@ def blocks(page: Path) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, m.start(1)) + 1, m.group(1)) for m in BLOCK.finditer(text)]
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p)], ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_run_as_pasted(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # an example that writes a file writes it here
     namespace: dict[str, object] = {"__name__": "__example__"}

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
+    from multihead import dropin
     from multihead.errors import CacheError, MultiheadError, SizeError, TypeMismatchError
-    from multihead.layer import cache, init, mask, position
+    from multihead.layer import cache, init, interop, mask, position
     from multihead.layer.ask import Ask, Attended, Cells
-    from multihead.layer.attention import MultiHeadAttention, QKNorm, Sinks
+    from multihead.layer.attention import MultiHeadAttention
+    from multihead.layer.options import QKNorm, Sinks
 
 __all__ = [
     "MultiHeadAttention",
@@ -25,6 +27,8 @@ __all__ = [
     "position",
     "cache",
     "init",
+    "interop",
+    "dropin",
     "QKNorm",
     "Sinks",
     "Ask",
@@ -44,8 +48,10 @@ _HOME = {
     "position": "multihead.layer.position",
     "cache": "multihead.layer.cache",
     "init": "multihead.layer.init",
-    "QKNorm": "multihead.layer.attention",
-    "Sinks": "multihead.layer.attention",
+    "interop": "multihead.layer.interop",
+    "dropin": "multihead.dropin",
+    "QKNorm": "multihead.layer.options",
+    "Sinks": "multihead.layer.options",
     "Ask": "multihead.layer.ask",
     "Cells": "multihead.layer.ask",
     "Attended": "multihead.layer.ask",

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.errors import SizeError
-from multihead.layer.assemble import run_tiles
+from multihead.layer.assemble import on_block, run_tiles
 from multihead.layer.frame import ALL
 from multihead.layer.kernels import Block, explicit, masked
 from multihead.layer.problem import Groups, Problem
@@ -51,7 +51,7 @@ class Ask:
         unknown = sorted(names - set(NAMES))
         if unknown:
             raise SizeError(f"ask={unknown[0]!r} is not known", hint=f"ask for some of {', '.join(NAMES)}")
-        return Ask(**{name: True for name in names})
+        return Ask(**dict.fromkeys(names, True))
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,16 @@ class Attended:
     heads: Float[Tensor, "*batch head query value_dim"] | None = None
 
 
+# torch.export, vmap and FSDP look for tensors inside a result only where they know its type.
+torch.export.register_dataclass(Attended, serialized_type_name="multihead.Attended")
+
+
 def weights_of(problem: Problem, cells: Cells) -> Weights:
     """softmax(scores) of chosen heads and rows; nothing else is built."""
     frame = problem.frame
     heads = _index(cells.heads, frame.heads, "head", frame.device)
     rows = _index(cells.rows, frame.queries, "query", frame.device)
-    kv_of_head = torch.tensor(problem.groups.kv_of_head, device=frame.device)[heads]
+    kv_of_head = torch.tensor(problem.groups.kv_of_head, dtype=torch.long, device=frame.device)[heads]
     q, k, v = problem.q[:, heads][:, :, rows], problem.k[:, kv_of_head], problem.v[:, kv_of_head]
     sinks = problem.scores.sinks
     scores = replace(problem.scores, dropout=0.0, sinks=None if sinks is None else sinks[heads])
@@ -88,7 +92,9 @@ def lse_of(problem: Problem) -> Float[Tensor, "batch head query"]:
     if frame.batch * frame.heads * frame.queries * frame.keys == 0:
         lse = problem.q.new_full((frame.batch, frame.heads, frame.queries), -torch.inf)
     else:
-        lse = run_tiles(bare, bounded_tiles(bare), _lse, nothing=-torch.inf)[..., 0]
+        lse = run_tiles(
+            bare, bounded_tiles(bare, rows=frame.batch * frame.heads), on_block(_lse), nothing=-torch.inf
+        )[..., 0]
     return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].to(lse.dtype))
 
 

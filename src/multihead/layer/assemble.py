@@ -8,7 +8,7 @@ tile joins the pieces it needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
@@ -16,24 +16,26 @@ from torch import Tensor
 from multihead.layer.kernels import Block, lower
 from multihead.layer.problem import Problem
 from multihead.layer.tiles import Tile
-from multihead.shapes import HeadOutputs
+from multihead.shapes import HeadOutputs, Keys, Queries, Values
 
 Kernel = Callable[[Block], HeadOutputs]
+TileKernel = Callable[[Problem, Tile, Queries, Keys, Values], HeadOutputs]
 
 
-def run_tiles(
-    problem: Problem, tiles: Sequence[Tile], kernel: Kernel, *, nothing: float = 0.0
-) -> HeadOutputs:
+def on_block(kernel: Kernel) -> TileKernel:
+    """A kernel of blocks as a kernel of tiles."""
+    return lambda problem, tile, q, k, v: kernel(lower(problem, tile, q, k, v))
+
+
+def run_tiles(problem: Problem, tiles: Sequence[Tile], kernel: TileKernel, *, nothing: float = 0.0) -> HeadOutputs:
     """Each tile through the kernel; together they hold every query once. Queries without keys give `nothing`."""
     q, k, v = problem.q, problem.k, problem.v
     if problem.packing is not None:
         return _run_rows(problem, _stored(tiles, problem.packing), q, k, v, kernel, nothing)
     groups = [(rows, [(t, t.queries, t.keys) for t in same]) for rows, same in groupby(tiles, key=_rows)]
     sizes = [stop - start for (start, stop), _ in groups]
-    parts = zip(*(x.split(sizes, dim=0) for x in (q, k, v)), strict=True)
-    outs = [
-        _run_rows(problem, placed, *qkv, kernel, nothing) for (_, placed), qkv in zip(groups, parts, strict=True)
-    ]
+    parts = zip(groups, q.split(sizes), k.split(sizes), v.split(sizes), strict=True)
+    outs = [_run_rows(problem, placed, gq, gk, gv, kernel, nothing) for (_, placed), gq, gk, gv in parts]
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=0)
 
 
@@ -60,7 +62,13 @@ def _stored(tiles: Sequence[Tile], packing: Sequence[int]) -> list[_Placed]:
 
 
 def _run_rows(
-    problem: Problem, placed: Sequence[_Placed], q: Tensor, k: Tensor, v: Tensor, kernel: Kernel, nothing: float
+    problem: Problem,
+    placed: Sequence[_Placed],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kernel: TileKernel,
+    nothing: float,
 ) -> HeadOutputs:
     asked = _Pieces(q, [queries for _, queries, _ in placed])
     bounds = [key for _, _, keys in placed for key in keys]
@@ -71,7 +79,7 @@ def _run_rows(
         if not ranges:
             outs.append(no_weight(rows, v.shape[3]) + nothing)
             continue
-        outs.append(kernel(lower(problem, tile, rows, keys.take(ranges), values.take(ranges))))
+        outs.append(kernel(problem, tile, rows, keys.take(ranges), values.take(ranges)))
     if not outs:
         return no_weight(q, v.shape[3])
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
@@ -90,7 +98,7 @@ class _Pieces:
         self.pieces: dict[int, tuple[int, Tensor]] | None = None
         if torch.is_grad_enabled() and x.requires_grad:
             bounds = sorted({0, x.shape[2], *(b for r in ranges for b in (r.start, r.stop))})
-            sizes = [hi - lo for lo, hi in zip(bounds, bounds[1:], strict=False)]
+            sizes = [hi - lo for lo, hi in pairwise(bounds)]
             split = x.split(sizes, dim=2)
             self.pieces = {lo: (hi, p) for lo, hi, p in zip(bounds, bounds[1:], split, strict=False)}
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, overload
+from dataclasses import replace
+from typing import overload
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead.errors import SizeError, TypeMismatchError
+from multihead.errors import SizeError
 from multihead.layer import mask as masks
 from multihead.layer.ask import Ask, Attended, Cells, lse_of, weights_of
 from multihead.layer.cache import Cache, Cross, Ring
@@ -18,35 +18,22 @@ from multihead.layer.checks import check_inputs
 from multihead.layer.explain import Explanation, explain
 from multihead.layer.frame import Frame
 from multihead.layer.init import Init, XavierPerHead
-from multihead.layer.mask import Mask
+from multihead.layer.mask_algebra import Mask
+from multihead.layer.mask_kinds import ragged_lengths, within_cache
+from multihead.layer.options import (
+    QKNorm,
+    Sinks,
+    biased_projections,
+    check_options,
+    groups_of,
+    head_dim_of,
+    linear,
+)
 from multihead.layer.position import Position, PositionBias, Rotary
 from multihead.layer.problem import Groups, PositionScores, Problem, Scores
 from multihead.layer.ragged import Packed, pack
 from multihead.layer.routes import attend
-from multihead.shapes import HeadOutputs, Keys, Queries, Values
-
-
-@dataclass(frozen=True)
-class QKNorm:
-    """Normalise q and k within each head, `when` = "before" or "after" the rotation.
-
-    Weights are shared by the heads. Qwen 3 is QKNorm(); see Henry et al. 2020 and Dehghani et al. 2023.
-    """
-
-    kind: Literal["rms", "layer"] = "rms"
-    when: Literal["before", "after"] = "before"
-    eps: float = 1e-6
-
-    def module(self, dim: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Module:
-        norm = nn.RMSNorm if self.kind == "rms" else nn.LayerNorm
-        return norm(dim, eps=self.eps, device=device, dtype=dtype)
-
-
-@dataclass(frozen=True)
-class Sinks:
-    """A learned logit per head that takes weight and gives no value (GPT-OSS; cf. Miller 2023)."""
-
-    start: float = 0.0
+from multihead.shapes import Keys, Queries, Values
 
 
 class MultiHeadAttention(nn.Module):
@@ -98,9 +85,9 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.d_model, self.num_heads = d_model, num_heads
-        self.head_dim = _head_dim(d_model, num_heads) if head_dim is None else head_dim
+        self.head_dim = head_dim_of(d_model, num_heads) if head_dim is None else head_dim
         self.value_dim = self.head_dim if value_dim is None else value_dim
-        self.groups = _groups(num_heads, num_kv_heads, kv_of_head)
+        self.groups = groups_of(num_heads, num_kv_heads, kv_of_head)
         self.num_kv_heads, self.kv_of_head = self.groups.kv_heads, self.groups.kv_of_head
         self.d_key = d_model if d_key is None else d_key
         self.d_value = self.d_key if d_value is None else d_value
@@ -109,14 +96,14 @@ class MultiHeadAttention(nn.Module):
         self.softcap, self.sinks, self.dropout = softcap, sinks, dropout
         self.position, self.qk_norm = position, qk_norm
         self.init: Init = XavierPerHead() if init is None else init
-        _check_options(self)
+        check_options(self)
 
-        biased = _biased(bias)
+        biased = biased_projections(bias)
         kv = self.num_kv_heads
-        self.q_proj = _linear(d_model, num_heads * self.head_dim, "q" in biased, device, dtype)
-        self.k_proj = _linear(self.d_key, kv * self.head_dim, "k" in biased, device, dtype)
-        self.v_proj = _linear(self.d_value, kv * self.value_dim, "v" in biased, device, dtype)
-        self.o_proj = _linear(num_heads * self.value_dim, self.d_out, "o" in biased, device, dtype)
+        self.q_proj = linear(d_model, num_heads * self.head_dim, "q" in biased, device, dtype)
+        self.k_proj = linear(self.d_key, kv * self.head_dim, "k" in biased, device, dtype)
+        self.v_proj = linear(self.d_value, kv * self.value_dim, "v" in biased, device, dtype)
+        self.o_proj = linear(num_heads * self.value_dim, self.d_out, "o" in biased, device, dtype)
         self.q_norm = None if qk_norm is None else qk_norm.module(self.head_dim, device, dtype)
         self.k_norm = None if qk_norm is None else qk_norm.module(self.head_dim, device, dtype)
         self.sink_logits: nn.Parameter | None = None
@@ -127,9 +114,9 @@ class MultiHeadAttention(nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw all weights anew; after `to_empty` of a layer made on the meta device this makes it whole."""
-        for linear in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
+            if projection.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
+                nn.init.zeros_(projection.bias)
         self.init(self)
         for part in (self.q_norm, self.k_norm, self.position):
             reset = getattr(part, "reset_parameters", None)
@@ -218,16 +205,16 @@ class MultiHeadAttention(nn.Module):
     ) -> Problem:
         """Project, normalise, rotate and cache: everything up to the scores."""
         q = _split(self.q_proj(query), self.head_dim)
-        known = isinstance(cache, Cross) and cache.filled
-        if known:
-            k, v = cache.k, cache.v
+        known = cache.known if isinstance(cache, Cross) else None
+        if known is not None:
+            k, v = known
         else:
             source = query if key is None else key
             k = _split(self.k_proj(source), self.head_dim)
             v = _split(self.v_proj(source if value is None else value), self.value_dim)
-        ask_at, key_at = _places(positions, cache, q.shape[2], k.shape[2], same=key is None and not known)
+        ask_at, key_at = _places(positions, cache, q.shape[2], k.shape[2], same=key is None and known is None)
         q = self._turned(q, self.q_norm, ask_at)
-        k = k if known else self._turned(k, self.k_norm, key_at)
+        k = k if known is not None else self._turned(k, self.k_norm, key_at)
         if isinstance(self.position, PositionBias):
             if positions is not None and packed is None and (cache is not None or key is not None):
                 raise SizeError(
@@ -235,7 +222,8 @@ class MultiHeadAttention(nn.Module):
                     f"whose keys stand elsewhere (cache or cross-attention)",
                     hint="leave positions out: the bias then uses the places of queries and keys",
                 )
-            own = None if positions is None else positions.reshape(-1, positions.shape[-1])
+            own = positions if packed is None else packed.given
+            own = None if own is None else own.reshape(-1, own.shape[-1])
             mask = mask & PositionScores(self.position, own, q.dtype)
         k, v, mask, frame = _remembered(q, k, v, mask, cache)
         if packed is not None:
@@ -288,7 +276,7 @@ class MultiHeadAttention(nn.Module):
             return self.groups
         if self.groups.size is None or self.sink_logits is not None or isinstance(self.position, PositionBias):
             raise SizeError(
-                f"q_proj gave {here} of {self.num_heads} heads, and what belongs to single heads cannot be told apart",
+                f"q_proj gave {here} of {self.num_heads} heads: what belongs to single heads cannot be told apart",
                 hint="tensor parallelism needs even groups, and no sinks or position bias",
             )
         return Groups.even(here, k.shape[1])
@@ -317,7 +305,7 @@ def _remembered(
         cache.keep(k, v)
     if cache is None or isinstance(cache, Cross):
         return k, v, mask, Frame(batch, heads, queries, k.shape[2], q.device)
-    lengths = masks.ragged_lengths(mask)
+    lengths = ragged_lengths(mask)
     fresh = cache.seen == 0
     view = cache.append(k, v, None if lengths is None else lengths.tensor)
     if isinstance(cache, Ring):
@@ -325,7 +313,7 @@ def _remembered(
     if fresh:  # nothing came before: the new tokens are all there is, in the order they have here
         return k, v, mask, Frame(batch, heads, queries, queries, q.device)
     frame = Frame(batch, heads, queries, view.k.shape[2], q.device, view.query_positions, view.key_positions)
-    return view.k, view.v, masks.within_cache(mask, view.filled), frame
+    return view.k, view.v, within_cache(mask, view.filled), frame
 
 
 def _split(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
@@ -346,69 +334,3 @@ def _unbatched(result: Tensor | Attended) -> Tensor | Attended:
         return result.squeeze(0)
     parts = (result.out, result.weights, result.lse, result.heads)
     return Attended(*(None if p is None else p.squeeze(0) for p in parts))  # pyright: ignore[reportArgumentType]
-
-
-def _linear(
-    width: int, out: int, bias: bool, device: torch.device | str | None, dtype: torch.dtype | None
-) -> nn.Linear:
-    # Drawn later by `reset_parameters`: no random number is spent here.
-    where = torch.get_default_device() if device is None else device
-    return nn.utils.skip_init(nn.Linear, width, out, bias=bias, device=where, dtype=dtype)
-
-
-def _head_dim(d_model: int, num_heads: int) -> int:
-    if num_heads == 0 or d_model % num_heads:
-        divisors = [n for n in range(1, min(d_model, 256) + 1) if d_model % n == 0]
-        raise SizeError(
-            f"num_heads={num_heads} does not divide d_model={d_model}",
-            hint=f"choose one of {', '.join(map(str, divisors))}, or give head_dim",
-        )
-    return d_model // num_heads
-
-
-def _groups(heads: int, kv_heads: int | None, kv_of_head: Sequence[int] | None) -> Groups:
-    if kv_of_head is None:
-        kv_heads = heads if kv_heads is None else kv_heads
-        return Groups((), kv_heads) if heads == 0 else Groups.even(heads, kv_heads)
-    count = max(kv_of_head, default=-1) + 1 if kv_heads is None else kv_heads
-    if len(kv_of_head) != heads or any(not 0 <= kv < count for kv in kv_of_head):
-        raise SizeError(
-            f"kv_of_head={list(kv_of_head)} does not map {heads} query heads to {count} kv heads",
-            hint="one entry per query head, each in 0..num_kv_heads-1",
-        )
-    return Groups(tuple(kv_of_head), count)
-
-
-def _biased(bias: bool | str) -> str:
-    letters = {True: "qkvo", False: ""}.get(bias, bias) if isinstance(bias, bool) else bias
-    wrong = sorted(set(str(letters)) - set("qkvo"))
-    if wrong:
-        raise SizeError(
-            f"bias={bias!r} names {wrong[0]!r}, which is no projection", hint="letters out of 'qkvo', or a bool"
-        )
-    return str(letters)
-
-
-def _check_options(attn: MultiHeadAttention) -> None:
-    wrong = {
-        "head_dim": attn.head_dim >= 1,
-        "value_dim": attn.value_dim >= 1,
-        "num_heads": attn.num_heads >= 0,
-        "dropout": 0.0 <= attn.dropout <= 1.0,
-        "softcap": attn.softcap is None or attn.softcap > 0,
-    }
-    for name, fine in wrong.items():
-        if not fine:
-            raise SizeError(f"{name}={getattr(attn, name)} is out of range", hint="see help(MultiHeadAttention)")
-    if isinstance(attn.position, PositionBias) and attn.position.num_heads != attn.num_heads:
-        raise SizeError(
-            f"{type(attn.position).__name__} is made for {attn.position.num_heads} heads, the layer has {attn.num_heads}",
-            hint=f"{type(attn.position).__name__}({attn.num_heads})",
-        )
-    if isinstance(attn.position, Rotary):
-        attn.position.rotated(attn.head_dim)
-    if attn.position is not None and not isinstance(attn.position, nn.Module | PositionBias):
-        raise TypeMismatchError(
-            f"position is a {type(attn.position).__name__}",
-            hint="for example position.Rotary(), position.ALiBi(num_heads), position.RelativeBias(num_heads)",
-        )

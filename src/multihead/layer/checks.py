@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def check_inputs(
-    attn: MultiHeadAttention, query: Tensor, key: Tensor | None, value: Tensor | None, head_gate: Tensor | None
+    attn: MultiHeadAttention,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    head_gate: Tensor | None,
 ) -> None:
     """Raise where the inputs do not fit the layer or each other."""
     if value is not None and key is None:

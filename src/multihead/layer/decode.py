@@ -26,7 +26,8 @@ CAST_KEYS = 4096  # half-precision keys cast to fp32 at a time: stays in cache
 def folded(block: Block) -> HeadOutputs:
     """softmax(scores) v with one read of each key and value per group of query heads."""
     size, queries = block.groups.size, block.q.shape[2]
-    assert size is not None and not block.causal
+    assert size is not None
+    assert not block.causal
     rows, dtype = size * queries, block.q.dtype
     plain = block.scores.softcap is None and block.scores.sinks is None
     wide = rows > FEW_ROWS and dtype in (torch.float32, torch.float64)
@@ -67,9 +68,7 @@ def _products(q: Float[Tensor, "n row dim"], k: Float[Tensor, "n key dim"]) -> F
     return out
 
 
-def _sums(
-    weights: Float[Tensor, "n row key"], v: Float[Tensor, "n key dim"]
-) -> Float[Tensor, "n row dim"]:
+def _sums(weights: Float[Tensor, "n row key"], v: Float[Tensor, "n key dim"]) -> Float[Tensor, "n row dim"]:
     if v.dtype == weights.dtype:
         return torch.bmm(weights, v)
     out = weights.new_zeros(v.shape[0], weights.shape[1], v.shape[2])
@@ -87,11 +86,13 @@ def _folded_fused(block: Block, size: int) -> HeadOutputs:
     batch, heads, queries, _ = block.q.shape
     kv_heads = heads // size
 
-    def fold(x: Tensor | None) -> Tensor | None:  # (batch, head, query, n) -> (batch, kv_head, size * query, n)
+    def fold(
+        x: Tensor | None,
+    ) -> Tensor | None:  # (batch, head, query, n) -> (batch, kv_head, size * query, n)
         if x is None or (x.shape[1] == 1 and x.shape[2] == 1):
             return x
         over = kv_heads if x.shape[1] > 1 else 1
-        return x.expand(-1, over * size, -1, -1).reshape(x.shape[0], over, size * x.shape[2], x.shape[3])
+        return x.expand(-1, over * size, queries, -1).reshape(x.shape[0], over, size * queries, x.shape[3])
 
     q = block.q.reshape(batch, kv_heads, size * queries, -1)
     rest = {name: fold(getattr(block, name)) for name in ("allowed", "added", "alive")}

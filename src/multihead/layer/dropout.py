@@ -9,30 +9,39 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 STEPS = 1 << 16
 
 
-def keep_share(dropout: float) -> float:
-    """The probability of keeping a weight: 1 - dropout on the grid of 1/65536."""
-    return round((1.0 - dropout) * STEPS) / STEPS
+class Keep:
+    """Draws which weights stay, 1 or 0, block after block; the same seed draws the same ones again."""
+
+    def __init__(self, dropout: float, seed: int) -> None:
+        self.share = round((1.0 - dropout) * STEPS) / STEPS
+        """The probability that a weight is kept: 1 - dropout on the grid of 1/65536."""
+        self._limit = round(self.share * STEPS) - STEPS // 2
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def into(self, out: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Fill `out` with ones and zeros. Numbers, not bools: those are several times cheaper to multiply with."""
+        if self.share in (0.0, 1.0):
+            return out.fill_(self.share)
+        words = torch.empty((out.numel() + 3) // 4, dtype=torch.int64)
+        words.random_(-(1 << 63), None, generator=self._generator)
+        return torch.lt(words.view(torch.int16)[: out.numel()].view(out.shape), self._limit, out=out)
 
 
-def keep_mask(shape: tuple[int, ...], dropout: float) -> Bool[Tensor, "..."]:
-    """True with probability `keep_share(dropout)`, from torch's global CPU generator."""
-    count = torch.Size(shape).numel()
-    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
-    draws = words.view(torch.int16)[:count].view(shape)
-    return draws < round(keep_share(dropout) * STEPS) - STEPS // 2
+def fresh_seed() -> int:
+    """A seed out of torch's own generator, so that torch.manual_seed reproduces all that follows from it."""
+    return int(torch.randint(1 << 62, ()).item())
 
 
 def dropped(weights: Float[Tensor, "..."], dropout: float) -> Float[Tensor, "..."]:
     """weights ∘ keep / share: each weight dropped with probability `dropout`, the rest rescaled."""
     if weights.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(weights, dropout)
-    share = keep_share(dropout)
-    if share == 0:
-        return weights * 0.0
-    return weights * keep_mask(tuple(weights.shape), dropout) / share
+    keep = Keep(dropout, fresh_seed())
+    kept = keep.into(torch.empty_like(weights, requires_grad=False))
+    return weights * kept / keep.share if keep.share else weights * 0.0

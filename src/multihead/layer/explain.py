@@ -67,8 +67,8 @@ def explain(
     """Ask the router with tensors that have sizes but no numbers; nothing is computed or cached."""
     from multihead.layer.checks import check_inputs
 
-    query, key, value = (x if x is None or x.ndim == 3 else x[None] for x in (query, key, value))
-    assert query is not None
+    query = query if query.ndim == 3 else query[None]
+    key, value = (x if x is None or x.ndim == 3 else x[None] for x in (key, value))
     check_inputs(attn, query, key, value, None)
     batch, queries = query.shape[:2]
     new_keys = queries if key is None else key.shape[1]
@@ -91,7 +91,9 @@ def explain(
         Scores(attn.scale, attn.softcap, attn.sink_logits, attn.dropout if attn.training else 0.0),
         None if packed is None else packed.bounds,
     )
-    new = 0 if isinstance(cache, Cross) and cache.filled else (stored if key is None else new_keys) * rows
+    new = (
+        0 if isinstance(cache, Cross) and cache.known is not None else (stored if key is None else new_keys) * rows
+    )
     return _described(attn, problem, choose(problem), rows * stored, new, query.element_size())
 
 
@@ -128,11 +130,17 @@ def _described(
 
 
 def _frame(
-    attn: MultiHeadAttention, cache: Cache | None, batch: int, queries: int, new_keys: int, device: torch.device
+    attn: MultiHeadAttention,
+    cache: Cache | None,
+    batch: int,
+    queries: int,
+    new_keys: int,
+    device: torch.device,
 ) -> Frame:
     heads = attn.num_heads
     if isinstance(cache, Cross):
-        return Frame(batch, heads, queries, cache.k.shape[2] if cache.filled else new_keys, device)
+        keys = new_keys if cache.known is None else cache.known[0].shape[2]
+        return Frame(batch, heads, queries, keys, device)
     if cache is None or cache.seen == 0:
         return Frame(batch, heads, queries, new_keys, device)
     if cache.seen is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from multihead.layer.attention import MultiHeadAttention
 
 
+@runtime_checkable
 class Init(Protocol):
     """Sets the weights of the four projections in place; biases are zeroed before it is called."""
 

@@ -107,7 +107,8 @@ def fused(block: Block) -> HeadOutputs:
         k, v = groups.expand(k), groups.expand(v)
     mask = _float_mask(block)
     if block.scores.sinks is not None:
-        q, k, v, mask = _with_sink_key(block, q, k, v, mask)
+        q, k, v, mask = _with_sink_key(block, q * scale, k, v, mask)
+        scale = 1.0
     width = max(q.shape[3], value_dim)
     q, k, v = _widened(q, width), _widened(k, width), _widened(v, width)
     out = F.scaled_dot_product_attention(
@@ -150,7 +151,7 @@ def _with_sink_key(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     sinks = block.scores.sinks
     assert sinks is not None
-    logit = (sinks / block.scores.scale).to(q.dtype).view(1, -1, 1, 1)
+    logit = sinks.to(q.dtype).view(1, -1, 1, 1)
     q = torch.cat([q, logit.expand(q.shape[0], -1, q.shape[2], 1)], dim=-1)
     unit = F.pad(k.new_ones(*k.shape[:2], 1, 1), (k.shape[3], 0))
     k = torch.cat([unit, _widened(k, k.shape[3] + 1)], dim=2)

@@ -66,6 +66,10 @@ class Mask:
     def check(self, frame: Frame) -> None:
         """Raise where this mask does not fit the sizes of the call."""
 
+    def learned(self) -> list[Tensor]:
+        """The tensors behind `added` that need a gradient."""
+        return [t for p in self.parts() if p is not self for t in p.learned()]
+
     def parts(self) -> list[Mask]:
         """The masks whose conjunction this is."""
         return []
@@ -199,8 +203,9 @@ def _inherit(whole: Mask, parts: Sequence[Mask]) -> None:
     whole.per_head = any(p.per_head for p in parts)
     whole.structured = all(p.structured for p in parts)
     whole.adds = any(p.adds for p in parts)
-    whole.block = max((p.block for p in parts), default=0)
-    whole.rows = max((p.rows for p in parts if p.rows is not None), default=None)
+    whole.block = max([p.block for p in parts])
+    rows = [p.rows for p in parts if p.rows is not None]
+    whole.rows = max(rows) if rows else None  # torch.compile does not know max(..., default=...)
 
 
 def _first_size(parts: Sequence[Mask]) -> tuple[int, int]:

@@ -34,7 +34,8 @@ def as_svg(cells: Bool[Tensor, "query key"], *, title: str) -> str:
     pixels = max(4, min(16, 320 // max(width, height, 1)))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" '
-        f'width="{width * pixels + 2}" height="{height * pixels + 2}" viewBox="-.1 -.1 {width + 0.2} {height + 0.2}">'
+        f'width="{width * pixels + 2}" height="{height * pixels + 2}" '
+        f'viewBox="-.1 -.1 {width + 0.2} {height + 0.2}">'
         f"<title>{escape(title)}</title>"
         f'<rect width="{width}" height="{height}" fill="#e8e8ee" stroke="#888" stroke-width=".06"/>'
         f'<path d="{"".join(runs)}" fill="#2b5cad"/></svg>'

@@ -48,7 +48,7 @@ class Groups:
             return x
         if self.size is not None:
             return x.repeat_interleave(self.size, dim=1)
-        return x.index_select(1, torch.tensor(self.kv_of_head, device=x.device))
+        return x.index_select(1, torch.tensor(self.kv_of_head, dtype=torch.long, device=x.device))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Problem:
 
     @property
     def added_needs_grad(self) -> bool:
-        return torch.is_grad_enabled() and any(getattr(p, "needs_grad", False) for p in self.mask.parts())
+        return torch.is_grad_enabled() and bool(self.mask.learned())
 
 
 class PositionScores(Leaf):
@@ -101,9 +101,9 @@ class PositionScores(Leaf):
         self.positions = positions  # of queries and keys alike, where the user gave them; else their places
         self.name = f"{type(position).__name__}"
 
-    @property
-    def needs_grad(self) -> bool:
-        return isinstance(self.position, nn.Module) and any(p.requires_grad for p in self.position.parameters())
+    def learned(self) -> list[Tensor]:
+        parameters = self.position.parameters() if isinstance(self.position, nn.Module) else ()
+        return [p for p in parameters if p.requires_grad]
 
     def added(self, grid: Grid) -> ScoreBias | None:
         query, key = grid.query[:, 0, :, 0], grid.key[:, 0, 0, :]

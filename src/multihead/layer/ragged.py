@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from multihead.layer.mask import ragged_lengths
 from multihead.layer.mask_algebra import Mask
+from multihead.layer.mask_kinds import ragged_lengths
 
 WORTH = 0.95
 """Packing copies the input once; above this share of real tokens it saves less than it costs."""
@@ -23,6 +23,7 @@ class Packed:
 
     tokens: Float[Tensor, "1 total d_model"]
     positions: Int[Tensor, "1 total"]
+    given: Tensor | None  # the positions that the user gave, unpacked
     index: Int[Tensor, " total"]  # of each real token in the flattened batch
     bounds: Sequence[int]
     batch: int
@@ -49,9 +50,11 @@ def pack(
         return None
     if head_gate is not None and head_gate.ndim > 1:
         return None
+    if len(lengths.values) not in (1, batch):
+        return None  # bad lengths are reported by the mask's own check
     counts = [lengths.row(b) for b in range(batch)]
     if not 0 < sum(counts) <= WORTH * batch * width or max(counts) > width or min(counts) < 0:
-        return None  # bad lengths are reported by the mask's own check
+        return None
     each = [torch.arange(n, device=tokens.device) for n in counts]
     index = torch.cat([row + b * width for b, row in enumerate(each)])
     if positions is None:
@@ -59,4 +62,4 @@ def pack(
     else:
         placed = positions.expand(batch, width).flatten()[index]
     packed = tokens.flatten(0, 1).index_select(0, index).unsqueeze(0)
-    return Packed(packed, placed.unsqueeze(0), index, [0, *accumulate(counts)], batch, width)
+    return Packed(packed, placed.unsqueeze(0), positions, index, [0, *accumulate(counts)], batch, width)

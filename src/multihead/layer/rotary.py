@@ -48,9 +48,7 @@ class Rotary(nn.Module):
     ) -> None:
         super().__init__()
         if not base > 1:
-            raise SizeError(
-                f"rotary base={base} is not above 1", hint="10000 is usual; larger for long texts"
-            )
+            raise SizeError(f"rotary base={base} is not above 1", hint="10000 is usual; larger for long texts")
         if isinstance(dim, float) and not 0 < dim <= 1:
             raise SizeError(
                 f"rotary dim={dim} is not a fraction in (0, 1]",
@@ -291,7 +289,7 @@ class _Turn(torch.autograd.Function):
         return _apply(grad, back), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _apply(tangent, *ctx.saved_tensors)
 
     @staticmethod

@@ -17,18 +17,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from multihead.errors import SizeError
-from multihead.layer.assemble import no_weight, run_tiles
+from multihead.layer.assemble import no_weight, on_block, run_tiles
+from multihead.layer.blocked import BLOCK, blocked
 from multihead.layer.decode import folded
 from multihead.layer.kernels import Block, explicit, fused, reaches
 from multihead.layer.problem import Problem
 from multihead.layer.tiles import Inside, Tile, tile, whole
 from multihead.shapes import HeadOutputs
-
-EXPLICIT_CELLS = 1 << 21
-"""Scores that the blocked route writes out at once: 8 MiB in fp32, about a core's share of cache."""
 
 FEW_QUERIES = 16
 """Up to so many queries attention is bound by reading keys and values, not by arithmetic."""
@@ -61,9 +58,12 @@ def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
     if torch.compiler.is_compiling():
         return _guarded(problem, choice, run)
     out = run(problem, choice.tiles)
-    # NaN or inf in a hidden key or value shows as NaN in the output (0 · NaN), never as a wrong number: so
-    # looking at the output is enough, and costs one read of it.
-    if not torch.isfinite(out.detach().sum()):
+    # NaN or inf in a hidden value shows as NaN in the output (0 · NaN), never as a wrong number; so looking at
+    # the output is enough, and costs one read of it. In a hidden key it may show in the gradient of q only.
+    suspicious = out.detach().sum()
+    if problem.needs_grad:
+        suspicious = suspicious + problem.k.detach().sum()
+    if not torch.isfinite(suspicious):
         return _guarded(problem, choice, run)
     return out
 
@@ -137,12 +137,11 @@ def _tiles_for(route: str, problem: Problem) -> list[Tile]:
     return [whole(problem.mask, problem.frame)]
 
 
-def bounded_tiles(problem: Problem) -> list[Tile]:
-    """Tiles small enough that a kernel may write all their scores out; one, where structure is not known."""
+def bounded_tiles(problem: Problem, *, rows: int = 1) -> list[Tile]:
+    """Tiles small enough that a kernel may write the scores of `rows` heads out; one, without structure."""
     if not _structured(problem):
         return [whole(problem.mask, problem.frame)]
-    rows = problem.frame.heads * (1 if problem.packing is not None else problem.frame.batch)
-    return tile(problem.mask, problem.frame, largest=max(1, EXPLICIT_CELLS // rows), every=True)
+    return tile(problem.mask, problem.frame, largest=max(1, BLOCK // max(rows, 1)), every=True)
 
 
 def _structured(problem: Problem) -> bool:
@@ -173,33 +172,14 @@ def _explicit_out(block: Block) -> HeadOutputs:
     return explicit(block).out
 
 
-def _recomputed(block: Block) -> HeadOutputs:
-    """The explicit kernel without keeping its scores for the backward: they are computed again there."""
-    if not torch.is_grad_enabled():
-        return explicit(block).out
-
-    def again(*tensors: torch.Tensor | None) -> HeadOutputs:
-        q, k, v, added, sinks = tensors
-        assert q is not None and k is not None and v is not None
-        scores = replace(block.scores, sinks=sinks)
-        return explicit(replace(block, q=q, k=k, v=v, added=added, scores=scores)).out
-
-    scores = block.scores
-    out: HeadOutputs = checkpoint(
-        again, block.q, block.k, block.v, block.added, scores.sinks, use_reentrant=False,
-        preserve_rng_state=scores.dropout > 0,
-    )  # fmt: skip
-    return out
-
-
 Route = Callable[[Problem, Sequence[Tile]], HeadOutputs]
 
 ROUTES: dict[str, Route] = {
-    "folded": lambda problem, tiles: run_tiles(problem, tiles, folded),
-    "tiled": lambda problem, tiles: run_tiles(problem, tiles, fused),
-    "fused": lambda problem, tiles: run_tiles(problem, tiles, fused),
-    "blocked": lambda problem, tiles: run_tiles(problem, tiles, _recomputed),
-    "reference": lambda problem, tiles: run_tiles(problem, tiles, _explicit_out),
+    "folded": lambda problem, tiles: run_tiles(problem, tiles, on_block(folded)),
+    "tiled": lambda problem, tiles: run_tiles(problem, tiles, on_block(fused)),
+    "fused": lambda problem, tiles: run_tiles(problem, tiles, on_block(fused)),
+    "blocked": lambda problem, tiles: run_tiles(problem, tiles, blocked),
+    "reference": lambda problem, tiles: run_tiles(problem, tiles, on_block(_explicit_out)),
 }
 
 
@@ -213,4 +193,4 @@ def _guarded(problem: Problem, choice: Choice, run: Route) -> HeadOutputs:
     clean = replace(problem, k=problem.k.masked_fill(hide, 0.0), v=problem.v.masked_fill(hide, 0.0))
     out = run(clean, choice.tiles)
     marked = replace(clean, q=problem.q.detach()[..., :1], k=problem.k.detach()[..., :1], v=hide.to(out.dtype))
-    return out.masked_fill(run_tiles(marked, choice.tiles, reaches) > 0, torch.nan)
+    return out.masked_fill(run_tiles(marked, choice.tiles, on_block(reaches)) > 0, torch.nan)

@@ -153,14 +153,21 @@ class YaRN:
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, dim - 1)
-        width = high - low if high != low else 0.001
+        width = rounded(high - low) if high != low else rounded(0.001)
+        low = rounded(low)
         out: list[float] = []
         for i in range(dim // 2):
             period = rounded(base ** rounded(2 * i / dim))
-            fast, slow = rounded(1.0 / period), rounded(1.0 / rounded(self.factor * period))
-            ramp = min(max(rounded(rounded(i - low) / rounded(width)), 0.0), 1.0)
-            keep = rounded(1.0 - ramp)
-            out.append(rounded(rounded(slow * rounded(1.0 - keep)) + rounded(fast * keep)))
+            ramp = rounded(rounded(i - low) / width)
+            if ramp <= 0:
+                out.append(rounded(1.0 / period))
+                continue
+            slow = rounded(1.0 / rounded(self.factor * period))
+            if ramp < 1:
+                keep = rounded(1.0 - ramp)
+                fast = rounded(1.0 / period)
+                slow = rounded(rounded(slow * rounded(1.0 - keep)) + rounded(fast * keep))
+            out.append(slow)
         return out
 
     def _pair_that_turns(self, times: float, base: float, dim: int) -> float:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from multihead.layer.frame import Frame, Span
-from multihead.layer.mask import Causal
 from multihead.layer.mask_algebra import Interval, Mask, conjunction, intersect
+from multihead.layer.mask_kinds import Causal
 
 LARGEST_MASK = 1 << 22
 """Cells of a mask that is written out at once, per batch row and head: 4 MiB of bools."""
@@ -88,7 +89,7 @@ def _tiles_of_row(mask: Mask, frame: Frame, row: int, largest: int, every: bool)
     everything = Span(row, frame.offset, frame.keys, frame.offset, frame.keys)
     inner = {cut for cut in mask.cuts(everything) if frame.offset < cut < frame.keys}
     bounds = sorted({frame.offset, frame.keys} | inner)
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         step = mask.block or stop - start
         while start < stop:
             block = min(step, stop - start)
@@ -102,7 +103,7 @@ def _tiles_of_row(mask: Mask, frame: Frame, row: int, largest: int, every: bool)
             keys = tuple(slice(lo, hi) for lo, hi in intervals)
             tiles.append((start - frame.offset, start + block - frame.offset, keys, inside))
             start += block
-    return _join_neighbours(tiles)
+    return tiles if every else _join_neighbours(tiles)
 
 
 def _inside(mask: Mask, span: Span, intervals: Sequence[Interval]) -> Inside:

@@ -142,9 +142,7 @@ def test_partial_rotary_is_that_of_neox_and_phi(family: str, dim: float) -> None
     if family == "gpt_neox":
         from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
 
-        config = transformers.GPTNeoXConfig(
-            hidden_size=head_dim * HEADS, num_attention_heads=HEADS, rotary_pct=0.4
-        )
+        config = transformers.GPTNeoXConfig(hidden_size=head_dim * HEADS, num_attention_heads=HEADS, rotary_pct=0.4)
         cos, sin = GPTNeoXRotaryEmbedding(config)(x, places[None])
         expected = apply_rotary_pos_emb(x[..., : cos.shape[-1]], x[..., : cos.shape[-1]], cos, sin)[0]
         expected = torch.cat((expected, x[..., cos.shape[-1] :]), -1)
@@ -179,9 +177,7 @@ turns = st.builds(
     st.sampled_from([10.0, 10_000.0, 500_000.0]),
     interleaved=st.booleans(),
     dim=st.sampled_from([None, 6, 0.5]),
-    scaling=st.sampled_from(
-        [None, position.NTK(3.0), position.Linear(2.0), position.Llama3(8.0, 1.0, 4.0, 97)]
-    ),
+    scaling=st.sampled_from([None, position.NTK(3.0), position.Linear(2.0), position.Llama3(8.0, 1.0, 4.0, 97)]),
 )
 
 
@@ -326,12 +322,18 @@ def test_a_table_born_in_inference_mode_serves_training() -> None:
 # ---- compiled, exported, moved ------------------------------------------------------------------
 
 
+@pytest.fixture
+def fresh_compiler() -> None:
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("scale", [None, position.YaRN(7.0, 211), position.DynamicNTK(2.0, 5)])
 def test_compiles_without_a_break(interleaved: bool, scale: position.Scaling | None) -> None:
     turn = position.Rotary(interleaved=interleaved, dim=6, scaling=scale)
     compiled = torch.compile(turn, fullgraph=True, backend="aot_eager")
-    for places in (torch.arange(TOKENS) + 3, (torch.arange(TOKENS) + 3).repeat(BATCH, 1), 3):
+    for places in ((torch.arange(TOKENS) + 3).repeat(BATCH, 1), 3):
         x = queries().requires_grad_()
         y = x.detach().clone().requires_grad_()
         got, expected = compiled(x, places), turn(y, places)
@@ -459,6 +461,7 @@ def test_diagonals_and_gathers_have_the_same_gradient() -> None:
     assert_close(slid, gathered)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("kind", [position.ALiBi(5), position.ALiBi(5, learned=True), position.RelativeBias(5)])
 def test_biases_compile_and_take_nothing(kind: position.PositionBias) -> None:
     assert isinstance(kind, position.PositionBias)

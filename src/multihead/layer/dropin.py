@@ -1,0 +1,313 @@
+"""nn.MultiheadAttention, replaced by changing one import: same signature, masks and state dict, fewer surprises.
+
+>>> import torch
+>>> from multihead.layer.dropin import MultiheadAttention
+>>> mha = MultiheadAttention(64, 4, batch_first=True)
+>>> x = torch.randn(2, 7, 64)
+>>> out, weights = mha(x, x, x, is_causal=True)
+>>> out.shape, weights.shape
+(torch.Size([2, 7, 64]), torch.Size([2, 7, 7]))
+
+Here, and only here, True in a bool mask means *hidden*, as it does in torch. What differs from torch:
+
+| call                              | torch 2.x                                       | here                       |
+|-----------------------------------|-------------------------------------------------|----------------------------|
+| is_causal=True, attn_mask=None    | fast path: not masked at all; else an error     | causal                     |
+| is_causal=True with an attn_mask  | one of the two, depending on need_weights       | both                       |
+| a row that may see nothing        | NaN (fast path, or weights asked for), else 0   | zeros, weights zero too    |
+| need_weights                      | chooses another kernel, and the mask (see above)| never changes the output   |
+| weights with dropout in training  | the dropped ones                                | the clean ones             |
+| NaN under a hidden key            | reaches the output                              | does not                   |
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from multihead.errors import SizeError, TypeMismatchError
+from multihead.layer import mask as masks
+from multihead.layer.ask import Cells, weights_of
+from multihead.layer.frame import Frame
+from multihead.layer.mask_algebra import Mask
+from multihead.layer.options import head_dim_of
+from multihead.layer.problem import Groups, Problem, Scores
+from multihead.layer.routes import attend
+
+__all__ = ["MultiheadAttention", "replace_all"]
+
+
+class MultiheadAttention(nn.MultiheadAttention):
+    """MultiHead(Q, K, V) = Concat(head_1..head_h) W_O, called as nn.MultiheadAttention is.
+
+    It is one (isinstance, parameters, state dict, initial draw); only the computation is ours.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        head_dim_of(embed_dim, num_heads)
+        super().__init__(
+            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+        )
+        _keep_off_the_fast_path(self)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """(out, weights or None), as nn.MultiheadAttention: batch second unless batch_first, also unbatched.
+
+        Args:
+            key_padding_mask: (batch, key), True = hidden, or float, added to the scores of that key.
+            attn_mask: (query, key) or (batch · head, query, key), True = hidden, or float, added.
+            average_attn_weights: weights are the mean over heads (batch, query, key), else one map per head.
+            is_causal: hide what comes later; with fewer queries than keys the last query stands at the last key.
+        """
+        if query.is_nested:
+            _check_nested(query, key, attn_mask, key_padding_mask, is_causal)
+            return self._of_nested(query, key, value, need_weights, average_attn_weights, is_causal)
+        _check(self, query, key, value)
+        q, k, v = self._projected(query, key, value)
+        if query.ndim == 3:
+            out, weights = self._attended(q, k, v, attn_mask, key_padding_mask, is_causal, need_weights)
+        else:
+            hidden = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+            at = 0 if self.batch_first else 1
+            q, k, v = q.unsqueeze(at), k.unsqueeze(at), v.unsqueeze(at)
+            out, weights = self._attended(q, k, v, attn_mask, hidden, is_causal, need_weights)
+            out, weights = out.squeeze(at), None if weights is None else weights.squeeze(0)
+        return out, weights.mean(-3) if weights is not None and average_attn_weights else weights
+
+    def _attended(
+        self,
+        q: Float[Tensor, "one two width"],
+        k: Float[Tensor, "... width"],
+        v: Float[Tensor, "... width"],
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool,
+        need_weights: bool,
+        *,
+        batch_first: bool | None = None,
+    ) -> tuple[Float[Tensor, "one two width"], Float[Tensor, "batch head query key"] | None]:
+        """All that follows the projections of q, k and v."""
+        first = self.batch_first if batch_first is None else batch_first
+        q, k, v = (_heads(x, self.num_heads, first) for x in (q, k, v))
+        mask = _mask(q, k, attn_mask, key_padding_mask, is_causal, extra=self._extra_keys)
+        k, v = self._with_extra_keys(k, v)
+        frame = Frame(q.shape[0], self.num_heads, q.shape[2], k.shape[2], q.device)
+        scores = Scores(self.head_dim**-0.5, dropout=self.dropout if self.training else 0.0)
+        problem = Problem(q, k, v, Groups.even(self.num_heads, self.num_heads), mask, frame, scores)
+
+        heads = attend(problem)
+        out = self.out_proj((heads.transpose(1, 2) if first else heads.permute(2, 0, 1, 3)).flatten(2))
+        weights = weights_of(problem, Cells()) if need_weights else None
+        if weights is not None:
+            weights = weights.roll(-self._extra_keys, dims=-1)  # torch appends them, we put them in front
+        return out, weights
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Q W_Q, K W_K, V W_V, in one product where all three have the same input."""
+        packed = cast("Tensor | None", self.in_proj_weight)  # torch's annotations forget that these may be None
+        bias = cast("Tensor | None", self.in_proj_bias)
+        if packed is not None and query is key and key is value:
+            q, k, v = F.linear(query, packed, bias).chunk(3, dim=-1)
+            return q, k, v
+        if packed is not None:
+            weights = packed.split(self.embed_dim)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None, None, None) if bias is None else bias.split(self.embed_dim)
+        q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+        return q, k, v
+
+    @property
+    def _extra_keys(self) -> int:
+        return int(self.bias_k is not None) + int(self.add_zero_attn)
+
+    def _with_extra_keys(
+        self, k: Float[Tensor, "batch head key dim"], v: Float[Tensor, "batch head key dim"]
+    ) -> tuple[Float[Tensor, "batch head all dim"], Float[Tensor, "batch head all dim"]]:
+        """The learned key and the zero key, in front: bottom-right alignment then leaves the others in place."""
+        batch, heads, _, dim = k.shape
+        both: list[Tensor] = []
+        for x, learned in ((k, self.bias_k), (v, self.bias_v)):
+            parts = [x]
+            if self.add_zero_attn:
+                parts.insert(0, x.new_zeros(batch, heads, 1, dim))
+            if learned is not None:
+                parts.insert(0, learned.to(x.dtype).view(1, heads, 1, dim).expand(batch, -1, -1, -1))
+            both.append(x if len(parts) == 1 else torch.cat(parts, dim=2))
+        return both[0], both[1]
+
+    def _of_nested(
+        self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool, average: bool, is_causal: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Nested in, nested out: nn.TransformerEncoder makes them of padded batches. Weights are padded."""
+        padded = {id(x): pad_sequence(list(x.unbind()), batch_first=True) for x in (query, key, value)}
+        q, k, v = self._projected(*(padded[id(x)] for x in (query, key, value)))
+        sizes = torch.tensor([x.shape[0] for x in key.unbind()], device=key.device)
+        hidden = torch.arange(k.shape[1], device=key.device) >= sizes[:, None]
+        out, weights = self._attended(q, k, v, None, hidden, is_causal, need_weights, batch_first=True)
+        rows = [row[: x.shape[0]] for row, x in zip(out, query.unbind(), strict=True)]
+        nested = torch.nested.as_nested_tensor(rows, layout=query.layout)
+        return nested, weights.mean(1) if weights is not None and average else weights
+
+
+def replace_all(model: nn.Module) -> list[str]:
+    """Make every nn.MultiheadAttention of a model this one, in place; returns their names.
+
+    Parameters stay the same objects (an optimizer keeps them) and so do hooks. For models whose imports cannot
+    be changed: nn.Transformer and its layers build their own attention.
+
+    >>> from torch import nn
+    >>> replace_all(nn.TransformerEncoderLayer(64, 4))
+    ['self_attn']
+    """
+    found = {name: m for name, m in model.named_modules() if type(m) is nn.MultiheadAttention}
+    if not found:
+        raise TypeMismatchError(
+            f"{type(model).__name__} holds no torch.nn.MultiheadAttention (subclasses are left alone)",
+            hint="see [type(m).__name__ for m in model.modules()]",
+        )
+    for mha in found.values():
+        mha.__class__ = MultiheadAttention
+        _keep_off_the_fast_path(mha)
+    return list(found)
+
+
+def _keep_off_the_fast_path(mha: nn.MultiheadAttention) -> None:
+    """Attach a hook that does nothing, so that nn.TransformerEncoderLayer calls us in eval as well.
+
+    Without one it reads our weights and computes around us, on a path that returns unmasked output for
+    is_causal=True without a mask, and NaN for rows that may see nothing.
+    """
+    mha.register_forward_pre_hook(_nothing)
+
+
+def _nothing(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """A forward pre-hook that changes nothing."""
+
+
+def _heads(x: Tensor, heads: int, batch_first: bool) -> Float[Tensor, "batch head token dim"]:
+    split = x.unflatten(-1, (heads, -1))
+    return split.transpose(1, 2) if batch_first else split.permute(1, 2, 0, 3)
+
+
+def _mask(
+    q: Float[Tensor, "batch head query dim"],
+    k: Float[Tensor, "batch head key dim"],
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    is_causal: bool,
+    *,
+    extra: int,
+) -> Mask:
+    """Torch's two masks and the flag as one of ours, where True = may attend; the `extra` first keys are seen."""
+    batch, heads, queries, keys = *q.shape[:3], k.shape[2]
+    mask = masks.everything()
+    if attn_mask is not None:
+        shapes = [(queries, keys), (batch * heads, queries, keys)]
+        _check_mask("attn_mask", attn_mask, shapes, "(query, key) or (batch * head, query, key)")
+        cells = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (batch, heads))
+        mask = mask & _shown(cells, extra)
+    if key_padding_mask is not None:
+        _check_mask("key_padding_mask", key_padding_mask, [(batch, keys)], "(batch, key)")
+        if key_padding_mask.dtype == torch.bool:
+            mask = mask & masks.padding(~F.pad(key_padding_mask, (extra, 0)))
+        else:
+            mask = mask & _shown(key_padding_mask[:, None, None, :], extra)
+    if is_causal and queries > keys and attn_mask is None:
+        raise SizeError(
+            f"is_causal=True with {queries} queries and only {keys} keys: "
+            f"the first {queries - keys} queries would stand before the first key",
+            hint="pass at least as many keys as queries, or write the mask you mean as attn_mask",
+        )
+    if is_causal and queries <= keys:  # with more queries than keys the attn_mask alone says what is hidden
+        mask = mask & masks.causal()
+    return mask
+
+
+def _shown(hidden: Tensor, extra: int) -> Mask:
+    padded = F.pad(hidden, (extra, 0)) if extra else hidden
+    return masks.tensor(~padded) if padded.dtype == torch.bool else masks.additive(padded)
+
+
+def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], axes: str) -> None:
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeMismatchError(
+            f"{name} is {mask.dtype}, it must be bool (True = hidden) or float (added to the scores)",
+            hint=f"{name}.bool() if 1 marks what is hidden, {name} == 0 if 1 marks what is seen",
+        )
+    if tuple(mask.shape) not in shapes:
+        raise SizeError(
+            f"{name} has shape {tuple(mask.shape)}, it must be {' or '.join(map(str, shapes))}",
+            hint=f"{name} is {axes}",
+        )
+
+
+def _check(mha: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
+    batch = 0 if mha.batch_first else 1
+    axes = "(batch, token, width)" if mha.batch_first else "(token, batch, width)"
+    weight = mha.out_proj.weight
+    for name, x, width in (("query", query, mha.embed_dim), ("key", key, mha.kdim), ("value", value, mha.vdim)):
+        if x.ndim not in (2, 3) or x.ndim != query.ndim or x.shape[-1] != width:
+            raise SizeError(
+                f"{name} has shape {tuple(x.shape)}, query has {tuple(query.shape)}, and {name} has width {width}",
+                hint=f"all three are {axes}, as batch_first={mha.batch_first} says, or all (token, width)",
+            )
+        if x.ndim == 3 and x.shape[batch] != query.shape[batch]:
+            raise SizeError(
+                f"query has batch {query.shape[batch]}, {name} has batch {x.shape[batch]}",
+                hint=f"with batch_first={mha.batch_first} they are {axes}",
+            )
+        if x.device != weight.device:
+            raise TypeMismatchError(
+                f"{name} is on {x.device}, the layer's weights are on {weight.device}",
+                hint=f"move one of them: {name}.to({str(weight.device)!r})",
+            )
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise TypeMismatchError(
+                f"{name} is {x.dtype}, the layer's weights are {weight.dtype}",
+                hint=f"{name}.to({weight.dtype}), or run under torch.autocast",
+            )
+    if key.shape[:-1] != value.shape[:-1]:
+        raise SizeError(
+            f"key has shape {tuple(key.shape)}, value has {tuple(value.shape)}",
+            hint="keys and values come in pairs",
+        )
+
+
+def _check_nested(
+    query: Tensor, key: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool
+) -> None:
+    if attn_mask is not None or key_padding_mask is not None or (is_causal and query is not key):
+        given = [n for n, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)) if x is not None]
+        raise TypeMismatchError(
+            f"{query.size(0)} nested queries were given with {', '.join(given) or 'is_causal and other keys'}",
+            hint="the rows of a nested tensor have no padding to hide; pass a padded tensor to use other masks",
+        )

@@ -1,0 +1,108 @@
+"""What a layer is made of: the options that are objects, and the checks of those that are sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+import torch
+from torch import nn
+
+from multihead.errors import SizeError, TypeMismatchError
+from multihead.layer.position import PositionBias, Rotary
+from multihead.layer.problem import Groups
+
+if TYPE_CHECKING:
+    from multihead.layer.attention import MultiHeadAttention
+
+
+@dataclass(frozen=True)
+class QKNorm:
+    """Normalise q and k within each head, `when` = "before" or "after" the rotation.
+
+    Weights are shared by the heads. Qwen 3 is QKNorm(); see Henry et al. 2020 and Dehghani et al. 2023.
+    """
+
+    kind: Literal["rms", "layer"] = "rms"
+    when: Literal["before", "after"] = "before"
+    eps: float = 1e-6
+
+    def module(self, dim: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Module:
+        norm = nn.RMSNorm if self.kind == "rms" else nn.LayerNorm
+        return norm(dim, eps=self.eps, device=device, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """A learned logit per head that takes weight and gives no value (GPT-OSS; cf. Miller 2023)."""
+
+    start: float = 0.0
+
+
+def linear(
+    width: int, out: int, bias: bool, device: torch.device | str | None, dtype: torch.dtype | None
+) -> nn.Linear:
+    # Drawn later by `reset_parameters`: no random number is spent here.
+    where = torch.get_default_device() if device is None else device
+    return cast(nn.Linear, nn.utils.skip_init(nn.Linear, width, out, bias=bias, device=where, dtype=dtype))
+
+
+def head_dim_of(d_model: int, num_heads: int) -> int:
+    if num_heads == 0 or d_model % num_heads:
+        divisors = [n for n in range(1, min(d_model, 256) + 1) if d_model % n == 0]
+        raise SizeError(
+            f"num_heads={num_heads} does not divide d_model={d_model}",
+            hint=f"choose one of {', '.join(map(str, divisors))}, or give head_dim",
+        )
+    return d_model // num_heads
+
+
+def groups_of(heads: int, kv_heads: int | None, kv_of_head: Sequence[int] | None) -> Groups:
+    if kv_of_head is None:
+        kv_heads = heads if kv_heads is None else kv_heads
+        return Groups((), kv_heads) if heads == 0 else Groups.even(heads, kv_heads)
+    count = max(kv_of_head, default=-1) + 1 if kv_heads is None else kv_heads
+    if len(kv_of_head) != heads or any(not 0 <= kv < count for kv in kv_of_head):
+        raise SizeError(
+            f"kv_of_head={list(kv_of_head)} does not map {heads} query heads to {count} kv heads",
+            hint="one entry per query head, each in 0..num_kv_heads-1",
+        )
+    return Groups(tuple(kv_of_head), count)
+
+
+def biased_projections(bias: bool | str) -> str:
+    letters = {True: "qkvo", False: ""}.get(bias, bias) if isinstance(bias, bool) else bias
+    wrong = sorted(set(str(letters)) - set("qkvo"))
+    if wrong:
+        raise SizeError(
+            f"bias={bias!r} names {wrong[0]!r}, which is no projection",
+            hint="letters out of 'qkvo', or a bool",
+        )
+    return str(letters)
+
+
+def check_options(attn: MultiHeadAttention) -> None:
+    wrong = {
+        "head_dim": attn.head_dim >= 1,
+        "value_dim": attn.value_dim >= 1,
+        "num_heads": attn.num_heads >= 0,
+        "dropout": 0.0 <= attn.dropout <= 1.0,
+        "softcap": attn.softcap is None or attn.softcap > 0,
+    }
+    for name, fine in wrong.items():
+        if not fine:
+            raise SizeError(f"{name}={getattr(attn, name)} is out of range", hint="see help(MultiHeadAttention)")
+    if isinstance(attn.position, PositionBias) and attn.position.num_heads != attn.num_heads:
+        raise SizeError(
+            f"{attn.position} is made for {attn.position.num_heads} heads, the layer has {attn.num_heads}",
+            hint=f"{type(attn.position).__name__}({attn.num_heads})",
+        )
+    if isinstance(attn.position, Rotary):
+        attn.position.rotated(attn.head_dim)
+    given = cast(object, attn.position)  # users pass strings
+    if given is not None and not isinstance(given, Rotary | PositionBias):
+        raise TypeMismatchError(
+            f"position is a {type(given).__name__}",
+            hint="for example position.Rotary(), position.ALiBi(num_heads), position.RelativeBias(num_heads)",
+        )
