@@ -6,23 +6,37 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from harness import Job, Limit, Work
-from peers import (
-    EXPLICIT, FLAX, HAND, LLAMA, TORCH, TUNE, XT, HandWritten, HandWrittenDecoder, Textbook, TorchLayer, flax_job,
-    llama_layer, rotation_of, torchtune_layer, x_transformers_layer,
-)  # fmt: skip
 from torch import Tensor, nn
 
+from harness import Job, Limit, Work
 from multihead import MultiHeadAttention, cache, mask, position
 from multihead.layer.frame import Frame
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
+from peers import (
+    EXPLICIT,
+    FLAX,
+    HAND,
+    LLAMA,
+    TORCH,
+    TUNE,
+    XT,
+    HandWritten,
+    HandWrittenDecoder,
+    Textbook,
+    TorchLayer,
+    flax_job,
+    llama_layer,
+    rotation_of,
+    torchtune_layer,
+    x_transformers_layer,
+)  # fmt: skip
 
 D, HEADS = 768, 12
-NO_SLOWER = 0.97  # no peer faster, within 3 % of noise
 DENSE, FULL, GQA, LENGTHS = "SDPA, dense mask", "SDPA, full causal", "SDPA enable_gqa", "ours, mask.lengths"
 LEFT_OUT: dict[str, str] = {}  # contestants that could not be made, and why
 
@@ -63,7 +77,7 @@ def plain(
     )
 
 
-def rotary(batch: int, tokens: int, *, train: bool) -> Work:
+def rotary(batch: int, tokens: int, *, train: bool, must: dict[str, float]) -> Work:
     """Causal with rotation, where LlamaAttention does no more than asked."""
     ours = _layer(position=position.Rotary()).train(train)
     x, grad = _tokens(batch, tokens, train)
@@ -75,13 +89,13 @@ def rotary(batch: int, tokens: int, *, train: bool) -> Work:
     return Work(
         _job(partial(ours, mask=mask.causal()), grad, x, weights=ours),
         {n: _job(layer.train(train), grad, x) for n, layer in layers.items() if layer is not None},
-        {"any peer": NO_SLOWER},
+        must,
         gemm_limit(flops(ours, batch * tokens, batch * tokens * tokens / 2, train)),
         same,
     )
 
 
-def decode_core(keys: int, dtype: torch.dtype) -> Work:
+def decode_core(keys: int, dtype: torch.dtype, *, must: dict[str, float], least: float) -> Work:
     """One query of 32 heads over a cache of 8 kv heads of 128: no projections.
 
     A model has many layers, so that no cache of one is still near the cores when its turn comes again: the
@@ -95,13 +109,13 @@ def decode_core(keys: int, dtype: torch.dtype) -> Work:
     return Work(
         _in_turn(partial(core, seen=mask.causal()), made),
         {GQA: _in_turn(sdpa, made)},
-        {GQA: 2.0},
-        Limit("read bandwidth", _in_turn(_read, made), least=0.6),
+        must,
+        Limit("read bandwidth", _in_turn(_read, made), least=least),
         same,
     )
 
 
-def decode_layer(keys: int, dtype: torch.dtype) -> Work:
+def decode_layer(keys: int, dtype: torch.dtype, *, must: dict[str, float]) -> Work:
     """The same with the projections of d_model 4096, the rotation and the cache."""
     ours = _layer(d_model=4096, num_heads=32, num_kv_heads=8, dtype=dtype, position=position.Rotary()).eval()
     k, v = (torch.randn(1, 8, keys, 128).to(dtype) for _ in range(2))
@@ -111,8 +125,9 @@ def decode_layer(keys: int, dtype: torch.dtype) -> Work:
     rotation = tuple(t.to(dtype) for t in rotation_of(1, 128, start=keys))
 
     def our_step() -> Tensor:
+        out = ours(x, mask=mask.causal(), cache=kept)
         kept.crop(keys)
-        return ours(x, mask=mask.causal(), cache=kept)
+        return out
 
     by_hand = HandWrittenDecoder(ours, k, v, rotation)
     jobs = {HAND: _no_grad(by_hand, x)}
@@ -120,9 +135,7 @@ def decode_layer(keys: int, dtype: torch.dtype) -> Work:
     if llama is not None:
         jobs[LLAMA] = _no_grad(llama, x)
     read = [*ours.parameters(), k, v]
-    return Work(
-        _no_grad(our_step), jobs, {"any peer": NO_SLOWER}, Limit("read bandwidth", lambda: _read(*read)), same
-    )
+    return Work(_no_grad(our_step), jobs, must, Limit("read bandwidth", lambda: _read(*read)), same)
 
 
 def structured(
@@ -212,9 +225,11 @@ def core(q: Tensor, k: Tensor, v: Tensor, *, seen: Mask) -> Tensor:
     return attend(Problem(q, k, v, groups, seen, frame, Scores(q.shape[3] ** -0.5)))
 
 
-def same(got: tuple[Tensor, ...], wanted: tuple[Tensor, ...], *, real: Tensor | None = None) -> None:
+def same(got: tuple[object, ...], wanted: tuple[Tensor, ...], *, real: Tensor | None = None) -> None:
     """Outputs and input gradients agree; with `real`, on the tokens that are."""
     for theirs, ours in zip(got, wanted, strict=True):
+        if not isinstance(theirs, Tensor):  # flax'
+            theirs = torch.tensor(np.asarray(theirs))
         if real is not None:
             theirs, ours = theirs[real], ours[real]
         close = {"rtol": 1e-4, "atol": 5e-5} if ours.dtype == torch.float32 else {"rtol": 3e-2, "atol": 1e-2}
@@ -286,7 +301,7 @@ def _read(*tensors: Tensor) -> Tensor:
     return torch.stack([t.detach().view(torch.float32).sum() for t in tensors])
 
 
-def _made(name: str, make: Callable[[], nn.Module | Job]):  # noqa: ANN202
+def _made(name: str, make: Callable[[], nn.Module | Job]):
     """The contestant, or None with a note where its package is not there."""
     try:
         return make()
@@ -314,7 +329,8 @@ def _llama_decoder(ours: MultiHeadAttention, k: Tensor, v: Tensor, rotation: tup
     layer = llama_layer(ours, True, rotation, kept)
 
     def step(x: Tensor) -> Tensor:
-        kept.crop(k.shape[2])
-        return layer(x)
+        out = layer(x)
+        kept.crop(-1)
+        return out
 
     return step

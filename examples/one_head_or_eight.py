@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -72,18 +73,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
     seeds = parser.parse_args().seeds
-    print(f"{seeds} seeds, {TOKENS} tokens, width {WIDTH}, 1 head against {HEADS} with the same projections\n")
+    print(f"{seeds} seeds, {TOKENS} tokens, width {WIDTH}, 1 head against {HEADS} with the same projections; medians\n")
     header = ("inputs", "equal", "one key", "max weight", "difference", "|dW_Q|/|dW_V| 1 head", "8 heads")
     print("{:<11}{:>7}{:>9}{:>12}{:>12}{:>22}{:>11}".format(*header))
     for draw in (positive, realistic):
         found = [compare(seed, draw) for seed in range(seeds)]
-        mean = {
-            name: sum(float(getattr(f, name)) for f in found) / seeds
-            for name in ("equal", "same_key", "top_weight", "difference", "grad_one", "grad_eight")
+        share = {name: sum(getattr(f, name) for f in found) / seeds for name in ("equal", "same_key")}
+        middle = {
+            name: median(getattr(f, name) for f in found)
+            for name in ("top_weight", "difference", "grad_one", "grad_eight")
         }
         print(
             "{:<11}{equal:>7.0%}{same_key:>9.0%}{top_weight:>12.4f}{difference:>12.2g}"
-            "{grad_one:>22.2g}{grad_eight:>11.2g}".format(draw.__name__, **mean)
+            "{grad_one:>22.2g}{grad_eight:>11.2g}".format(draw.__name__, **share, **middle)
         )
 
 

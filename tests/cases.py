@@ -15,7 +15,7 @@ from torch import Tensor
 
 import multihead as mh
 from multihead import mask, position
-from multihead.layer import routes, tiles
+from multihead.layer import blocked, routes, tiles
 
 GAIN = 1.4  # of the init: logits then have a standard deviation of 2 to 3, so nothing hides in a flat softmax
 
@@ -196,6 +196,7 @@ class Case:
     training: bool
     seed: int
     cells: int  # how small the blocks are cut
+    said: str  # the mask as text
 
     def layer(self, dtype: torch.dtype | None = None) -> mh.MultiHeadAttention:
         """The same weights in every dtype, none of them zero or one."""
@@ -341,6 +342,7 @@ def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, few: bool 
     if cross == "self" and draw(st.integers(0, 3)) == 0:
         starts = draw(st.lists(_below(30), min_size=batch, max_size=batch))
         given = [[s + i + i // 2 for i in range(queries)] for s in starts]  # with gaps
+    look = draw(looks(batch, heads, queries, keys, adding=adding, ragged=cross == "self"))
     return Case(
         variant=variant,
         options=options,
@@ -349,13 +351,14 @@ def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, few: bool 
         queries=queries,
         keys=keys,
         cross=cross,
-        look=draw(looks(batch, heads, queries, keys, adding=adding, ragged=cross == "self")),
+        look=look,
         gate_dims=draw(st.sampled_from([0, 0, 1, 2, 3])),
         positions=given,
         dtype=draw(st.sampled_from([torch.float32, torch.float64])),
         training=training,
         seed=draw(_below(10**6)),
         cells=draw(st.sampled_from([5, 64, 1 << 20])),
+        said=str(look(torch.float32).mask),
     )
 
 
@@ -364,10 +367,14 @@ def blocks_of(cells: int) -> Iterator[None]:
     """Cut tiles at small sizes as they would be at large ones, and never find them too many."""
 
     def cut(*args: Any, **kwargs: Any) -> Sequence[tiles.Tile]:
-        return tiles.tile(*args, **{"largest": cells, **kwargs})
+        return tiles.tile(*args, **{**kwargs, "largest": min(cells, kwargs.get("largest", cells))})
 
-    with ExitStack() as all_of:
-        all_of.enter_context(mock.patch.object(routes, "EXPLICIT_CELLS", cells))
-        all_of.enter_context(mock.patch.object(routes, "TILE_OVERHEAD", 0))
-        all_of.enter_context(mock.patch.object(routes, "tile", cut))
+    with ExitStack() as patches:
+        for module, name, value in (
+            (routes, "tile", cut),
+            (routes, "TILE_OVERHEAD", 0),
+            (routes, "BLOCK", cells),
+            (blocked, "BLOCK", cells),
+        ):
+            patches.enter_context(mock.patch.object(module, name, value))
         yield

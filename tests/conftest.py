@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import dataclasses
 import functools
 import inspect
 import random
@@ -45,7 +46,7 @@ def _own_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> Exception | No
         fn(*args, **kwargs)
     except MultiheadError as own:
         return own
-    except Exception:
+    except Exception:  # noqa: BLE001  the failed check says it better
         return None
     return None
 
@@ -53,8 +54,11 @@ def _own_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> Exception | No
 def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
     if fn is None:
         return functools.partial(_checked, typechecker=typechecker)
-    if not inspect.isfunction(fn):
-        return _jaxtyped(fn, typechecker=_beartype)
+    if inspect.isclass(fn):
+        init = vars(fn).get("__init__")
+        if dataclasses.is_dataclass(fn) and not hasattr(init, "__wrapped__"):  # else it was written by hand
+            fn.__init__ = _checked(fn.__init__)
+        return fn
     check: Callable[..., Any] = _jaxtyped(fn, typechecker=_beartype)
 
     @functools.wraps(fn)

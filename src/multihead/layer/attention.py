@@ -168,7 +168,8 @@ class MultiHeadAttention(nn.Module):
                 head_gate=head_gate, ask=ask, route=route,
             ))  # fmt: skip
         asked, mask = Ask.of(ask), masks.of(mask)
-        check_inputs(self, query, key, value, head_gate)
+        known = isinstance(cache, Cross) and cache.filled
+        check_inputs(self, query, key, value, head_gate, known=known)
         packed = None
         if key is None and cache is None and not (asked.weights or asked.lse or asked.heads or route):
             packed = pack(mask, query, positions, head_gate)
@@ -246,6 +247,19 @@ class MultiHeadAttention(nn.Module):
         """Which route would run for these inputs, why not the faster ones, and what it will cost."""
         return explain(self, query, key, value, mask=masks.of(mask), cache=cache)
 
+    @classmethod
+    def from_torch(cls, mha: nn.MultiheadAttention) -> MultiHeadAttention:
+        """The same layer with a copy of an nn.MultiheadAttention's weights; more in `multihead.interop`."""
+        from multihead.layer import interop  # which imports this module
+
+        return interop.from_torch(mha)
+
+    def to_torch(self, *, batch_first: bool | None = None) -> nn.MultiheadAttention:
+        """An nn.MultiheadAttention with a copy of the weights, where it can hold this layer."""
+        from multihead.layer import interop  # which imports this module
+
+        return interop.to_torch(self, batch_first=batch_first)
+
     def extra_repr(self) -> str:
         said = [f"{self.d_model}, {self.num_heads}"]
         if self.num_kv_heads != self.num_heads:
@@ -309,7 +323,7 @@ def _remembered(
     fresh = cache.seen == 0
     view = cache.append(k, v, None if lengths is None else lengths.tensor)
     if isinstance(cache, Ring):
-        mask = mask & masks.window(cache.window)
+        mask = mask & masks.window(cache.window, first=cache.first)
     if fresh:  # nothing came before: the new tokens are all there is, in the order they have here
         return k, v, mask, Frame(batch, heads, queries, queries, q.device)
     frame = Frame(batch, heads, queries, view.k.shape[2], q.device, view.query_positions, view.key_positions)

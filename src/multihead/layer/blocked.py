@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from multihead.layer.dropout import Keep, fresh_seed
-from multihead.layer.kernels import Block, lower
+from multihead.layer.kernels import Block, lower, lower_triangle
 from multihead.layer.problem import Problem
 from multihead.layer.tiles import Tile
 from multihead.shapes import HeadOutputs, Keys, Queries, Values
@@ -45,12 +46,13 @@ class _Task:
     seed: int
 
     def lowered(self, q: Tensor, k: Tensor, v: Tensor) -> Block:
+        """The tile's block, with what is hidden as -inf in `added`: numbers are far cheaper than bool masks."""
         block = lower(self.problem, self.tile, q, k, v)
-        if block.causal:
-            rows, keys = q.shape[2], k.shape[2]
-            allowed = torch.ones(rows, keys, dtype=torch.bool, device=q.device).tril()[None, None]
-            return replace(block, allowed=allowed)
-        return block
+        allowed = lower_triangle(q.shape[2], k.shape[2], q.device) if block.causal else block.allowed
+        if allowed is None:
+            return block
+        added = torch.zeros((), dtype=_exact(q), device=q.device) if block.added is None else block.added
+        return replace(block, added=torch.where(allowed, added, -torch.inf))
 
     def pieces(self, q: Tensor, k: Tensor) -> Iterator[tuple[int, slice]]:
         """(batch row, heads) of blocks that fit the bound."""
@@ -70,16 +72,15 @@ class _Blocked(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _Task, *learned: Tensor
     ) -> Tensor:
-        block = task.lowered(q, k, v)
-        keep = task.keep()
+        block, keep = task.lowered(q, k, v), task.keep()
+        buffers = _Buffers(q, k, task)
         # (tokens, heads) in memory, so that joining the heads for W_O is a view.
         out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
         for row, heads in task.pieces(q, k):
-            weights, _ = _weights(block, row, heads)
+            weights, _ = _weights(block, row, heads, buffers.take("weights", heads))
             if keep is not None:
-                weights.mul_(keep.into(torch.empty_like(weights)))
-                weights.mul_(1 / keep.share if keep.share else 0.0)
-            out[row, heads] = torch.bmm(weights, v[row, heads].to(weights.dtype))
+                weights.mul_(keep.into(buffers.take("kept", heads)))
+            out[row, heads] = _product(weights, v[row, heads], 1.0 if keep is None else keep.gain)
         if block.alive is not None:
             out.masked_fill_(~block.alive, 0.0)
         ctx.save_for_backward(q, k, v, sinks, out, *learned)
@@ -88,69 +89,98 @@ class _Blocked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # untyped decorator
         (grad,) = grad_outputs
         q, k, v, sinks, out, *learned = ctx.saved_tensors
         task: _Task = ctx.task
         with torch.enable_grad():
             block = task.lowered(q, k, v)
-        added, block = block.added, replace(block, added=None if block.added is None else block.added.detach())
+        added = block.added
+        block = replace(block, added=None if added is None else added.detach())
         if block.alive is not None:
             grad = grad.masked_fill(~block.alive, 0.0)
         keep, softcap, scale = task.keep(), block.scores.softcap, block.scores.scale
+        gain = 1.0 if keep is None else keep.gain
+        buffers = _Buffers(q, k, task)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         d_sinks = None if sinks is None else torch.zeros_like(sinks)
         d_added = torch.zeros_like(added) if added is not None and added.requires_grad else None
         for row, heads in task.pieces(q, k):
-            weights, rest = _weights(block, row, heads)
-            g, kb, qb = (x[row, heads].to(weights.dtype) for x in (grad, k, q))
+            weights, rest = _weights(block, row, heads, buffers.take("weights", heads))
+            g = grad[row, heads].to(weights.dtype)
             delta = (g * out[row, heads]).sum(-1, keepdim=True)
             if d_sinks is not None and rest is not None:
                 d_sinks[heads] -= (rest * delta).sum((1, 2)).to(d_sinks.dtype)
-            d = torch.bmm(g, v[row, heads].to(weights.dtype).mT)  # of the weights that were used
+            d = _product(g, v[row, heads].mT, gain, buffers.take("d", heads))  # of the weights that were used
             if keep is not None:
-                kept = keep.into(torch.empty_like(weights)).mul_(1 / keep.share if keep.share else 0.0)
+                kept = keep.into(buffers.take("kept", heads))
                 d.mul_(kept).sub_(delta).mul_(weights)
                 weights.mul_(kept)
             else:
                 d.sub_(delta).mul_(weights)  # of the scores
-            dv[row, heads] = torch.bmm(weights.mT, g)
+            dv[row, heads] = _product(weights.mT, g, gain)
             if d_added is not None:
                 _add_to(d_added, row, heads, d)
             if softcap is not None:
-                d.mul_(_slope(qb, kb, scale, softcap))
-            d.mul_(scale)
-            dq[row, heads] = torch.bmm(d, kb)
-            dk[row, heads] = torch.bmm(d.mT, qb)
+                d.mul_(_slope(block, row, heads))
+            dq[row, heads] = _product(d, k[row, heads], scale)
+            dk[row, heads] = _product(d.mT, q[row, heads], scale)
         d_learned: list[Tensor | None] = [None] * len(learned)
         if added is not None and d_added is not None:
             d_learned = list(torch.autograd.grad(added, learned, d_added, allow_unused=True))
         return dq, dk, dv, d_sinks, None, *d_learned
 
 
-def _weights(block: Block, row: int, heads: slice) -> tuple[Tensor, Tensor | None]:
-    """P of one row's heads (head, query, key), and the weight of the sink."""
-    scores = block.scores
-    exact = torch.promote_types(block.q.dtype, torch.float32)
-    s = torch.bmm(block.q[row, heads].to(exact) * scores.scale, block.k[row, heads].to(exact).mT)
-    if scores.softcap is not None:
-        s.div_(scores.softcap).tanh_().mul_(scores.softcap)
+class _Buffers:
+    """Named blocks of scores, allocated once per call: fresh memory costs more than the arithmetic on it."""
+
+    def __init__(self, q: Tensor, k: Tensor, task: _Task) -> None:
+        self.cell = (q.shape[2], k.shape[2])
+        self.heads = next((heads.stop for _, heads in task.pieces(q, k)), 0)
+        self.like = q.new_empty(0, dtype=_exact(q))
+        self.held: dict[str, Tensor] = {}
+
+    def take(self, name: str, heads: slice) -> Float[Tensor, "head query key"]:
+        if name not in self.held:
+            self.held[name] = self.like.new_empty(self.heads, *self.cell)
+        return self.held[name][: heads.stop - heads.start]
+
+
+def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, Tensor | None]:
+    """P of one row's heads, written into `s` (head, query, key), and the weight of the sink."""
+    softcap, sinks = block.scores.softcap, block.scores.sinks
+    scale = block.scores.scale if softcap is None else block.scores.scale / softcap
+    _product(block.q[row, heads], block.k[row, heads].mT, scale, s)
+    if softcap is not None:
+        s.tanh_().mul_(softcap)
     if block.added is not None:
         s.add_(_part(block.added, row, heads))
-    if block.allowed is not None:
-        s.masked_fill_(~_part(block.allowed, row, heads), -torch.inf)
-    if scores.sinks is None:
+    if sinks is None:
         return torch.softmax(s, dim=-1, out=s), None
-    sink = scores.sinks[heads, None, None].detach().to(exact)
+    sink = sinks[heads, None, None].detach().to(s.dtype)
     top = torch.maximum(s.amax(-1, keepdim=True), sink)
     rest = (sink - top).exp_()
     total = s.sub_(top).exp_().sum(-1, keepdim=True).add_(rest)
     return s.div_(total), rest.div_(total)
 
 
-def _slope(q: Tensor, k: Tensor, scale: float, softcap: float) -> Tensor:
+def _slope(block: Block, row: int, heads: slice) -> Tensor:
     """d softcap(s) / d s = 1 − tanh²(s / softcap)"""
-    return torch.bmm(q * (scale / softcap), k.mT).tanh_().square_().neg_().add_(1.0)
+    assert block.scores.softcap is not None
+    s = _product(block.q[row, heads], block.k[row, heads].mT, block.scores.scale / block.scores.softcap)
+    return s.tanh_().square_().neg_().add_(1.0)
+
+
+def _product(a: Tensor, b: Tensor, factor: float, out: Tensor | None = None) -> Tensor:
+    """factor · a b, in at least fp32; the factor rides in the matrix product for free."""
+    exact = _exact(a)
+    if out is None:
+        out = a.new_empty(a.shape[0], a.shape[1], b.shape[2], dtype=exact)
+    return torch.baddbmm(out, a.to(exact), b.to(exact), beta=0, alpha=factor, out=out)
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _part(x: Tensor, row: int, heads: slice) -> Tensor:

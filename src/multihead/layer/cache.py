@@ -192,8 +192,9 @@ class Ring(Cache):
         self._count(after)
         if max(after, default=0) <= self.capacity:  # no slot is used twice yet: token j is in slot j
             return write(self._held(), (k, v), before, after)
-        same = k.shape[2] == 1 and alike(before) is not None and alike(after) is not None
-        return self._replace_oldest(k, v, before[0]) if same else self._replace(k, v, before, after)
+        if k.shape[2] == 1 and alike(before) is not None and alike(after) == before[0] + 1:
+            return self._replace_oldest(k, v, before[0])
+        return self._replace(k, v, before, after)
 
     def _replace_oldest(self, k: Tensor, v: Tensor, position: int) -> View:
         """One token in every row, at the same position."""

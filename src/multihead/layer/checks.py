@@ -19,6 +19,8 @@ def check_inputs(
     key: Tensor | None,
     value: Tensor | None,
     head_gate: Tensor | None,
+    *,
+    known: bool = False,
 ) -> None:
     """Raise where the inputs do not fit the layer or each other."""
     if value is not None and key is None:
@@ -26,14 +28,17 @@ def check_inputs(
             f"value of shape {tuple(value.shape)} was given without a key",
             hint="pass both for cross-attention, or neither for self-attention",
         )
-    if key is None and attn.d_key != attn.d_model:
+    if known:
+        key, value = None, None
+    elif key is None and attn.d_key != attn.d_model:
         raise SizeError(
             f"self-attention needs d_key = d_model, but d_key={attn.d_key} and d_model={attn.d_model}",
             hint="pass key= (and value=): this layer was built for cross-attention",
         )
     source = query if key is None else key
-    given = {"query": (query, attn.d_model), "key": (source, attn.d_key)}
-    given["value"] = (source if value is None else value, attn.d_value)
+    given = {"query": (query, attn.d_model)}
+    if not known:  # a cache has keys and values already
+        given |= {"key": (source, attn.d_key), "value": (source if value is None else value, attn.d_value)}
     for name, (x, width) in given.items():
         if x.ndim != 3 or x.shape[-1] != width:
             raise SizeError(

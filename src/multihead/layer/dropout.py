@@ -21,6 +21,8 @@ class Keep:
     def __init__(self, dropout: float, seed: int) -> None:
         self.share = round((1.0 - dropout) * STEPS) / STEPS
         """The probability that a weight is kept: 1 - dropout on the grid of 1/65536."""
+        self.gain = 1 / self.share if self.share else 0.0
+        """What a kept weight is multiplied with, so that the mean stays."""
         self._limit = round(self.share * STEPS) - STEPS // 2
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -39,9 +41,9 @@ def fresh_seed() -> int:
 
 
 def dropped(weights: Float[Tensor, "..."], dropout: float) -> Float[Tensor, "..."]:
-    """weights ∘ keep / share: each weight dropped with probability `dropout`, the rest rescaled."""
+    """weights ∘ keep · gain: each weight dropped with probability `dropout`, the rest rescaled."""
     if weights.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(weights, dropout)
     keep = Keep(dropout, fresh_seed())
     kept = keep.into(torch.empty_like(weights, requires_grad=False))
-    return weights * kept / keep.share if keep.share else weights * 0.0
+    return weights * kept * keep.gain

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from multihead.layer.cache import Cache, Cross, Ring
+from multihead.layer.checks import check_inputs
 from multihead.layer.frame import Frame
 from multihead.layer.mask import window
 from multihead.layer.mask_algebra import Mask
@@ -65,17 +66,16 @@ def explain(
     cache: Cache | None,
 ) -> Explanation:
     """Ask the router with tensors that have sizes but no numbers; nothing is computed or cached."""
-    from multihead.layer.checks import check_inputs
-
     query = query if query.ndim == 3 else query[None]
     key, value = (x if x is None or x.ndim == 3 else x[None] for x in (key, value))
-    check_inputs(attn, query, key, value, None)
+    known = isinstance(cache, Cross) and cache.filled
+    check_inputs(attn, query, key, value, None, known=known)
     batch, queries = query.shape[:2]
     new_keys = queries if key is None else key.shape[1]
     frame = _frame(attn, cache, batch, queries, new_keys, query.device)
     packed = pack(mask, query, None, None) if key is None and cache is None else None
     if isinstance(cache, Ring):
-        mask = mask & window(cache.window)
+        mask = mask & window(cache.window, first=cache.first)
     if isinstance(attn.position, PositionBias):
         mask = mask & PositionScores(attn.position, None, query.dtype)
     mask.check(frame)
@@ -91,9 +91,7 @@ def explain(
         Scores(attn.scale, attn.softcap, attn.sink_logits, attn.dropout if attn.training else 0.0),
         None if packed is None else packed.bounds,
     )
-    new = (
-        0 if isinstance(cache, Cross) and cache.known is not None else (stored if key is None else new_keys) * rows
-    )
+    new = 0 if known else (stored if key is None else new_keys) * rows
     return _described(attn, problem, choose(problem), rows * stored, new, query.element_size())
 
 

@@ -131,7 +131,8 @@ def to_state_dict(
 def recognise(state: Mapping[str, Tensor], *, prefix: str = "") -> Layout:
     """The layout whose keys these are."""
     fits = [row for row in LAYOUTS.values() if set(row.weights.values()) <= set(state)]
-    fits = [row for row in fits if _transposition_fits(row, state)]
+    if len({row.transposed for row in fits}) > 1:  # the same keys: the shapes tell
+        fits = [row for row in fits if _transposition_fits(row, state)]
     if len(fits) == 1:
         return fits[0]
     seen = ", ".join(sorted(state)) or "nothing"
@@ -248,7 +249,7 @@ def _layout(layout: str | Layout) -> Layout:
 def _transposition_fits(row: Layout, state: Mapping[str, Tensor]) -> bool:
     """Whether a packed weight lies as the row says: (out, in), or (in, out) if transposed."""
     for letters, key in row.weights.items():
-        if letters in "qkvo":
+        if len(letters) == 1:
             continue
         rows, columns = state[key].shape
         out = columns if row.transposed else rows

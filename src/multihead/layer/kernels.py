@@ -77,7 +77,7 @@ def explicit(block: Block) -> Explained:
         logits = scores.softcap * torch.tanh(logits / scores.softcap)
     if block.added is not None:
         logits = logits + block.added
-    allowed = _lower_triangle(logits) if block.causal else block.allowed
+    allowed = lower_triangle(logits.shape[2], logits.shape[3], logits.device) if block.causal else block.allowed
     if allowed is not None:
         logits = logits.masked_fill(~allowed, -torch.inf)
     lse = torch.logsumexp(logits, dim=-1)
@@ -167,6 +167,5 @@ def _widened(x: Float[Tensor, "... dim"], width: int) -> Float[Tensor, "... widt
     return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
 
 
-def _lower_triangle(logits: Weights) -> Allowed:
-    rows, columns = logits.shape[-2:]
-    return torch.ones(rows, columns, dtype=torch.bool, device=logits.device).tril()[None, None]
+def lower_triangle(queries: int, keys: int, device: torch.device) -> Allowed:
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()[None, None]

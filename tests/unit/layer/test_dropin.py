@@ -159,12 +159,12 @@ def test_asking_for_weights_never_changes_the_output(training: bool) -> None:
 
 def test_dropout_keeps_the_mean() -> None:
     mha = _mha(dropout=0.3)
-    x = torch.randn(1, TOKENS, WIDTH).expand(20_000, -1, -1)
+    x = torch.randn(1, TOKENS, WIDTH).expand(2_000, -1, -1)
     with torch.no_grad():
         dropped = mha(x, x, x, need_weights=False)[0]
         want = mha.eval()(x[:1], x[:1], x[:1], need_weights=False)[0]
     assert dropped.std(0).min() > 0.01
-    assert_close(dropped.mean(0, keepdim=True), want, atol=0.03, rtol=0)
+    assert_close(dropped.mean(0, keepdim=True), want, atol=0.1, rtol=0)
 
 
 @pytest.mark.parametrize("shape", [(0, TOKENS, WIDTH), (BATCH, 0, WIDTH), (BATCH, 1, WIDTH), (0, WIDTH)])
@@ -177,11 +177,19 @@ def test_nothing_and_one_token(shape: tuple[int, ...]) -> None:
     assert weights.shape == (*shape[:-1], shape[-2])
 
 
-def test_autocast_and_compile() -> None:
+def test_autocast() -> None:
     mha = _mha(add_bias_kv=True, add_zero_attn=True).float()
     x = torch.randn(BATCH, TOKENS, WIDTH, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        assert mha(x, x, x)[0].dtype == torch.bfloat16
+        out, weights = mha(x, x, x)
+    assert out.dtype == torch.bfloat16
+    assert weights is not None
+    assert_close(out.float(), mha(x, x, x)[0], atol=0.1, rtol=0)
+
+
+def test_compiles_to_one_graph() -> None:
+    mha = _mha(add_bias_kv=True, add_zero_attn=True)
+    x = torch.randn(BATCH, TOKENS, WIDTH)
     compiled = torch.compile(mha, fullgraph=True, backend="aot_eager")
     hidden = torch.rand(BATCH, TOKENS) < 0.4
     want = mha(x, x, x, key_padding_mask=hidden, is_causal=True)

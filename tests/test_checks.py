@@ -1,0 +1,34 @@
+"""The checks of conftest.py check: a test suite whose annotations are not looked at would pass just the same."""
+
+from __future__ import annotations
+
+import os
+
+import jaxtyping
+import pytest
+import torch
+
+import multihead as mh
+from multihead.layer.routes import attend
+
+pytestmark = pytest.mark.skipif("MULTIHEAD_UNCHECKED" in os.environ, reason="checks are switched off")
+
+
+def test_a_wrong_argument_is_noticed() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match="problem"):
+        attend("no problem")
+
+
+def test_a_wrong_field_is_noticed() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match="start"):
+        mh.Sinks(start="high")
+
+
+def test_an_int_is_a_float() -> None:
+    assert mh.Sinks(start=1).start == 1
+
+
+def test_what_the_package_says_itself_is_heard_first() -> None:
+    attn = mh.MultiHeadAttention(12, 3)
+    with pytest.raises(mh.TypeMismatchError, match="int64"):
+        attn(torch.ones(2, 5, 12, dtype=torch.int64))
