@@ -66,4 +66,6 @@ $(VENV)/.report-ready: $(VENV)/.torch-ready
 
 $(VENV)/.test-ready: $(VENV)/.report-ready
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+# Compared with, by its attention file alone; as a whole it does not import beside a current torchao.
+	$(PIP) install --quiet -c constraints.txt --no-deps torchtune
 	@touch $@

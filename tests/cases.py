@@ -302,15 +302,16 @@ SIZES = [1, 2, 3, 5, 7, 11, 13, 17, 23]
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, few: bool | None = None) -> Case:
-    """Any variant × mask × sizes. `few`: fewer queries than a quarter of the keys, as in decoding."""
+def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, alone: bool = False) -> Case:
+    """Any variant × mask × sizes. `alone`: self-attention, and the mask is the test's own affair."""
     heads, said, kv_of_head = draw(groups())
     head_dim = draw(st.sampled_from([2, 3, 4, 5, 7, 8]))
     value_dim = draw(st.sampled_from([head_dim, head_dim, 1, 3, 6, 11]))
     width = draw(st.sampled_from([11, 13, 17]))
     batch = draw(st.sampled_from([1, 2, 3]))
-    few = draw(st.integers(0, 3)) == 0 if few is None else few
-    cross = "key" if few else draw(st.sampled_from(["self", "self", "key", "key value"]))
+    few = not alone and draw(st.integers(0, 3)) == 0  # queries, as in decoding
+    kinds = ["self", "self", "key", "key value"]
+    cross = "key" if few else draw(st.sampled_from(kinds[: 1 if alone else 4]))
     sizes = [n for n in SIZES if n <= largest]
     keys = draw(st.sampled_from([n for n in sizes if n >= 5] if few else sizes))
     queries = keys if cross == "self" else draw(st.sampled_from(sizes))
@@ -339,10 +340,12 @@ def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, few: bool 
         options["dropout"] = draw(st.sampled_from([0.0, 0.3]))  # which must then do nothing
     variant = oracle.Variant(heads, head_dim, value_dim, kv_of_head, where, norm, scale, softcap)
     given = None
-    if cross == "self" and draw(st.integers(0, 3)) == 0:
+    if cross == "self" and not alone and draw(st.integers(0, 3)) == 0:
         starts = draw(st.lists(_below(30), min_size=batch, max_size=batch))
         given = [[s + i + i // 2 for i in range(queries)] for s in starts]  # with gaps
-    look = draw(looks(batch, heads, queries, keys, adding=adding, ragged=cross == "self"))
+    look: Look = lambda dtype: Sight(None)
+    if not alone:
+        look = draw(looks(batch, heads, queries, keys, adding=adding, ragged=cross == "self"))
     return Case(
         variant=variant,
         options=options,

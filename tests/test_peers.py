@@ -1,11 +1,14 @@
 """What the README's table says of the peers is so, with the versions in constraints.txt.
 
-When a peer learns something, a test here fails and the table is corrected. torchtune is not installed (it
-does not import beside a current torchao): its column was read and run by hand, version 0.6.1.
+When a peer learns something, a test here fails and the table is corrected.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -97,6 +100,49 @@ class TestXTransformers:
     def test_nan_in_a_hidden_key_spreads(self, x: Tensor, x_bad_last: Tensor) -> None:
         real = LAST_HIDDEN.expand(BATCH, TOKENS)
         assert self.layer(flash=True)(x, context=x_bad_last, context_mask=real).isnan().any()
+
+
+class TestTorchtune:
+    @pytest.fixture(autouse=True)
+    def _its_attention_file_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The package as a whole does not import beside a current torchao."""
+        spec = importlib.util.find_spec("torchtune")
+        if spec is None or spec.origin is None:
+            pytest.skip("torchtune is not installed")
+        for name in ("torchtune", "torchtune.modules", "torchtune.utils"):
+            package = ModuleType(name)
+            package.__path__ = [str(Path(spec.origin).parents[1] / name.replace(".", "/"))]
+            monkeypatch.setitem(sys.modules, name, package)
+
+    def layer(self, heads: int = 4, kv_heads: int = 2, value_dim: int = 4) -> nn.Module:
+        from torchtune.modules.attention import MultiHeadAttention
+
+        width = 4 * heads
+        return MultiHeadAttention(
+            embed_dim=width, num_heads=heads, num_kv_heads=kv_heads, head_dim=4, is_causal=False,
+            q_proj=nn.Linear(width, 4 * heads), k_proj=nn.Linear(width, 4 * kv_heads),
+            v_proj=nn.Linear(width, value_dim * kv_heads), output_proj=nn.Linear(value_dim * heads, width),
+        )  # fmt: skip
+
+    def test_groups_are_even(self) -> None:
+        with pytest.raises(ValueError, match="divisible"):
+            self.layer(heads=7)
+
+    def test_value_head_size_is_the_key_head_size(self) -> None:
+        x = torch.randn(BATCH, TOKENS, 16)
+        assert self.layer()(x, x).shape == x.shape
+        with pytest.raises(RuntimeError):
+            self.layer(value_dim=5)(x, x)
+
+    def test_an_empty_row_is_zero_before_the_output_projection(self) -> None:
+        x, layer = torch.randn(BATCH, TOKENS, 16), self.layer()
+        out = layer(x, x, mask=NOTHING_FOR_THE_FIRST.expand(BATCH, TOKENS, TOKENS))
+        torch.testing.assert_close(out[:, 0], layer.output_proj.bias.expand(BATCH, -1))
+
+    def test_nan_in_a_hidden_key_spreads(self) -> None:
+        x = torch.randn(BATCH, TOKENS, 16)
+        bad = torch.cat([x[:, :-1], torch.full_like(x[:, -1:], torch.nan)], dim=1)
+        assert self.layer()(x, bad, mask=LAST_HIDDEN.expand(BATCH, TOKENS, TOKENS)).isnan().any()
 
 
 class TestLlamaAttention:

@@ -141,7 +141,7 @@ def test_split_is_t5() -> None:
 @pytest.mark.parametrize("kv_heads", [HEADS, 3, KV, 1])
 def test_modulo_is_x_transformers(kv_heads: int) -> None:
     home = pytest.importorskip("x_transformers.x_transformers")
-    theirs = home.Attention(WIDTH, heads=HEADS, dim_head=DIM, kv_heads=kv_heads, causal=True, flash=False)
+    theirs = home.Attention(WIDTH, heads=HEADS, dim_head=DIM, kv_heads=kv_heads, causal=True, flash=True)
     for p in theirs.parameters():
         nn.init.normal_(p, std=1.3 * WIDTH**-0.5)
     x = _x()

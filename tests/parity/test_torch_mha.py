@@ -146,7 +146,8 @@ def test_dropin_equals_torch(case: Case, masks: tuple[str | None, str | None]) -
         average=st.booleans(),
         attn_mask=st.sampled_from([None, "2d bool", "2d float", "3d bool", "3d float"]),
         key_padding_mask=st.sampled_from([None, "bool", "float"]),
-        **{"kdim": st.sampled_from([None, KDIM]), "vdim": st.sampled_from([None, VDIM])},
+        kdim=st.sampled_from([None, KDIM]),
+        vdim=st.sampled_from([None, VDIM]),
     )
 )
 def test_dropin_equals_torch_drawn(case: Case) -> None:

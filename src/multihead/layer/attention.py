@@ -170,21 +170,25 @@ class MultiHeadAttention(nn.Module):
         asked, mask = Ask.of(ask), masks.of(mask)
         known = isinstance(cache, Cross) and cache.filled
         check_inputs(self, query, key, value, head_gate, known=known)
-        packed = None
-        if key is None and cache is None and not (asked.weights or asked.lse or asked.heads or route):
-            packed = pack(mask, query, positions, head_gate)
-        if packed is not None:
-            query, positions = packed.tokens, packed.positions
-        problem = self.problem(query, key, value, mask=mask, cache=cache, positions=positions, packed=packed)
+        packed = pack(mask, query, positions, head_gate) if key is None and cache is None and not route else None
+        if packed is None:
+            problem = self.problem(query, key, value, mask=mask, cache=cache, positions=positions)
+        else:
+            problem = self.problem(
+                packed.tokens, None, None, mask=mask, cache=None, positions=packed.positions, packed=packed
+            )
         heads = attend(problem, route)
         if head_gate is not None:
             heads = heads * _gate(head_gate).to(heads.dtype)
         out = self.o_proj(heads.transpose(1, 2).flatten(2))
         if packed is not None:
-            nothing = self.o_proj(heads.new_zeros(1, 1, heads.shape[1] * heads.shape[3]))
-            out = packed.unpack(out, nothing)
+            out = packed.unpack(out, self.o_proj(heads.new_zeros(1, 1, heads.shape[1] * heads.shape[3])))
         if ask is None:
             return out
+        if packed is not None:  # the output stays the packed one, bit for bit; the rest is looked at in full
+            heads = packed.unpack_heads(heads)
+            if asked.weights or asked.lse:
+                problem = self.problem(query, None, None, mask=mask, cache=None, positions=positions)
         cells = Cells() if asked.weights is True else asked.weights
         return Attended(
             out,

@@ -36,6 +36,14 @@ class Packed:
         filled = nothing[0].to(out.dtype).expand(self.batch * self.width, -1)
         return filled.index_copy(0, self.index, out[0]).unflatten(0, (self.batch, self.width))
 
+    def unpack_heads(
+        self, heads: Float[Tensor, "1 head total value_dim"]
+    ) -> Float[Tensor, "batch head width value_dim"]:
+        """The outputs of the heads, zeros where a row attends to nothing."""
+        rows = heads[0].transpose(0, 1)  # total, head, value_dim
+        empty = rows.new_zeros(self.batch * self.width, *rows.shape[1:])
+        return empty.index_copy(0, self.index, rows).unflatten(0, (self.batch, self.width)).transpose(1, 2)
+
 
 def pack(
     mask: Mask,

@@ -58,11 +58,11 @@ def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
     if torch.compiler.is_compiling():
         return _guarded(problem, choice, run)
     out = run(problem, choice.tiles)
-    # NaN or inf in a hidden value shows as NaN in the output (0 · NaN), never as a wrong number; so looking at
-    # the output is enough, and costs one read of it. In a hidden key it may show in the gradient of q only.
+    # NaN or inf in a hidden key or value shows as NaN in the output (0 · NaN), never as a wrong number; so looking
+    # at the output is enough, and costs one read of it. With gradients it may show in the backward only.
     suspicious = out.detach().sum()
     if problem.needs_grad:
-        suspicious = suspicious + problem.k.detach().sum()
+        suspicious = suspicious + problem.k.detach().sum() + problem.v.detach().sum()
     if not torch.isfinite(suspicious):
         return _guarded(problem, choice, run)
     return out

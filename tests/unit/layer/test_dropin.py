@@ -162,9 +162,10 @@ def test_dropout_keeps_the_mean() -> None:
     x = torch.randn(1, TOKENS, WIDTH).expand(2_000, -1, -1)
     with torch.no_grad():
         dropped = mha(x, x, x, need_weights=False)[0]
-        want = mha.eval()(x[:1], x[:1], x[:1], need_weights=False)[0]
-    assert dropped.std(0).min() > 0.01
-    assert_close(dropped.mean(0, keepdim=True), want, atol=0.1, rtol=0)
+        want = mha.eval()(x[0], x[0], x[0], need_weights=False)[0]
+    error = dropped.std(0) / len(x) ** 0.5
+    assert error.min() > 0
+    assert ((dropped.mean(0) - want).abs() < 5 * error).all()
 
 
 @pytest.mark.parametrize("shape", [(0, TOKENS, WIDTH), (BATCH, 0, WIDTH), (BATCH, 1, WIDTH), (0, WIDTH)])
@@ -344,9 +345,9 @@ def test_bad_shapes(shapes: Any, call: Any, error: type[Exception], words: list[
 
 def test_bad_kinds() -> None:
     mha, x = _mha(), torch.randn(X)
-    with pytest.raises(TypeMismatchError, match="query is torch.float32, the layer's weights are torch.float64"):
+    with pytest.raises(TypeMismatchError, match=r"query is torch\.float32, the layer's weights are torch\.float64"):
         mha(x.float(), x, x)
-    with pytest.raises(TypeMismatchError, match="attn_mask is torch.int64") as caught:
+    with pytest.raises(TypeMismatchError, match=r"attn_mask is torch\.int64") as caught:
         mha(x, x, x, attn_mask=_hidden_after().long())
     assert "attn_mask == 0 if 1 marks what is seen" in str(caught.value)
     with pytest.raises(TypeMismatchError, match="key is on meta"):

@@ -17,8 +17,8 @@ transformers = pytest.importorskip("transformers")
 from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2  # noqa: E402
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3  # noqa: E402
 
-SIZES = {"latent_dim": 11, "nope_dim": 5, "rope_dim": 6, "value_dim": 7}
-WIDTH, HEADS, BATCH, TOKENS = 29, 3, 2, 13
+SIZES = {"latent_dim": 14, "nope_dim": 10, "rope_dim": 6, "value_dim": 7}  # even where DeepSeek-V2 needs it
+WIDTH, HEADS, BATCH, TOKENS = 57, 3, 2, 13  # transformers wants WIDTH to be a multiple of HEADS
 
 
 def make(**options: object) -> LatentAttention:
@@ -199,7 +199,7 @@ def test_errors_say_what_to_do() -> None:
         make(rope_dim=5)
     with pytest.raises(SizeError, match=r"dim=8[\s\S]*head_dim=6[\s\S]*hint"):
         make(position=position.Rotary(dim=8))
-    with pytest.raises(SizeError, match=r"\(2, 13, 30\)[\s\S]*29[\s\S]*hint"):
+    with pytest.raises(SizeError, match=r"\(2, 13, 58\)[\s\S]*57[\s\S]*hint"):
         make()(torch.randn(BATCH, TOKENS, WIDTH + 1))
     with pytest.raises(SizeError, match=r"Cross[\s\S]*hint"):
         make()(torch.randn(BATCH, TOKENS, WIDTH), cache=cache.Cross())
