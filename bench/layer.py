@@ -28,7 +28,7 @@ from harness import (
     write_json,
 )  # fmt: skip
 
-QUICK_ROUNDS, ROUNDS = 3, 21
+QUICK_ROUNDS, ROUNDS = 3, 14
 RESULTS = Path(__file__).parent / "results" / "layer.json"
 PEAKS = "memory of a causal forward"
 AT_MOST = 1.1  # exponent of tokens in the peak: 1 is linear, the rest is what an allocator rounds up

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from harness import Work
-from peers import FLAX, HAND, LLAMA, NAMES, TORCH, TUNE
+from peers import EXPLICIT, FLAX, HAND, LLAMA, NAMES, TORCH, TUNE, XT
 from works import (
     DENSE,
     FULL,
@@ -30,6 +30,19 @@ THREE_TIMES = {HAND: 3.0}
 WINDOW, DOCUMENTS = {DENSE: 5.0, FULL: 2.5}, {DENSE: 4.0}
 HALF_FULL = [512, 448, 352, 256, 224, 160, 64, 32]  # real tokens of 512: mean fill 50 %
 
+
+def _wide_keys(batch: int, tokens: int, *, without: tuple[str, ...] = (), **options: object) -> Work:
+    """Causal training with keys wider than values, as in latent attention (3 to 2)."""
+    sizes = {"num_heads": 8, "head_dim": 96, "value_dim": 64}
+    cannot = (TORCH, TUNE, LLAMA, FLAX)
+    return plain(batch, tokens, causal=True, train=True, without=(*cannot, *without), **sizes, **options)
+
+
+def _dropout(batch: int, tokens: int, **options: object) -> Work:
+    """Causal training with dropout on the weights."""
+    return plain(batch, tokens, causal=True, train=True, dropout=0.1, **options)
+
+
 WORKS: dict[str, Callable[[], Work]] = {
     "forward 8x512": partial(plain, 8, 512, causal=False, train=False, must=NO_SLOWER, least=0.8),
     "forward 8x512 causal": partial(plain, 8, 512, causal=True, train=False, must=NO_SLOWER, least=0.8),
@@ -38,12 +51,12 @@ WORKS: dict[str, Callable[[], Work]] = {
     "forward 8x512 causal rotary": partial(rotary, 8, 512, train=False, must=NO_SLOWER),
     "forward+backward 8x512 causal rotary": partial(rotary, 8, 512, train=True, must=NO_SLOWER),
     "forward 1x4096 causal": partial(plain, 1, 4096, causal=True, train=False, must=NO_SLOWER),
-    "d_v 64, d_k 96 forward+backward 8x512 causal": partial(
-        plain, 8, 512, causal=True, train=True, must=THREE_TIMES, num_heads=8, head_dim=96, value_dim=64,
-        without=(TORCH, TUNE, LLAMA, FLAX),
-    ),
-    "dropout 0.1 forward+backward 8x512 causal": partial(
-        plain, 8, 512, causal=True, train=True, must=THREE_TIMES, dropout=0.1
+    "forward 1x16, d 64": partial(plain, 1, 16, causal=True, train=False, must={}, d_model=64, num_heads=4),
+    "d_k 96, d_v 64 forward+backward 8x512": partial(_wide_keys, 8, 512, must=THREE_TIMES),
+    "d_k 96, d_v 64 forward+backward 1x4096": partial(_wide_keys, 1, 4096, must=THREE_TIMES, without=(EXPLICIT,)),
+    "dropout 0.1 forward+backward 8x512": partial(_dropout, 8, 512, must=THREE_TIMES),
+    "dropout 0.1 forward+backward 1x4096": partial(
+        _dropout, 1, 4096, must=THREE_TIMES, without=(TORCH, XT, TUNE, LLAMA, EXPLICIT, FLAX)
     ),
     **{
         f"decode core {keys // 1024}k {str(dtype)[6:]}": partial(

@@ -49,7 +49,7 @@ def plain(
 ) -> Work:  # fmt: skip
     """Self-attention of the usual kind, with everyone who can do it."""
     ours = _layer(**options).train(train)
-    x, grad = _tokens(batch, tokens, train)
+    x, grad = _tokens(batch, tokens, train, ours.d_model)
     makers: dict[str, Callable[[], nn.Module]] = {
         HAND: lambda: HandWritten(ours, causal),
         TORCH: lambda: TorchLayer(ours, causal, tokens),
@@ -254,10 +254,10 @@ def _layer(*, d_model: int = D, num_heads: int = HEADS, **options: object) -> Mu
     return MultiHeadAttention(d_model, num_heads, bias=False, **options)  # pyright: ignore[reportArgumentType]
 
 
-def _tokens(batch: int, tokens: int, train: bool) -> tuple[Tensor, Tensor | None]:
+def _tokens(batch: int, tokens: int, train: bool, width: int = D) -> tuple[Tensor, Tensor | None]:
     torch.manual_seed(1)
-    x = torch.randn(batch, tokens, D, requires_grad=train)
-    return x, torch.randn(batch, tokens, D) if train else None
+    x = torch.randn(batch, tokens, width, requires_grad=train)
+    return x, torch.randn(batch, tokens, width) if train else None
 
 
 def _job(layer: Layer, grad: Tensor | None, *inputs: Tensor, weights: nn.Module | None = None) -> Job:

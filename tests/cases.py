@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-import oracle
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 import multihead as mh
+import oracle
 from multihead import mask, position
 from multihead.layer import blocked, routes, tiles
 

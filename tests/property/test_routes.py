@@ -5,21 +5,19 @@ And the reference gives those of the oracle, which is written from the formula a
 
 from __future__ import annotations
 
-import copy
-import itertools
 from typing import Any
 
-import cases
 import pytest
 import torch
-from cases import Case, Sight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+import cases
 import multihead as mh
-from multihead import cache, mask
+from cases import Case, Sight
+from multihead import mask
 from multihead.layer.routes import ROUTES
 
 DRAWN = settings().max_examples  # of the profile: dev, ci or nightly
@@ -69,7 +67,7 @@ def same(got: Tensor, want: Tensor, what: str, *, unsure: float = 0.0) -> None:
 def test_every_route_gives_the_numbers_of_the_reference(case: Case, grad: bool) -> None:
     want = answer(case.layer(torch.float64), case, torch.float64, "reference", grad)
     layer = case.layer()
-    unsure = {name: 0.0 for name in want}
+    unsure = dict.fromkeys(want, 0.0)
     if case.dtype != torch.float64:
         rounded = answer(layer, case, case.dtype, "reference", grad)
         unsure = {name: float((rounded[name] - want[name]).abs().max()) for name in want}
@@ -184,9 +182,7 @@ def test_what_is_hidden_never_reaches_the_output(case: Case, bad: float, where: 
 @pytest.mark.parametrize("route", [None, *ROUTES])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("kind", ["lengths", "tensor", "additive", "documents", "where"])
-def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(
-    route: str | None, grad: bool, kind: str
-) -> None:
+def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(route: str | None, grad: bool, kind: str) -> None:
     layer = mh.MultiHeadAttention(14, 6, head_dim=4, num_kv_heads=2, sinks=mh.Sinks(0.3), dtype=torch.float64)
     torch.nn.init.normal_(layer.o_proj.bias)
     keys = torch.randn(2, 13, 14, dtype=torch.float64, requires_grad=grad)
@@ -250,99 +246,3 @@ def test_batch_queries_keys_and_heads_may_be_permuted(case: Case, seed: int) -> 
             moved.sink_logits.copy_(layer.sink_logits[order])
         moved.groups = type(layer.groups)(tuple(layer.kv_of_head[h] for h in order), layer.num_kv_heads)
         same(moved(given["query"], keys, values, mask=sees[:, order]), out, "permuted heads")
-
-
-# ---- caches -----------------------------------------------------------------------------------
-
-
-def made(kind: str, layer: mh.MultiHeadAttention, batch: int, tokens: int, window: int) -> cache.Cache:
-    if kind == "static":
-        sizes = (batch, layer.num_kv_heads, tokens + 3, layer.head_dim, layer.value_dim)
-        return cache.Static(*sizes, dtype=layer.q_proj.weight.dtype)
-    return cache.Ring(window) if kind == "ring" else cache.Growing()
-
-
-def text_of(case: Case, tokens: int) -> Tensor:
-    generator = torch.Generator().manual_seed(case.seed)
-    return torch.randn(case.batch, tokens, case.width, generator=generator).to(case.dtype)
-
-
-@st.composite
-def chunks(draw: st.DrawFn, tokens: int) -> list[int]:
-    """How a text is cut into calls: one token at a time, or any number at once."""
-    if draw(st.booleans()):
-        start = draw(st.integers(1, tokens))
-        return [start] + [1] * (tokens - start)
-    cut = [0, *sorted(draw(st.lists(st.integers(0, tokens), max_size=3))), tokens]
-    return [b - a for a, b in itertools.pairwise(cut) if b > a]
-
-
-@share(3)
-@given(case=cases.cases(alone=True), kind=st.sampled_from(["growing", "static", "ring"]), data=st.data())
-def test_cached_decoding_is_the_full_pass(case: Case, kind: str, data: st.DataObject) -> None:
-    layer, x, tokens = case.layer(), text_of(case, case.keys), case.keys
-    steps = data.draw(chunks(tokens))
-    window = data.draw(st.integers(1, 7)) if kind == "ring" or data.draw(st.booleans()) else tokens
-    route = data.draw(st.sampled_from([None, "reference", "fused", "folded", "blocked", "tiled"]))
-    sight = mask.causal() & mask.window(window)
-    if data.draw(st.booleans()):
-        ids = (torch.rand(case.batch, tokens) < 0.3).cumsum(1)
-        far = torch.cat([ids, ids[:, -1:].expand(-1, 3)], 1)  # as many as a static cache has slots
-        sight = sight & mask.documents(far)
-    gate = case.gate() if case.gate_dims in (1, 2) else None
-    kept = made(kind, layer, case.batch, tokens, window)
-    with torch.no_grad(), cases.blocks_of(case.cells):
-        want = layer(x, mask=sight, head_gate=gate)
-        outs, at = [], 0
-        for step in steps:
-            new = x[:, at : at + step]
-            call: dict[str, Any] = {"mask": sight, "cache": kept, "head_gate": gate}
-            before = copy.deepcopy(kept)
-            try:
-                outs.append(layer(new, **call, route=route))
-            except mh.SizeError as refusal:
-                assert "cannot compute this" in str(refusal)
-                kept = call["cache"] = before
-                outs.append(layer(new, **call))
-            at += step
-    same(torch.cat(outs, 1), want, f"{kind} by {steps}")
-    assert kept.lengths.tolist() == [tokens] * case.batch
-
-
-@share(5)
-@given(case=cases.cases(alone=True), kind=st.sampled_from(["growing", "static", "ring"]), data=st.data())
-def test_rows_of_a_cache_may_differ_in_length(case: Case, kind: str, data: st.DataObject) -> None:
-    """Each row of a ragged batch, fed in ragged chunks, is what it is alone."""
-    layer, batch, tokens = case.layer(), case.batch, case.keys
-    window = data.draw(st.integers(1, 7)) if kind == "ring" else tokens
-    kept = made(kind, layer, batch, 3 * tokens, window)
-    sight = mask.causal() & mask.window(window)
-    fed = [0] * batch
-    texts = text_of(case, 3 * tokens)
-    with torch.no_grad(), cases.blocks_of(case.cells):
-        alone = [layer(row[None], mask=sight)[0] for row in texts]
-        for _ in range(3):
-            lengths = data.draw(st.lists(st.integers(0, tokens), min_size=batch, max_size=batch))
-            new = torch.full((batch, tokens, case.width), torch.nan, dtype=case.dtype)  # padding is never read
-            for b, n in enumerate(lengths):
-                new[b, :n] = texts[b, fed[b] : fed[b] + n]
-            out = layer(new, mask=sight & mask.ragged(lengths), cache=kept)
-            for b, n in enumerate(lengths):
-                same(out[b, :n], alone[b][fed[b] : fed[b] + n], f"{kind}, row {b}")
-                fed[b] += n
-    assert kept.lengths.tolist() == fed
-
-
-@share(10)
-@given(case=cases.cases(), calls=st.integers(1, 3))
-def test_a_cross_cache_is_filled_once(case: Case, calls: int) -> None:
-    if case.cross == "self":
-        return
-    layer, given, sight = case.layer(), case.inputs(), case.look(case.dtype)
-    kept = cache.Cross()
-    with torch.no_grad():
-        want = layer(**given, mask=sight.mask)
-        same(layer(**given, mask=sight.mask, cache=kept), want, "the first call")
-        for _ in range(calls):  # what is passed as key is not looked at again
-            other = {name: x if name == "query" else torch.full_like(x, torch.nan) for name, x in given.items()}
-            same(layer(**other, mask=sight.mask, cache=kept), want, "a later call")

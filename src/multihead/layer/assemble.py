@@ -105,6 +105,8 @@ class _Pieces:
             self.pieces = {lo: (hi, p) for lo, hi, p in zip(bounds, bounds[1:], split, strict=False)}
 
     def take(self, ranges: Sequence[slice]) -> Tensor:
+        if len(ranges) == 1 and ranges[0] == slice(0, self.x.shape[2]):
+            return self.x
         if self.pieces is None:
             taken = [self.x[:, :, r] for r in ranges]
         else:

@@ -29,7 +29,7 @@ from multihead.layer.options import (
     head_dim_of,
     linear,
 )
-from multihead.layer.position import Position, PositionBias, Rotary
+from multihead.layer.position import Position, Rotary
 from multihead.layer.problem import Groups, PositionScores, Problem, Scores
 from multihead.layer.ragged import Packed, pack
 from multihead.layer.routes import attend
@@ -220,16 +220,17 @@ class MultiHeadAttention(nn.Module):
         ask_at, key_at = _places(positions, cache, q.shape[2], k.shape[2], same=key is None and known is None)
         q = self._turned(q, self.q_norm, ask_at)
         k = k if known is not None else self._turned(k, self.k_norm, key_at)
-        if isinstance(self.position, PositionBias):
+        bias = None if isinstance(self.position, Rotary) else self.position
+        if bias is not None:
             if positions is not None and packed is None and (cache is not None or key is not None):
                 raise SizeError(
-                    f"positions of shape {tuple(positions.shape)} were given with {type(self.position).__name__}, "
+                    f"positions of shape {tuple(positions.shape)} were given with {type(bias).__name__}, "
                     f"whose keys stand elsewhere (cache or cross-attention)",
                     hint="leave positions out: the bias then uses the places of queries and keys",
                 )
             own = positions if packed is None else packed.given
             own = None if own is None else own.reshape(-1, own.shape[-1])
-            mask = mask & PositionScores(self.position, own, q.dtype)
+            mask = mask & PositionScores(bias, own, q.dtype)
         k, v, mask, frame = _remembered(q, k, v, mask, cache)
         if packed is not None:
             frame = replace(frame, batch=packed.batch, queries=packed.width, keys=packed.width)
@@ -292,7 +293,7 @@ class MultiHeadAttention(nn.Module):
         here = q.shape[1]
         if here == self.num_heads:
             return self.groups
-        if self.groups.size is None or self.sink_logits is not None or isinstance(self.position, PositionBias):
+        if self.groups.size is None or self.sink_logits is not None or not isinstance(self.position, Rotary | None):
             raise SizeError(
                 f"q_proj gave {here} of {self.num_heads} heads: what belongs to single heads cannot be told apart",
                 hint="tensor parallelism needs even groups, and no sinks or position bias",

@@ -36,10 +36,10 @@ def check_inputs(
             hint="pass key= (and value=): this layer was built for cross-attention",
         )
     source = query if key is None else key
-    given = {"query": (query, attn.d_model)}
-    if not known:  # a cache has keys and values already
-        given |= {"key": (source, attn.d_key), "value": (source if value is None else value, attn.d_value)}
-    for name, (x, width) in given.items():
+    given = [("query", query, attn.d_model)]
+    if key is not None or attn.d_value != attn.d_model:
+        given += [("key", source, attn.d_key), ("value", source if value is None else value, attn.d_value)]
+    for name, x, width in given[:1] if known else given:  # a cache that has keys and values asks for none
         if x.ndim != 3 or x.shape[-1] != width:
             raise SizeError(
                 f"{name} has shape {tuple(x.shape)}, the layer takes (batch, tokens, {width})",

@@ -158,12 +158,12 @@ def from_torch(mha: nn.MultiheadAttention) -> MultiHeadAttention:
             "nn.MultiheadAttention(add_bias_kv=True) appends a learned key and value, MultiHeadAttention has none",
             hint="multihead.dropin.MultiheadAttention has it, and loads the same state dict",
         )
-    sinks = Sinks(0.0) if mha.add_zero_attn else None
     state = mha.state_dict()
     layout = "torch" if "in_proj_weight" in state else "torch-kdim"
-    attn = from_state_dict(
-        state, layout=layout, num_heads=mha.num_heads, sinks=sinks, dropout=mha.dropout, strict=False
-    )
+    sinks = Sinks(0.0) if mha.add_zero_attn else None
+    if sinks is not None:
+        state["sink_logits"] = mha.out_proj.weight.new_zeros(mha.num_heads)
+    attn = from_state_dict(state, layout=layout, num_heads=mha.num_heads, sinks=sinks, dropout=mha.dropout)
     if attn.sink_logits is not None:
         attn.sink_logits.requires_grad_(False)
     setattr(attn, _BATCH_FIRST, mha.batch_first)

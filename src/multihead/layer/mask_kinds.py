@@ -75,8 +75,8 @@ class Window(Leaf):
                 hint="left counts the query itself: window(256) sees 256 keys",
             )
         self.left, self.right, self.first = left, right, first
-        # About the window's size: larger blocks compute more hidden cells, smaller ones make more calls.
-        self.block = min(max(left + right, 64), 512)
+        # Half the window: larger blocks compute more hidden cells, smaller ones make more calls (bench/layer.py).
+        self.block = min(max((left + right) // 2, 64), 512)
         arguments = [str(left)] + [str(right)] * (right > 0) + [f"first={first}"] * (first > 0)
         self.name = f"window({', '.join(arguments)})"
 

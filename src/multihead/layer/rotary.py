@@ -27,8 +27,9 @@ class Rotary(nn.Module):
     first `dim` of the head's dimensions, or that fraction if it is a float, and passes the rest on.
 
     `angles` is the dtype in which p·θ is formed; None: that of the input, at least float32. With float32
-    the angles are those that transformers forms, float64 keeps far positions exact: at p = 4096 the two
-    differ by up to 2e-4 radians. Half-precision input is turned in float32 and rounded once.
+    the angles are those that transformers forms (for some sizes a frequency or two differs in its last
+    bit); float64 keeps far positions exact: within 4096 positions the two differ by up to 4e-4 radians.
+    Half-precision input is turned in float32 and rounded once.
 
     There are no buffers: nothing to lose on the meta device, nothing that `.half()` could round.
 

@@ -13,6 +13,7 @@ The result never depends on the route. `choose` is a function of sizes, kinds an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,17 +25,17 @@ from multihead.layer.blocked import BLOCK, blocked
 from multihead.layer.decode import folded
 from multihead.layer.kernels import Block, explicit, fused, reaches
 from multihead.layer.problem import Problem
-from multihead.layer.tiles import Inside, Tile, tile, whole
+from multihead.layer.tiles import LARGEST_MASK, Inside, Tile, tile, whole
 from multihead.shapes import HeadOutputs
 
 FEW_QUERIES = 16
 """Up to so many queries attention is bound by reading keys and values, not by arithmetic."""
 
-TILE_OVERHEAD = 1 << 16
-"""What one more kernel call costs, in scores: about 60 µs against 1 ns a score."""
+TILE_OVERHEAD = 25_000
+"""What one more kernel call costs, in scores: about 60 µs at 2.4 ns a score of 64 dimensions."""
 
-MASK_COST = 1.3
-"""A score under a written-out mask costs this much of a plain one."""
+SHORT = 1024
+"""Up to so many keys written-out blocks beat a fused kernel that has to be padded (d_v ≠ d_k, CPU)."""
 
 
 @dataclass(frozen=True)
@@ -63,39 +64,61 @@ def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
     suspicious = out.detach().sum()
     if problem.needs_grad:
         suspicious = suspicious + problem.k.detach().sum() + problem.v.detach().sum()
-    if not torch.isfinite(suspicious):
+    if not math.isfinite(suspicious.item()):
         return _guarded(problem, choice, run)
     return out
 
 
 def choose(problem: Problem, route: str | None = None) -> Choice:
     """The cheapest route that can do this problem; a named one, or an error that says why not."""
-    refused = {name: why for name in ROUTES if (why := _refusal(name, problem)) is not None}
     if route is not None:
-        if route not in ROUTES or route in refused:
-            reason = refused.get(route, "there is no such route")
-            raise SizeError(
-                f"route={route!r} cannot compute this: {reason}",
-                hint=f"choose one of {', '.join(n for n in ROUTES if n not in refused)}, or leave route out",
-            )
-        return Choice(route, "asked for", _tiles_for(route, problem), refused)
-    for name in ("folded", "tiled", "fused"):
-        if name not in refused:
-            tiles = _tiles_for(name, problem)
-            in_one = _cost([whole(problem.mask, problem.frame)])
-            if name == "tiled" and problem.packing is None and _cost(tiles) >= in_one:
-                refused[name] = "one call over everything costs no more"
-                continue
+        return _named(problem, route)
+    refused: dict[str, str] = {}
+    for name in ROUTES:
+        why = _refusal(name, problem) or _slower(name, problem)
+        tiles = _tiles_for(name, problem) if why is None else []
+        if name == "tiled" and why is None and not _worth_tiling(problem, tiles):
+            why = "one call over everything costs no more"
+        if why is None:
             return Choice(name, _WHY[name], tiles, refused)
-    name = "reference" if "blocked" in refused else "blocked"
-    return Choice(name, _WHY[name], _tiles_for(name, problem), refused)
+        refused[name] = why
+    raise AssertionError("the reference route refuses nothing")
+
+
+def _named(problem: Problem, route: str) -> Choice:
+    refused = {name: why for name in ROUTES if (why := _refusal(name, problem)) is not None}
+    if route not in ROUTES or route in refused:
+        raise SizeError(
+            f"route={route!r} cannot compute this: {refused.get(route, 'there is no such route')}",
+            hint=f"choose one of {', '.join(n for n in ROUTES if n not in refused)}, or leave route out",
+        )
+    return Choice(route, "asked for", _tiles_for(route, problem), refused)
+
+
+def _slower(route: str, problem: Problem) -> str | None:
+    """Why a route that could compute this would lose to one that is tried after it."""
+    key_dim, value_dim, keys = problem.q.shape[3], problem.v.shape[3], problem.frame.keys
+    padded = key_dim != value_dim and route in ("tiled", "fused") and problem.frame.device.type == "cpu"
+    if padded and keys <= SHORT and problem.mask.structured and not torch.compiler.is_compiling():
+        return f"key heads of {key_dim} and value heads of {value_dim} would be padded; over {keys} keys blocks win"
+    return None
+
+
+def _worth_tiling(problem: Problem, tiles: list[Tile]) -> bool:
+    """Whether tiles beat one call; always, where one call would write out a mask that is quadratic in tokens."""
+    one = whole(problem.mask, problem.frame)
+    written = one.cells * (problem.frame.heads if problem.mask.per_head else 1) // max(1, problem.frame.batch)
+    too_large = one.inside is Inside.MASKED and written > LARGEST_MASK
+    heads = problem.frame.heads
+    cost = sum(t.work * heads + TILE_OVERHEAD for t in tiles)
+    return problem.packing is not None or too_large or cost < one.work * heads + TILE_OVERHEAD
 
 
 _WHY = {
     "folded": "few queries over a cache: keys and values are read once per group",
     "tiled": "the mask leaves out part of the scores",
     "fused": "one call of the fused kernel",
-    "blocked": "the fused kernel cannot do this; blocks keep memory linear in tokens",
+    "blocked": "the fused kernel cannot do this, or not well; blocks keep memory linear in tokens",
     "reference": "the fused kernel cannot do this, and a traced graph has no blocks",
 }
 
@@ -148,21 +171,16 @@ def _structured(problem: Problem) -> bool:
     return problem.mask.structured and problem.frame.aligned and not torch.compiler.is_compiling()
 
 
-def _cost(tiles: list[Tile]) -> float:
-    """Scores computed, written-out masks and calls, in units of one score."""
-    return sum(t.cells * (MASK_COST if t.inside is Inside.MASKED else 1.0) + TILE_OVERHEAD for t in tiles)
-
-
 def _folding_refusal(problem: Problem) -> str | None:
-    size, queries = problem.groups.size, problem.frame.queries
+    queries, keys = problem.frame.queries, problem.frame.keys
+    if queries > FEW_QUERIES or queries * 4 > keys:
+        return f"{queries} queries over {keys} keys are not few"
     if torch.compiler.is_compiling():
         return "a traced graph is one call"
     if problem.needs_grad or problem.added_needs_grad or problem.scores.dropout:
         return "it is for inference: a gradient or dropout is needed"
-    if size is None:
+    if problem.groups.size is None:
         return "the groups are uneven"
-    if queries > FEW_QUERIES or queries * 4 > problem.frame.keys:
-        return f"{queries} queries over {problem.frame.keys} keys are not few"
     if len(_tiles_for("folded", problem)) > 1:
         return "rows see different keys"
     return None
@@ -174,6 +192,7 @@ def _explicit_out(block: Block) -> HeadOutputs:
 
 Route = Callable[[Problem, Sequence[Tile]], HeadOutputs]
 
+# In the order in which they are tried.
 ROUTES: dict[str, Route] = {
     "folded": lambda problem, tiles: run_tiles(problem, tiles, on_block(folded)),
     "tiled": lambda problem, tiles: run_tiles(problem, tiles, on_block(fused)),

@@ -4,7 +4,7 @@ Frequencies are Python floats: a list of frequencies is a constant, whether the 
 compiled, exported, or built on the meta device, and no `model.half()` can round it.
 
 A step of the computation is rounded to float32 where transformers rounds it (`Round`). A frequency that is
-off by one unit in the last place is off by 1e-4 radians at position 4096, so agreeing with the models that
+off by one unit in the last place is off by up to 2e-4 radians at position 4096, so agreeing with the models that
 people have means agreeing in the rounding too.
 """
 

@@ -21,6 +21,16 @@ LARGEST_MASK = 1 << 22
 """Cells of a mask that is written out at once, per batch row and head: 4 MiB of bools."""
 
 
+KERNEL_STEP = 512
+"""Keys that the fused kernel takes at a time on CPU: a causal square of this size skips nothing."""
+
+MASK_COST = 1.1
+"""A score under a written-out mask costs this much of a plain one."""
+
+CAUSAL_ROWS = 128
+"""Queries of a block where every score is written out: smaller ones skip more of the upper triangle."""
+
+
 class Inside(Enum):
     """What remains of the mask inside a tile."""
 
@@ -49,6 +59,14 @@ class Tile:
         """Scores that a kernel computes for one head; a causal kernel skips half of its square."""
         rows, queries, keys = self.shape
         return rows * queries * keys // (2 if self.inside is Inside.CAUSAL else 1)
+
+    @property
+    def work(self) -> float:
+        """What the fused kernel spends on one head, in scores: under its causal flag it skips keys by whole steps."""
+        rows, queries, keys = self.shape
+        if self.inside is Inside.CAUSAL:
+            return rows * queries * min(keys, (keys + KERNEL_STEP) / 2)
+        return rows * queries * keys * (MASK_COST if self.inside is Inside.MASKED else 1.0)
 
 
 def whole(mask: Mask, frame: Frame) -> Tile:
@@ -97,8 +115,16 @@ def _tiles_of_row(mask: Mask, frame: Frame, row: int, largest: int, every: bool)
             intervals = intersect(mask.intervals(span), [(0, frame.keys)])
             inside = _inside(mask, span, intervals)
             cells = block * sum(hi - lo for lo, hi in intervals)
-            if (every or inside is Inside.MASKED) and cells > largest and block > 1:
-                step = max(1, block * largest // cells)
+            smaller = block
+            if (every or inside is Inside.MASKED) and cells > largest:
+                smaller = max(1, block * largest // cells)
+            if inside is Inside.CAUSAL:
+                if every:
+                    smaller = min(smaller, CAUSAL_ROWS)
+                elif KERNEL_STEP // 2 < block <= KERNEL_STEP:
+                    smaller = -(-block // 2)
+            if smaller < block:
+                step = smaller
                 continue
             keys = tuple(slice(lo, hi) for lo, hi in intervals)
             tiles.append((start - frame.offset, start + block - frame.offset, keys, inside))
