@@ -19,10 +19,12 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.layer import cache, init, interop, mask, position
     from multihead.layer.ask import Ask, Attended, Cells
     from multihead.layer.attention import MultiHeadAttention
+    from multihead.layer.latent import LatentAttention
     from multihead.layer.options import QKNorm, Sinks
 
 __all__ = [
     "MultiHeadAttention",
+    "LatentAttention",
     "mask",
     "position",
     "cache",
@@ -44,6 +46,7 @@ __all__ = [
 # Each public name and the module that it lives in, or that it is.
 _HOME = {
     "MultiHeadAttention": "multihead.layer.attention",
+    "LatentAttention": "multihead.layer.latent",
     "mask": "multihead.layer.mask",
     "position": "multihead.layer.position",
     "cache": "multihead.layer.cache",

@@ -176,6 +176,17 @@ def test_dropin_is_causal_with_torchs_causal_mask() -> None:
             assert_close(got, want)
 
 
+def test_float_masks_learn() -> None:
+    case = Case(attn_mask="3d float", key_padding_mask="float")
+    theirs, ours = _twins(case)
+    inputs, masks = case.inputs(), case.masks()
+    learned = [m.requires_grad_() for m in masks.values() if m is not None]
+    for need_weights in (True, False):
+        outs = [module(*inputs, **masks, need_weights=need_weights)[0] for module in (ours, theirs)]
+        got, want = (torch.autograd.grad(out.square().sum(), learned) for out in outs)
+        assert_close(got, want)
+
+
 # ---- the layer converted from torch -----------------------------------------------------------
 
 

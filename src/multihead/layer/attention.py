@@ -12,14 +12,12 @@ from torch import Tensor, nn
 
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
-from multihead.layer.ask import Ask, Attended, Cells, lse_of, weights_of
-from multihead.layer.cache import Cache, Cross, Ring
+from multihead.layer.ask import Ask, Attended
+from multihead.layer.cache import Cache, Cross
 from multihead.layer.checks import check_inputs
 from multihead.layer.explain import Explanation, explain
-from multihead.layer.frame import Frame
 from multihead.layer.init import Init, XavierPerHead
 from multihead.layer.mask_algebra import Mask
-from multihead.layer.mask_kinds import ragged_lengths, within_cache
 from multihead.layer.options import (
     QKNorm,
     Sinks,
@@ -33,7 +31,8 @@ from multihead.layer.position import Position, Rotary
 from multihead.layer.problem import Groups, PositionScores, Problem, Scores
 from multihead.layer.ragged import Packed, pack
 from multihead.layer.routes import attend
-from multihead.shapes import Keys, Queries, Values
+from multihead.layer.steps import answer, gate, lift, places, remembered, split, unbatched
+from multihead.shapes import Keys, Queries
 
 
 class MultiHeadAttention(nn.Module):
@@ -163,8 +162,8 @@ class MultiHeadAttention(nn.Module):
             route: force one of `multihead.layer.routes.ROUTES`; the result is the same.
         """
         if query.ndim == 2:
-            return _unbatched(self(
-                query[None], _lift(key), _lift(value), mask=mask, cache=cache, positions=positions,
+            return unbatched(self(
+                query[None], lift(key), lift(value), mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route,
             ))  # fmt: skip
         asked, mask = Ask.of(ask), masks.of(mask)
@@ -179,7 +178,7 @@ class MultiHeadAttention(nn.Module):
             )
         heads = attend(problem, route)
         if head_gate is not None:
-            heads = heads * _gate(head_gate).to(heads.dtype)
+            heads = heads * gate(head_gate).to(heads.dtype)
         out = self.o_proj(heads.transpose(1, 2).flatten(2))
         if packed is not None:
             out = packed.unpack(out, self.o_proj(heads.new_zeros(1, 1, heads.shape[1] * heads.shape[3])))
@@ -189,13 +188,7 @@ class MultiHeadAttention(nn.Module):
             heads = packed.unpack_heads(heads)
             if asked.weights or asked.lse:
                 problem = self.problem(query, None, None, mask=mask, cache=None, positions=positions)
-        cells = Cells() if asked.weights is True else asked.weights
-        return Attended(
-            out,
-            weights_of(problem, cells) if cells else None,
-            lse_of(problem) if asked.lse else None,
-            heads if asked.heads else None,
-        )
+        return answer(asked, problem, out, heads)
 
     def problem(
         self,
@@ -209,15 +202,15 @@ class MultiHeadAttention(nn.Module):
         packed: Packed | None = None,
     ) -> Problem:
         """Project, normalise, rotate and cache: everything up to the scores."""
-        q = _split(self.q_proj(query), self.head_dim)
+        q = split(self.q_proj(query), self.head_dim)
         known = cache.known if isinstance(cache, Cross) else None
         if known is not None:
             k, v = known
         else:
             source = query if key is None else key
-            k = _split(self.k_proj(source), self.head_dim)
-            v = _split(self.v_proj(source if value is None else value), self.value_dim)
-        ask_at, key_at = _places(positions, cache, q.shape[2], k.shape[2], same=key is None and known is None)
+            k = split(self.k_proj(source), self.head_dim)
+            v = split(self.v_proj(source if value is None else value), self.value_dim)
+        ask_at, key_at = places(positions, cache, q.shape[2], k.shape[2], same=key is None and known is None)
         q = self._turned(q, self.q_norm, ask_at)
         k = k if known is not None else self._turned(k, self.k_norm, key_at)
         bias = None if isinstance(self.position, Rotary) else self.position
@@ -231,7 +224,7 @@ class MultiHeadAttention(nn.Module):
             own = positions if packed is None else packed.given
             own = None if own is None else own.reshape(-1, own.shape[-1])
             mask = mask & PositionScores(bias, own, q.dtype)
-        k, v, mask, frame = _remembered(q, k, v, mask, cache)
+        k, v, mask, frame = remembered(k, v, mask, cache, queries=q.shape[2], heads=q.shape[1])
         if packed is not None:
             frame = replace(frame, batch=packed.batch, queries=packed.width, keys=packed.width)
         mask.check(frame)
@@ -299,57 +292,3 @@ class MultiHeadAttention(nn.Module):
                 hint="tensor parallelism needs even groups, and no sinks or position bias",
             )
         return Groups.even(here, k.shape[1])
-
-
-def _places(
-    positions: Tensor | None, cache: Cache | None, queries: int, keys: int, *, same: bool
-) -> tuple[Tensor | int, Tensor | int]:
-    """Positions of the new queries and of the new keys; an int is the first of consecutive ones."""
-    if cache is not None and not isinstance(cache, Cross):
-        start = cache.seen
-        here = cache.next_positions(queries) if start is None else start
-    else:
-        here = 0 if same else keys - queries
-    if positions is not None:
-        return positions, positions if same else 0
-    return here, here if same else 0
-
-
-def _remembered(
-    q: Queries, k: Keys, v: Values, mask: Mask, cache: Cache | None
-) -> tuple[Keys, Values, Mask, Frame]:
-    """Put the new keys into the cache; what to attend to, under which mask, and where it all stands."""
-    batch, heads, queries, _ = q.shape
-    if isinstance(cache, Cross):
-        cache.keep(k, v)
-    if cache is None or isinstance(cache, Cross):
-        return k, v, mask, Frame(batch, heads, queries, k.shape[2], q.device)
-    lengths = ragged_lengths(mask)
-    fresh = cache.seen == 0
-    view = cache.append(k, v, None if lengths is None else lengths.tensor)
-    if isinstance(cache, Ring):
-        mask = mask & masks.window(cache.window, first=cache.first)
-    if fresh:  # nothing came before: the new tokens are all there is, in the order they have here
-        return k, v, mask, Frame(batch, heads, queries, queries, q.device)
-    frame = Frame(batch, heads, queries, view.k.shape[2], q.device, view.query_positions, view.key_positions)
-    return view.k, view.v, within_cache(mask, view.filled), frame
-
-
-def _split(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
-    return x.view(*x.shape[:2], x.shape[2] // dim, dim).transpose(1, 2)
-
-
-def _gate(gate: Tensor) -> Tensor:
-    """(head,), (batch, head) or (batch, head, query), as something that multiplies head outputs."""
-    return gate.view(1, -1, 1, 1) if gate.ndim == 1 else gate.reshape(*gate.shape, *(1,) * (4 - gate.ndim))
-
-
-def _lift(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.unsqueeze(0)
-
-
-def _unbatched(result: Tensor | Attended) -> Tensor | Attended:
-    if isinstance(result, Tensor):
-        return result.squeeze(0)
-    parts = (result.out, result.weights, result.lse, result.heads)
-    return Attended(*(None if p is None else p.squeeze(0) for p in parts))  # pyright: ignore[reportArgumentType]

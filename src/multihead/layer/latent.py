@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
-from multihead.layer.ask import Ask, Attended, Cells, lse_of, weights_of
-from multihead.layer.attention import _gate, _places, _remembered, _split, _unbatched
+from multihead.layer.ask import Ask, Attended
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.options import linear
 from multihead.layer.position import Rotary
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
+from multihead.layer.steps import answer, gate, places, remembered, split, unbatched
 
 
 class LatentAttention(nn.Module):
@@ -109,7 +109,7 @@ class LatentAttention(nn.Module):
     ) -> Tensor | Attended:
         """Attend, as `MultiHeadAttention` does; `absorb` chooses the form by hand."""
         if x.ndim == 2:
-            return _unbatched(self(
+            return unbatched(self(
                 x[None], mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route, absorb=absorb,
             ))  # fmt: skip
@@ -125,18 +125,11 @@ class LatentAttention(nn.Module):
         if values is not None:
             heads = heads @ values.mT
         if head_gate is not None:
-            heads = heads * _gate(head_gate).to(heads.dtype)
+            heads = heads * gate(head_gate).to(heads.dtype)
         out = self.o_proj(heads.transpose(1, 2).flatten(2))
         if ask is None:
             return out
-        asked = Ask.of(ask)
-        cells = Cells() if asked.weights is True else asked.weights
-        return Attended(
-            out,
-            weights_of(problem, cells) if cells else None,
-            lse_of(problem) if asked.lse else None,
-            heads if asked.heads else None,
-        )
+        return answer(Ask.of(ask), problem, out, heads)
 
     def _problem(
         self, x: Tensor, mask: Mask, cache: Cache | None, positions: Tensor | None, absorb: bool | None
@@ -144,14 +137,13 @@ class LatentAttention(nn.Module):
         """What to attend to, and in the absorbed form the W_UV that its output still has to go through."""
         tokens = x.shape[1]
         q = self.q_proj(x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x)))
-        q = _split(q, self.nope_dim + self.rope_dim)
+        q = split(q, self.nope_dim + self.rope_dim)
         c, turning = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
-        at, _ = _places(positions, cache, tokens, tokens, same=True)
+        at, _ = places(positions, cache, tokens, tokens, same=True)
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
         q_rope = self.position(q_rope, at)
         latent = torch.cat((self.kv_norm(c).unsqueeze(1), self.position(turning.unsqueeze(1), at)), dim=-1)
-        shaped = latent.expand(-1, q.shape[1], -1, -1)  # of the queries only sizes are needed there
-        latent, _, mask, frame = _remembered(shaped, latent, latent[..., :0], mask, cache)
+        latent, _, mask, frame = remembered(latent, latent[..., :0], mask, cache, queries=tokens, heads=q.shape[1])
         mask.check(frame)
         scores = Scores(self.scale, dropout=self.dropout if self.training else 0.0)
         c, k_rope = latent.split((self.latent_dim, self.rope_dim), dim=-1)
@@ -160,7 +152,7 @@ class LatentAttention(nn.Module):
             w_uk, w_uv = up.split((self.nope_dim, self.value_dim), dim=1)
             q = torch.cat((q_nope @ w_uk, q_rope), dim=-1)
             return Problem(q, latent, c, Groups.even(self.num_heads, 1), mask, frame, scores), w_uv
-        up = _split(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
+        up = split(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
         k_nope, v = up.split((self.nope_dim, self.value_dim), dim=-1)
         q = torch.cat((q_nope, q_rope), dim=-1)
         k = torch.cat((k_nope, k_rope.expand(-1, self.num_heads, -1, -1)), dim=-1)

@@ -62,7 +62,7 @@ class Tile:
 
     @property
     def work(self) -> float:
-        """What the fused kernel spends on one head, in scores: under its causal flag it skips keys by whole steps."""
+        """What the fused kernel spends on one head, in scores: its causal flag skips keys by whole steps."""
         rows, queries, keys = self.shape
         if self.inside is Inside.CAUSAL:
             return rows * queries * min(keys, (keys + KERNEL_STEP) / 2)
