@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
@@ -45,6 +46,9 @@ def linear(
 ) -> nn.Linear:
     # Drawn later by `reset_parameters`: no random number is spent here.
     where = torch.get_default_device() if device is None else device
+    if width == 0 or out == 0:  # a layer without heads; torch would warn that there is nothing to draw
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            return nn.Linear(width, out, bias=bias, device=where, dtype=dtype)
     return cast(nn.Linear, nn.utils.skip_init(nn.Linear, width, out, bias=bias, device=where, dtype=dtype))
 
 

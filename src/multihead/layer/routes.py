@@ -56,7 +56,8 @@ def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
     run = ROUTES[choice.route]
     if not problem.mask.parts():
         return run(problem, choice.tiles)
-    if torch.compiler.is_compiling():
+    # Looking at numbers is impossible in a traced graph, and stalls an accelerator that is being trained on.
+    if torch.compiler.is_compiling() or (problem.frame.device.type != "cpu" and problem.needs_grad):
         return _guarded(problem, choice, run)
     out = run(problem, choice.tiles)
     # NaN or inf in a hidden key or value shows as NaN in the output (0 · NaN), never as a wrong number; so looking
