@@ -59,7 +59,7 @@ class Attended:
     """The output, and what was asked for."""
 
     out: Float[Tensor, "*batch query d_out"]
-    weights: Float[Tensor, "*batch head query key"] | None = None
+    weights: Float[Tensor, "*batch chosen_head chosen_query key"] | None = None
     lse: Float[Tensor, "*batch head query"] | None = None
     heads: Float[Tensor, "*batch head query value_dim"] | None = None
 

@@ -177,18 +177,20 @@ class MultiHeadAttention(nn.Module):
                 packed.tokens, None, None, mask=mask, cache=None, positions=packed.positions, packed=packed
             )
         heads = attend(problem, route)
+        kept = None if ask is None else problem
+        del problem  # unless somebody asks, q, k and v need not live through W_O
         if head_gate is not None:
             heads = heads * gate(head_gate).to(heads.dtype)
         out = self.o_proj(heads.transpose(1, 2).flatten(2))
         if packed is not None:
             out = packed.unpack(out, self.o_proj(heads.new_zeros(1, 1, heads.shape[1] * heads.shape[3])))
-        if ask is None:
+        if kept is None:
             return out
         if packed is not None:  # the output stays the packed one, bit for bit; the rest is looked at in full
             heads = packed.unpack_heads(heads)
             if asked.weights or asked.lse:
-                problem = self.problem(query, None, None, mask=mask, cache=None, positions=positions)
-        return answer(asked, problem, out, heads)
+                kept = self.problem(query, None, None, mask=mask, cache=None, positions=positions)
+        return answer(asked, kept, out, heads)
 
     def problem(
         self,
@@ -274,11 +276,11 @@ class MultiHeadAttention(nn.Module):
 
     def _turned(self, x: Tensor, norm: nn.Module | None, positions: Tensor | int) -> Tensor:
         if norm is not None and self.qk_norm is not None and self.qk_norm.when == "before":
-            x = norm(x)
+            x = norm(x).to(x.dtype)  # autocast may give float32 back
         if isinstance(self.position, Rotary):
             x = self.position(x, positions)
         if norm is not None and self.qk_norm is not None and self.qk_norm.when == "after":
-            x = norm(x)
+            x = norm(x).to(x.dtype)
         return x
 
     def _local_groups(self, q: Queries, k: Keys) -> Groups:

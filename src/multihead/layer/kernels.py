@@ -120,16 +120,24 @@ def fused(block: Block) -> HeadOutputs:
 
 def reaches(block: Block) -> HeadOutputs:
     """1 for each query that may attend to a key marked with v = 1, else 0."""
-    marked = block.groups.expand(block.v).mT > 0  # batch, head, 1, key
-    if block.causal:
-        found = marked.cumsum(-1).mT > 0
-    elif block.allowed is None:
-        found = marked.any(-1, keepdim=True).expand(-1, -1, block.q.shape[2], -1)
+    if block.allowed is not None and block.allowed.shape[1] > 1:
+        found = ((block.groups.expand(block.v).mT > 0) & block.allowed).any(-1, keepdim=True)
     else:
-        found = (marked & block.allowed).any(-1, keepdim=True).expand(-1, -1, block.q.shape[2], -1)
+        found = block.groups.expand(_marks_seen(block)) > 0
+    found = found.expand(-1, -1, block.q.shape[2], -1)
     if block.alive is not None:
         found = found & block.alive
     return found.to(block.v.dtype)
+
+
+def _marks_seen(block: Block) -> Float[Tensor, "batch kv_head #query 1"]:
+    """How many marked keys a query may attend to, where all heads see alike; nothing per head is n×n."""
+    if block.causal:
+        return block.v.cumsum(2)  # the square: as many queries as keys
+    if block.allowed is None:
+        return block.v.sum(2, keepdim=True)
+    cells = block.allowed[:, 0].expand(-1, -1, block.k.shape[2])
+    return (cells.to(block.v.dtype) @ block.v[..., 0].mT).mT.unsqueeze(-1)
 
 
 def _float_mask(block: Block) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,11 @@ from multihead.layer.frame import Frame, Grid, Span
 from multihead.layer.mask_algebra import Leaf, Mask
 from multihead.layer.position import PositionBias
 from multihead.shapes import Keys, Positions, Queries, ScoreBias, Values
+
+
+def own_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Without autocast: the kernels choose their precision, and autocast would round the scores of some routes."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
 @dataclass(frozen=True)

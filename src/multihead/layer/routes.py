@@ -24,7 +24,7 @@ from multihead.layer.assemble import no_weight, on_block, run_tiles
 from multihead.layer.blocked import BLOCK, blocked
 from multihead.layer.decode import folded
 from multihead.layer.kernels import Block, explicit, fused, reaches
-from multihead.layer.problem import Problem
+from multihead.layer.problem import Problem, own_precision
 from multihead.layer.tiles import LARGEST_MASK, Inside, Tile, tile, whole
 from multihead.shapes import HeadOutputs
 
@@ -52,12 +52,18 @@ def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
     """softmax(scores) v by the cheapest route (or the named one), the same numbers by any."""
     if problem.frame.batch * problem.frame.heads * problem.frame.queries * problem.frame.keys == 0:
         return no_weight(problem.q, problem.v.shape[3])
-    choice = choose(problem, route)
+    with own_precision(problem.q.device):
+        return _attend(problem, choose(problem, route))
+
+
+def _attend(problem: Problem, choice: Choice) -> HeadOutputs:
     run = ROUTES[choice.route]
     if not problem.mask.parts():
         return run(problem, choice.tiles)
-    # Looking at numbers is impossible in a traced graph, and stalls an accelerator that is being trained on.
-    if torch.compiler.is_compiling() or (problem.frame.device.type != "cpu" and problem.needs_grad):
+    if torch.compiler.is_compiling():
+        return _traced(problem, choice, run)
+    # Looking at numbers stalls an accelerator that is being trained on.
+    if problem.frame.device.type != "cpu" and problem.needs_grad:
         return _guarded(problem, choice, run)
     out = run(problem, choice.tiles)
     # NaN or inf in a hidden key or value shows as NaN in the output (0 · NaN), never as a wrong number; so looking
@@ -176,8 +182,8 @@ def _folding_refusal(problem: Problem) -> str | None:
     queries, keys = problem.frame.queries, problem.frame.keys
     if queries > FEW_QUERIES or queries * 4 > keys:
         return f"{queries} queries over {keys} keys are not few"
-    if torch.compiler.is_compiling():
-        return "a traced graph is one call"
+    if torch.compiler.is_compiling() and (problem.frame.aligned or torch.compiler.is_exporting()):
+        return "a traced graph is one call"  # unless a static cache says that its sizes never change
     if problem.needs_grad or problem.added_needs_grad or problem.scores.dropout:
         return "it is for inference: a gradient or dropout is needed"
     if problem.groups.size is None:
@@ -201,6 +207,24 @@ ROUTES: dict[str, Route] = {
     "blocked": lambda problem, tiles: run_tiles(problem, tiles, blocked),
     "reference": lambda problem, tiles: run_tiles(problem, tiles, on_block(_explicit_out)),
 }
+
+
+def _traced(problem: Problem, choice: Choice, run: Route) -> HeadOutputs:
+    """As eager mode, in a graph, which is kept free of branches: keys and values are cleaned beforehand.
+
+    In decoding that copy would be half of the time, so there, on CPU, the graph does look at the output.
+    """
+    if choice.route != "folded" or problem.frame.device.type != "cpu":
+        return _guarded(problem, choice, run)
+    out = run(problem, choice.tiles)
+
+    def again(_: torch.Tensor) -> torch.Tensor:
+        return _guarded(problem, choice, run).clone(memory_format=torch.contiguous_format)
+
+    def fine(out: torch.Tensor) -> torch.Tensor:
+        return out.clone(memory_format=torch.contiguous_format)  # no alias, and the strides of the other branch
+
+    return torch.cond(torch.isfinite(out.sum()), fine, again, (out,))
 
 
 def _guarded(problem: Problem, choice: Choice, run: Route) -> HeadOutputs:

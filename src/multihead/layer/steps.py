@@ -11,7 +11,7 @@ from multihead.layer.cache import Cache, Cross, Ring
 from multihead.layer.frame import Frame
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.mask_kinds import ragged_lengths, within_cache
-from multihead.layer.problem import Problem
+from multihead.layer.problem import Problem, own_precision
 from multihead.shapes import HeadOutputs, Keys, Values
 
 
@@ -67,12 +67,10 @@ def gate(gate: Tensor) -> Tensor:
 def answer(asked: Ask, problem: Problem, out: Tensor, heads: HeadOutputs) -> Attended:
     """The output with what was asked for beside it."""
     cells = Cells() if asked.weights is True else asked.weights
-    return Attended(
-        out,
-        weights_of(problem, cells) if cells else None,
-        lse_of(problem) if asked.lse else None,
-        heads if asked.heads else None,
-    )
+    with own_precision(problem.q.device):
+        weights = weights_of(problem, cells) if cells else None
+        lse = lse_of(problem) if asked.lse else None
+    return Attended(out, weights, lse, heads if asked.heads else None)
 
 
 def lift(x: Tensor | None) -> Tensor | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 
-import cases
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cases
 from multihead import mask
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.frame import Frame, Span
