@@ -68,10 +68,9 @@ def _attend(problem: Problem, choice: Choice) -> HeadOutputs:
     out = run(problem, choice.tiles)
     # NaN or inf in a hidden key or value shows as NaN in the output (0 · NaN), never as a wrong number; so looking
     # at the output is enough, and costs one read of it. With gradients it may show in the backward only.
-    suspicious = out.detach().sum()
-    if problem.needs_grad:
-        suspicious = suspicious + problem.k.detach().sum() + problem.v.detach().sum()
-    if not math.isfinite(suspicious.item()):
+    looked_at = (out, problem.k, problem.v) if problem.needs_grad else (out,)
+    wide = torch.float32 if out.dtype == torch.float16 else None  # a sum of fp16 overflows soon
+    if not all(math.isfinite(x.detach().sum(dtype=wide).item()) for x in looked_at):
         return _guarded(problem, choice, run)
     return out
 
