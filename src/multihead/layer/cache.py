@@ -152,7 +152,11 @@ class Static(Cache):
         return tuple(self._lengths.tolist())
 
     def _count(self, tokens: tuple[int, ...]) -> None:
-        self._lengths.copy_(torch.tensor(tokens, dtype=torch.long, device=self._lengths.device))
+        same = alike(tokens)
+        if same is not None:
+            self._lengths.fill_(same)
+        else:
+            self._lengths.copy_(torch.tensor(tokens, dtype=torch.long, device=self._lengths.device))
 
     def _move(self, k: Tensor, v: Tensor) -> None:
         for held, new in zip(self._held(), (k, v), strict=True):

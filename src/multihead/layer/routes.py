@@ -69,10 +69,17 @@ def _attend(problem: Problem, choice: Choice) -> HeadOutputs:
     # NaN or inf in a hidden key or value shows as NaN in the output (0 · NaN), never as a wrong number; so looking
     # at the output is enough, and costs one read of it. With gradients it may show in the backward only.
     looked_at = (out, problem.k, problem.v) if problem.needs_grad else (out,)
-    wide = torch.float32 if out.dtype == torch.float16 else None  # a sum of fp16 overflows soon
-    if not all(math.isfinite(x.detach().sum(dtype=wide).item()) for x in looked_at):
-        return _guarded(problem, choice, run)
-    return out
+    return out if all(_finite(x) for x in looked_at) else _guarded(problem, choice, run)
+
+
+def _finite(x: torch.Tensor) -> bool:
+    """Whether there is neither NaN nor inf; False also where nobody may look, as under vmap."""
+    wide = torch.float32 if x.dtype == torch.float16 else None  # a sum of fp16 overflows soon
+    total = x.detach().sum(dtype=wide)
+    try:
+        return math.isfinite(total.item())
+    except RuntimeError:
+        return False
 
 
 def choose(problem: Problem, route: str | None = None) -> Choice:
@@ -82,40 +89,52 @@ def choose(problem: Problem, route: str | None = None) -> Choice:
     refused: dict[str, str] = {}
     for name in ROUTES:
         why = _refusal(name, problem) or _slower(name, problem)
-        tiles = _tiles_for(name, problem) if why is None else []
-        if name == "tiled" and why is None and not _worth_tiling(problem, tiles):
-            why = "one call over everything costs no more"
         if why is None:
-            return Choice(name, _WHY[name], tiles, refused)
+            tiles = _tiles_for(name, problem)
+            why = _refused_tiles(name, tiles)
+            if name == "tiled" and not _worth_tiling(problem, tiles):
+                why = "one call over everything costs no more"
+            if why is None:
+                return Choice(name, _WHY[name], tiles, refused)
         refused[name] = why
     raise AssertionError("the reference route refuses nothing")
 
 
 def _named(problem: Problem, route: str) -> Choice:
     refused = {name: why for name in ROUTES if (why := _refusal(name, problem)) is not None}
-    if route not in ROUTES or route in refused:
+    why = refused.get(route) if route in ROUTES else "there is no such route"
+    tiles = _tiles_for(route, problem) if why is None else []
+    why = why or _refused_tiles(route, tiles)
+    if why is not None:
         raise SizeError(
-            f"route={route!r} cannot compute this: {refused.get(route, 'there is no such route')}",
+            f"route={route!r} cannot compute this: {why}",
             hint=f"choose one of {', '.join(n for n in ROUTES if n not in refused)}, or leave route out",
         )
-    return Choice(route, "asked for", _tiles_for(route, problem), refused)
+    return Choice(route, "asked for", tiles, refused)
+
+
+def _refused_tiles(route: str, tiles: list[Tile]) -> str | None:
+    return "rows see different keys" if route == "folded" and len(tiles) > 1 else None
 
 
 def _slower(route: str, problem: Problem) -> str | None:
     """Why a route that could compute this would lose to one that is tried after it."""
-    key_dim, value_dim, keys = problem.q.shape[3], problem.v.shape[3], problem.frame.keys
-    padded = key_dim != value_dim and route in ("tiled", "fused") and problem.frame.device.type == "cpu"
-    if padded and keys <= SHORT and problem.mask.structured and not torch.compiler.is_compiling():
-        return f"key heads of {key_dim} and value heads of {value_dim} would be padded; over {keys} keys blocks win"
+    frame = problem.frame
+    scores = frame.batch * frame.heads * frame.queries * frame.keys
+    if route == "tiled" and scores < 2 * TILE_OVERHEAD and problem.packing is None:
+        return f"{scores} scores are less than a second call costs"
+    key_dim, value_dim = problem.q.shape[3], problem.v.shape[3]
+    padded = key_dim != value_dim and route in ("tiled", "fused") and frame.device.type == "cpu"
+    if padded and frame.keys <= SHORT and _structured(problem):
+        return f"key heads of {key_dim} and value heads of {value_dim} would be padded; blocks win here"
     return None
 
 
 def _worth_tiling(problem: Problem, tiles: list[Tile]) -> bool:
     """Whether tiles beat one call; always, where one call would write out a mask that is quadratic in tokens."""
-    one = whole(problem.mask, problem.frame)
-    written = one.cells * (problem.frame.heads if problem.mask.per_head else 1) // max(1, problem.frame.batch)
+    one, heads = whole(problem.mask, problem.frame), problem.frame.heads
+    written = one.cells * (heads if problem.mask.per_head else 1) // problem.frame.batch
     too_large = one.inside is Inside.MASKED and written > LARGEST_MASK
-    heads = problem.frame.heads
     cost = sum(t.work * heads + TILE_OVERHEAD for t in tiles)
     return problem.packing is not None or too_large or cost < one.work * heads + TILE_OVERHEAD
 
@@ -187,8 +206,6 @@ def _folding_refusal(problem: Problem) -> str | None:
         return "it is for inference: a gradient or dropout is needed"
     if problem.groups.size is None:
         return "the groups are uneven"
-    if len(_tiles_for("folded", problem)) > 1:
-        return "rows see different keys"
     return None
 
 

@@ -28,7 +28,7 @@ MASK_COST = 1.1
 """A score under a written-out mask costs this much of a plain one."""
 
 CAUSAL_ROWS = 128
-"""Queries of a block where every score is written out: smaller ones skip more of the upper triangle."""
+"""Queries of a block where no kernel skips the upper triangle: small ones leave most of it out."""
 
 
 class Inside(Enum):
@@ -118,11 +118,8 @@ def _tiles_of_row(mask: Mask, frame: Frame, row: int, largest: int, every: bool)
             smaller = block
             if (every or inside is Inside.MASKED) and cells > largest:
                 smaller = max(1, block * largest // cells)
-            if inside is Inside.CAUSAL:
-                if every:
-                    smaller = min(smaller, CAUSAL_ROWS)
-                elif KERNEL_STEP // 2 < block <= KERNEL_STEP:
-                    smaller = -(-block // 2)
+            if inside is Inside.CAUSAL and (every or KERNEL_STEP // 2 < block <= KERNEL_STEP):
+                smaller = min(smaller, CAUSAL_ROWS)
             if smaller < block:
                 step = smaller
                 continue
