@@ -30,7 +30,7 @@ from multihead.layer.options import (
 from multihead.layer.position import Position, Rotary
 from multihead.layer.problem import Groups, PositionScores, Problem, Scores
 from multihead.layer.ragged import Packed, pack
-from multihead.layer.routes import attend
+from multihead.layer.routes import attend, check_route
 from multihead.layer.steps import answer, gate, lift, places, remembered, split, unbatched
 from multihead.shapes import Keys, Queries
 
@@ -167,6 +167,7 @@ class MultiHeadAttention(nn.Module):
                 head_gate=head_gate, ask=ask, route=route,
             ))  # fmt: skip
         asked, mask = Ask.of(ask), masks.of(mask)
+        check_route(route)
         known = isinstance(cache, Cross) and cache.filled
         check_inputs(self, query, key, value, head_gate, known=known)
         packed = pack(mask, query, positions, head_gate) if key is None and cache is None and not route else None

@@ -20,6 +20,8 @@ the new tokens of row b, right behind those that row b has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -231,6 +233,12 @@ class Ring(Cache):
             key_positions=torch.cat((self._positions(was)[:, :kept], places), 1),
             filled=unless_all(torch.cat(((slots < was)[:, :kept], real), 1)),
         )
+
+    def keys_after(self, new: int, lengths: Sequence[int] | None = None) -> int:
+        total = super().keys_after(new, lengths)
+        if total <= self.capacity or new == 1:
+            return min(total, self.capacity)
+        return min(max(self._counts(), default=0), self.capacity) + new
 
     def crop(self, tokens: int) -> None:
         """Keep the first `tokens` of every row, as long as nothing that would be needed again is lost."""

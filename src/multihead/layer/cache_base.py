@@ -60,6 +60,13 @@ class Cache(ABC):
         steps = torch.arange(new, device=None if self._k is None else self._k.device)
         return steps + seen if seen is not None else self.lengths[:, None] + steps
 
+    def keys_after(self, new: int, lengths: Sequence[int] | None = None) -> int:
+        """How many keys the view will have after `append` of `new` tokens, of row b only lengths[b]."""
+        before = self._counts()
+        if lengths is None or not before:
+            return max(before, default=0) + new
+        return max(b + n for b, n in zip(before, lengths, strict=False))
+
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""

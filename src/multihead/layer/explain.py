@@ -13,6 +13,7 @@ from multihead.layer.checks import check_inputs
 from multihead.layer.frame import Frame
 from multihead.layer.mask import window
 from multihead.layer.mask_algebra import Mask
+from multihead.layer.mask_kinds import within_cache
 from multihead.layer.position import PositionBias
 from multihead.layer.problem import PositionScores, Problem, Scores
 from multihead.layer.ragged import pack
@@ -74,6 +75,8 @@ def explain(
     new_keys = queries if key is None else key.shape[1]
     frame = _frame(attn, cache, batch, queries, new_keys, query.device)
     packed = pack(mask, query, None, None) if key is None and cache is None else None
+    if cache is not None and not isinstance(cache, Cross) and cache.seen != 0:
+        mask = within_cache(mask, None)
     if isinstance(cache, Ring):
         mask = mask & window(cache.window, first=cache.first)
     if isinstance(attn.position, PositionBias):
@@ -141,11 +144,10 @@ def _frame(
         return Frame(batch, heads, queries, keys, device)
     if cache is None or cache.seen == 0:
         return Frame(batch, heads, queries, new_keys, device)
-    if cache.seen is not None:
-        return Frame(batch, heads, queries, cache.seen + new_keys, device)
-    places = cache.next_positions(queries)
-    keys = int(places.max()) + 1
-    return Frame(batch, heads, queries, keys, device, places.reshape(-1, queries))
+    keys = cache.keys_after(queries)
+    if cache.seen is not None and keys == cache.seen + queries:
+        return Frame(batch, heads, queries, keys, device)
+    return Frame(batch, heads, queries, keys, device, cache.next_positions(queries).reshape(-1, queries))
 
 
 def _meta(grad: bool, *shape: int, like: Tensor) -> Tensor:

@@ -151,6 +151,8 @@ class LatentAttention(nn.Module):
             up = self.kv_up.weight.unflatten(0, (self.num_heads, -1))  # head, nope_dim + value_dim, latent_dim
             w_uk, w_uv = up.split((self.nope_dim, self.value_dim), dim=1)
             q = torch.cat((q_nope @ w_uk, q_rope), dim=-1)
+            if torch.compiler.is_compiling():
+                c = c.clone()  # the NaN guard of a traced graph takes no two operands that share memory
             return Problem(q, latent, c, Groups.even(self.num_heads, 1), mask, frame, scores), w_uv
         up = split(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
         k_nope, v = up.split((self.nope_dim, self.value_dim), dim=-1)

@@ -100,9 +100,18 @@ def choose(problem: Problem, route: str | None = None) -> Choice:
     raise AssertionError("the reference route refuses nothing")
 
 
+def check_route(route: str | None) -> None:
+    """Raise where a route is named that does not exist."""
+    if route is not None and route not in ROUTES:
+        raise SizeError(
+            f"there is no route {route!r}", hint=f"choose one of {', '.join(ROUTES)}, or leave route out"
+        )
+
+
 def _named(problem: Problem, route: str) -> Choice:
+    check_route(route)
     refused = {name: why for name in ROUTES if (why := _refusal(name, problem)) is not None}
-    why = refused.get(route) if route in ROUTES else "there is no such route"
+    why = refused.get(route)
     tiles = _tiles_for(route, problem) if why is None else []
     why = why or _refused_tiles(route, tiles)
     if why is not None:
@@ -197,11 +206,12 @@ def _structured(problem: Problem) -> bool:
 
 
 def _folding_refusal(problem: Problem) -> str | None:
-    queries, keys = problem.frame.queries, problem.frame.keys
-    if queries > FEW_QUERIES or queries * 4 > keys:
-        return f"{queries} queries over {keys} keys are not few"
-    if torch.compiler.is_compiling() and (problem.frame.aligned or torch.compiler.is_exporting()):
+    queries, keys, traced = problem.frame.queries, problem.frame.keys, torch.compiler.is_compiling()
+    if traced and (problem.frame.aligned or torch.compiler.is_exporting()):
         return "a traced graph is one call"  # unless a static cache says that its sizes never change
+    if queries > FEW_QUERIES or queries * 4 > keys:
+        # A size may be a symbol in a traced graph, and a message would make a number of it.
+        return "too many queries" if traced else f"{queries} queries over {keys} keys are not few"
     if problem.needs_grad or problem.added_needs_grad or problem.scores.dropout:
         return "it is for inference: a gradient or dropout is needed"
     if problem.groups.size is None:
@@ -233,14 +243,17 @@ def _traced(problem: Problem, choice: Choice, run: Route) -> HeadOutputs:
     if choice.route != "folded" or problem.frame.device.type != "cpu":
         return _guarded(problem, choice, run)
     out = run(problem, choice.tiles)
+    fine = torch.isfinite(out.sum())
+    # Neither branch may return its input, and both must return the same strides.
 
-    def again(_: torch.Tensor) -> torch.Tensor:
-        return _guarded(problem, choice, run).clone(memory_format=torch.contiguous_format)
+    def again(_: HeadOutputs) -> HeadOutputs:
+        return _copied(_guarded(problem, choice, run))
 
-    def fine(out: torch.Tensor) -> torch.Tensor:
-        return out.clone(memory_format=torch.contiguous_format)  # no alias, and the strides of the other branch
+    return torch.cond(fine, _copied, again, (out,))
 
-    return torch.cond(torch.isfinite(out.sum()), fine, again, (out,))
+
+def _copied(x: HeadOutputs) -> HeadOutputs:
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _guarded(problem: Problem, choice: Choice, run: Route) -> HeadOutputs:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -46,6 +49,7 @@ def remembered(
         return k, v, mask, Frame(batch, heads, queries, k.shape[2], k.device)
     lengths = ragged_lengths(mask)
     fresh = cache.seen == 0
+    _check_first(mask, cache, Frame(batch, heads, queries, queries, k.device))
     view = cache.append(k, v, None if lengths is None else lengths.tensor)
     if isinstance(cache, Ring):
         mask = mask & masks.window(cache.window, first=cache.first)
@@ -53,6 +57,17 @@ def remembered(
         return k, v, mask, Frame(batch, heads, queries, queries, k.device)
     frame = Frame(batch, heads, queries, view.k.shape[2], k.device, view.query_positions, view.key_positions)
     return view.k, view.v, within_cache(mask, view.filled), frame
+
+
+def _check_first(mask: Mask, cache: Cache, new: Frame) -> None:
+    """Raise where the mask will not fit, before the cache has taken the tokens: a refused call leaves it alone."""
+    if torch.compiler.is_compiling():
+        return None
+    if cache.seen == 0:
+        return mask.check(new)
+    lengths = ragged_lengths(mask)
+    keys = cache.keys_after(new.queries, lengths.values if lengths is not None and lengths.known else None)
+    return within_cache(mask, None).check(replace(new, keys=keys))
 
 
 def split(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:

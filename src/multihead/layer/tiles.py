@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from multihead.layer.frame import Frame, Span
+import torch
+
+from multihead.layer.frame import ALL, Frame, Span
 from multihead.layer.mask_algebra import Interval, Mask, conjunction, intersect
 from multihead.layer.mask_kinds import Causal
 
@@ -76,6 +78,8 @@ def whole(mask: Mask, frame: Frame) -> Tile:
         inside = Inside.FULL
     elif _is_plain_causal(mask) and frame.aligned and frame.queries == frame.keys:
         inside = Inside.CAUSAL
+    if torch.compiler.is_compiling():  # sizes may be symbols, and a symbol inside a tile would become a number
+        return Tile(ALL, ALL, (ALL,), inside)
     return Tile(slice(0, frame.batch), slice(0, frame.queries), (slice(0, frame.keys),), inside)
 
 
