@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ from torch import Tensor
 import multihead as mh
 import oracle
 from multihead import mask, position
-from multihead.layer import blocked, routes, tiles
 
 GAIN = 1.4  # of the init: logits then have a standard deviation of 2 to 3, so nothing hides in a flat softmax
 
@@ -363,21 +360,3 @@ def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, alone: boo
         cells=draw(st.sampled_from([5, 64, 1 << 20])),
         said=str(look(torch.float32).mask),
     )
-
-
-@contextmanager
-def blocks_of(cells: int) -> Iterator[None]:
-    """Cut tiles at small sizes as they would be at large ones, and never find them too many."""
-
-    def cut(*args: Any, **kwargs: Any) -> Sequence[tiles.Tile]:
-        return tiles.tile(*args, **{**kwargs, "largest": min(cells, kwargs.get("largest", cells))})
-
-    with ExitStack() as patches:
-        for module, name, value in (
-            (routes, "tile", cut),
-            (routes, "TILE_OVERHEAD", 0),
-            (routes, "BLOCK", cells),
-            (blocked, "BLOCK", cells),
-        ):
-            patches.enter_context(mock.patch.object(module, name, value))
-        yield

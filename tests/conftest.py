@@ -52,6 +52,8 @@ def _own_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> Exception | No
 
 
 def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
+    if torch.compiler.is_compiling():  # a function defined inside a traced one
+        return (lambda inner: inner) if fn is None else fn
     if fn is None:
         return functools.partial(_checked, typechecker=typechecker)
     if inspect.isclass(fn):

@@ -31,7 +31,7 @@ def pair(
     )  # fmt: skip
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
-            if name.endswith("proj.bias") or name.endswith("norm.weight"):
+            if name.endswith(("proj.bias", "norm.weight")):
                 parameter.add_(torch.randn(parameter.shape), alpha=0.4)
     module = nnx.MultiHeadAttention(
         HEADS, WIDTH, qkv_features=HEADS * DIM, out_features=17, num_kv_heads=kv_heads, in_kv_features=d_key,
@@ -55,7 +55,7 @@ def ran(module: Any, *inputs: Tensor, **call: Any) -> Tensor:
     return torch.tensor(jax.device_get(module(*map(to_jax, inputs), **call)))
 
 
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kv_heads": 2}, {"kv_heads": 1}, {"norm": True}])
+@pytest.mark.parametrize("options", [{"kv_heads": 2}, {"norm": True, "bias": False}])
 def test_self_attention(options: dict[str, Any]) -> None:
     module, layer = pair(**options)
     x = torch.randn(BATCH, TOKENS, WIDTH)

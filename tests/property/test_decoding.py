@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 import cases
 import multihead as mh
+from blocks import blocks_of
 from cases import Case
 from multihead import cache, mask
 
@@ -61,7 +62,7 @@ def test_cached_decoding_is_the_full_pass(case: Case, kind: str, data: st.DataOb
         sight = sight & mask.documents(far)
     gate = case.gate() if case.gate_dims in (1, 2) else None
     kept = made(kind, layer, case.batch, tokens, window, first)
-    with torch.no_grad(), cases.blocks_of(case.cells):
+    with torch.no_grad(), blocks_of(case.cells):
         want = layer(x, mask=sight, head_gate=gate)
         outs, at = [], 0
         for step in steps:
@@ -90,7 +91,7 @@ def test_rows_of_a_cache_may_differ_in_length(case: Case, kind: str, data: st.Da
     sight = mask.causal() & mask.window(window, first=first)
     fed = [0] * batch
     texts = text_of(case, 3 * tokens)
-    with torch.no_grad(), cases.blocks_of(case.cells):
+    with torch.no_grad(), blocks_of(case.cells):
         alone = [layer(row[None], mask=sight)[0] for row in texts]
         for _ in range(3):
             lengths = data.draw(st.lists(st.integers(0, tokens), min_size=batch, max_size=batch))

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 
 import cases
 import multihead as mh
+from blocks import blocks_of
 from cases import Case, Sight
 from multihead import mask
 from multihead.layer.routes import ROUTES
@@ -73,7 +74,7 @@ def test_every_route_gives_the_numbers_of_the_reference(case: Case, grad: bool) 
         unsure = {name: float((rounded[name] - want[name]).abs().max()) for name in want}
         assert max(unsure.values()) < 1e-3
     for route in [None, *ROUTES]:
-        with cases.blocks_of(case.cells):
+        with blocks_of(case.cells):
             got = answer(layer, case, case.dtype, route, grad)
         for name, number in ({} if got is None else got).items():
             same(number, want[name], f"{route}: {name}", unsure=unsure[name])
@@ -102,7 +103,7 @@ def test_the_reference_gives_the_numbers_of_the_oracle(case: Case) -> None:
 def test_asking_never_changes_the_output_and_rows_sum_to_one(case: Case) -> None:
     layer, given, sight = case.layer(), case.inputs(), case.look(case.dtype)
     call: dict[str, Any] = {**given, "mask": sight.mask, "head_gate": case.gate(), **case.call()}
-    with torch.no_grad(), cases.blocks_of(case.cells):
+    with torch.no_grad(), blocks_of(case.cells):
         out = layer(**call)
         for ask in ("weights", "lse", "heads", mh.Ask(weights=mh.Cells(heads=[0], rows=[-1]))):
             assert torch.equal(layer(**call, ask=ask).out, out), f"{ask} changed the output"
@@ -152,7 +153,7 @@ def test_what_is_hidden_never_reaches_the_output(case: Case, bad: float, where: 
         given = {name: x.clone().requires_grad_(grad) for name, x in given.items()}
         mask_of = case.look(case.dtype).mask
         try:
-            with cases.blocks_of(case.cells), torch.set_grad_enabled(grad):
+            with blocks_of(case.cells), torch.set_grad_enabled(grad):
                 out = layer(**given, mask=mask_of, head_gate=case.gate(), route=route)
         except mh.SizeError as refusal:
             assert "cannot compute this" in str(refusal)

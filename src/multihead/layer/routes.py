@@ -169,9 +169,9 @@ def _refusal(route: str, problem: Problem) -> str | None:
     if route == "folded":
         return _folding_refusal(problem)
     if scores.softcap is not None:
-        return f"softcap={scores.softcap} lies between the scores and the softmax"
+        return "softcap lies between the scores and the softmax"
     if scores.dropout:
-        return f"dropout={scores.dropout} on the weights makes the fused kernel fall back to slow math"
+        return "dropout on the weights makes the fused kernel fall back to slow math"
     if problem.added_needs_grad:
         return "what is added to the scores needs a gradient"
     if route == "tiled":
@@ -245,10 +245,7 @@ def _traced(problem: Problem, choice: Choice, run: Route) -> HeadOutputs:
     out = run(problem, choice.tiles)
     fine = torch.isfinite(out.sum())
     # Neither branch may return its input, and both must return the same strides.
-
-    def again(_: HeadOutputs) -> HeadOutputs:
-        return _copied(_guarded(problem, choice, run))
-
+    again: Callable[[HeadOutputs], HeadOutputs] = lambda _: _copied(_guarded(problem, choice, run))
     return torch.cond(fine, _copied, again, (out,))
 
 
