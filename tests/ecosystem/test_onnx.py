@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from typing import Any
@@ -17,6 +18,13 @@ from multihead import mask
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
+
+
+@functools.cache
+def example(name: str) -> tuple[Any, torch.nn.Module, tuple[Tensor, ...]]:
+    """A variant's model, the module it was made from, and inputs."""
+    inputs = VARIANTS[name].inputs()
+    return *exported(VARIANTS[name], inputs), inputs
 
 
 def exported(variant: Variant, inputs: tuple[Tensor, ...], **options: Any) -> tuple[Any, torch.nn.Module]:
@@ -55,9 +63,7 @@ FUSED = ["plain", "causal", "grouped rotary", "value size", "lengths", "additive
 
 @pytest.mark.parametrize("name", FUSED)
 def test_one_attention_node(name: str) -> None:
-    variant = VARIANTS[name]
-    inputs = variant.inputs()
-    model, module = exported(variant, inputs)
+    model, module, inputs = example(name)
     onnx.checker.check_model(model)
     assert {o.domain: o.version for o in model.opset_import}[""] == 23
     assert len(attentions(model)) == 1, Counter(node.op_type for node in model.graph.node)
@@ -68,8 +74,7 @@ def test_one_attention_node(name: str) -> None:
 
 def test_nothing_beside_the_equation() -> None:
     """softmax(q kᵀ) v W_O is four products and one Attention; without a mask there is nothing else."""
-    variant = VARIANTS["plain"]
-    model, _ = exported(variant, variant.inputs())
+    model, _, _ = example("plain")
     count = Counter(node.op_type for node in model.graph.node)
     assert count["Attention"] == 1
     assert set(count) <= {"Attention", "MatMul", "Gemm", "Add", "Reshape", "Transpose"}, count
@@ -77,25 +82,27 @@ def test_nothing_beside_the_equation() -> None:
 
 def test_groups_are_not_copied() -> None:
     """Attention takes fewer kv heads by itself: keys and values reach it as they are."""
-    variant = VARIANTS["grouped rotary"]
-    model, module = exported(variant, variant.inputs())
+    model, module, _ = example("grouped rotary")
     shapes = {info.name: [d.dim_value for d in info.type.tensor_type.shape.dim] for info in model.graph.value_info}
     (node,) = attentions(model)
     attn: mh.MultiHeadAttention = module.attn  # type: ignore[assignment]
     assert [shapes[name][1] for name in node.input[:3]] == [attn.num_heads, attn.num_kv_heads, attn.num_kv_heads]
 
 
+def test_sizes_of_keys_and_values_are_not_padded() -> None:
+    model, _, _ = example("value size")
+    assert "Pad" not in {node.op_type for node in model.graph.node}
+
+
 def test_causal_is_a_flag_not_a_tensor() -> None:
-    (node,) = attentions(exported(VARIANTS["causal"], VARIANTS["causal"].inputs())[0])
+    (node,) = attentions(example("causal")[0])
     flags = {a.name: a.i for a in node.attribute}
     assert flags["is_causal"] == 1
     assert len([name for name in node.input if name]) == 3
 
 
 def test_softcap_has_no_kernel_but_the_same_numbers() -> None:
-    variant = VARIANTS["softcap"]
-    inputs = variant.inputs()
-    model, module = exported(variant, inputs)
+    model, module, inputs = example("softcap")
     close(by_onnxruntime(model, inputs), module(*inputs))
 
 
@@ -112,9 +119,7 @@ def test_sizes_may_be_dynamic() -> None:
 
 
 def test_hidden_nan_stays_hidden() -> None:
-    variant = VARIANTS["causal"]
-    inputs = variant.inputs()
-    model, module = exported(variant, inputs)
+    model, module, inputs = example("causal")
     clean = module(*inputs)
     x = inputs[0].clone()
     x[:, 6] = torch.nan

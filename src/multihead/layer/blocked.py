@@ -32,7 +32,10 @@ BLOCK = 3 << 19
 def blocked(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> HeadOutputs:
     """One tile, a few heads at a time."""
     groups, scores = problem.groups, problem.scores
-    task = _Task(problem, tile, fresh_seed() if scores.dropout else 0)
+    # The backward is given q, k and v as saved tensors; held here as well they would outlive checkpointing.
+    nothing = q.new_empty(0, 0, 0, 0)
+    rest = replace(problem, q=nothing, k=nothing, v=nothing)
+    task = _Task(rest, tile, fresh_seed() if scores.dropout else 0)
     out = _Blocked.apply(q, groups.expand(k), groups.expand(v), scores.sinks, task, *problem.mask.learned())
     return cast(Tensor, out)
 

@@ -109,8 +109,9 @@ def fused(block: Block) -> HeadOutputs:
     if block.scores.sinks is not None:
         q, k, v, mask = _with_sink_key(block, q * scale, k, v, mask)
         scale = 1.0
-    width = max(q.shape[3], value_dim)
-    q, k, v = _widened(q, width), _widened(k, width), _widened(v, width)
+    if q.shape[3] != value_dim and not torch.onnx.is_in_onnx_export():  # ONNX's Attention takes both sizes
+        width = max(q.shape[3], value_dim)
+        q, k, v = _widened(q, width), _widened(k, width), _widened(v, width)
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=block.causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )

@@ -67,7 +67,8 @@ def _check_first(mask: Mask, cache: Cache, new: Frame) -> None:
         return mask.check(new)
     lengths = ragged_lengths(mask)
     keys = cache.keys_after(new.queries, lengths.values if lengths is not None and lengths.known else None)
-    return within_cache(mask, None).check(replace(new, keys=keys))
+    places = cache.next_positions(new.queries).reshape(-1, new.queries)
+    return within_cache(mask, None).check(replace(new, keys=keys, query_places=places))
 
 
 def split(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
