@@ -51,7 +51,10 @@ def test_a_mask_from_outside_is_an_argument() -> None:
     """Masks are often made once and passed in; the graph then reads their tensors, not their numbers."""
     attn, x, counter = VARIANTS["plain"].layer(), torch.randn(3, TOKENS, WIDTH), CompileCounterWithBackend("eager")
     compiled = torch.compile(attn, fullgraph=True, backend=counter)
-    for made in (mask.causal() & mask.padding(torch.rand(3, TOKENS) > 0.3), mask.padding(torch.rand(3, TOKENS) > 0.3)):
+    for made in (
+        mask.causal() & mask.padding(torch.rand(3, TOKENS) > 0.3),
+        mask.padding(torch.rand(3, TOKENS) > 0.3),
+    ):
         close(compiled(x, mask=made), attn(x, mask=made))
 
 
@@ -144,7 +147,9 @@ def test_static_cache_decodes_in_two_graphs(name: str) -> None:
     torch.testing.assert_close(torch.cat(parts, dim=1), want)
     assert counter.frame_count == 2
     kept.reset()  # the prompt in eager mode, the steps compiled
-    parts = [attn(x[:, :4], mask=mask.causal(), cache=kept)] + [step(x[:, i : i + 1], kept) for i in range(4, TOKENS)]
+    parts = [attn(x[:, :4], mask=mask.causal(), cache=kept)] + [
+        step(x[:, i : i + 1], kept) for i in range(4, TOKENS)
+    ]
     torch.testing.assert_close(torch.cat(parts, dim=1), want)
     assert counter.frame_count == 2
 
@@ -168,7 +173,9 @@ def test_rows_of_a_static_cache_may_differ() -> None:
 def test_nan_in_a_slot_not_yet_filled_is_not_seen() -> None:
     """A compiled step looks at all slots, those of an earlier text included."""
     attn = VARIANTS["causal"].layer()
-    step = torch.compile(lambda x, kept: attn(x, mask=mask.causal(), cache=kept), fullgraph=True, backend="aot_eager")
+    step = torch.compile(
+        lambda x, kept: attn(x, mask=mask.causal(), cache=kept), fullgraph=True, backend="aot_eager"
+    )
     x, kept = torch.randn(2, TOKENS, WIDTH), static_for(attn)
     kept.append(*(torch.full((2, HEADS, 40, attn.head_dim), torch.nan) for _ in "kv"))
     kept.reset()
@@ -203,5 +210,7 @@ def test_inductor_decodes() -> None:
     attn = Variant(lambda: None, DECODERS["grouped rotary"]).layer()
     step = torch.compile(lambda x, kept: attn(x, mask=mask.causal(), cache=kept), fullgraph=True)
     x, kept = torch.randn(2, TOKENS, WIDTH), static_for(attn)
-    parts = [attn(x[:, :7], mask=mask.causal(), cache=kept)] + [step(x[:, i : i + 1], kept) for i in range(7, TOKENS)]
+    parts = [attn(x[:, :7], mask=mask.causal(), cache=kept)] + [
+        step(x[:, i : i + 1], kept) for i in range(7, TOKENS)
+    ]
     torch.testing.assert_close(torch.cat(parts, dim=1), attn(x, mask=mask.causal()))

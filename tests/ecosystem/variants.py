@@ -92,9 +92,7 @@ VARIANTS: dict[str, Variant] = {
     ),
     "document offsets as a list": Variant(lambda attn, x: attn(x, mask=mask.documents(offsets=[0, 3, 7, 11]))),
     "or": Variant(lambda attn, x, ids: attn(x, mask=mask.causal() | mask.documents(ids)), beside=_ids),
-    "prefix": Variant(
-        lambda attn, x, n: attn(x, mask=mask.prefix(n)), beside=lambda: (torch.tensor([3, 0, 5]),)
-    ),
+    "prefix": Variant(lambda attn, x, n: attn(x, mask=mask.prefix(n)), beside=lambda: (torch.tensor([3, 0, 5]),)),
     "where": Variant(
         lambda attn, x: attn(x, mask=mask.where(lambda batch, head, query, key: (query - key) % 3 == head % 2))
     ),

@@ -19,7 +19,9 @@ from multihead.shapes import Keys, Positions, Queries, ScoreBias, Values
 
 def own_precision(device: torch.device) -> AbstractContextManager[object]:
     """Without autocast: the kernels choose their precision, and autocast would round the scores of some routes."""
-    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+    kind = device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # the first is for "meta"
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def _slower(route: str, problem: Problem) -> str | None:
         return f"{scores} scores are less than a second call costs"
     key_dim, value_dim = problem.q.shape[3], problem.v.shape[3]
     padded = key_dim != value_dim and route in ("tiled", "fused") and frame.device.type == "cpu"
-    if padded and frame.keys <= SHORT and _structured(problem):
+    if padded and _structured(problem) and frame.keys <= SHORT:
         return f"key heads of {key_dim} and value heads of {value_dim} would be padded; blocks win here"
     return None
 
@@ -165,7 +165,10 @@ def _refusal(route: str, problem: Problem) -> str | None:
     if route == "reference":
         return None
     if route == "blocked":
-        return "a traced graph is one call" if torch.compiler.is_compiling() else None
+        if torch.compiler.is_compiling():
+            return "a traced graph is one call"
+        # vmap and its kin cannot look into a loop over blocks.
+        return "it cannot be transformed" if torch._C._are_functorch_transforms_active() else None
     if route == "folded":
         return _folding_refusal(problem)
     if scores.softcap is not None:
