@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from ecosystem.variants import BATCH, TOKENS, VARIANTS, WIDTH, tensors_of
 
 import multihead as mh
+from ecosystem.variants import BATCH, TOKENS, VARIANTS, WIDTH, tensors_of
 from multihead import cache, mask, position
 
 HALF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}  # the rounding error of one number

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from ecosystem.variants import BATCH, HEADS, TOKENS, VARIANTS, WIDTH, tensors_of
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import multihead as mh
+from ecosystem.variants import BATCH, HEADS, TOKENS, VARIANTS, WIDTH, tensors_of
 from multihead import mask, position
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH, Variant, tensors_of
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import multihead as mh
+from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH, Variant, tensors_of
 from multihead import cache, mask, position
 
 

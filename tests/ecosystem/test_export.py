@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from ecosystem.variants import TOKENS, VARIANTS, WIDTH, Called, Variant, tensors_of
 from torch import Tensor
 from torch.export import Dim, ExportedProgram, export
 
+from ecosystem.variants import TOKENS, VARIANTS, WIDTH, Called, Variant, tensors_of
 from multihead import mask
 
 

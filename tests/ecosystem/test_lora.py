@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH
 from torch import Tensor, nn
 
 import multihead as mh
+from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH
 from multihead import cache, mask, position
 
 peft = pytest.importorskip("peft")

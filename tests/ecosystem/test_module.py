@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 import multihead as mh
+from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH
 from multihead import mask, position
 
 

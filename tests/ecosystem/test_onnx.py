@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from ecosystem.variants import TOKENS, VARIANTS, WIDTH, Called, Variant
 from torch import Tensor
 
 import multihead as mh
+from ecosystem.variants import TOKENS, VARIANTS, WIDTH, Called, Variant
 from multihead import mask
 
 onnx = pytest.importorskip("onnx")
