@@ -73,9 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
     seeds = parser.parse_args().seeds
-    print(
-        f"{seeds} seeds, {TOKENS} tokens, width {WIDTH}, 1 head against {HEADS} with the same projections; medians\n"
-    )
+    print(f"{seeds} seeds, {TOKENS} tokens, width {WIDTH}, 1 head against {HEADS} on the same matrices; medians\n")
     header = ("inputs", "equal", "one key", "max weight", "difference", "|dW_Q|/|dW_V| 1 head", "8 heads")
     print("{:<11}{:>7}{:>9}{:>12}{:>12}{:>22}{:>11}".format(*header))
     for draw in (positive, realistic):
