@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE := 1
 # The tests run side by side, so each process keeps to one core; a report has the machine to itself.
 test test-all: export OMP_NUM_THREADS := 1
 
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
