@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import multihead as mh
 from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH
 from multihead import cache, mask, position
 
-peft = pytest.importorskip("peft")
+peft = import_module("peft")
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj"]
 

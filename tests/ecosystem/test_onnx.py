@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ import multihead as mh
 from ecosystem.variants import TOKENS, VARIANTS, WIDTH, Called, Variant
 from multihead import mask
 
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
+onnx = import_module("onnx")
+onnxruntime = import_module("onnxruntime")
+import_module("onnxscript")
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 import multihead as mh
 from multihead import cache, mask, position
 
-quantization = pytest.importorskip("torchao.quantization")
+quantization = import_module("torchao.quantization")
 
 WIDTH, HEADS, TOKENS = 64, 4, 13
 KINDS = ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"]

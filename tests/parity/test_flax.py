@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from torch.testing import assert_close
 import multihead as mh
 from multihead import cache, mask
 
-jax = pytest.importorskip("jax")
-nnx = pytest.importorskip("flax.nnx")
+jax = import_module("jax")
+nnx = import_module("flax.nnx")
 
 BATCH, TOKENS, WIDTH, HEADS, DIM = 2, 11, 26, 6, 5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch.testing import assert_close
 import multihead as mh
 from multihead import cache, mask, position
 
-transformers = pytest.importorskip("transformers")
+transformers = import_module("transformers")
 
 BATCH, TOKENS = 2, 11
 LENGTHS = [11, 5]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -293,7 +294,7 @@ def test_hooks_and_adapters_on_out_proj_are_heard() -> None:
 
 
 def test_lora() -> None:
-    peft = pytest.importorskip("peft")
+    peft = import_module("peft")
     model = nn.Sequential()
     model.add_module("mha", _mha().float())
     x = torch.randn(BATCH, TOKENS, WIDTH, dtype=torch.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from multihead import cache, mask, position
 from multihead.errors import SizeError
 from multihead.layer.latent import LatentAttention
 
-transformers = pytest.importorskip("transformers")
+transformers = import_module("transformers")
 from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2  # noqa: E402
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3  # noqa: E402
 
