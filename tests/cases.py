@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -45,7 +45,18 @@ class Sight:
         )
 
 
-Look = Callable[[torch.dtype], Sight]  # masks hold tensors of the dtype of the call
+class Look:
+    """A mask yet to be made: it holds tensors of the dtype of the call."""
+
+    def __init__(self, make: Callable[[torch.dtype], Sight]) -> None:
+        self.make = make
+
+    def __call__(self, dtype: torch.dtype) -> Sight:
+        return self.make(dtype)
+
+    def __repr__(self) -> str:
+        return str(self.make(torch.float32).mask)
+
 
 RULES: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     "even keys": lambda b, h, q, k: k % 2 == 0,
@@ -66,6 +77,13 @@ def leaves(
     draw: st.DrawFn, batch: int, heads: int, queries: int, keys: int, *, adding: bool = True, ragged: bool = False
 ) -> Look:
     """One mask that is not composed of others."""
+    return Look(draw(_leaves(batch, heads, queries, keys, adding=adding, ragged=ragged)))
+
+
+@st.composite
+def _leaves(
+    draw: st.DrawFn, batch: int, heads: int, queries: int, keys: int, *, adding: bool, ragged: bool
+) -> Callable[[torch.dtype], Sight]:
     kinds = ["window", "lengths", "padding", "prefix", "tensor", "where", "everything"]
     kinds += ["causal", "offsets", "documents"] * (queries <= keys)
     kinds += ["ragged", "ragged"] * (ragged and queries == keys)
@@ -156,12 +174,12 @@ def looks(
     sizes = (batch, heads, queries, keys)
     count = draw(st.sampled_from([0, 1, 1, 1, 2, 2, 3]))
     if count == 0:
-        return lambda dtype: Sight(None)
+        return Look(lambda dtype: Sight(None))
     either = count > 1 and draw(st.integers(0, 3)) == 0
     parts = [draw(leaves(*sizes, adding=adding and not either, ragged=ragged)) for _ in range(count)]
     if either and adding and draw(st.booleans()):
         last = draw(leaves(*sizes, adding=True, ragged=ragged))
-        return lambda dtype: (parts[0](dtype) | parts[1](dtype)) & last(dtype)
+        return Look(lambda dtype: (parts[0](dtype) | parts[1](dtype)) & last(dtype))
 
     def joined(dtype: torch.dtype) -> Sight:
         whole = parts[0](dtype)
@@ -169,7 +187,7 @@ def looks(
             whole = whole | part(dtype) if either else whole & part(dtype)
         return whole
 
-    return joined
+    return Look(joined)
 
 
 # ---- layers -----------------------------------------------------------------------------------
@@ -186,14 +204,13 @@ class Case:
     queries: int
     keys: int
     cross: str  # "self", "key" (value left out) or "key value"
-    look: Look = field(repr=False)
+    look: Look
     gate_dims: int
     positions: list[list[int]] | None
     dtype: torch.dtype
     training: bool
     seed: int
     cells: int  # how small the blocks are cut
-    said: str  # the mask as text
 
     def layer(self, dtype: torch.dtype | None = None) -> mh.MultiHeadAttention:
         """The same weights in every dtype, none of them zero or one."""
@@ -295,11 +312,11 @@ def positions(draw: st.DrawFn, heads: int, head_dim: int) -> Any:
     return None
 
 
-SIZES = [1, 2, 3, 5, 7, 11, 13, 17, 23]
+SIZES = [1, 2, 3, 5, 7, 11, 13, 17]
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, alone: bool = False) -> Case:
+def cases(draw: st.DrawFn, *, largest: int = 17, adding: bool = True, alone: bool = False) -> Case:
     """Any variant × mask × sizes. `alone`: self-attention, and the mask is the test's own affair."""
     heads, said, kv_of_head = draw(groups())
     head_dim = draw(st.sampled_from([2, 3, 4, 5, 7, 8]))
@@ -340,7 +357,7 @@ def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, alone: boo
     if cross == "self" and not alone and draw(st.integers(0, 3)) == 0:
         starts = draw(st.lists(_below(30), min_size=batch, max_size=batch))
         given = [[s + i + i // 2 for i in range(queries)] for s in starts]  # with gaps
-    look: Look = lambda dtype: Sight(None)
+    look = Look(lambda dtype: Sight(None))
     if not alone:
         look = draw(looks(batch, heads, queries, keys, adding=adding, ragged=cross == "self"))
     return Case(
@@ -357,6 +374,5 @@ def cases(draw: st.DrawFn, *, largest: int = 23, adding: bool = True, alone: boo
         dtype=draw(st.sampled_from([torch.float32, torch.float64])),
         training=training,
         seed=draw(_below(10**6)),
-        cells=draw(st.sampled_from([5, 64, 1 << 20])),
-        said=str(look(torch.float32).mask),
+        cells=draw(st.sampled_from([29, 101, 1 << 20])),
     )

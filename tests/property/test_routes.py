@@ -184,10 +184,9 @@ def test_what_is_hidden_never_reaches_the_output(case: Case, bad: float, where: 
                 same(got[2][good], want[2][good], f"{route}: gradient of the other keys")
 
 
-@pytest.mark.parametrize("route", [None, *ROUTES])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("kind", ["lengths", "tensor", "additive", "documents", "where"])
-def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(route: str | None, grad: bool, kind: str) -> None:
+def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(grad: bool, kind: str) -> None:
     layer = mh.MultiHeadAttention(14, 6, head_dim=4, num_kv_heads=2, sinks=mh.Sinks(0.3), dtype=torch.float64)
     torch.nn.init.normal_(layer.o_proj.bias)
     keys = torch.randn(2, 13, 14, dtype=torch.float64, requires_grad=grad)
@@ -201,19 +200,24 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(route: str | N
         "documents": mask.documents(torch.tensor([[0] * 13, [-1] * 13])),
         "where": mask.where(lambda b, h, q, k: b + 0 * k < 1),
     }[kind]
-    with torch.set_grad_enabled(grad):
-        try:
-            out = layer(query, keys, mask=seen, route=route)
-        except mh.SizeError as refusal:
-            pytest.skip(refusal.message)
-    assert torch.equal(out[1], layer.o_proj.bias.expand(3, -1))
-    assert (out[0] - layer.o_proj.bias).abs().min() > 0
-    if grad:
-        grads = torch.autograd.grad(out.square().sum(), [query, keys, *layer.parameters()])
-        assert all(g.isfinite().all() for g in grads)
-        assert not grads[0][1].any()
-        assert not grads[1][1].any()
-        assert grads[0][0].any()
+    ran = 0
+    for route in [None, *ROUTES]:
+        with torch.set_grad_enabled(grad):
+            try:
+                out = layer(query, keys, mask=seen, route=route)
+            except mh.SizeError as refusal:
+                assert "cannot compute this" in refusal.message
+                continue
+        ran += 1
+        assert torch.equal(out[1], layer.o_proj.bias.expand(3, -1))
+        assert (out[0] - layer.o_proj.bias).abs().min() > 0
+        if grad:
+            grads = torch.autograd.grad(out.square().sum(), [query, keys, *layer.parameters()])
+            assert all(g.isfinite().all() for g in grads)
+            assert not grads[0][1].any()
+            assert not grads[1][1].any()
+            assert grads[0][0].any()
+    assert ran >= 5
 
 
 # ---- symmetries -------------------------------------------------------------------------------

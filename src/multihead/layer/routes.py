@@ -168,7 +168,8 @@ def _refusal(route: str, problem: Problem) -> str | None:
         if torch.compiler.is_compiling():
             return "a traced graph is one call"
         # vmap and its kin cannot look into a loop over blocks.
-        return "it cannot be transformed" if torch._C._are_functorch_transforms_active() else None
+        transformed = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]  # no public name
+        return "it cannot be transformed" if transformed else None
     if route == "folded":
         return _folding_refusal(problem)
     if scores.softcap is not None:
