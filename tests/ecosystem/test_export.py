@@ -29,16 +29,21 @@ def attention_calls(program: ExportedProgram) -> int:
     return sum("scaled_dot_product_attention" in str(node.target) for node in program.graph.nodes)
 
 
+WRITTEN_OUT = {"softcap", "learned ALiBi", "relative bias"}  # the fused kernel cannot do it, or not its gradient
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_exports_and_reloads(name: str) -> None:
     variant = VARIANTS[name]
     module = Called(variant, variant.layer()).eval()
     inputs = variant.inputs()
     program = reloaded(export(module, inputs))
+    # What a runtime can replace by its own fused kernel is not taken apart.
+    assert attention_calls(program) == (0 if name in WRITTEN_OUT else 1)
     torch.testing.assert_close(tensors_of(program.module()(*inputs)), tensors_of(module(*inputs)))
 
 
-@pytest.mark.parametrize("name", ["plain", "grouped rotary", "lengths", "document offsets", "ALiBi", "ask"])
+@pytest.mark.parametrize("name", ["document offsets", "ALiBi", "ask"])
 def test_strict_export_agrees(name: str) -> None:
     variant = VARIANTS[name]
     module = Called(variant, variant.layer()).eval()
@@ -47,8 +52,9 @@ def test_strict_export_agrees(name: str) -> None:
     torch.testing.assert_close(tensors_of(program.module()(*inputs)), tensors_of(module(*inputs)))
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("name", ["causal", "grouped rotary", "window", "lengths"])
+@pytest.mark.parametrize(
+    "name, strict", [("causal", False), ("grouped rotary", True), ("window", False), ("lengths", True)]
+)
 def test_sizes_may_be_dynamic(name: str, strict: bool) -> None:
     variant = VARIANTS[name]
     if name == "lengths":
@@ -65,14 +71,6 @@ def test_sizes_may_be_dynamic(name: str, strict: bool) -> None:
     for rows, length in ((2, 3), (7, 31)):
         given = inputs(rows, length)
         torch.testing.assert_close(program.module()(*given), module(*given))
-
-
-def test_the_kernel_stays_one_call() -> None:
-    """What a runtime can replace by its own fused kernel is not taken apart."""
-    for name in ("plain", "causal", "grouped rotary", "value size", "window", "lengths", "ALiBi", "sinks"):
-        variant = VARIANTS[name]
-        program = export(Called(variant, variant.layer()).eval(), variant.inputs())
-        assert attention_calls(program) == 1, name
 
 
 def test_learned_biases_are_fused_once_they_are_frozen() -> None:

@@ -42,11 +42,15 @@ class Ask:
     heads: bool = False
 
     @staticmethod
-    def of(ask: Ask | str | Iterable[str] | None) -> Ask:
+    def of(ask: Ask | Cells | str | Iterable[str] | None) -> Ask:
         if ask is None:
             return Ask()
         if isinstance(ask, Ask):
             return ask
+        if isinstance(ask, Cells):
+            return Ask(weights=ask)
+        if not isinstance(ask, str | Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass True
+            raise SizeError(f"ask={ask!r} is not known", hint=f"ask for some of {', '.join(NAMES)}")
         names = {ask} if isinstance(ask, str) else set(ask)
         unknown = sorted(names - set(NAMES))
         if unknown:
@@ -68,11 +72,18 @@ class Attended:
 torch.export.register_dataclass(Attended, serialized_type_name="multihead.Attended")
 
 
+def check_cells(asked: Ask, heads: int, rows: int) -> None:
+    """Raise where heads or rows are asked for that this call does not have."""
+    if isinstance(asked.weights, Cells):
+        _index(asked.weights.heads, heads, "head", torch.device("cpu"))
+        _index(asked.weights.rows, rows, "row", torch.device("cpu"))
+
+
 def weights_of(problem: Problem, cells: Cells) -> Weights:
     """softmax(scores) of chosen heads and rows; nothing else is built."""
     frame = problem.frame
     heads = _index(cells.heads, frame.heads, "head", frame.device)
-    rows = _index(cells.rows, frame.queries, "query", frame.device)
+    rows = _index(cells.rows, frame.queries, "row", frame.device)
     kv_of_head = torch.tensor(problem.groups.kv_of_head, dtype=torch.long, device=frame.device)[heads]
     q, k, v = problem.q[:, heads][:, :, rows], problem.k[:, kv_of_head], problem.v[:, kv_of_head]
     sinks = problem.scores.sinks

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
-from multihead.layer.ask import Ask, Attended
+from multihead.layer.ask import Ask, Attended, check_cells
 from multihead.layer.cache import Cache, Cross
-from multihead.layer.checks import check_inputs
+from multihead.layer.checks import check_inputs, check_known
 from multihead.layer.explain import Explanation, explain
 from multihead.layer.init import Init, XavierPerHead
 from multihead.layer.mask_algebra import Mask
@@ -91,7 +91,7 @@ class MultiHeadAttention(nn.Module):
         self.d_key = d_model if d_key is None else d_key
         self.d_value = self.d_key if d_value is None else d_value
         self.d_out = d_model if d_out is None else d_out
-        self.scale = self.head_dim**-0.5 if scale is None else scale
+        self.scale = max(self.head_dim, 1) ** -0.5 if scale is None else scale
         self.softcap, self.sinks, self.dropout = softcap, sinks, dropout
         self.position, self.qk_norm = position, qk_norm
         self.init: Init = XavierPerHead() if init is None else init
@@ -168,8 +168,12 @@ class MultiHeadAttention(nn.Module):
             ))  # fmt: skip
         asked, mask = Ask.of(ask), masks.of(mask)
         check_route(route)
+        if cache is not None and key is query and (value is None or value is query):
+            key = value = None
         known = isinstance(cache, Cross) and cache.filled
-        check_inputs(self, query, key, value, head_gate, known=known)
+        caching = cache is not None and not isinstance(cache, Cross)
+        check_inputs(self, query, key, value, head_gate, known=known, caching=caching)
+        check_cells(asked, self.num_heads, query.shape[1])
         packed = pack(mask, query, positions, head_gate) if key is None and cache is None and not route else None
         if packed is None:
             problem = self.problem(query, key, value, mask=mask, cache=cache, positions=positions)
@@ -209,6 +213,7 @@ class MultiHeadAttention(nn.Module):
         known = cache.known if isinstance(cache, Cross) else None
         if known is not None:
             k, v = known
+            check_known(self, query, k, v)
         else:
             source = query if key is None else key
             k = split(self.k_proj(source), self.head_dim)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from multihead.errors import SizeError, TypeMismatchError
+from multihead.errors import CacheError, SizeError, TypeMismatchError
 
 if TYPE_CHECKING:
     from multihead.layer.attention import MultiHeadAttention
@@ -21,6 +21,7 @@ def check_inputs(
     head_gate: Tensor | None,
     *,
     known: bool = False,
+    caching: bool = False,
 ) -> None:
     """Raise where the inputs do not fit the layer or each other."""
     if value is not None and key is None:
@@ -30,6 +31,11 @@ def check_inputs(
         )
     if known:
         key, value = None, None
+    elif key is not None and caching:
+        raise SizeError(
+            f"a key of shape {tuple(key.shape)} was given with a cache of the layer's own tokens",
+            hint="self-attention with a cache takes no key; for cross-attention use cache.Cross()",
+        )
     elif key is None and attn.d_key != attn.d_model:
         raise SizeError(
             f"self-attention needs d_key = d_model, but d_key={attn.d_key} and d_model={attn.d_model}",
@@ -86,4 +92,15 @@ def _check_gate(attn: MultiHeadAttention, query: Tensor, gate: Tensor) -> None:
             f"head_gate has shape {tuple(gate.shape)}, it must be (head,), (batch, head) or (batch, head, query) "
             f"of {full}",
             hint=f"for one number per head: torch.ones({attn.num_heads})",
+        )
+
+
+def check_known(attn: MultiHeadAttention, query: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise where the keys and values that a Cross cache holds are not this layer's and this batch's."""
+    have = (k.shape[0], k.shape[1], k.shape[3], v.shape[3])
+    want = (query.shape[0], attn.num_kv_heads, attn.head_dim, attn.value_dim)
+    if have != want:
+        raise CacheError(
+            f"Cross holds (batch, kv_head, key_dim, value_dim) = {have}, this call needs {want}",
+            hint="a cache serves one layer and one batch: reset() it, or make one for each",
         )

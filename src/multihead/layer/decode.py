@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.layer.kernels import Block, fused
+from multihead.layer.kernels import Block, fused, softmax_with_sink
 from multihead.layer.problem import Groups
 from multihead.shapes import HeadOutputs
 
@@ -48,11 +48,7 @@ def _written_out(block: Block, rows: int) -> HeadOutputs:
         logits = logits + block.added
     if block.allowed is not None:
         logits = logits.masked_fill_(~block.allowed, -torch.inf)
-    if scores.sinks is None:
-        weights = torch.softmax(logits, dim=-1)
-    else:
-        lse = torch.logaddexp(torch.logsumexp(logits, dim=-1), scores.sinks.to(exact)[:, None])
-        weights = torch.exp(logits - lse.unsqueeze(-1))
+    weights, _ = softmax_with_sink(logits, scores.sinks) if scores.sinks is not None else (logits.softmax(-1), None)
     out = _sums(weights.view(batch * kv_heads, rows, -1), block.v.flatten(0, 1))
     out = out.view(batch, heads, queries, -1).to(block.q.dtype)
     return out if block.alive is None else out.masked_fill(~block.alive, 0.0)

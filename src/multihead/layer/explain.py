@@ -147,7 +147,8 @@ def _frame(
     keys = cache.keys_after(queries)
     if cache.seen is not None and keys == cache.seen + queries:
         return Frame(batch, heads, queries, keys, device)
-    return Frame(batch, heads, queries, keys, device, cache.next_positions(queries).reshape(-1, queries))
+    places = cache.next_positions(queries)
+    return Frame(batch, heads, queries, keys, device, places if places.ndim == 2 else places[None])
 
 
 def _meta(grad: bool, *shape: int, like: Tensor) -> Tensor:

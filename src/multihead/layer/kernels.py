@@ -80,10 +80,7 @@ def explicit(block: Block) -> Explained:
     allowed = lower_triangle(logits.shape[2], logits.shape[3], logits.device) if block.causal else block.allowed
     if allowed is not None:
         logits = logits.masked_fill(~allowed, -torch.inf)
-    lse = torch.logsumexp(logits, dim=-1)
-    if scores.sinks is not None:
-        lse = torch.logaddexp(lse, scores.sinks.to(exact)[:, None])
-    weights = torch.exp(logits - lse.unsqueeze(-1))
+    weights, lse = softmax_with_sink(logits, scores.sinks)
     if block.alive is not None:
         weights = weights.masked_fill(~block.alive, 0.0)
         empty = -torch.inf if scores.sinks is None else scores.sinks.to(exact).detach()[:, None]
@@ -91,6 +88,22 @@ def explicit(block: Block) -> Explained:
     used = dropped(weights, scores.dropout) if scores.dropout else weights
     out = (used @ v.to(exact)).to(block.q.dtype)
     return Explained(out, weights, lse)
+
+
+def softmax_with_sink(
+    logits: Weights, sinks: Float[Tensor, " head"] | None
+) -> tuple[Weights, Float[Tensor, "batch head query"]]:
+    """softmax([logits, sink]) without the sink's column, and the log-sum-exp of both.
+
+    By subtracting the maximum, not the lse: beside scores of -1e9 log n is less than a rounding error.
+    """
+    if sinks is None:
+        return torch.softmax(logits, dim=-1), torch.logsumexp(logits, dim=-1)
+    sink = sinks.to(logits.dtype)[:, None, None]
+    top = torch.maximum(logits.detach().amax(-1, keepdim=True), sink.detach())
+    parts = torch.exp(logits - top)
+    total = parts.sum(-1, keepdim=True) + torch.exp(sink - top)
+    return parts / total, (top + total.log()).squeeze(-1)
 
 
 def fused(block: Block) -> HeadOutputs:

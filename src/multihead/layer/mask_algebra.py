@@ -75,9 +75,11 @@ class Mask:
         return []
 
     def __and__(self, other: Mask) -> Mask:
+        _check_is_mask(other)
         return conjunction([*self.parts(), *other.parts()])
 
     def __or__(self, other: Mask) -> Mask:
+        _check_is_mask(other)
         return Or([self, other])
 
     def __repr__(self) -> str:
@@ -109,6 +111,14 @@ class Mask:
 
     def _repr_svg_(self) -> str:
         return self.svg(*self.size_to_draw())
+
+
+def _check_is_mask(other: object) -> None:
+    if not isinstance(other, Mask):
+        raise TypeMismatchError(
+            f"a mask cannot be joined with a {type(other).__name__}",
+            hint="write a tensor as mask.tensor(allowed) or mask.additive(scores)",
+        )
 
 
 class Leaf(Mask):

@@ -21,6 +21,9 @@ class HostTensor:
     """A small integer tensor whose numbers are also known on the host, where reading them costs nothing."""
 
     def __init__(self, values: Sequence[int] | Tensor) -> None:
+        fraction = values.is_floating_point() if isinstance(values, Tensor) else any(n != int(n) for n in values)
+        if fraction:
+            raise TypeMismatchError(f"{values} are not whole numbers", hint="lengths and offsets count tokens")
         given = values if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.long)
         self.tensor: Int[Tensor, "..."] = given
         if isinstance(values, Tensor):
@@ -69,12 +72,13 @@ class Window(Leaf):
     sees_self = True
 
     def __init__(self, left: int, right: int, first: int) -> None:
-        if left < 1 or right < 0 or first < 0:
+        whole = all(isinstance(n, int) for n in (left, right, first))  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+        if not whole or left < 1 or right < 0 or first < 0:
             raise SizeError(
-                f"window(left={left}, right={right}, first={first}) needs left >= 1, right >= 0, first >= 0",
+                f"window(left={left}, right={right}, first={first}) needs whole left >= 1, right >= 0, first >= 0",
                 hint="left counts the query itself: window(256) sees 256 keys",
             )
-        self.left, self.right, self.first = left, right, first
+        self.left, self.right, self.first = (min(n, 1 << 40) for n in (left, right, first))  # no int64 overflows
         # Half the window: larger blocks compute more hidden cells, smaller ones make more calls (bench/layer.py).
         self.block = min(max((left + right) // 2, 64), 512)
         arguments = [str(left)] + [str(right)] * (right > 0) + [f"first={first}"] * (first > 0)

@@ -29,6 +29,13 @@ class QKNorm:
     when: Literal["before", "after"] = "before"
     eps: float = 1e-6
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("rms", "layer") or self.when not in ("before", "after"):
+            raise SizeError(
+                f"QKNorm(kind={self.kind!r}, when={self.when!r}) is not known",
+                hint="kind is 'rms' or 'layer', when is 'before' or 'after' the rotation",
+            )
+
     def module(self, dim: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Module:
         norm = nn.RMSNorm if self.kind == "rms" else nn.LayerNorm
         return norm(dim, eps=self.eps, device=device, dtype=dtype)
@@ -104,6 +111,10 @@ def check_options(attn: MultiHeadAttention) -> None:
         )
     if isinstance(attn.position, Rotary):
         attn.position.rotated(attn.head_dim)
+    for name, kind in (("sinks", Sinks), ("qk_norm", QKNorm)):
+        given = getattr(attn, name)
+        if given is not None and not isinstance(given, kind):
+            raise TypeMismatchError(f"{name} is {given!r}", hint=f"{name}=mh.{kind.__name__}(...)")
     given = cast(object, attn.position)  # users pass strings
     if given is not None and not isinstance(given, Rotary | PositionBias):
         raise TypeMismatchError(

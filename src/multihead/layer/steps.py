@@ -13,7 +13,7 @@ from multihead.layer.ask import Ask, Attended, Cells, lse_of, weights_of
 from multihead.layer.cache import Cache, Cross, Ring
 from multihead.layer.frame import Frame
 from multihead.layer.mask_algebra import Mask
-from multihead.layer.mask_kinds import ragged_lengths, within_cache
+from multihead.layer.mask_kinds import Padding, ragged_lengths, within_cache
 from multihead.layer.problem import Problem, own_precision
 from multihead.shapes import HeadOutputs, Keys, Values
 
@@ -45,12 +45,14 @@ def remembered(
     batch = k.shape[0]
     if isinstance(cache, Cross):
         cache.keep(k, v)
+        if cache.seen is None:  # rows of different lengths were kept
+            mask = mask & Padding(torch.arange(k.shape[2], device=k.device) < cache.lengths[:, None])
     if cache is None or isinstance(cache, Cross):
         return k, v, mask, Frame(batch, heads, queries, k.shape[2], k.device)
     lengths = ragged_lengths(mask)
     fresh = cache.seen == 0
     _check_first(mask, cache, Frame(batch, heads, queries, queries, k.device))
-    view = cache.append(k, v, None if lengths is None else lengths.tensor)
+    view = cache.append(k, v, None if lengths is None else lengths.tensor.expand(batch))
     if isinstance(cache, Ring):
         mask = mask & masks.window(cache.window, first=cache.first)
     if fresh:  # nothing came before: the new tokens are all there is, in the order they have here
@@ -66,8 +68,12 @@ def _check_first(mask: Mask, cache: Cache, new: Frame) -> None:
     if cache.seen == 0:
         return mask.check(new)
     lengths = ragged_lengths(mask)
-    keys = cache.keys_after(new.queries, lengths.values if lengths is not None and lengths.known else None)
-    places = cache.next_positions(new.queries).reshape(-1, new.queries)
+    each = None
+    if lengths is not None and lengths.known:
+        each = [lengths.row(b) for b in range(new.batch)] if len(lengths.values) in (1, new.batch) else None
+    keys = cache.keys_after(new.queries, each)
+    places = cache.next_positions(new.queries)
+    places = places if places.ndim == 2 else places[None]
     return within_cache(mask, None).check(replace(new, keys=keys, query_places=places))
 
 

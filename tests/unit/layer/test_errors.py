@@ -139,7 +139,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "an unknown route": (lambda: layer()(x(), route="flash"), mh.SizeError, ["'flash'", "reference"]),
     "a route that cannot": (
-        lambda: layer(softcap=2.0)(x(), route="fused"), mh.SizeError, ["'fused'", "softcap=2.0", "blocked"]
+        lambda: layer(softcap=2.0)(x(), route="fused"), mh.SizeError, ["'fused'", "softcap", "blocked"]
     ),
     "an unknown question": (lambda: layer()(x(), ask="attention"), mh.SizeError, ["'attention'", "weights"]),
     # ---- caches

@@ -198,8 +198,8 @@ def test_it_prints() -> None:
     assert "FLOPs" in text
     assert "B moved" in text
     refused = {line.split()[1]: line for line in lines if line.startswith("not ")}
-    assert "softcap=2.0" in refused["fused"]
-    assert "softcap=2.0" in refused["tiled"]
+    assert "softcap" in refused["fused"]
+    assert "softcap" in refused["tiled"]
     assert "reference" not in refused
 
 

@@ -15,6 +15,7 @@ from multihead import mask
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.frame import Frame, Span
 from multihead.layer.mask_algebra import intersect, union
+from multihead.layer.mask_kinds import Bounds, RaggedQueries
 
 CPU = torch.device("cpu")
 Explicit = Callable[[int, int, int, int], bool]
@@ -98,6 +99,9 @@ def test_structure_is_never_too_bold(data: st.DataObject) -> None:
     """Outside `intervals` nothing is allowed; inside what `covers` says everything is."""
     batch, heads, queries, keys = data.draw(sizes())
     seen = mask.of(data.draw(cases.looks(batch, heads, queries, keys, ragged=True))(torch.float32).mask)
+    if data.draw(st.integers(0, 9)) == 0:  # what a cache makes of `ragged`
+        lengths = data.draw(st.lists(st.integers(0, queries), min_size=batch, max_size=batch))
+        seen = seen & RaggedQueries(lengths)
     dense = seen.tensor(queries, keys, batch=batch, heads=heads)
     offset = keys - queries
     row = data.draw(st.integers(0, batch - 1))
@@ -128,6 +132,14 @@ def test_unions_and_intersections_of_intervals(some: list[tuple[int, int]], data
     assert places(intersect(some, others)) == places(some) & places(others)
     for (_, hi), (lo, _) in zip(union(some), union(some)[1:], strict=False):
         assert hi < lo
+
+
+def test_offsets_whose_numbers_are_elsewhere_mean_the_same() -> None:
+    for offsets in ([0, 2, 2, 7], [0, 7], [0, 1, 3, 7]):
+        there = Bounds(torch.tensor(offsets))
+        for queries in (7, 3):
+            assert torch.equal(there.tensor(queries, 7), mask.documents(offsets=offsets).tensor(queries, 7))
+        assert not there.structured
 
 
 class TestTensors:
