@@ -41,7 +41,7 @@ MUTANTS: dict[str, Mutant] = {
         "kernels.py", "scale=scale, enable_gqa", "scale=None, enable_gqa", ("scale",)
     ),
     "scale of the value size": Mutant(
-        "attention.py", "self.scale = self.head_dim**-0.5", "self.scale = self.value_dim**-0.5", ("scale",)
+        "attention.py", "max(self.head_dim, 1) ** -0.5", "max(self.value_dim, 1) ** -0.5", ("scale",)
     ),
     "qk-norm after instead of before": Mutant(
         "attention.py", 'self.qk_norm.when == "before"', 'self.qk_norm.when == "after"', ("norms",)
@@ -59,7 +59,7 @@ MUTANTS: dict[str, Mutant] = {
         "blocked.py", "d.mul_(_slope(block, row, heads))", "pass", ("softcap",)
     ),
     "sink forgotten": Mutant(
-        "kernels.py", "    if scores.sinks is not None:\n        lse =", "    if False:\n        lse =", ("sinks",)
+        "kernels.py", "softmax_with_sink(logits, scores.sinks)", "softmax_with_sink(logits, None)", ("sinks",)
     ),
     "sink forgotten in the fused kernel": Mutant(
         "kernels.py", "if block.scores.sinks is not None:", "if False:", ("sinks",)
