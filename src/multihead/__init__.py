@@ -15,12 +15,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
     from multihead import dropin
-    from multihead.errors import CacheError, MultiheadError, SizeError, TypeMismatchError
+    from multihead.errors import AnatomyError, CacheError, MultiheadError, SizeError, TypeMismatchError
     from multihead.layer import cache, init, interop, mask, position
     from multihead.layer.ask import Ask, Attended, Cells
     from multihead.layer.attention import MultiHeadAttention
     from multihead.layer.latent import LatentAttention
     from multihead.layer.options import QKNorm, Sinks
+    from multihead.measures.corpus import measure
+    from multihead.measures.options import Statistics
+    from multihead.model.adapters import adapter
+    from multihead.model.anatomy import anatomy
+    from multihead.model.capture import Keep, capture
+    from multihead.model.intervene import gate, patch, silence
 
 __all__ = [
     "MultiHeadAttention",
@@ -36,10 +42,20 @@ __all__ = [
     "Ask",
     "Cells",
     "Attended",
+    "capture",
+    "Keep",
+    "Statistics",
+    "measure",
+    "anatomy",
+    "silence",
+    "gate",
+    "patch",
+    "adapter",
     "MultiheadError",
     "SizeError",
     "TypeMismatchError",
     "CacheError",
+    "AnatomyError",
     "__version__",
 ]
 
@@ -58,18 +74,31 @@ _HOME = {
     "Ask": "multihead.layer.ask",
     "Cells": "multihead.layer.ask",
     "Attended": "multihead.layer.ask",
+    "capture": "multihead.model.capture",
+    "Keep": "multihead.model.capture",
+    "Statistics": "multihead.measures.options",
+    "measure": "multihead.measures.corpus",
+    "anatomy": "multihead.model.anatomy",
+    "silence": "multihead.model.intervene",
+    "gate": "multihead.model.intervene",
+    "patch": "multihead.model.intervene",
+    "adapter": "multihead.model.adapters",
     "MultiheadError": "multihead.errors",
     "SizeError": "multihead.errors",
     "TypeMismatchError": "multihead.errors",
     "CacheError": "multihead.errors",
+    "AnatomyError": "multihead.errors",
 }
+
+# Names that are modules themselves; `capture` and `anatomy` are functions of modules that are named like them.
+_MODULES = ("mask", "position", "cache", "init", "interop", "dropin")
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = import_module(_HOME[name])
-    value: object = home if _HOME[name].endswith(f".{name}") else getattr(home, name)
+    value: object = home if name in _MODULES else getattr(home, name)
     globals()[name] = value  # the next look-up does not come here
     return value
 

@@ -22,3 +22,7 @@ class TypeMismatchError(MultiheadError, TypeError):
 
 class CacheError(MultiheadError, RuntimeError):
     """A cache that cannot take what it was given."""
+
+
+class AnatomyError(MultiheadError):
+    """Weights of heads that could not be found, or that the numbers do not agree with."""

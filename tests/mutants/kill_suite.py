@@ -495,6 +495,84 @@ def zero_heads() -> None:
     same(layer(tokens(2, 7)), layer.o_proj.bias.expand(2, 7, -1), "no heads")
 
 
+# ---- seeing heads -----------------------------------------------------------------------------
+
+
+class Bare(nn.Module):
+    """Two attentions of given tensors through torch's kernel: 4 heads on 2, q and k and v in one."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
+
+
+def drawn(queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+    shapes = ((2, HEADS, queries, DIM), (2, 2, keys, DIM), (2, 2, keys, DIM))
+    q, k, v = (torch.randn(s, dtype=torch.float64) for s in shapes)
+    return q, k, v
+
+
+@check
+def seen() -> None:
+    """What a capture says of a call explains it: every mask that torch's kernel takes."""
+    some = torch.rand(2, 1, 5, 9) > 0.4
+    some[..., 0] = True
+    hides = torch.zeros(2, 1, 5, 9, dtype=torch.float64).masked_fill(~some, torch.finfo(torch.float64).min)
+    bias = torch.randn(1, HEADS, 5, 9, dtype=torch.float64)
+    cases = [
+        ({}, 5, 9, None, 0.0),
+        ({"is_causal": True}, 7, 7, torch.ones(7, 7, dtype=torch.bool).tril(), 0.0),
+        ({"is_causal": True}, 5, 9, torch.ones(5, 9, dtype=torch.bool).tril(), 0.0),  # from the top left
+        ({"attn_mask": some}, 5, 9, some, 0.0),
+        ({"attn_mask": hides, "scale": 0.3}, 5, 9, some, 0.0),
+        ({"attn_mask": bias + hides}, 5, 9, some, bias),
+    ]
+    for options, queries, keys, allowed, added in cases:
+        model, (q, k, v) = Bare(), drawn(queries, keys)
+        with torch.no_grad(), mh.capture(model, keep="qk v outputs") as heads:
+            model(q, k, v, **options)
+        scores = q @ k.repeat_interleave(2, 1).mT * options.get("scale", DIM**-0.5) + added
+        scores = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+        want = scores.softmax(-1)
+        for h in range(HEADS):
+            same(heads[0, h].weights(), want[:, h], f"{options.keys()}, head {h}")
+            same(heads[0, h].output(), want[:, h] @ v[:, h // 2], "its output")
+        count = torch.tensor(float(keys)) if allowed is None else allowed.sum(-1).double().mean()
+        same(heads.statistics(heads.sites[0]).mean("visible"), count.double().expand(HEADS), "visible keys")
+
+
+@check
+def interventions() -> None:
+    model, (q, k, v), (q2, k2, v2) = Bare(), drawn(5, 5), drawn(5, 5)
+    plain = lambda a, b, c: (a @ b.repeat_interleave(2, 1).mT * DIM**-0.5).softmax(-1) @ c.repeat_interleave(2, 1)
+    want, wide = plain(q, k, v), v.repeat_interleave(2, 1)
+    with torch.no_grad(), mh.capture(model, keep="qk v outputs") as heads:
+        model(q2, k2, v2)
+    replaced = {
+        "zero": torch.zeros_like(want[:, 2]),
+        "mean": want[:, 2].mean((0, 1)).expand_as(want[:, 2]),
+        "uniform": wide[:, 2].mean(1, keepdim=True).expand_as(want[:, 2]),
+    }
+    with torch.no_grad():
+        for how, new in replaced.items():
+            with mh.silence(model, ["L0H2"], how=how):
+                got = model(q, k, v)
+            same(got[:, 2], new, how)
+            same(got[:, [0, 1, 3]], want[:, [0, 1, 3]], f"{how}, other heads")
+        for what, new in {
+            "output": plain(q2, k2, v2),
+            "q": plain(q2, k, v),
+            "k": plain(q, k2, v),
+            "v": plain(q, k, v2),
+        }.items():
+            with mh.patch(model, heads, ["L0H3"], what):
+                got = model(q, k, v)
+            same(got[:, 3], new[:, 3], what)
+            same(got[:, :3], want[:, :3], f"{what}, other heads")
+    with mh.gate(model) as gates:
+        (model(q, k, v) * wide).sum().backward()
+    same(gates["L0"].grad.double(), (want * wide).sum((0, 2, 3)).float().double(), "gates")
+
+
 def main(names: Sequence[str]) -> dict[str, str]:
     torch.set_num_threads(1)
     found: dict[str, str] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """In `file` of src/multihead/layer, `old` becomes `new`; at least one of `killed_by` must differ."""
+    """In `file` of src/multihead/layer (or `folder/file`), `old` becomes `new`; one of `killed_by` must differ."""
 
     file: str
     old: str
@@ -291,5 +291,48 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "lse without the sink": Mutant(
         "ask.py", "return lse if sinks is None else", "return lse if True else", ("sinks",)
+    ),
+    # ---- seeing heads
+    "causal flag of torch from the bottom right": Mutant(
+        "model/given.py", "if top_left and queries != keys:", "if False:", ("seen",)
+    ),
+    "causal flag of torch not seen": Mutant(
+        "model/given.py", "rule & masks.causal() if top_left else rule", "rule", ("seen",)
+    ),
+    "what is meant to hide counts as seen": Mutant(
+        "model/given.py", "hidden = mask.detach() <= HIDES", "hidden = mask.detach() == -torch.inf", ("seen",)
+    ),
+    "bias of a mask forgotten": Mutant(
+        "model/given.py", "else rule & masks.additive(kept)", "else rule", ("seen",)
+    ),
+    "scale of the call forgotten": Mutant(
+        "model/given.py",
+        "own = q.shape[3] ** -0.5 if scale is None else float(scale)",
+        "own = q.shape[3] ** -0.5",
+        ("seen",),
+    ),
+    "another head silenced": Mutant(
+        "model/intervene.py",
+        "at = torch.tensor(list(heads), device=out.device)",
+        "at = torch.tensor([h - 1 for h in heads], device=out.device)",
+        ("interventions",),
+    ),
+    "patched keys read by the whole group": Mutant(
+        "model/intervene.py",
+        "kv = [problem.groups.kv_of_head[h] for h in heads]",
+        "kv = [0 for h in heads]",
+        ("interventions",),
+    ),
+    "uniform with the head's own scores": Mutant(
+        "model/intervene.py",
+        "q=torch.zeros_like(problem.q), mask=_Visible",
+        "q=problem.q, mask=_Visible",
+        ("interventions",),
+    ),
+    "gates that do not reach the output": Mutant(
+        "model/intervene.py",
+        "return out * gates.of(call, out).to(out)[:, None, None]",
+        "gates.of(call, out)\n        return out",
+        ("interventions",),
     ),
 }

@@ -49,7 +49,7 @@ def suite() -> Iterator[Suite]:
 def broken(mutant: Mutant, home: Path) -> None:
     """A copy of the package with the mistake in it."""
     shutil.copytree(PACKAGE, home / "multihead", ignore=shutil.ignore_patterns("__pycache__"))
-    file = home / "multihead" / "layer" / mutant.file
+    file = home / "multihead" / mutant.file if "/" in mutant.file else home / "multihead" / "layer" / mutant.file
     text = file.read_text()
     times = text.count(mutant.old)
     assert times == 1, f"{mutant.old!r} is {times} times in {mutant.file}: update tests/mutants/mutants.py"

@@ -239,7 +239,8 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         scores = Scores(self.scale, self.softcap, self.sink_logits, dropout)
         bounds = None if packed is None else packed.bounds
-        return Problem(q, k, v, self._local_groups(q, k), mask, frame, scores, bounds)
+        cross = isinstance(cache, Cross) or (key is not None and key is not query)
+        return Problem(q, k, v, self._local_groups(q, k), mask, frame, scores, bounds, cross)
 
     def explain(
         self,

@@ -93,12 +93,16 @@ class MultiheadAttention(nn.MultiheadAttention):
         _check(self, query, key, value)
         q, k, v = self._projected(query, key, value)
         if query.ndim == 3:
-            out, weights = self._attended(q, k, v, attn_mask, key_padding_mask, is_causal, need_weights)
+            out, weights = self._attended(
+                q, k, v, attn_mask, key_padding_mask, is_causal, need_weights, cross=key is not query
+            )
         else:
             hidden = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
             at = 0 if self.batch_first else 1
             q, k, v = q.unsqueeze(at), k.unsqueeze(at), v.unsqueeze(at)
-            out, weights = self._attended(q, k, v, attn_mask, hidden, is_causal, need_weights)
+            out, weights = self._attended(
+                q, k, v, attn_mask, hidden, is_causal, need_weights, cross=key is not query
+            )
             out, weights = out.squeeze(at), None if weights is None else weights.squeeze(0)
         return out, weights.mean(-3) if weights is not None and average_attn_weights else weights
 
@@ -112,6 +116,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         is_causal: bool,
         need_weights: bool,
         *,
+        cross: bool,
         batch_first: bool | None = None,
     ) -> tuple[Float[Tensor, "one two width"], Float[Tensor, "batch head query key"] | None]:
         """All that follows the projections of q, k and v."""
@@ -121,7 +126,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         k, v = self._with_extra_keys(k, v)
         frame = Frame(q.shape[0], self.num_heads, q.shape[2], k.shape[2], q.device)
         scores = Scores(self.head_dim**-0.5, dropout=self.dropout if self.training else 0.0)
-        problem = Problem(q, k, v, Groups.even(self.num_heads, self.num_heads), mask, frame, scores)
+        groups = Groups.even(self.num_heads, self.num_heads)
+        problem = Problem(q, k, v, groups, mask, frame, scores, cross=cross)
 
         heads = attend(problem)
         out = self.out_proj((heads.transpose(1, 2) if first else heads.permute(2, 0, 1, 3)).flatten(2))
@@ -172,7 +178,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = self._projected(*(padded[id(x)] for x in (query, key, value)))
         sizes = torch.tensor([x.shape[0] for x in key.unbind()], device=key.device)
         hidden = torch.arange(k.shape[1], device=key.device) >= sizes[:, None]
-        out, weights = self._attended(q, k, v, None, hidden, is_causal, need_weights, batch_first=True)
+        out, weights = self._attended(
+            q, k, v, None, hidden, is_causal, need_weights, cross=key is not query, batch_first=True
+        )
         rows = [row[: x.shape[0]] for row, x in zip(out, query.unbind(), strict=True)]
         nested = torch.nested.as_nested_tensor(rows, layout=query.layout)
         return nested, weights.mean(1) if weights is not None and average else weights

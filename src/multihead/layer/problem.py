@@ -74,7 +74,8 @@ class Problem:
     """What a route is asked to compute.
 
     With `packing`, row b of the frame is stored at packing[b]..packing[b+1]-1 of one long row: q, k and v
-    then have batch 1 and hold no padding.
+    then have batch 1 and hold no padding. With `cross` the keys are of another sequence than the queries, which
+    no route needs to know, but whoever looks at the heads does.
     """
 
     q: Queries
@@ -85,6 +86,7 @@ class Problem:
     frame: Frame
     scores: Scores
     packing: Sequence[int] | None = None
+    cross: bool = False
 
     @property
     def needs_grad(self) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from multihead.errors import SizeError
 from multihead.layer.assemble import no_weight, on_block, run_tiles
@@ -49,7 +50,12 @@ class Choice:
 
 
 def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
-    """softmax(scores) v by the cheapest route (or the named one), the same numbers by any."""
+    """softmax(scores) v by the cheapest route (or the named one), the same numbers by any.
+
+    Like torch's own functions it can be seen and changed by a TorchFunctionMode: `multihead.capture` is one.
+    """
+    if not torch.compiler.is_compiling() and has_torch_function((problem.q,)):
+        return handle_torch_function(attend, (problem.q,), problem, route)
     if problem.frame.batch * problem.frame.heads * problem.frame.queries * problem.frame.keys == 0:
         return no_weight(problem.q, problem.v.shape[3])
     with own_precision(problem.q.device):

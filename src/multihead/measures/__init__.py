@@ -1,0 +1,1 @@
+"""Measure heads: exact statistics of attention, streamed, in memory linear in tokens."""

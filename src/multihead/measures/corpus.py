@@ -1,0 +1,135 @@
+"""Statistics of every head over a corpus: texts, token ids or ready batches, a batch at a time.
+
+>>> import multihead as mh
+>>> from transformers import GPT2Config, GPT2Model
+>>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
+>>> table = mh.measure(model, [[3, 1, 4, 1, 5], [9, 2, 6]])
+>>> len(table), "entropy" in table.columns
+(6, True)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.measures.options import Statistics
+from multihead.measures.table import HeadTable
+from multihead.model.capture import Heads, capture
+from multihead.model.inputs import learned_positions
+
+Document = str | Sequence[int] | Tensor | Mapping[str, Any]
+
+
+def measure(
+    model: nn.Module,
+    data: Iterable[Document],
+    *,
+    tokenizer: Any = None,
+    statistics: Statistics | None = None,
+    batch_size: int = 8,
+    max_tokens: int | None = None,
+) -> HeadTable:
+    """The mean of every statistic of every head over `data`; nothing is held but sums.
+
+    Args:
+        data: texts (with a `tokenizer`), lists of token ids, or batches: mappings that `model(**batch)` takes.
+        statistics: `multihead.Statistics`; with a tokenizer, its special tokens are filled in.
+        max_tokens: longer documents are cut into pieces of so many tokens; else too long ones are an error.
+    """
+    return HeadTable.of(seen_over(
+        model, data, tokenizer=tokenizer, statistics=statistics, batch_size=batch_size, max_tokens=max_tokens
+    ))  # fmt: skip
+
+
+def seen_over(
+    model: nn.Module,
+    data: Iterable[Document],
+    *,
+    tokenizer: Any = None,
+    statistics: Statistics | None = None,
+    batch_size: int = 8,
+    max_tokens: int | None = None,
+) -> Heads:
+    """The same as captured heads: with spreads, histograms and mergeable sums."""
+    statistics = statistics or Statistics()
+    if tokenizer is not None and not statistics.special:
+        statistics = replace(statistics, special=tuple(tokenizer.all_special_ids))
+    if batch_size < 1:
+        raise SizeError(f"batch_size={batch_size} is less than 1", hint="one document at a time is batch_size=1")
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    empty = 0
+    with torch.no_grad(), capture(model, statistics=statistics) as heads:
+        for batch in _batches(data, tokenizer, batch_size, max_tokens or learned_positions(model), max_tokens):
+            if batch is None:
+                empty += 1
+                continue
+            model(**{n: x.to(device) if isinstance(x, Tensor) else x for n, x in batch.items()})
+    if empty:
+        warnings.warn(f"{empty} documents without a token were left out", stacklevel=3)
+    return heads
+
+
+def _batches(
+    data: Iterable[Document], tokenizer: Any, size: int, limit: int | None, cut: int | None
+) -> Iterator[Mapping[str, Any] | None]:
+    """Batches that a model takes; None for a document without a token."""
+    pad = getattr(tokenizer, "pad_token_id", None)
+    pieces: list[list[int]] = []
+    for at, document in enumerate(data):
+        if isinstance(document, Mapping):
+            yield document
+            continue
+        ids = _ids(document, tokenizer, at)
+        if limit is not None and len(ids) > limit and cut is None:
+            raise SizeError(
+                f"document {at} has {len(ids)} tokens, the model has positions for {limit}",
+                hint=f"max_tokens={limit} cuts long documents into pieces",
+            )
+        if not ids:
+            yield None
+        pieces += list(_cut(ids, cut))
+        while len(pieces) >= size:
+            yield _padded(pieces[:size], 0 if pad is None else pad)
+            pieces = pieces[size:]
+    if pieces:
+        yield _padded(pieces, 0 if pad is None else pad)
+
+
+def _ids(document: Any, tokenizer: Any, at: int) -> list[int]:
+    if isinstance(document, str):
+        if tokenizer is None:
+            raise MultiheadError(f"document {at} is text, and there is no tokenizer", hint="pass tokenizer=...")
+        return list(tokenizer(document, verbose=False)["input_ids"])
+    if isinstance(document, Tensor) and document.ndim == 1 and not document.is_floating_point():
+        return document.tolist()
+    if isinstance(document, Sequence) and all(isinstance(i, int) for i in document):
+        return list(document)
+    shape = f" of shape {tuple(document.shape)}" if isinstance(document, Tensor) else ""
+    raise TypeMismatchError(
+        f"document {at} is a {type(document).__name__}{shape}",
+        hint="documents are texts, lists of token ids, or mappings that model(**batch) takes",
+    )
+
+
+def _cut(ids: list[int], size: int | None) -> Iterator[list[int]]:
+    rest = iter(ids)
+    while piece := list(islice(rest, size)):
+        yield piece
+
+
+def _padded(pieces: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    """Right-padded to the longest, with a mask; without one where nothing is padded, so that kernels stay fused."""
+    longest = max(map(len, pieces))
+    ids = torch.tensor([[*p, *[pad] * (longest - len(p))] for p in pieces])
+    if all(len(p) == longest for p in pieces):
+        return {"input_ids": ids}
+    mask = torch.tensor([[1] * len(p) + [0] * (longest - len(p)) for p in pieces])
+    return {"input_ids": ids, "attention_mask": mask}

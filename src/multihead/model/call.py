@@ -1,0 +1,44 @@
+"""One attention as the kernel saw it, with its place in the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from multihead.layer.problem import Problem
+from multihead.shapes import HeadOutputs
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What is known of the tokens on one axis of a call: those that ask, or those that are asked."""
+
+    ids: Int[Tensor, "batch token"] | None = None
+    """ids of the vocabulary, where the model was given some"""
+    valid: Bool[Tensor, "batch token"] | None = None
+    """False marks padding; None: all are real"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """softmax(scores) v of one attention module: q, k, v after rotation and norms, mask, scale, softcap, sinks.
+
+    `path` is the module that called the kernel. `turn` counts the depths at which one module is used again, as in
+    ALBERT; elsewhere it is 0. With `cross` the keys come from another sequence than the queries.
+    """
+
+    path: str
+    module: nn.Module
+    turn: int
+    problem: Problem
+    queries: Tokens
+    keys: Tokens
+    cross: bool
+
+
+Run = Callable[[], HeadOutputs]
+Listener = Callable[[Call, Run], HeadOutputs]
+"""Gets a call and what would compute it; returns the outputs of the heads, (batch, head, query, value_dim)."""

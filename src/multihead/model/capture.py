@@ -1,0 +1,357 @@
+"""See the heads of a model as it runs: statistics of every head, and of some of them q, k, outputs or maps.
+
+>>> import torch, multihead as mh
+>>> model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
+>>> with mh.capture(model, keep="qk") as heads:
+...     _ = model(torch.randn(2, 7, 12))
+>>> heads
+6 heads in 2 layers, 14 tokens seen: L0H0 L0H1 L0H2 L1H0 L1H1 L1H2
+>>> heads["L1H2"].weights().shape                       # of the latest call: batch, query, key
+torch.Size([2, 7, 7])
+>>> bool(0 < heads["L1H2"].mean("entropy") < 2)
+True
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from multihead.errors import MultiheadError, SizeError
+from multihead.layer.ask import Cells, weights_of
+from multihead.layer.problem import Problem
+from multihead.measures.scratch import Scratch
+from multihead.measures.stream import HeadStatistics, Statistics
+from multihead.model.call import Call, Run
+from multihead.model.intercept import inner, intercept, runs_again
+from multihead.model.known import note, seen_sites, sites_of
+from multihead.model.missing import nothing_found
+from multihead.model.sites import HeadName, Key, Site, find
+from multihead.shapes import HeadOutputs
+
+Which = Literal["all"] | Sequence[str]
+"""Every layer, or the named ones: ["L0", "decoder.L3"]."""
+
+LARGEST_MAP = 1 << 30
+"""Bytes of attention weights that one question may take, unless the user allows more."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What a capture keeps of every call, beside statistics. Layers are named L0, L1, ...
+
+    - `qk`: queries and keys as the kernel saw them, from which `weights` gives any row of any map;
+    - `v`: values too;
+    - `outputs`: what each head gave, before W_O; `mh.patch` puts them into another run.
+    """
+
+    qk: Which | None = None
+    v: Which | None = None
+    outputs: Which | None = None
+
+    @staticmethod
+    def of(keep: Keep | str | None) -> Keep:
+        """A `Keep`, from itself or from words: "qk", "qk v outputs"."""
+        if keep is None or isinstance(keep, Keep):
+            return keep or Keep()
+        known = ("qk", "v", "outputs")
+        words = keep.replace(",", " ").replace("qkv", "qk v").split()
+        wrong = next((w for w in words if w not in known), None)
+        if wrong is not None or not words:
+            raise SizeError(
+                f"keep={keep!r} is not known", hint=f"keep some of {', '.join(known)}, or pass mh.Keep(qk=['L3'])"
+            )
+        return Keep(**dict.fromkeys(words, "all"))
+
+    def check(self, model: nn.Module) -> None:
+        """Raise where a layer is named that the model does not have."""
+        named = [label for which in (self.qk, self.v, self.outputs) if which and which != "all" for label in which]
+        if not named:
+            return
+        labels = [site.label for site in sites_of(model).values()]
+        wrong = next((label for label in named if label not in labels), None)
+        if wrong is not None:
+            raise SizeError(
+                f"there is no layer {wrong!r}: found {', '.join(labels)}",
+                hint="layers are named as in L3, decoder.L3",
+            )
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was kept of one call of one attention."""
+
+    problem: Problem | None
+    outputs: HeadOutputs | None
+
+
+@dataclass
+class _Record:
+    heads: int
+    cross: bool
+    statistics: HeadStatistics | None = None
+    calls: list[Kept] = field(default_factory=list[Kept])
+
+
+class Heads:
+    """The heads of a captured model: `heads["L3H7"]` or `heads[3, 7]`; also a sequence of all of them."""
+
+    def __init__(self, model: nn.Module, statistics: Statistics | None, keep: Keep) -> None:
+        self.model = model
+        self.options = statistics
+        self.keep = keep
+        self._records: dict[Key, _Record] = {}
+        self._scratch = Scratch()
+
+    @property
+    def sites(self) -> list[Site]:
+        """The attentions that ran, in order."""
+        named = seen_sites(self.model)
+        return [replace(named[key], heads=r.heads, cross=r.cross) for key, r in self._records.items()]
+
+    def __getitem__(self, name: HeadName) -> Head:
+        site, head = find(name, self.sites)
+        return Head(self, site, head)
+
+    def __len__(self) -> int:
+        return sum(site.heads for site in self.sites)
+
+    def __iter__(self) -> Iterator[Head]:
+        return (Head(self, site, head) for site in self.sites for head in range(site.heads))
+
+    def __contains__(self, name: HeadName) -> bool:
+        try:
+            self[name]
+        except SizeError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        names = [h.name for h in self]
+        shown = " ".join(names if len(names) <= 8 else [*names[:4], "...", names[-1]])
+        layers = len(self.sites)
+        return f"{len(names)} heads in {layers} layers, {self.tokens} tokens seen: {shown}"
+
+    @property
+    def tokens(self) -> int:
+        """Query rows that the first layer's statistics are of."""
+        first = next((r.statistics for r in self._records.values() if r.statistics is not None), None)
+        return 0 if first is None else first.rows
+
+    def statistics(self, site: Site) -> HeadStatistics:
+        """The statistics of one attention; mergeable with those of another run."""
+        found = self._records[site.key].statistics
+        if found is None:
+            raise MultiheadError(
+                f"no statistics of {site.label} were asked for",
+                hint="mh.capture(model, statistics=mh.Statistics())",
+            )
+        return found
+
+    def calls(self, site: Site) -> list[Kept]:
+        """What was kept of one attention, call by call."""
+        return self._records[site.key].calls
+
+    def listen(self, call: Call, run: Run) -> HeadOutputs:
+        """One attention passes: it runs as it is, and what was asked for is kept."""
+        out = run()
+        if runs_again():
+            return out
+        note(self.model, call)
+        key = call.path, call.turn
+        record = self._records.setdefault(key, _Record(call.problem.frame.heads, call.cross))
+        if self.options is not None:
+            if record.statistics is None:
+                record.statistics = HeadStatistics(call.problem.frame.heads, self.options, self._scratch)
+            record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
+        if self.keep != Keep():
+            self._keep(record, seen_sites(self.model)[key], call, out)
+        return out
+
+    def finish(self) -> None:
+        """Give the working memory back; the numbers stay."""
+        self._scratch.held.clear()
+
+    def _keep(self, record: _Record, site: Site, call: Call, out: HeadOutputs) -> None:
+        qk, v, outputs = (_wanted(which, site) for which in (self.keep.qk, self.keep.v, self.keep.outputs))
+        if not (qk or v or outputs):
+            return
+        problem = call.problem
+        own = _own(problem.v) if v else problem.v[..., :0].detach()
+        kept = replace(problem, q=_own(problem.q), k=_own(problem.k), v=own) if qk or v else None
+        record.calls.append(Kept(kept, _own(out) if outputs else None))
+
+
+@dataclass(frozen=True, repr=False)
+class Head:
+    """One head of a captured model."""
+
+    heads: Heads
+    site: Site
+    index: int
+
+    @property
+    def name(self) -> str:
+        return self.site.name(self.index)
+
+    def __repr__(self) -> str:
+        return f"{self.name} of {self.site.path}"
+
+    @property
+    def statistics(self) -> HeadStatistics:
+        return self.heads.statistics(self.site)
+
+    def mean(self, name: str) -> float:
+        """The mean of a statistic over all rows, NaN where it has none: `head.mean("entropy")`."""
+        return float(self.statistics.mean(name)[self.index])
+
+    def std(self, name: str) -> float:
+        """Its standard deviation over rows."""
+        return float(self.statistics.std(name)[self.index])
+
+    def weights(
+        self, rows: Sequence[int] | None = None, *, call: int = -1, largest: int = LARGEST_MAP
+    ) -> Float[Tensor, "batch query key"]:
+        """softmax(scores) of the chosen query rows, computed now from the q and k that were kept.
+
+        `call` is which run of the layer, the latest by default. More than `largest` bytes are refused.
+        """
+        problem = self._kept(call, "qk").problem
+        assert problem is not None
+        count = problem.frame.queries if rows is None else len(rows)
+        bytes_ = problem.frame.batch * count * problem.frame.keys * 4
+        if bytes_ > largest:
+            fit = max(1, largest // (problem.frame.batch * problem.frame.keys * 4))
+            raise SizeError(
+                f"the map of {self.name} over {problem.frame.batch} x {count} x {problem.frame.keys} cells "
+                f"would take {bytes_ / 2**30:.1f} GiB, more than {largest / 2**30:.1f} GiB",
+                hint=f"ask for rows: weights(rows=range({min(fit, 64)})), a statistic: mean('entropy'), "
+                f"or allow it: weights(largest={bytes_})",
+            )
+        if problem.packing is not None:
+            raise SizeError(
+                f"the rows of {self.name} were packed without padding: there is no batch x query x key map",
+                hint="run the layer with mask.lengths instead of mask.ragged to see whole maps",
+            )
+        return weights_of(problem, Cells([self.index], rows))[:, 0]
+
+    def output(self, call: int = -1) -> Float[Tensor, "batch query value_dim"]:
+        """What the head gave, before W_O."""
+        outputs = self._kept(call, "outputs").outputs
+        assert outputs is not None
+        return outputs[:, self.index]
+
+    def query(self, call: int = -1) -> Float[Tensor, "batch query key_dim"]:
+        """Its queries as the kernel saw them: after rotation and norm."""
+        problem = self._kept(call, "qk").problem
+        assert problem is not None
+        return problem.q[:, self.index]
+
+    def key(self, call: int = -1) -> Float[Tensor, "batch key key_dim"]:
+        """Its keys as the kernel saw them; heads of one group share them."""
+        problem = self._kept(call, "qk").problem
+        assert problem is not None
+        return problem.k[:, problem.groups.kv_of_head[self.index]]
+
+    def value(self, call: int = -1) -> Float[Tensor, "batch key value_dim"]:
+        """Its values; heads of one group share them."""
+        problem = self._kept(call, "v").problem
+        assert problem is not None
+        return problem.v[:, problem.groups.kv_of_head[self.index]]
+
+    def _kept(self, call: int, what: str) -> Kept:
+        calls = self.heads.calls(self.site)
+        if not -len(calls) <= call < len(calls):
+            found = (
+                "nothing was kept" if not calls else f"{len(calls)} calls were kept, and there is no call {call}"
+            )
+            raise MultiheadError(
+                f"of {self.site.label} {found}",
+                hint=f"mh.capture(model, keep={what!r}), or keep=mh.Keep({what}=[{self.site.label!r}])",
+            )
+        kept = calls[call]
+        missing = kept.outputs is None if what == "outputs" else kept.problem is None
+        missing = missing or (what == "v" and kept.problem is not None and kept.problem.v.shape[3] == 0)
+        if missing:
+            raise MultiheadError(
+                f"of {self.site.label} {what} was not kept", hint=f"mh.capture(model, keep={what!r})"
+            )
+        return kept
+
+
+@contextmanager
+def capture(
+    model: nn.Module,
+    *,
+    statistics: Statistics | None = Statistics(),  # noqa: B008  # frozen
+    keep: Keep | str | None = None,
+) -> Generator[Heads]:
+    """Every attention of `model` within the block is seen; afterwards the model is as it was.
+
+    Args:
+        statistics: what to sum up, see `multihead.Statistics`; None: nothing.
+        keep: "qk", "qk v", "outputs" for every layer, or a `Keep` for some; memory grows with every call.
+    """
+    heads = Heads(model, statistics, Keep.of(keep))
+    heads.keep.check(model)
+    ran = _Ran(inner(model))
+    with ran, intercept(model, heads.listen):
+        yield heads
+    heads.finish()
+    if not len(heads):
+        raise nothing_found(inner(model), ran.count)
+    _warn(model, heads)
+
+
+class _Ran:
+    """Counts how often a module runs."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self.count = module, 0
+
+    def __enter__(self) -> None:
+        self.handle = self.module.register_forward_pre_hook(self._more)
+
+    def __exit__(self, *_: object) -> None:
+        self.handle.remove()
+
+    def _more(self, *_: object) -> None:
+        self.count += 1
+
+
+def _warn(model: nn.Module, heads: Heads) -> None:
+    """Say what the numbers leave out."""
+    if heads.options is None:
+        return
+    named = {site.key: site.label for site in heads.sites}
+    for key, record in heads._records.items():  # pyright: ignore[reportPrivateUsage]  # same file
+        found = record.statistics
+        if found is not None and found.broken.any():
+            heads_hit = int((found.broken > 0).sum())
+            warnings.warn(
+                f"{named[key]}: up to {int(found.broken.max())} of {found.rows} rows hold NaN or inf, "
+                f"in {heads_hit} of {found.heads} heads; they are counted and left out of every statistic",
+                stacklevel=3,
+            )
+    if any(m.p > 0 and m.training for m in model.modules() if isinstance(m, nn.Dropout)):
+        warnings.warn(
+            "the model is in training mode with dropout: statistics are of the clean attention weights, "
+            "of activations that dropout has touched; model.eval() gives the model's own",
+            stacklevel=3,
+        )
+
+
+def _wanted(which: Which | None, site: Site) -> bool:
+    return which is not None and (which == "all" or site.label in which)
+
+
+def _own(x: Tensor) -> Tensor:
+    """The numbers of a tensor that nobody writes over: copied where it is a part of something larger."""
+    x = x.detach()
+    return x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x

@@ -1,0 +1,200 @@
+"""Run a model once, with gradients, and keep what the run leaves: every attention, and the graph around it.
+
+Two modes stand beside the model while it runs:
+
+- `Frozen`: norms keep their values, but their statistics count as constants. A norm over all heads at once then
+  does not make every head depend on every row of the weights, and what lies between a projection and the kernel
+  (rotation, scaling, norms) is linear;
+- `Products`: the results of all matrix products, so that a claim about one can be held against what it really gave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from multihead.model.call import Call, Run
+from multihead.model.intercept import inner, intercept
+from multihead.shapes import HeadOutputs
+
+_STATISTICS: frozenset[Any] = frozenset(
+    {
+        torch.rsqrt, Tensor.rsqrt, torch.sqrt, Tensor.sqrt, torch.norm, Tensor.norm,
+        torch.linalg.norm, torch.linalg.vector_norm,
+    }
+)  # fmt: skip
+_POWERS: frozenset[Any] = frozenset({torch.pow, Tensor.pow, Tensor.__pow__})
+
+
+class Frozen(TorchFunctionMode):
+    """Norms with constant statistics: out = x · s + c · one, with s and c detached.
+
+    `one` is the number 1 with a gradient, one for every norm: q is then homogeneous in (projection, one), so that
+    Euler's q = ∂q/∂projection · projection + ∂q/∂one proves numbers across a norm that has a mean and a bias.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ones: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.layer_norm:
+            return self._layer_norm(*args, **kwargs)
+        if func is F.rms_norm or func is torch.rms_norm:
+            return self._rms_norm(*args, **kwargs)
+        if func is F.normalize:
+            x = cast(Tensor, args[0] if args else kwargs["input"])
+            out = func(x.detach(), *args[1:], **{k: v for k, v in kwargs.items() if k != "input"})
+            return x * torch.where(x == 0, torch.zeros_like(x), out / x).detach()
+        out = func(*args, **kwargs)
+        if func in _STATISTICS or (func in _POWERS and _root(args, kwargs)):
+            return out.detach() if isinstance(out, Tensor) and out.is_floating_point() else out
+        return out
+
+    def _layer_norm(
+        self,
+        input: Tensor,
+        normalized_shape: Any,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        axes = tuple(range(-len(normalized_shape), 0))
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
+        mean = x.detach().mean(axes, keepdim=True)
+        spread = (x.detach().var(axes, correction=0, keepdim=True) + eps).rsqrt()
+        one = x.new_ones((), requires_grad=True)
+        self.ones.append(one)
+        out = x * spread - mean * spread * one
+        out = out if weight is None else out * weight
+        out = out if bias is None else out + bias * one
+        return out.to(input.dtype)
+
+    def _rms_norm(
+        self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+    ) -> Tensor:
+        axes = tuple(range(-len(normalized_shape), 0))
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
+        tiny = torch.finfo(input.dtype).eps if eps is None else eps
+        out = x * (x.detach().square().mean(axes, keepdim=True) + tiny).rsqrt()
+        return (out if weight is None else out * weight).to(input.dtype)
+
+
+def _root(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    power = kwargs.get("exponent", args[1] if len(args) > 1 else None)
+    return isinstance(power, float) and math.isclose(abs(power), 0.5)
+
+
+class Products(TorchDispatchMode):
+    """x @ w, and bias + x @ w: what went in and what came out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: dict[tuple[int, int], list[tuple[Tensor, Tensor, Tensor]]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            x, w = cast(tuple[Tensor, Tensor], args[-2:])
+            # Both are kept, so that no later tensor can get their place in memory.
+            self.results.setdefault((x.data_ptr(), w.data_ptr()), []).append((x, w, out))
+        return out
+
+    def result(self, x: Tensor, w: Tensor) -> Tensor | None:
+        """x @ w as the model got it."""
+        for x_, w_, out in self.results.get((x.data_ptr(), w.data_ptr()), ()):
+            if x_.shape == x.shape and w_.shape == w.shape and w_.stride() == w.stride():
+                return out
+        return None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One attention of the run: what the kernel was given, and what it gave."""
+
+    call: Call
+    heads: HeadOutputs
+
+
+@dataclass
+class Discovery:
+    """What one run of a model left."""
+
+    model: nn.Module
+    seen: list[Seen] = field(default_factory=list[Seen])
+    outputs: list[Tensor] = field(default_factory=list[Tensor])
+    products: Products = field(default_factory=Products)
+    frozen: Frozen = field(default_factory=Frozen)
+
+
+@contextmanager
+def discover(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...]) -> Generator[Discovery]:
+    """The run's attention and graph; when the block ends, the model is as it was."""
+    found = Discovery(inner(model))
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        heads = run()
+        heads = heads.view_as(heads)  # a node of its own, to set out from
+        found.seen.append(Seen(call, heads))
+        return heads
+
+    with _as_found(model), torch.inference_mode(False), torch.enable_grad():
+        with found.frozen, found.products, intercept(model, listen):
+            if isinstance(inputs, tuple):
+                out = model(*(_leads_back(x) for x in inputs))
+            else:
+                out = model(**{name: _leads_back(x) for name, x in inputs.items()})
+        found.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
+        yield found
+
+
+@contextmanager
+def _as_found(model: nn.Module) -> Generator[None]:
+    """Eval and gradients for all weights within the block, and the flags as they were after it."""
+    training = [(m, m.training) for m in model.modules()]
+    grads = [(p, p.requires_grad) for p in model.parameters() if p.is_floating_point()]
+    try:
+        model.eval()
+        for p, _ in grads:
+            p.requires_grad_(True)
+        yield
+    finally:
+        for p, flag in grads:
+            p.requires_grad_(flag)
+        for m, flag in training:
+            m.training = flag
+
+
+def _leads_back(x: Any) -> Any:
+    """A float input that the graph leads back to: only then does a product keep the weight it was made with."""
+    if isinstance(x, Tensor) and x.is_floating_point():
+        return x.detach().clone().requires_grad_(True) * 1.0
+    return x
+
+
+def tensors_in(x: Any, depth: int = 6) -> Iterator[Tensor]:
+    """Every tensor in what a model returned: a tensor, or tuples, dicts and objects of them."""
+    if isinstance(x, Tensor):
+        yield x
+    elif depth and isinstance(x, Mapping):
+        for part in cast(Mapping[Any, Any], x).values():
+            yield from tensors_in(part, depth - 1)
+    elif depth and isinstance(x, list | tuple):
+        for part in cast(list[Any], x):
+            yield from tensors_in(part, depth - 1)
+    elif depth and hasattr(x, "__dict__") and not isinstance(x, nn.Module | type):
+        yield from tensors_in(vars(x), depth - 1)

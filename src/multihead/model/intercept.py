@@ -1,0 +1,293 @@
+"""Send every attention of a model through a listener, while the model runs as it is.
+
+Attention reaches a kernel on few roads, and one TorchFunctionMode stands on all of them:
+
+- `F.scaled_dot_product_attention`, called by anybody;
+- `F.multi_head_attention_forward`, which is nn.MultiheadAttention (under a mode torch leaves its fast path);
+- `multihead.layer.routes.attend`, which is our own layer, Hugging Face's attention interface (see
+  `interface.py`) and every adapter (see `adapters.py`).
+
+A mode belongs to one thread, nests, and is gone after the block, also after an exception. Which module calls is
+read from the running frames, so no module carries a hook; only the model itself gets one for the length of the
+block, to see the ids and the padding it is called with.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from threading import local
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode
+
+from multihead.errors import MultiheadError
+from multihead.layer.frame import ALL
+from multihead.layer.mask_kinds import Lengths, Padding, Ragged, TensorMask
+from multihead.layer.problem import Problem
+from multihead.layer.routes import attend
+from multihead.model.adapters import adapted
+from multihead.model.call import Call, Listener, Tokens
+from multihead.model.given import problem_of
+from multihead.model.inputs import Inputs
+from multihead.model.interface import through_interface
+from multihead.model.mha import as_dropin
+from multihead.model.sites import is_cross, stack_of
+from multihead.model.special import is_reused
+from multihead.shapes import HeadOutputs
+
+
+@contextmanager
+def intercept(model: nn.Module, listener: Listener) -> Generator[None]:
+    """Every attention of `model` in this thread goes through `listener(call, run)`, which returns its output."""
+    root = inner(model)
+    gate = _Gate(root, listener)
+    with ExitStack() as stack:
+        if _has_compiled_parts(model):
+            # A compiled graph shows nothing: for the length of the block it runs as written.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(through_interface(root))
+        stack.enter_context(adapted(root))
+        handle = root.register_forward_pre_hook(gate.begin, with_kwargs=True)
+        stack.callback(handle.remove)
+        stack.enter_context(gate)
+        yield
+
+
+@contextmanager
+def aside() -> Generator[None]:
+    """A block whose runs only the listeners inside it hear."""
+    _depth.value = _now() + 1
+    try:
+        yield
+    finally:
+        _depth.value -= 1
+
+
+_depth = local()
+
+
+def _now() -> int:
+    return getattr(_depth, "value", 0)
+
+
+def inner(model: nn.Module) -> nn.Module:
+    """The model itself, out of the wrapper that torch.compile puts around it."""
+    return cast(nn.Module, getattr(model, "_orig_mod", model))
+
+
+def _has_compiled_parts(model: nn.Module) -> bool:
+    return any(
+        getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in model.modules()
+    )
+
+
+class _Gate(TorchFunctionMode):
+    """Hands attention to the listener, and everything else on."""
+
+    def __init__(self, model: nn.Module, listener: Listener) -> None:
+        super().__init__()
+        self.listener = listener
+        self.depth = _now()
+        self.paths = {id(m): name.replace("_orig_mod.", "") for name, m in model.named_modules()}
+        self.modules = {id(m): m for m in model.modules()}  # holds them, so that an id stays theirs
+        self.inputs = Inputs()
+        self.turns: dict[str, int] = {}
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called."""
+        if self.depth != _now():
+            return
+        self.turns.clear()
+        self.inputs.read(module, args, kwargs)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.depth != _now():
+            return func(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            return self._fused(func, *args, **kwargs)
+        if func is attend:
+            return self._ours(*args, **kwargs)
+        if func is F.multi_head_attention_forward:
+            with self:  # the mode is off in here; the drop-in's `attend` is to be seen
+                return as_dropin(*args, **kwargs)
+        if func in _BACKWARD and (call := _by_edges(func, *args, **kwargs)) is not None:
+            with self:  # layers that are checkpointed run again in there, and must meet the same listener
+                return call()
+        return func(*args, **kwargs)
+
+    def _fused(
+        self,
+        func: Callable[..., Tensor],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        def run() -> Tensor:
+            return func(
+                query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
+                enable_gqa=enable_gqa,
+            )  # fmt: skip
+
+        place = self._place()
+        if place is None:
+            return run()
+        module, path = place
+        q, k, v = (_four_axes(x, module) for x in (query, key, value))
+        k, v = _unrepeated(k, v)
+        cross = is_cross(path)
+        problem = problem_of(
+            q, k, v, mask=_mask_axes(attn_mask, q), top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross
+        )
+        shape = (*query.shape[:-1], value.shape[-1])
+        heads = self._heard(module, path, cross, problem, lambda: run().reshape(*q.shape[:3], v.shape[3]))
+        return heads.reshape(shape)
+
+    def _ours(self, problem: Problem, route: str | None = None) -> HeadOutputs:
+        place = self._place()
+        if place is None:
+            return attend(problem, route)
+        module, path = place
+        cross = problem.cross or is_cross(path)
+        return self._heard(module, path, cross, problem, lambda: attend(problem, route))
+
+    def _heard(
+        self, module: nn.Module, path: str, cross: bool, problem: Problem, run: Callable[[], HeadOutputs]
+    ) -> HeadOutputs:
+        queries, keys = self.inputs.of_call(stack_of(path, cross), cross, problem.frame)
+        if queries.valid is None or keys.valid is None:
+            queries, keys = _by_mask(problem, queries, keys, cross)
+        call = Call(path, module, self._turn(module, path), problem, queries, keys, cross)
+        heads = self.listener(call, run)
+        expected = (*problem.q.shape[:3], problem.v.shape[3])
+        if heads.shape != expected:
+            raise MultiheadError(
+                f"the listener returned {tuple(heads.shape)} for {path}, whose heads give {expected}",
+                hint="return what run() gives, or a tensor of the same shape",
+            )
+        return heads
+
+    def _turn(self, module: nn.Module, path: str) -> int:
+        if not is_reused(module):
+            return 0
+        turn = self.turns.get(path, 0)
+        self.turns[path] = turn + 1
+        return turn
+
+    def _place(self) -> tuple[nn.Module, str] | None:
+        """The innermost module of the model that is running, and its path; None if the call is not the model's."""
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # the stack has no public name
+        while frame is not None:
+            code = frame.f_code
+            if code.co_argcount and code.co_varnames[0] == "self":
+                owner = id(frame.f_locals.get("self"))
+                if owner in self.paths:
+                    return self.modules[owner], self.paths[owner]
+            frame = frame.f_back
+        return None
+
+
+_BACKWARD = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+
+
+def _by_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
+    """The same backward pass, told by edges of the graph: given tensors, it would hand itself to the mode again.
+
+    None where a tensor is no part of a graph, which torch has an error for.
+    """
+    bound = inspect.signature(func).bind(*args, **kwargs)
+    given = {{"self": "tensors", "gradient": "grad_tensors"}.get(n, n): v for n, v in bound.arguments.items()}
+    for name in ("tensors", "outputs", "inputs"):
+        tensors = given.get(name)
+        if tensors is None:
+            continue
+        listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        if not all(isinstance(t, Tensor) and t.requires_grad for t in listed):
+            return None
+        given[name] = tuple(get_gradient_edge(t) for t in listed)
+    return partial(torch.autograd.backward if func is Tensor.backward else func, **given)
+
+
+def runs_again() -> bool:
+    """Whether we are inside a backward pass, which computes checkpointed layers a second time."""
+    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # it has no public name
+
+
+def _four_axes(x: Tensor, module: nn.Module) -> Tensor:
+    """(batch, head, token, dim), whatever axes stand in front of (token, dim)."""
+    if x.ndim == 4:
+        return x
+    if x.ndim > 4:
+        return x.flatten(0, -4)
+    if x.ndim == 2:
+        return x[None, None]
+    heads = next(
+        (n for a in ("num_heads", "num_attention_heads", "n_head", "heads") if (n := getattr(module, a, 0))), 1
+    )
+    heads = heads if isinstance(heads, int) and x.shape[0] % heads == 0 else 1
+    return x.unflatten(0, (-1, heads))
+
+
+def _unrepeated(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Key and value heads as the weights have them, where copies were made so that every query head has its own."""
+    heads = k.shape[1]
+    if heads < 2 or v.shape[1] != heads or k.numel() == 0:
+        return k, v
+    probe = k[0, :, -1]
+    alike = (probe[1:] == probe[:-1]).all(-1).tolist()
+    size = next((i + 1 for i, same in enumerate(alike) if not same), heads)
+    if size == 1 or heads % size:
+        return k, v
+    for x in (k, v):
+        parts = x.unflatten(1, (-1, size))
+        if not torch.equal(parts[:, :, 1:], parts[:, :, :1].expand_as(parts[:, :, 1:])):
+            return k, v
+    return k[:, ::size], v[:, ::size]
+
+
+def _mask_axes(mask: Tensor | None, q: Tensor) -> Tensor | None:
+    if mask is None or mask.ndim in (2, 4):
+        return mask
+    if mask.ndim > 4:
+        return mask.flatten(0, -4)
+    rows = mask.shape[0]
+    return mask.unflatten(0, (-1, q.shape[1])) if rows == q.shape[0] * q.shape[1] else mask[None]
+
+
+def _by_mask(problem: Problem, queries: Tokens, keys: Tokens, cross: bool) -> tuple[Tokens, Tokens]:
+    """Padding told by the mask, where the model's call did not say: a key that no query may see."""
+    frame = problem.frame
+    seen: Tensor | None = None
+    for part in problem.mask.parts():
+        if not isinstance(part, Lengths | Padding | Ragged | TensorMask):
+            continue
+        rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
+        allowed = part.allowed(frame.grid(rows=rows))
+        if allowed is not None:
+            some = allowed.any(2).any(1).expand(frame.batch, frame.keys)  # batch, key
+            seen = some if seen is None else seen & some
+    if seen is None or bool(seen.all()):
+        return queries, keys
+    own = (
+        None if cross or frame.queries > frame.keys else seen.gather(1, frame.queries_at().expand(frame.batch, -1))
+    )
+    return (
+        replace(queries, valid=own) if queries.valid is None else queries,
+        replace(keys, valid=seen) if keys.valid is None else keys,
+    )

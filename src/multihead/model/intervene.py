@@ -1,0 +1,308 @@
+"""Change heads where they still are heads: between the kernel and W_O, which mixes them.
+
+- `silence` takes heads out: their output becomes zero, their mean, or what they would give if they looked
+  at everything alike.
+- `gate` multiplies the output of every head with a number that has a gradient (Michel et al. 2019).
+- `patch` puts what a head did in one run into another run (activation patching).
+
+All are blocks, nest in each other and in `capture`, and leave the model as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from multihead.errors import MultiheadError, SizeError
+from multihead.layer.frame import Grid
+from multihead.layer.mask_algebra import Mask
+from multihead.layer.problem import Groups, Problem
+from multihead.layer.routes import attend
+from multihead.model.call import Call, Run
+from multihead.model.capture import Heads
+from multihead.model.given import unheard
+from multihead.model.intercept import intercept
+from multihead.model.known import chosen, note, sites_of
+from multihead.model.sites import HeadName, Key, Site
+from multihead.shapes import HeadOutputs
+
+How = Literal["zero", "mean", "uniform"]
+What = Literal["output", "q", "k", "v"]
+
+
+def silence(
+    model: nn.Module, heads: Sequence[HeadName], how: How = "zero", *, means: Heads | None = None
+) -> AbstractContextManager[None]:
+    """Within the block the named heads say nothing.
+
+    - "zero": their output is 0, as after pruning;
+    - "mean": it is their mean over the real tokens of the call, or over all that `means` (a capture) has seen;
+    - "uniform": they attend to all visible keys alike.
+    """
+    if how not in ("zero", "mean", "uniform"):
+        raise SizeError(f"how={how!r} is not known", hint="choose zero, mean or uniform")
+    picked = chosen(model, heads)
+    known = {} if means is None else _means(means, picked)
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        out, mine = run(), picked.get((call.path, call.turn))
+        if mine is None:
+            return out
+        if how == "zero":
+            new = torch.zeros_like(out[:, mine])
+        elif how == "uniform":
+            new = _unseen(_uniform(_only(call.problem, mine)))
+        else:
+            mean = known.get((call.path, call.turn))
+            mean = _mean(call, out)[mine] if mean is None else mean.to(out)
+            new = mean[:, None].expand_as(out[:, mine])
+        return _put(out, mine, new)
+
+    return intercept(model, listen)
+
+
+class Gates:
+    """One number per head, all 1 at first: `gates["L3"]` is the (head,) tensor of a layer, with its gradient."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._of: dict[Key, Tensor] = {}
+
+    def of(self, call: Call, like: Tensor) -> Tensor:
+        key = call.path, call.turn
+        if key not in self._of:
+            note(self.model, call)
+            self._of[key] = torch.ones(like.shape[1], dtype=torch.float32, device=like.device, requires_grad=True)
+        return self._of[key]
+
+    def __getitem__(self, layer: str | int) -> Float[Tensor, " head"]:
+        label = f"L{layer}" if isinstance(layer, int) else layer
+        for site in self._sites():
+            if site.label == label:
+                return self._of[site.key]
+        raise SizeError(
+            f"there is no gate for {label!r}: found {', '.join(self.labels) or 'none yet'}",
+            hint="gates are made when the model first runs in the block",
+        )
+
+    @property
+    def labels(self) -> list[str]:
+        """The layers that have gates, as L0, L1, ..."""
+        return [site.label for site in self._sites()]
+
+    def parameters(self) -> list[Tensor]:
+        """All gates, for an optimizer."""
+        return list(self._of.values())
+
+    def gradients(self) -> dict[str, float]:
+        """{head: ∂loss/∂gate} after a backward pass; 0 for a head that the loss does not see."""
+        found: dict[str, float] = {}
+        for site in self._sites():
+            gradient = self._of[site.key].grad
+            values = [0.0] * site.heads if gradient is None else gradient.tolist()
+            found |= {site.name(head): value for head, value in enumerate(values)}
+        return found
+
+    def _sites(self) -> list[Site]:
+        named = sites_of(self.model)
+        return [named[key] for key in self._of]
+
+
+@contextmanager
+def gate(model: nn.Module, values: Mapping[str, Tensor] | None = None) -> Generator[Gates]:
+    """Within the block the output of every head is multiplied by its gate; the gates have gradients.
+
+    `values` are gates to start from, {"L3": (head,) tensor}; a tensor that requires a gradient is used as it is.
+    """
+    gates = Gates(model)
+    if values:
+        by_label = {site.label: site for site in sites_of(model).values()}
+        for label, value in values.items():
+            if label not in by_label or value.shape != (by_label[label].heads,):
+                fits = {name: site.heads for name, site in by_label.items()}
+                raise SizeError(
+                    f"a gate of shape {tuple(value.shape)} was given for {label!r}",
+                    hint=f"layers and heads: {fits}",
+                )
+            gates._of[by_label[label].key] = value  # pyright: ignore[reportPrivateUsage]  # same file
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        out = run()
+        return out * gates.of(call, out).to(out)[:, None, None]
+
+    with intercept(model, listen):
+        yield gates
+
+
+def patch(
+    model: nn.Module,
+    source: Heads,
+    heads: Sequence[HeadName],
+    what: What = "output",
+    *,
+    rows: Sequence[int] | None = None,
+    call: int = -1,
+) -> AbstractContextManager[None]:
+    """Within the block the named heads do what they did in `source`, a capture of another run.
+
+    `what` is put in place: the head's "output" (keep="outputs"), or its "q", "k" or "v" (keep="qk v"), from which
+    its output is computed anew. In grouped attention keys and values are shared: only the named heads read the
+    patched ones. `rows` are the tokens to patch: queries for output and q, keys for k and v; None: all.
+    """
+    if what not in ("output", "q", "k", "v"):
+        raise SizeError(f"what={what!r} is not known", hint="choose output, q, k or v")
+    picked = chosen(model, heads)
+    stored = {key: _stored(source, key, mine, what, call) for key, mine in picked.items()}
+
+    def listen(seen: Call, run: Run) -> HeadOutputs:
+        out, key = run(), (seen.path, seen.turn)
+        if key not in picked:
+            return out
+        mine, new = picked[key], stored[key]
+        if what == "output":
+            return _put(out, mine, _mixed(out[:, mine], new, rows, seen.path))
+        problem = _only(seen.problem, mine)
+        old = {"q": problem.q, "k": problem.k, "v": problem.v}[what]
+        new = _mixed(old, new, rows, seen.path)
+        return _put(out, mine, _unseen(replace(problem, **{what: new})))
+
+    return intercept(model, listen)
+
+
+def _unseen(problem: Problem) -> HeadOutputs:
+    """Attention that no block around this one sees: for them the layer attends once."""
+    with unheard():
+        return attend(problem)
+
+
+def _put(out: HeadOutputs, heads: Sequence[int], new: Tensor) -> HeadOutputs:
+    """`out` with some heads replaced; gradients flow into both."""
+    at = torch.tensor(list(heads), device=out.device)
+    return out.index_copy(1, at, new.to(out.dtype))
+
+
+def _only(problem: Problem, heads: Sequence[int]) -> Problem:
+    """The same attention with only these query heads, each with its own copy of keys and values."""
+    kv = [problem.groups.kv_of_head[h] for h in heads]
+    sinks = problem.scores.sinks
+    scores = replace(problem.scores, sinks=None if sinks is None else sinks[list(heads)])
+    return replace(
+        problem,
+        q=problem.q[:, list(heads)],
+        k=problem.k[:, kv],
+        v=problem.v[:, kv],
+        groups=Groups.even(len(kv), len(kv)),
+        mask=_Heads(problem.mask, heads) if problem.mask.per_head else problem.mask,
+        frame=replace(problem.frame, heads=len(kv)),
+        scores=scores,
+    )
+
+
+def _uniform(problem: Problem) -> Problem:
+    """Every visible key has the same weight: scores of 0, and nothing is added to them."""
+    scores = replace(problem.scores, softcap=None, sinks=None, dropout=0.0)
+    return replace(problem, q=torch.zeros_like(problem.q), mask=_Visible(problem.mask), scores=scores)
+
+
+class _Wrapped(Mask):
+    """A mask seen through another: structure is that of the one inside."""
+
+    def __init__(self, own: Mask) -> None:
+        self.own = own
+        self.per_row, self.per_head, self.sees_self = own.per_row, own.per_head, own.sees_self
+        self.structured, self.adds, self.block, self.rows = own.structured, own.adds, own.block, own.rows
+        self.name = own.name
+        self.intervals, self.covers, self.cuts, self.learned = own.intervals, own.covers, own.cuts, own.learned
+
+    def parts(self) -> list[Mask]:
+        return [self] if self.own.parts() else []
+
+    def allowed(self, grid: Grid) -> Tensor | None:
+        return self.own.allowed(grid)
+
+    def added(self, grid: Grid) -> Tensor | None:
+        return self.own.added(grid)
+
+
+class _Visible(_Wrapped):
+    """What a mask hides, without what it adds."""
+
+    def __init__(self, own: Mask) -> None:
+        super().__init__(own)
+        self.adds = False
+        self.learned = list[Tensor]
+
+    def added(self, grid: Grid) -> Tensor | None:
+        return None
+
+
+class _Heads(_Wrapped):
+    """Some heads of a mask whose heads differ."""
+
+    def __init__(self, own: Mask, heads: Sequence[int]) -> None:
+        super().__init__(own)
+        self.heads = list(heads)
+
+    def _inside(self, grid: Grid) -> Grid:
+        at = torch.tensor(self.heads, device=grid.device)
+        return replace(grid, head=at[grid.head])
+
+    def allowed(self, grid: Grid) -> Tensor | None:
+        return self.own.allowed(self._inside(grid))
+
+    def added(self, grid: Grid) -> Tensor | None:
+        return self.own.added(self._inside(grid))
+
+
+def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:
+    """The mean output of each head over the real tokens of a call."""
+    valid = call.queries.valid
+    if valid is None or call.problem.packing is not None:
+        return out.mean((0, 2))
+    weight = valid.to(out)[:, None, :, None]
+    return (out * weight).sum((0, 2)) / weight.sum().clamp_min(1.0)
+
+
+def _means(means: Heads, picked: Mapping[Key, Sequence[int]]) -> dict[Key, Tensor]:
+    sites = {site.key: site for site in means.sites}
+    missing = next((key for key in picked if key not in sites), None)
+    if missing is not None:
+        raise MultiheadError(
+            f"the capture given as means has not seen {missing[0]}", hint="capture a run of the same model"
+        )
+    return {key: means.statistics(sites[key]).outputs.mean()[list(mine)] for key, mine in picked.items()}
+
+
+def _stored(source: Heads, key: Key, heads: Sequence[int], what: What, call: int) -> Tensor:
+    site = next((s for s in source.sites if s.key == key), None)
+    if site is None:
+        raise MultiheadError(f"the source has not seen {key[0]}", hint="capture a run of the same model")
+    read = {"output": "output", "q": "query", "k": "key", "v": "value"}[what]
+    return torch.stack([getattr(source[_name(site, h)], read)(call) for h in heads], dim=1)
+
+
+def _name(site: Site, head: int) -> HeadName:
+    return (site.stack, site.layer, head) if site.stack else (site.layer, head)
+
+
+def _mixed(old: Tensor, new: Tensor, rows: Sequence[int] | None, place: str) -> Tensor:
+    """`new` in the chosen rows, `old` elsewhere."""
+    if old.shape != new.shape:
+        raise SizeError(
+            f"at {place} the source kept {tuple(new.shape)} and this run has {tuple(old.shape)}",
+            hint="both runs need the same batch and the same number of tokens: pad the shorter one",
+        )
+    new = new.to(old)
+    if rows is None:
+        return new
+    wrong = next((r for r in rows if not -old.shape[2] <= r < old.shape[2]), None)
+    if wrong is not None:
+        raise SizeError(f"there is no row {wrong}: {place} has {old.shape[2]}", hint="rows count from 0")
+    at = torch.tensor([r % old.shape[2] for r in rows], dtype=torch.long, device=old.device)
+    return old.index_copy(2, at, new.index_select(2, at))

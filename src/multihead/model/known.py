@@ -1,0 +1,66 @@
+"""The attentions that a model was seen to have: learned as it runs, kept as long as the model lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from multihead.errors import MultiheadError
+from multihead.model.call import Call, Run
+from multihead.model.example import example_inputs
+from multihead.model.intercept import aside, inner, intercept
+from multihead.model.sites import HeadName, Key, Site, find, name_sites
+from multihead.shapes import HeadOutputs
+
+_Seen = dict[Key, tuple[int, bool]]
+_seen: WeakKeyDictionary[nn.Module, _Seen] = WeakKeyDictionary()
+
+
+def note(model: nn.Module, call: Call) -> None:
+    """Remember that the model has this attention."""
+    _seen.setdefault(inner(model), {})[call.path, call.turn] = (call.problem.frame.heads, call.cross)
+
+
+def seen_sites(model: nn.Module) -> dict[Key, Site]:
+    """The attentions that were seen so far, in the order of the run."""
+    return name_sites(_seen.get(inner(model), {}))
+
+
+def sites_of(model: nn.Module, inputs: dict[str, Any] | None = None) -> dict[Key, Site]:
+    """All attentions of a model: those it was seen to have, else found by running it on a small example."""
+    known = seen_sites(model)
+    if known and inputs is None:
+        return known
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        note(model, call)
+        return run()
+
+    given = example_inputs(inner(model)) if inputs is None else inputs
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), aside(), intercept(model, listen):
+        try:
+            model(**given)
+        except MultiheadError:
+            raise
+        except Exception as wrong:
+            shapes = {n: tuple(x.shape) for n, x in given.items() if isinstance(x, torch.Tensor)}
+            raise MultiheadError(
+                f"{type(inner(model)).__name__} did not run on the input that was guessed for it, "
+                f"{shapes}: {wrong}",
+                hint="run the model once under mh.capture(model): its heads are then known",
+            ) from wrong
+    return seen_sites(model)
+
+
+def chosen(model: nn.Module, names: Iterable[HeadName]) -> dict[Key, list[int]]:
+    """{attention: its heads} of the named ones; every name must be there."""
+    sites = sites_of(model)
+    heads: dict[Key, list[int]] = {}
+    for name in names:
+        site, head = find(name, sites.values())
+        heads.setdefault(site.key, []).append(head)
+    return heads

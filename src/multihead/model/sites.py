@@ -1,0 +1,125 @@
+"""Where attention happens in a model, and the one name that every head has: L3H7, decoder.L3H7, cross.L0H1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from multihead.errors import SizeError
+
+Key = tuple[str, int]
+"""(module path, turn): which attention of the model."""
+
+HeadName = str | tuple[int, int] | tuple[str, int, int]
+
+_NAME = re.compile(r"^(?:(?P<stack>[A-Za-z_]+)\.)?L?(?P<layer>\d+)(?:\.|H)(?P<head>\d+)$")
+
+# Words in a path that tell one stack of a model from another.
+_STACKS = (("vision", "vision"), ("visual", "vision"), ("image", "vision"), ("text", "text"), ("audio", "audio"))
+_CROSS = ("cross", "encoder_attn", "encdec", "multihead_attn")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One attention of a model: its module, its stack ("" in a model that has only one), its layer from 0."""
+
+    path: str
+    turn: int
+    stack: str
+    layer: int
+    heads: int
+    cross: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.path, self.turn
+
+    @property
+    def label(self) -> str:
+        """`L3`, or `decoder.L3`."""
+        return f"{self.stack}.L{self.layer}" if self.stack else f"L{self.layer}"
+
+    def name(self, head: int) -> str:
+        """`L3H7`, or `decoder.L3H7`."""
+        return f"{self.label}H{head}"
+
+
+def is_cross(path: str) -> bool:
+    """Whether a module's path says that its keys come from another sequence."""
+    last = path.lower().split(".")
+    return any(word in part for part in last for word in _CROSS)
+
+
+def name_sites(found: Mapping[Key, tuple[int, bool]]) -> dict[Key, Site]:
+    """Stack and layer of every attention, from {(path, turn): (heads, cross)} in the order of the model's run."""
+    stacks: dict[str, list[Key]] = {}
+    for (path, turn), (_, cross) in found.items():
+        stacks.setdefault(stack_of(path, cross), []).append((path, turn))
+    alone = len(stacks) == 1
+    named: dict[Key, Site] = {}
+    for stack, keys in stacks.items():
+        for key, layer in zip(keys, _layers(keys), strict=True):
+            heads, cross = found[key]
+            named[key] = Site(*key, "" if alone else stack, layer, heads, cross)
+    return named
+
+
+def stack_of(path: str, cross: bool) -> str:
+    """Which stack of a model a module is in, by the words of its path."""
+    parts = path.lower().split(".")
+    for word, stack in _STACKS:
+        if any(word in p for p in parts):
+            return f"{stack}_cross" if cross else stack
+    if cross:
+        return "cross"
+    for stack in ("decoder", "encoder"):
+        if any(p.startswith(stack) for p in parts):
+            return stack
+    return "main"
+
+
+def _layers(keys: Sequence[Key]) -> list[int]:
+    """The number in the path by which the modules of a stack differ; their order where no single one does."""
+    numbers = [[int(p) for p in path.split(".") if p.isdigit()] + [turn] for path, turn in keys]
+    if len({len(n) for n in numbers}) == 1:
+        differ = [i for i in range(len(numbers[0])) if len({n[i] for n in numbers}) > 1]
+        if len(differ) == 1 and len({n[differ[0]] for n in numbers}) == len(keys):
+            return [n[differ[0]] for n in numbers]
+    return list(range(len(keys)))
+
+
+def parse(name: HeadName) -> tuple[str | None, int, int]:
+    """(stack or None, layer, head) of `L3H7`, `3.7`, `decoder.L3H7`, (3, 7) or ("decoder", 3, 7)."""
+    if isinstance(name, str):
+        found = _NAME.match(name.strip())
+        if found is not None:
+            return found["stack"], int(found["layer"]), int(found["head"])
+    elif isinstance(name, tuple) and len(name) == 2 and all(isinstance(n, int) for n in name):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+        return None, name[0], name[1]
+    elif isinstance(name, tuple) and len(name) == 3 and isinstance(name[0], str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+        return name[0], name[1], name[2]
+    raise SizeError(
+        f"{name!r} is not the name of a head",
+        hint="write L3H7, 3.7, (3, 7), or decoder.L3H7 in a model of several stacks",
+    )
+
+
+def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
+    """The site and head that a name means; an error that lists what there is, if it means none or several."""
+    stack, layer, head = parse(name)
+    known = list(sites)
+    there = [s for s in known if s.layer == layer and (stack is None or s.stack == stack)]
+    shown = ", ".join(f"{s.label} ({s.heads} heads)" for s in known[:6]) + (", ..." if len(known) > 6 else "")
+    if len(there) > 1:
+        raise SizeError(
+            f"{name!r} is in {len(there)} stacks: {', '.join(s.label for s in there)}",
+            hint=f"say which: {there[0].name(head)!r}",
+        )
+    if not there:
+        raise SizeError(f"there is no layer for {name!r}: found {shown or 'none yet'}", hint="layers count from 0")
+    if not 0 <= head < there[0].heads:
+        raise SizeError(
+            f"there is no head {head} in {there[0].label}: it has {there[0].heads}", hint="heads count from 0"
+        )
+    return there[0], head

@@ -1,0 +1,87 @@
+"""Statistics over a corpus equal those of the single runs, however it is cut into batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import multihead as mh
+import zoo
+
+DOCUMENTS = [[7, 8, 9, 7, 8], [11, 12], [13, 14, 15, 16, 17, 18, 13], [20, 21, 22]]
+
+
+def table(name: str = "bert", **options: Any) -> Any:
+    return mh.measure(zoo.ZOO[name].build(), DOCUMENTS, **options)
+
+
+def test_batches_do_not_matter() -> None:
+    one, all_at_once, two = table(batch_size=1), table(batch_size=8), table(batch_size=2)
+    assert one.heads == ("L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2")
+    for name in one.columns:
+        torch.testing.assert_close(one[name], all_at_once[name], equal_nan=True, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one[name], two[name], equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_corpus_may_hold() -> None:
+    ids = torch.tensor([[7, 8, 9, 7, 8], [11, 12, 1, 1, 1]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    batches = [{"input_ids": ids, "attention_mask": mask}, torch.tensor(DOCUMENTS[2]), DOCUMENTS[3]]
+    expected = table()
+    got = mh.measure(zoo.ZOO["bert"].build(), batches)
+    torch.testing.assert_close(got["entropy"], expected["entropy"], rtol=1e-4, atol=1e-5)
+
+
+def test_texts_need_a_tokenizer() -> None:
+    class Letters:
+        all_special_ids = (5,)
+        pad_token_id = 0
+
+        def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+            return {"input_ids": [5, *(6 + ord(c) % 50 for c in text), 5]}
+
+    model = zoo.ZOO["bert"].build()
+    got = mh.measure(model, ["abcab", "xy"], tokenizer=Letters())
+    assert float(got["special"].min()) > 0
+    with pytest.raises(mh.MultiheadError, match="document 0 is text, and there is no tokenizer"):
+        mh.measure(model, ["abc"])
+
+
+def test_long_documents() -> None:
+    long = [list(range(5, 50))]
+    model = zoo.ZOO["bert"].build()
+    with pytest.raises(mh.SizeError, match="document 0 has 45 tokens, the model has positions for 37") as caught:
+        mh.measure(model, long)
+    assert caught.value.hint == "max_tokens=37 cuts long documents into pieces"
+    pieces = mh.measure(model, long, max_tokens=20)
+    by_hand = mh.measure(model, [long[0][:20], long[0][20:40], long[0][40:]])
+    torch.testing.assert_close(pieces["entropy"], by_hand["entropy"])
+
+
+def test_bad_documents() -> None:
+    model = zoo.ZOO["bert"].build()
+    with pytest.warns(UserWarning, match="1 documents without a token were left out"):
+        mh.measure(model, [[], [7, 8, 9]])
+    with pytest.raises(mh.TypeMismatchError, match=r"document 1 is a Tensor of shape \(2, 2\)"):
+        mh.measure(model, [[7], torch.zeros(2, 2)])
+    with pytest.raises(mh.SizeError, match="batch_size=0"):
+        mh.measure(model, DOCUMENTS, batch_size=0)
+    with pytest.raises(mh.MultiheadError, match="BertForMaskedLM did not run inside the block"):
+        mh.measure(model, [])
+
+
+def test_the_table() -> None:
+    one = table()
+    assert len(one) == len(list(one)) == 6
+    assert one.row("L1H2")["entropy"] == float(one["entropy"][5])
+    assert one.top("entropy", 2)[0][1] == float(one["entropy"].max())
+    lines = repr(one).splitlines()
+    assert lines[0].split()[:2] == ["head", "entropy"]
+    assert len(lines) == 7
+    assert one.meaning["entropy"].unit == "nats"
+    with pytest.raises(mh.SizeError, match="there is no column 'entropie'"):
+        one["entropie"]
+    with pytest.raises(mh.SizeError, match="there is no head 'L9H0'"):
+        one.row("L9H0")
