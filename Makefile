@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all lint format bench-layer clean
+.PHONY: help report test test-all lint format bench-layer bench-see clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -41,6 +41,9 @@ format: $(VENV)/.test-ready ## let ruff rewrite what it can
 
 bench-layer: $(VENV)/.test-ready ## time the layer beside its peers, write bench/results/layer.json
 	$(BIN)/python bench/layer.py
+
+bench-see: $(VENV)/.lens-ready ## time capture and statistics beside their peers, write bench/results/see.json
+	PYTHONPATH=$(VENV)/lens $(BIN)/python bench/see.py
 
 clean: ## remove the environment and everything that was written
 	rm -rf $(VENV) report build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
@@ -68,4 +71,11 @@ $(VENV)/.test-ready: $(VENV)/.report-ready
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 # Compared with, by its attention file alone; as a whole it does not import beside a current torchao.
 	$(PIP) install --quiet -c constraints.txt --no-deps torchtune
+	@touch $@
+
+# Compared with by bench-see alone, so it stays out of the environment of the tests: a folder of its own, with what
+# it imports and we do not have. --no-deps: the pinned packages are not touched.
+$(VENV)/.lens-ready: $(VENV)/.test-ready
+	$(PIP) install --quiet -c constraints.txt --no-deps --upgrade --target $(VENV)/lens transformer-lens==4.3.0 \
+	  datasets==5.2.0 dill==0.4.1 multiprocess==0.70.19 pandas==3.1.1 pyarrow==26.0.1 xxhash==4.1.0
 	@touch $@

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -201,7 +202,7 @@ def statistics_of_maps(p: Tensor, ids: Tensor) -> dict[str, Tensor]:
 
 def _lens() -> Run | None:
     if importlib.util.find_spec("transformer_lens") is None:
-        LEFT_OUT[LENS] = "not installed: pip install -c constraints.txt transformer-lens"
+        LEFT_OUT[LENS] = "not installed: make bench-see does it"
         return None
     model = _bridge()
 
@@ -213,7 +214,7 @@ def _lens() -> Run | None:
 
 
 @cache
-def _bridge() -> nn.Module:
+def _bridge() -> Any:
     """TransformerLens 4 around the same weights. It always computes logits: one word is left of the vocabulary."""
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 

@@ -21,6 +21,7 @@ import hypothesis
 import jaxtyping
 import pytest
 import torch
+
 from families_table import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401  # hooks, found by their names
 
 # ---- annotations are checked ------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """docs/families.md, written by the test run: what was proven for which architecture.
 
-A test that proves something calls record_property("works", "capture bert"). When every such test of the zoo has run,
-the page is written; if it was not true before, the run fails and says so.
+A test that proves something calls record_property("works", "capture bert"). When every such test of the zoo has
+run, the page is written; if it was not true before, the run fails and says so.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HEAD = """# What works for which architecture
 Written by the test run (`tests/families_table.py`): a tick is a test that passed, on a tiny random model of the
 installed transformers, with a plain and a padded batch.
 
-- **capture**: every attention is seen, with the q, k, v, mask, scale, bias, softcap and sinks that explain the kernel's
-  output; the model's own output stays the same, and nothing is left behind.
+- **capture**: every attention is seen, with the q, k, v, mask, scale, bias, softcap and sinks that explain what
+  the kernel gave; the model's own output stays the same, and nothing is left behind.
 - **anatomy**: W_Q, W_K, W_V and W_O of every head are found as views of the parameters, and proven by numbers.
 - **silence**: a silenced head gives nothing, the others what they gave.
 

@@ -17,7 +17,7 @@ from multihead.layer.problem import Groups, PositionScores, Problem, Scores
 from multihead.measures.options import Statistics
 from multihead.measures.stream import HeadStatistics
 from multihead.model.call import Tokens
-from unit.measure import brute
+from unit.measures import brute
 
 DRAWN = settings().max_examples
 SOME = st.sampled_from([1, 2, 3, 5, 7, 13, 31])

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from multihead.layer.problem import Problem
 from multihead.measures.blocks import RowBlock
+from multihead.measures.scratch import Scratch
 
 
 class KeySide:
@@ -18,7 +19,10 @@ class KeySide:
     A transposed copy makes the product with the queries a quarter faster, and its memory is linear in tokens.
     """
 
-    def __init__(self, problem: Problem, block: RowBlock, marks: Mapping[str, Float[Tensor, "batch key"]]) -> None:
+    def __init__(
+        self, problem: Problem, block: RowBlock, marks: Mapping[str, Float[Tensor, "batch key"]], room: Scratch
+    ) -> None:
+        room.clear()
         exact = torch.promote_types(problem.q.dtype, torch.float32)
         self.batch, self.heads = block.batch, block.heads
         kv_of_head = problem.groups.kv_of_head[block.heads]
@@ -30,7 +34,8 @@ class KeySide:
             k, v = problem.k[:, kv, stored], problem.v[:, kv, stored]
         self.kv_of_head = [h - kv.start for h in kv_of_head]
         norms = torch.linalg.vector_norm(v, dim=-1, dtype=exact)
-        self.k: Float[Tensor, "batch kv_head key_dim key"] = k.mT.to(exact).contiguous()
+        like = norms.new_empty(0)
+        self.k: Float[Tensor, "batch kv_head key_dim key"] = room.take(like, *k.mT.shape).copy_(k.mT)
         bad = ~(torch.isfinite(self.k.sum(2)) & torch.isfinite(norms))
         self.bad: Bool[Tensor, "batch head key"] | None = None
         if bool(bad.any()):

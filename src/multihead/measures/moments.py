@@ -10,6 +10,7 @@ from torch import Tensor
 
 from multihead.errors import SizeError
 from multihead.measures.meaning import BINS, Scale
+from multihead.measures.scratch import Scratch
 
 KEPT = ("count", "mean", "squares", "lowest", "highest", "histogram")
 
@@ -21,18 +22,18 @@ class Moments:
     mean = mean_a + δ n_b / n, squares = squares_a + squares_b + δ² n_a n_b / n. NaN means: no number here.
     """
 
-    def __init__(self, scales: Sequence[Scale | None], heads: int) -> None:
-        shape = (len(scales), heads)
+    def __init__(self, scales: Sequence[Scale | None], heads: int, room: Scratch | None = None) -> None:
+        """`room`: memory apart from the heap, see `Scratch`."""
+        shape, room = (len(scales), heads), room or Scratch()
         self.scales = list(scales)
         self.binned = [i for i, scale in enumerate(scales) if scale is not None]
-        self.count: Int[Tensor, "statistic head"] = torch.zeros(shape, dtype=torch.long)
-        self.mean: Float[Tensor, "statistic head"] = torch.zeros(shape, dtype=torch.float64)
-        self.squares: Float[Tensor, "statistic head"] = torch.zeros(shape, dtype=torch.float64)
-        self.lowest: Float[Tensor, "statistic head"] = torch.full(shape, torch.inf, dtype=torch.float64)
-        self.highest: Float[Tensor, "statistic head"] = torch.full(shape, -torch.inf, dtype=torch.float64)
-        self.histogram: Int[Tensor, "binned head bin"] = torch.zeros(
-            len(self.binned), heads, BINS, dtype=torch.long
-        )
+        whole, real = torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.float64)
+        self.count: Int[Tensor, "statistic head"] = room.take(whole, *shape).zero_()
+        self.mean: Float[Tensor, "statistic head"] = room.take(real, *shape).zero_()
+        self.squares: Float[Tensor, "statistic head"] = room.take(real, *shape).zero_()
+        self.lowest: Float[Tensor, "statistic head"] = room.take(real, *shape).fill_(torch.inf)
+        self.highest: Float[Tensor, "statistic head"] = room.take(real, *shape).fill_(-torch.inf)
+        self.histogram: Int[Tensor, "binned head bin"] = room.take(whole, len(self.binned), heads, BINS).zero_()
 
     def add(self, x: Float[Tensor, "some_statistic some_head row"], heads: slice, which: Sequence[int]) -> None:
         """Take in rows of the statistics `which` of some of the heads."""

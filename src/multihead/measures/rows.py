@@ -23,7 +23,7 @@ from multihead.measures.blocks import RowBlock
 from multihead.measures.features import Pairs
 from multihead.measures.keys import KeySide
 from multihead.measures.meaning import SATURATED
-from multihead.measures.scratch import Scratch
+from multihead.measures.scratch import Memory
 from multihead.shapes import HeadOutputs, Weights
 
 FAR = -1e4
@@ -49,19 +49,21 @@ class BlockRows:
     """Measures the blocks of one problem."""
 
     def __init__(
-        self, problem: Problem, out: HeadOutputs, pairs: Pairs, offsets: int, scratch: Scratch | None = None
+        self, problem: Problem, out: HeadOutputs, pairs: Pairs, offsets: int, memory: Memory | None = None
     ) -> None:
         self.problem, self.out, self.pairs = problem, out, pairs
         self.exact = torch.promote_types(problem.q.dtype, torch.float32)
         self.like = problem.q.new_empty(0, dtype=self.exact)
-        self.scratch = scratch or Scratch()
+        self.memory = memory or Memory()
+        self.scratch = self.memory.scratch
         self.offsets = torch.arange(-offsets, offsets + 1, device=problem.q.device)
         self.side: KeySide | None = None
 
     def measure(self, block: RowBlock) -> Measured:
+        self.scratch.clear()
         if self.side is None or not self.side.serves(block):
             self.side = None  # free it first
-            self.side = KeySide(self.problem, block, self.pairs.marks)
+            self.side = KeySide(self.problem, block, self.pairs.marks, self.memory.keys)
         keep = self._keep(block)
         visible = self._visible(block, keep)
         s, p, numbers = self._weights(block, self.side, keep, visible)
@@ -120,7 +122,7 @@ class BlockRows:
         for at, shown in keep:
             # exp(FAR) is 0, and unlike -inf it stays 0 in p · s.
             s[..., at].clamp_(min=FAR) if added is not None else s[..., at].add_(shown - 1, alpha=-FAR)
-        p = torch.softmax(s, dim=-1, out=self.scratch.take(self.like, "weights", *s.shape))
+        p = torch.softmax(s, dim=-1, out=self.scratch.take(self.like, *s.shape))
         largest = p.amax(-1)
         rest = -largest.log()
         entropy = rest - torch.mul(p, s, out=s).sum(-1)
@@ -161,7 +163,7 @@ class BlockRows:
     def _scores(self, block: RowBlock, side: KeySide) -> Weights:
         """softcap(q kᵀ scale); query heads that read one kv head are rows of one product."""
         scores, (batch, heads, rows, width) = self.problem.scores, block.shape
-        s = self.scratch.take(self.like, "scores", *block.shape)
+        s = self.scratch.take(self.like, *block.shape)
         scale = scores.scale if scores.softcap is None else scores.scale / scores.softcap
         q, k = self._queries(self.problem.q, block).to(self.exact) * scale, block.take_keys(side.k)
         size = max(heads // k.shape[1], 1)
@@ -183,7 +185,7 @@ class BlockRows:
     ) -> tuple[dict[str, Rows], Float[Tensor, "offset batch head query"] | None]:
         """Σ p x for every feature x, and the single cells of p that are asked for."""
         pairs, (batch, heads, rows, width) = self.pairs, block.shape
-        x = self.scratch.take(self.like, "features", batch, rows, pairs.count, width)
+        x = self.scratch.take(self.like, batch, rows, pairs.count, width)
         pairs.fill(block, query, key, x)
         # Transposed products, with the features as rows: the other way round takes several times as long.
         sums = torch.stack([torch.bmm(x[b, :, :-1], p[b].permute(1, 2, 0)) for b in range(batch)])

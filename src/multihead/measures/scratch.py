@@ -1,7 +1,8 @@
-"""Buffers that are allocated once and used by every block of every layer.
+"""Working memory that is mapped once, apart from the heap, and used by every block of every layer.
 
-Fresh memory costs more than the arithmetic on it, and what is freed in between layers leaves holes in the heap:
-a process that allocates anew per layer grows by several times what it ever holds.
+Fresh memory costs more than the arithmetic on it. And what lives in the heap from one layer to the next, small sums
+as well as buffers, may keep the model's own activations from using their old places again: the process then grows
+by many times of what is held.
 """
 
 from __future__ import annotations
@@ -9,19 +10,42 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+APART = 64 << 20
+"""More than an allocator keeps in its heap (glibc: 32 MB at most); only what is written takes memory."""
 
-class Scratch:
-    """Named buffers; `take` gives one of them the shape that is needed now."""
+
+class Memory:
+    """What the statistics of all layers share: room for a block, for the keys of a layer, for the sums."""
 
     def __init__(self) -> None:
-        self.held: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
+        self.scratch, self.keys, self.kept = Scratch(), Scratch(), Scratch()
 
-    def take(self, like: Tensor, name: str, *shape: int) -> Tensor:
-        """An uninitialised tensor of this shape, of the dtype and device of `like`."""
-        numel, key = torch.Size(shape).numel(), (name, like.dtype, like.device)
-        held = self.held.get(key)
-        if held is None or held.numel() < numel:
-            self.held.pop(key, None)  # free it first
-            with torch.inference_mode(False):  # a buffer of inference mode could not be written outside of it
-                held = self.held[key] = torch.empty(numel, dtype=like.dtype, device=like.device)
-        return held[:numel].view(shape)
+    def rest(self) -> None:
+        """Give back what was worked in; the sums stay."""
+        for room in (self.scratch, self.keys):
+            room.held.clear()
+            room.clear()
+
+
+class Scratch:
+    """One piece of memory per device, handed out from the front; `clear` takes it all back."""
+
+    def __init__(self) -> None:
+        self.held: dict[torch.device, Tensor] = {}
+        self.used = 0
+
+    def clear(self) -> None:
+        """What was taken before is free to be taken again."""
+        self.used = 0
+
+    def take(self, like: Tensor, *shape: int) -> Tensor:
+        """An uninitialised tensor of this shape, of the dtype and device of `like`, until the next `clear`."""
+        size = torch.Size(shape).numel() * like.element_size()
+        held = self.held.get(like.device)
+        if held is None or self.used + size > held.numel():
+            with torch.inference_mode(False):  # memory of inference mode could not be written outside of it
+                held = torch.empty(max(APART, 2 * (self.used + size)), dtype=torch.uint8, device=like.device)
+            self.held[like.device], self.used = held, 0  # whoever holds a part of the old piece keeps it alive
+        start = self.used
+        self.used += -(-size // 64) * 64  # the next one starts where a cache line does
+        return held[start : start + size].view(like.dtype).view(shape)

@@ -18,7 +18,7 @@ from multihead.measures.moments import Moments
 from multihead.measures.options import Statistics
 from multihead.measures.outputs import Outputs
 from multihead.measures.rows import BlockRows, Measured
-from multihead.measures.scratch import Scratch
+from multihead.measures.scratch import Memory
 from multihead.model.call import Tokens
 from multihead.shapes import HeadOutputs
 
@@ -37,16 +37,16 @@ class HeadStatistics:
     induction stay without a count there, and read as NaN; as does what needs ids where none are known.
     """
 
-    def __init__(self, heads: int, options: Statistics | None = None, scratch: Scratch | None = None) -> None:
-        """`scratch`: buffers to share with other layers."""
+    def __init__(self, heads: int, options: Statistics | None = None, memory: Memory | None = None) -> None:
+        """`memory`: what to share with the statistics of other layers."""
         self.heads = heads
-        self.scratch = scratch or Scratch()
+        self.memory = memory or Memory()
         self.options = options or Statistics()
         self.meaning: dict[str, Meaning] = meanings(self.options)
         self.names = list(self.meaning)
         self.index = {name: i for i, name in enumerate(self.names)}
         self.named = self.names[: len(self.names) - 2 * self.options.offsets - 1]  # the offsets come last
-        self.moments = Moments([m.scale for m in self.meaning.values()], heads)
+        self.moments = Moments([m.scale for m in self.meaning.values()], heads, self.memory.kept)
         self.outputs = Outputs(heads, covariance=self.options.covariance)
         self.rows = 0
         """real queries taken in"""
@@ -83,7 +83,7 @@ class HeadStatistics:
         self.padding += int((~real).sum())
         self.all_padding += int((~real.any(-1)).sum())
         good = torch.zeros(frame.batch, frame.heads, frame.queries, dtype=torch.bool, device=real.device)
-        measure, held = BlockRows(problem, out, pairs, self.options.offsets, self.scratch), _Held(self.moments)
+        measure, held = BlockRows(problem, out, pairs, self.options.offsets, self.memory), _Held(self.moments)
         for block in cut(problem, real, pairs.count, self.options.block_bytes):
             mine = real[block.batch, None, block.queries]
             if not block.keys:

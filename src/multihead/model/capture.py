@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem
-from multihead.measures.scratch import Scratch
+from multihead.measures.scratch import Memory
 from multihead.measures.stream import HeadStatistics, Statistics
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept, runs_again
@@ -107,7 +107,7 @@ class Heads:
         self.options = statistics
         self.keep = keep
         self._records: dict[Key, _Record] = {}
-        self._scratch = Scratch()
+        self._memory = Memory()
 
     @property
     def sites(self) -> list[Site]:
@@ -168,7 +168,7 @@ class Heads:
         record = self._records.setdefault(key, _Record(call.problem.frame.heads, call.cross))
         if self.options is not None:
             if record.statistics is None:
-                record.statistics = HeadStatistics(call.problem.frame.heads, self.options, self._scratch)
+                record.statistics = HeadStatistics(call.problem.frame.heads, self.options, self._memory)
             record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         if self.keep != Keep():
             self._keep(record, seen_sites(self.model)[key], call, out)
@@ -176,7 +176,7 @@ class Heads:
 
     def finish(self) -> None:
         """Give the working memory back; the numbers stay."""
-        self._scratch.held.clear()
+        self._memory.rest()
 
     def _keep(self, record: _Record, site: Site, call: Call, out: HeadOutputs) -> None:
         qk, v, outputs = (_wanted(which, site) for which in (self.keep.qk, self.keep.v, self.keep.outputs))

@@ -21,7 +21,7 @@ from multihead.measures.meaning import MEANING, Scale
 from multihead.measures.options import Statistics
 from multihead.measures.stream import HeadStatistics
 from multihead.model.call import Tokens
-from unit.measure import brute
+from unit.measures import brute
 
 CPU = torch.device("cpu")
 

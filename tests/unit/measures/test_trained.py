@@ -55,14 +55,14 @@ def test_a_previous_token_head_looks_back_by_one_and_nearly_at_one_key(minilm: T
     at = lambda name: float(minilm.means[name][0, 2])
     assert at("effective_keys") < 1.1
     assert at("max_weight") > 0.9
-    assert at("offset-1") == at("previous")
+    assert at("offset-1") == pytest.approx(at("previous"))
     assert at("before") > 0.9
 
 
 def test_many_heads_of_minilm_look_mostly_at_delimiters(minilm: Trained) -> None:
     """Two of some 17 visible tokens are [CLS] and [SEP]: a uniform head has an eighth of its mass there."""
     special = minilm.means["special"]
-    uniform = float((2 / minilm.real.sum(-1)).mul(minilm.real.sum(-1)).sum() / minilm.real.sum())
+    uniform = 2 * len(minilm.ids) / int(minilm.real.sum())
     assert uniform < 0.15
     assert int((special > 0.5).sum()) >= 20
     assert float(special.max()) > 0.7
