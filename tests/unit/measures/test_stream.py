@@ -226,7 +226,7 @@ class TestTheSameNumbers:
 
 
 class Largest(TorchDispatchMode):
-    """The largest tensor that any operation returns, in numbers."""
+    """The largest tensor that any operation returns, in numbers; bytes are room that is mapped, and used in part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for x in out if isinstance(out, list | tuple) else [out]:
-            if isinstance(x, Tensor):
+            if isinstance(x, Tensor) and x.dtype != torch.uint8:
                 self.numel = max(self.numel, x.numel())
         return out
 
