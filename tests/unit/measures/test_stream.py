@@ -226,7 +226,7 @@ class TestTheSameNumbers:
 
 
 class Largest(TorchDispatchMode):
-    """The largest tensor that any operation returns, in numbers; bytes are room that is mapped, and used in part."""
+    """The largest tensor that any operation returns, in numbers; bytes are mapped room, used in part."""
 
     def __init__(self) -> None:
         super().__init__()
