@@ -329,10 +329,10 @@ MUTANTS: dict[str, Mutant] = {
         "q=problem.q, mask=_Visible",
         ("interventions",),
     ),
-    "gates that do not reach the output": Mutant(
+    "gates that count twice": Mutant(
         "model/intervene.py",
-        "return out * gates.of(call, out).to(out)[:, None, None]",
-        "gates.of(call, out)\n        return out",
+        "gates.of(call, out).to(out)[:",
+        "gates.of(call, out).square().to(out)[:",
         ("interventions",),
     ),
 }

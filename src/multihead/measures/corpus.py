@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ Document = str | Sequence[int] | Tensor | Mapping[str, Any]
 
 def measure(
     model: nn.Module,
-    data: Iterable[Document],
+    data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
     statistics: Statistics | None = None,
@@ -51,7 +51,7 @@ def measure(
 
 def seen_over(
     model: nn.Module,
-    data: Iterable[Document],
+    data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
     statistics: Statistics | None = None,
@@ -64,17 +64,43 @@ def seen_over(
         statistics = replace(statistics, special=tuple(tokenizer.all_special_ids))
     if batch_size < 1:
         raise SizeError(f"batch_size={batch_size} is less than 1", hint="one document at a time is batch_size=1")
+    limit = learned_positions(model)
+    if max_tokens is not None and not 1 <= max_tokens <= (limit or max_tokens):
+        raise SizeError(
+            f"max_tokens={max_tokens} is no length of a piece"
+            + (f": the model has {limit} positions" if limit else ""),
+            hint=f"max_tokens={limit or 512}",
+        )
+    if isinstance(data, str):
+        raise TypeMismatchError("data is one text", hint="a corpus is a list of texts: [text]")
+    documents = [cast(Document, data)] if isinstance(data, Mapping) else data
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        hint = "pass batches: {'input_ids': ..., 'decoder_input_ids': ...}"
+        documents = _only_batches(documents, f"{type(model).__name__} reads two sequences; documents are one", hint)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    empty = 0
+    empty = ran = 0
     with torch.no_grad(), capture(model, statistics=statistics) as heads:
-        for batch in _batches(data, tokenizer, batch_size, max_tokens or learned_positions(model), max_tokens):
+        for batch in _batches(documents, tokenizer, batch_size, limit, max_tokens):
             if batch is None:
                 empty += 1
                 continue
+            ran += 1
             model(**{n: x.to(device) if isinstance(x, Tensor) else x for n, x in batch.items()})
+        if not ran:
+            raise MultiheadError(
+                f"there was nothing to measure: {empty} documents, all without a token",
+                hint="data is an iterable of texts, lists of token ids, or batches; a generator is read only once",
+            )
     if empty:
         warnings.warn(f"{empty} documents without a token were left out", stacklevel=3)
     return heads
+
+
+def _only_batches(data: Iterable[Document], why: str, hint: str) -> Iterator[Document]:
+    for document in data:
+        if not isinstance(document, Mapping):
+            raise TypeMismatchError(why, hint=hint)
+        yield document
 
 
 def _batches(
@@ -85,7 +111,7 @@ def _batches(
     pieces: list[list[int]] = []
     for at, document in enumerate(data):
         if isinstance(document, Mapping):
-            yield document
+            yield {n: torch.tensor([x]) if _is_list(x) else x for n, x in document.items()}  # one text, tokenised
             continue
         ids = _ids(document, tokenizer, at)
         if limit is not None and len(ids) > limit and cut is None:
@@ -101,6 +127,10 @@ def _batches(
             pieces = pieces[size:]
     if pieces:
         yield _padded(pieces, 0 if pad is None else pad)
+
+
+def _is_list(x: object) -> bool:
+    return isinstance(x, list) and all(isinstance(i, int) for i in x)
 
 
 def _ids(document: Any, tokenizer: Any, at: int) -> list[int]:

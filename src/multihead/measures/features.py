@@ -49,7 +49,7 @@ class Pairs:
         key_id = _unpacked(problem, keys.ids, frame.keys)
         query_id = None if cross or key_id is None else _unpacked(problem, queries.ids, frame.queries)
         before_id, marks = None, dict[str, Tensor]()
-        marks["first"] = ((real_key.cumsum(-1) == 1) & real_key).to(exact)
+        marks["first"] = ((real_key.cumsum(-1) == 1) & real_key & (not keys.dropped)).to(exact)
         if key_id is not None:
             listed = {"special": options.special, **{f"class:{name}": i for name, i in options.classes.items()}}
             for name, ids in listed.items():

@@ -218,7 +218,7 @@ class Anatomy(Sequence[LayerAnatomy]):
 
 
 def anatomy(
-    model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None = None, *, families: bool = True
+    model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | Tensor | None = None, *, families: bool = True
 ) -> Anatomy:
     """Find the weights of every head of a model, and prove them on one run.
 
@@ -227,6 +227,8 @@ def anatomy(
         families: look up the layouts of known architectures; without, the finder does all. The proof is the same.
     """
     _check_weights(model)
+    if isinstance(inputs, Tensor):
+        inputs = (inputs,)
     with ExitStack() as stack:
         found = stack.enter_context(discover(model, inputs)) if inputs is not None else _made_up(model, stack)
         if not found.seen:

@@ -20,6 +20,8 @@ class Tokens:
     """ids of the vocabulary, where the model was given some"""
     valid: Bool[Tensor, "batch token"] | None = None
     """False marks padding; None: all are real"""
+    dropped: bool = False
+    """the sequence began before these: a window that slides has let its first tokens go"""
 
 
 @dataclass(frozen=True)

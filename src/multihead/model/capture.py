@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -35,8 +34,8 @@ from multihead.model.missing import nothing_found
 from multihead.model.sites import HeadName, Key, Site, find
 from multihead.shapes import HeadOutputs
 
-Which = Literal["all"] | Sequence[str]
-"""Every layer, or the named ones: ["L0", "decoder.L3"]."""
+Which = str | Sequence[str]
+"""Every layer: "all"; or the named ones: "L0", ["L0", "decoder.L3"]."""
 
 LARGEST_MAP = 1 << 30
 """Bytes of attention weights that one question may take, unless the user allows more."""
@@ -71,7 +70,12 @@ class Keep:
 
     def check(self, model: nn.Module) -> None:
         """Raise where a layer is named that the model does not have."""
-        named = [label for which in (self.qk, self.v, self.outputs) if which and which != "all" for label in which]
+        asked = [
+            [w] if isinstance(w, str) else w
+            for w in (self.qk, self.v, self.outputs)
+            if w is not None and w != "all"
+        ]
+        named = [label for which in asked for label in which]
         if not named:
             return
         labels = [site.label for site in sites_of(model).values()]
@@ -115,6 +119,14 @@ class Heads:
         named = seen_sites(self.model)
         return [replace(named[key], heads=r.heads, cross=r.cross) for key, r in self._records.items()]
 
+    def site(self, label: str) -> Site:
+        """The attention of a label: `L3`, `decoder.L3`."""
+        found = next((s for s in self.sites if s.label == label), None)
+        if found is None:
+            labels = ", ".join(s.label for s in self.sites)
+            raise SizeError(f"there is no layer {label!r}: found {labels}", hint="layers count from 0")
+        return found
+
     def __getitem__(self, name: HeadName) -> Head:
         site, head = find(name, self.sites)
         return Head(self, site, head)
@@ -144,8 +156,9 @@ class Heads:
         first = next((r.statistics for r in self._records.values() if r.statistics is not None), None)
         return 0 if first is None else first.rows
 
-    def statistics(self, site: Site) -> HeadStatistics:
-        """The statistics of one attention; mergeable with those of another run."""
+    def statistics(self, layer: Site | str) -> HeadStatistics:
+        """The statistics of one attention, `heads.statistics("L3")`; mergeable with those of another run."""
+        site = self.site(layer) if isinstance(layer, str) else layer
         found = self._records[site.key].statistics
         if found is None:
             raise MultiheadError(
@@ -216,7 +229,7 @@ class Head:
         return float(self.statistics.std(name)[self.index])
 
     def weights(
-        self, rows: Sequence[int] | None = None, *, call: int = -1, largest: int = LARGEST_MAP
+        self, rows: Sequence[int] | int | None = None, *, call: int = -1, largest: int = LARGEST_MAP
     ) -> Float[Tensor, "batch query key"]:
         """softmax(scores) of the chosen query rows, computed now from the q and k that were kept.
 
@@ -224,6 +237,7 @@ class Head:
         """
         problem = self._kept(call, "qk").problem
         assert problem is not None
+        rows = [rows] if isinstance(rows, int) else rows
         count = problem.frame.queries if rows is None else len(rows)
         bytes_ = problem.frame.batch * count * problem.frame.keys * 4
         if bytes_ > largest:
@@ -348,7 +362,9 @@ def _warn(model: nn.Module, heads: Heads) -> None:
 
 
 def _wanted(which: Which | None, site: Site) -> bool:
-    return which is not None and (which == "all" or site.label in which)
+    if which is None or isinstance(which, str):
+        return which is not None and which in ("all", site.label)
+    return site.label in which
 
 
 def _own(x: Tensor) -> Tensor:

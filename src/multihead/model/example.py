@@ -45,7 +45,7 @@ def example_inputs(model: nn.Module, *, tokens: int = TOKENS) -> dict[str, Any]:
     if not given:
         raise MultiheadError(
             f"no input could be made for {type(model).__name__}: forward takes {', '.join(names) or 'nothing'}",
-            hint="run the model once under mh.capture(model), or pass inputs={...}, what model(**inputs) takes",
+            hint="run the model once under mh.capture(model), which makes its heads known; mh.anatomy takes inputs",
         )
     return given
 

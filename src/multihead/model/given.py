@@ -76,7 +76,7 @@ def problem_of(
         )
     rule = mask if isinstance(mask, Mask) else mask_of(mask)
     places: Int[Tensor, "#batch query"] | None = None
-    if isinstance(mask, Tensor) and not cross and queries < keys:
+    if rule.parts() and not cross and queries < keys:
         places = _places_by_mask(rule, Frame(batch, heads, queries, keys, q.device))
     if top_left and queries != keys:
         places = torch.arange(queries, device=q.device).unsqueeze(0)

@@ -26,6 +26,12 @@ _VIEWS = (
     "SplitWithSizes", "Slice", "Narrow", "Select", "Unbind", "Squeeze", "Unsqueeze", "Clone", "ToCopy", "Expand",
     "Unflatten", "Flatten", "Movedim", "Chunk",
 )  # fmt: skip
+_LINEAR = (
+    *_VIEWS, "Add", "Sub", "Rsub", "Neg", "Mul", "Div", "Addcmul", "Cat", "Stack", "Index", "IndexSelect",
+    "IndexPut", "Roll", "Flip", "Repeat", "Copy", "CopySlices", "SliceScatter", "ViewAsComplex", "ViewAsReal",
+)  # fmt: skip
+"""What may lie between a projection and the kernel: rotation, scaling, frozen norms. Others may pass every check by
+numbers at one input and still not be linear (abs), or mix tokens (cumsum)."""
 _BASE = 128  # whole numbers below are exact in every float dtype, bfloat16 included
 
 Edge = tuple[Node | None, int]
@@ -109,6 +115,12 @@ class Graph:
                 products[node] = product
                 continue
             leaf = getattr(node, "variable", None)
+            if leaf is None and _kind(node) not in _LINEAR:
+                raise AnatomyError(
+                    f"{_kind(node)} lies between the projections and the kernel: only rotation, scaling and "
+                    "norms are followed",
+                    hint="such weights do not give what the kernel sees; capture and silence still work",
+                )
             if leaf is not None and id(leaf) in self.names:
                 between[self.names[id(leaf)]] = None
             elif leaf is not None and id(leaf) in self.ones:
@@ -264,7 +276,11 @@ def _inputs(node: Node) -> tuple[Edge, ...]:
 
 
 def _is_view(node: Node) -> bool:
-    return node.name().rstrip("0123456789").removesuffix("Backward") in _VIEWS
+    return _kind(node) in _VIEWS
+
+
+def _kind(node: Node) -> str:
+    return node.name().rstrip("0123456789").removesuffix("Backward")
 
 
 def _shape(edge: GradientEdge) -> torch.Size:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,7 +19,12 @@ from multihead.model.call import Tokens
 
 _IDS = {"": ("input_ids", "idx", "ids", "tokens"), "decoder": ("decoder_input_ids",)}
 _VALID = {"": ("attention_mask",), "decoder": ("decoder_attention_mask",)}
-_HIDDEN = ("src_key_padding_mask", "key_padding_mask")  # torch.nn's: True marks padding
+_HIDDEN = {  # torch.nn's: True marks padding
+    "": ("src_key_padding_mask", "key_padding_mask", "memory_key_padding_mask"),
+    "decoder": ("tgt_key_padding_mask",),
+}
+_NOT_IDS = ("mask", "label", "type", "position", "segment", "target", "index")
+"""Integers whose name holds one of these words are no tokens."""
 
 
 @dataclass
@@ -27,6 +33,11 @@ class Sequence:
 
     ids: Int[Tensor, "batch token"] | None = None
     valid: Bool[Tensor, "batch token"] | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Tokens of the sequence; None where nothing is known of it."""
+        return next((x.shape[1] for x in (self.ids, self.valid) if x is not None), None)
 
     def filled(self, slots: int) -> Sequence:
         """The sequence in a cache that has room behind it: what is empty holds no token."""
@@ -47,32 +58,41 @@ class Inputs:
     """The sequences of the latest call of the model; "" is the encoder's, or the only one."""
 
     sequences: dict[str, Sequence] = field(default_factory=dict[str, Sequence])
+    two: bool = False
+    """whether the model has an encoder and a decoder, each with a sequence of its own"""
+    histories: dict[int, dict[str, Sequence]] = field(default_factory=dict[int, dict[str, Sequence]])
+    """what each cache stands for"""
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Take ids and padding out of a call; raise where the call cannot mean what it says."""
         given = _named(model, args, kwargs)
         _refuse_silent_failures(model, given)
-        growing = _holds_something(given.get("past_key_values"))
-        earlier, self.sequences = self.sequences, {}
+        self.two = _is_pair(model)
+        cache = given.get("past_key_values")
+        past = _length(cache)
+        earlier = self.histories.get(id(cache), self.sequences) if past else {}
+        self.sequences = {}
         for role in ("", "decoder"):
-            ids = next((given[n] for n in _IDS[role] if _are_ids(given.get(n))), None)
-            if ids is None and role == "":
-                ids = next((x for x in given.values() if _are_ids(x)), None)
-            valid = next((given[n] for n in _VALID[role] if _is_flat_mask(given.get(n))), None)
-            valid = None if valid is None else valid.bool()
-            if valid is None and role == "":
-                hidden = next((given[n] for n in _HIDDEN if _is_flat_mask(given.get(n))), None)
-                valid = None if hidden is None or hidden.dtype != torch.bool else ~hidden
+            ids = _ids_of(model, role, given)
+            valid = next((given[n].bool() for n in _VALID[role] if _is_flat_mask(given.get(n))), None)
+            hidden = next((given[n] for n in _HIDDEN[role] if _is_flat_mask(given.get(n))), None)
+            if valid is None and hidden is not None and hidden.dtype == torch.bool:
+                valid = ~hidden
             _check_length(model, ids)
-            before = earlier.get(role)
-            if growing and ids is not None and before is not None and before.ids is not None:
-                ids = torch.cat([before.ids, ids], dim=1) if before.ids.shape[0] == ids.shape[0] else None
-            elif growing:
-                ids = None  # what the cache stands for was never seen
+            before = earlier.get(role, Sequence())
+            grows = bool(past) and (role == "decoder" or not self.two)
+            if grows and ids is not None:
+                ids = _joined(before.ids, ids, past)
+            if not grows and ids is None and valid is None:
+                ids, valid = before.ids, before.valid  # the encoder's, while the decoder writes on
             if ids is not None or valid is not None:
                 self.sequences[role] = Sequence(ids, valid)
-            elif before is not None and growing:
-                self.sequences[role] = before  # the encoder's, while the decoder writes on
+
+    def keep(self, output: object) -> None:
+        """Remember what the cache stands for that a call gave back."""
+        cache = getattr(output, "past_key_values", None)
+        if cache is not None:
+            self.histories[id(cache)] = self.sequences
 
     def of_call(self, stack: str, cross: bool, frame: Frame) -> tuple[Tokens, Tokens]:
         """The tokens that ask and those that are asked, in an attention of this stack; unknown ones are empty."""
@@ -80,19 +100,52 @@ class Inputs:
         if "vision" in stack or "audio" in stack:
             return Tokens(), Tokens()
         nothing = Sequence()
-        encoder = self.sequences.get("", nothing)
-        two = "decoder" in self.sequences
-        own = self.sequences.get("decoder", nothing) if two and (cross or stack == "decoder") else encoder
-        other = encoder if cross else own
-        if cross and not two:
-            own = nothing
-        asked = other.filled(keys) if frame.query_places is not None and not cross else other
-        return own.last(queries, batch), asked.last(keys, batch) if _covers(asked, keys) else Tokens()
+        first = self.sequences.get("", nothing)
+        own = self.sequences.get("decoder", nothing) if self.two and stack != "encoder" else first
+        if cross and not self.two:
+            return Tokens(), Tokens()
+        other = first if cross else own
+        length = other.length
+        if not cross and length is not None and frame.query_places is not None and length < keys:
+            # Room behind the sequence, as in a static cache; or something in front of it, which nobody knows.
+            other = other.filled(keys) if int(frame.query_places.max()) + 1 == length else nothing
+        asked = other.last(keys, batch) if length is not None and (other.length or 0) >= keys else Tokens()
+        dropped = not cross and length is not None and length > keys and length > queries
+        return own.last(queries, batch), replace(asked, dropped=dropped)
 
 
-def _covers(sequence: Sequence, tokens: int) -> bool:
-    lengths = {x.shape[1] for x in (sequence.ids, sequence.valid) if x is not None}
-    return tokens in lengths
+def _is_pair(model: nn.Module) -> bool:
+    """Whether a model has an encoder's sequence beside the decoder's."""
+    config = getattr(model, "config", None)
+    return isinstance(model, nn.Transformer | nn.TransformerDecoder) or bool(
+        getattr(config, "is_encoder_decoder", False)
+    )
+
+
+def _ids_of(model: nn.Module, role: str, given: Mapping[str, Any]) -> Tensor | None:
+    """The token ids of one role; in a model that does not name them, the only integers that could be."""
+    named = next((given[n] for n in _IDS[role] if _are_ids(given.get(n))), None)
+    if named is not None or role == "decoder" or "input_ids" in inspect.signature(model.forward).parameters:
+        return named
+    found = [x for n, x in given.items() if _are_ids(x) and not any(w in n for w in _NOT_IDS)]
+    return found[0] if len(found) == 1 else None
+
+
+def _joined(before: Tensor | None, ids: Tensor, past: int) -> Tensor | None:
+    """All ids so far, where those before are known: as many as the cache holds, in the same rows."""
+    if before is None or before.shape[0] != ids.shape[0] or before.shape[1] != past or _beams():
+        return None
+    return torch.cat([before, ids], dim=1)
+
+
+def _beams() -> bool:
+    """Whether a beam search is running, which changes the rows of its cache from step to step."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # the stack has no public name
+    while frame is not None:
+        if "beam_search" in frame.f_code.co_name:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _tail(x: Tensor | None, count: int, batch: int) -> Tensor | None:
@@ -124,9 +177,10 @@ def _is_flat_mask(x: object) -> bool:
     return isinstance(x, Tensor) and x.ndim == 2
 
 
-def _holds_something(cache: object) -> bool:
+def _length(cache: object) -> int:
+    """Tokens that a cache stands for."""
     length = getattr(cache, "get_seq_length", None)
-    return bool(length is not None and int(length()) > 0)
+    return 0 if length is None else int(length())
 
 
 def _refuse_silent_failures(model: nn.Module, given: Mapping[str, Any]) -> None:
@@ -139,9 +193,9 @@ def _refuse_silent_failures(model: nn.Module, given: Mapping[str, Any]) -> None:
                 f"{name} was given to {type(model).__name__}, which does nothing with it",
                 hint="with mh.silence(model, ['L3H7']): ... takes heads out",
             )
-    if given.get("output_attentions"):
+    if given.get("output_attentions") or getattr(model.config, "output_attentions", False):
         raise MultiheadError(
-            f"output_attentions=True was given to {type(model).__name__}, whose fused attention returns no maps",
+            f"output_attentions=True was given to {type(model).__name__}: attention in this block makes no maps",
             hint="with mh.capture(model, keep='qk') as heads: model(...); then heads['L3H7'].weights()",
         )
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from threading import local
+from threading import get_ident, local
 from typing import Any, cast
 
 import torch
@@ -30,6 +30,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from multihead.errors import MultiheadError
+from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.frame import ALL
 from multihead.layer.mask_kinds import Lengths, Padding, Ragged, TensorMask
 from multihead.layer.problem import Problem
@@ -56,8 +57,8 @@ def intercept(model: nn.Module, listener: Listener) -> Generator[None]:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(through_interface(root))
         stack.enter_context(adapted(root))
-        handle = root.register_forward_pre_hook(gate.begin, with_kwargs=True)
-        stack.callback(handle.remove)
+        stack.callback(root.register_forward_pre_hook(gate.begin, with_kwargs=True).remove)
+        stack.callback(root.register_forward_hook(gate.end).remove)
         stack.enter_context(gate)
         yield
 
@@ -96,7 +97,7 @@ class _Gate(TorchFunctionMode):
     def __init__(self, model: nn.Module, listener: Listener) -> None:
         super().__init__()
         self.listener = listener
-        self.depth = _now()
+        self.depth, self.thread = _now(), get_ident()
         self.paths = {id(m): name.replace("_orig_mod.", "") for name, m in model.named_modules()}
         self.modules = {id(m): m for m in model.modules()}  # holds them, so that an id stays theirs
         self.inputs = Inputs()
@@ -104,10 +105,15 @@ class _Gate(TorchFunctionMode):
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called."""
-        if self.depth != _now():
+        if self.depth != _now() or get_ident() != self.thread:
             return
         self.turns.clear()
         self.inputs.read(module, args, kwargs)
+
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """The model has run."""
+        if self.depth == _now() and get_ident() == self.thread:
+            self.inputs.keep(output)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -149,22 +155,20 @@ class _Gate(TorchFunctionMode):
         if place is None:
             return run()
         module, path = place
-        q, k, v = (_four_axes(x, module) for x in (query, key, value))
+        q, k, v, mask = _four_axes(query, key, value, attn_mask, module, path, grouped=enable_gqa)
         k, v = _unrepeated(k, v)
-        cross = is_cross(path)
-        problem = problem_of(
-            q, k, v, mask=_mask_axes(attn_mask, q), top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross
-        )
-        shape = (*query.shape[:-1], value.shape[-1])
+        cross = is_cross(path) or q.shape[2] > k.shape[2]
+        problem = problem_of(q, k, v, mask=mask, top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross)
         heads = self._heard(module, path, cross, problem, lambda: run().reshape(*q.shape[:3], v.shape[3]))
-        return heads.reshape(shape)
+        return heads.reshape(*lead_of(query, key, value, grouped=enable_gqa), query.shape[-2], value.shape[-1])
 
     def _ours(self, problem: Problem, route: str | None = None) -> HeadOutputs:
         place = self._place()
         if place is None:
             return attend(problem, route)
         module, path = place
-        cross = problem.cross or is_cross(path)
+        told = isinstance(module, nn.MultiheadAttention | MultiHeadAttention)  # they know where their keys are from
+        cross = problem.cross or (not told and is_cross(path))
         return self._heard(module, path, cross, problem, lambda: attend(problem, route))
 
     def _heard(
@@ -229,19 +233,45 @@ def runs_again() -> bool:
     return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # it has no public name
 
 
-def _four_axes(x: Tensor, module: nn.Module) -> Tensor:
-    """(batch, head, token, dim), whatever axes stand in front of (token, dim)."""
-    if x.ndim == 4:
-        return x
-    if x.ndim > 4:
-        return x.flatten(0, -4)
-    if x.ndim == 2:
-        return x[None, None]
-    heads = next(
-        (n for a in ("num_heads", "num_attention_heads", "n_head", "heads") if (n := getattr(module, a, 0))), 1
-    )
-    heads = heads if isinstance(heads, int) and x.shape[0] % heads == 0 else 1
-    return x.unflatten(0, (-1, heads))
+def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
+    """All axes of the output before (query, dim): those of q, k and v, which may broadcast."""
+    if not grouped or q.ndim < 3:
+        return torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    return (*torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3]), q.shape[-3])
+
+
+def _four_axes(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, module: nn.Module, path: str, *, grouped: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """q, k, v as (batch, head, token, dim) and the mask as it broadcasts over that, whatever axes are in front."""
+    lead = lead_of(q, k, v, grouped=grouped)
+    if len(lead) == 1:
+        counts = (getattr(module, name, 0) for name in ("num_heads", "num_attention_heads", "n_head", "heads"))
+        heads = next((n for n in counts if isinstance(n, int) and n > 1), 1)
+        if heads > 1:
+            raise MultiheadError(
+                f"{path or type(module).__name__} has {heads} heads and gave q of shape {tuple(q.shape)}: "
+                "which of the first axis are heads and which are batch rows cannot be told",
+                hint="call the kernel with (batch, head, token, dim), or write an adapter: docs/see.md",
+            )
+    heads = lead[-1:] if len(lead) > 1 else (1,)
+    batch = lead[:-1] if len(lead) > 1 else lead or (1,)
+
+    def spread(x: Tensor, own: tuple[int, ...]) -> Tensor:
+        """x with all axes in front of (token, dim), the batch ones made one."""
+        if len(lead) < 2:
+            x = x.unsqueeze(-3)
+        return x.expand(*batch, *own, *x.shape[-2:]).reshape(-1, *own, *x.shape[-2:])
+
+    shared = k.shape[-3:-2] if grouped and len(lead) > 1 else heads
+    if mask is not None:
+        mask = mask.view(*[1] * max(0, 2 - mask.ndim), *mask.shape)
+        if mask.ndim > 2:
+            mask = mask.unsqueeze(-3) if len(lead) < 2 else mask
+            mask = (
+                mask.expand(*batch, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:]) if mask.ndim > 3 else mask[None]
+            )
+    return spread(q, heads), spread(k, shared), spread(v, shared), mask
 
 
 def _unrepeated(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,15 +289,6 @@ def _unrepeated(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not torch.equal(parts[:, :, 1:], parts[:, :, :1].expand_as(parts[:, :, 1:])):
             return k, v
     return k[:, ::size], v[:, ::size]
-
-
-def _mask_axes(mask: Tensor | None, q: Tensor) -> Tensor | None:
-    if mask is None or mask.ndim in (2, 4):
-        return mask
-    if mask.ndim > 4:
-        return mask.flatten(0, -4)
-    rows = mask.shape[0]
-    return mask.unflatten(0, (-1, q.shape[1])) if rows == q.shape[0] * q.shape[1] else mask[None]
 
 
 def _by_mask(problem: Problem, queries: Tokens, keys: Tokens, cross: bool) -> tuple[Tokens, Tokens]:

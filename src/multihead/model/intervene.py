@@ -37,7 +37,7 @@ What = Literal["output", "q", "k", "v"]
 
 
 def silence(
-    model: nn.Module, heads: Sequence[HeadName], how: How = "zero", *, means: Heads | None = None
+    model: nn.Module, heads: Sequence[HeadName] | str, how: How = "zero", *, means: Heads | None = None
 ) -> AbstractContextManager[None]:
     """Within the block the named heads say nothing.
 
@@ -143,10 +143,10 @@ def gate(model: nn.Module, values: Mapping[str, Tensor] | None = None) -> Genera
 def patch(
     model: nn.Module,
     source: Heads,
-    heads: Sequence[HeadName],
+    heads: Sequence[HeadName] | str,
     what: What = "output",
     *,
-    rows: Sequence[int] | None = None,
+    rows: Sequence[int] | int | None = None,
     call: int = -1,
 ) -> AbstractContextManager[None]:
     """Within the block the named heads do what they did in `source`, a capture of another run.
@@ -157,7 +157,7 @@ def patch(
     """
     if what not in ("output", "q", "k", "v"):
         raise SizeError(f"what={what!r} is not known", hint="choose output, q, k or v")
-    picked = chosen(model, heads)
+    picked, rows = chosen(model, heads), [rows] if isinstance(rows, int) else rows
     stored = {key: _stored(source, key, mine, what, call) for key, mine in picked.items()}
 
     def listen(seen: Call, run: Run) -> HeadOutputs:
@@ -296,7 +296,7 @@ def _mixed(old: Tensor, new: Tensor, rows: Sequence[int] | None, place: str) -> 
     if old.shape != new.shape:
         raise SizeError(
             f"at {place} the source kept {tuple(new.shape)} and this run has {tuple(old.shape)}",
-            hint="both runs need the same batch and the same number of tokens: pad the shorter one",
+            hint="both runs need the same batch and the same number of tokens",
         )
     new = new.to(old)
     if rows is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -41,7 +42,7 @@ def sites_of(model: nn.Module, inputs: dict[str, Any] | None = None) -> dict[Key
         return run()
 
     given = example_inputs(inner(model)) if inputs is None else inputs
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), aside(), intercept(model, listen):
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), aside(), _still(model), intercept(model, listen):
         try:
             model(**given)
         except MultiheadError:
@@ -56,11 +57,24 @@ def sites_of(model: nn.Module, inputs: dict[str, Any] | None = None) -> dict[Key
     return seen_sites(model)
 
 
-def chosen(model: nn.Module, names: Iterable[HeadName]) -> dict[Key, list[int]]:
+@contextmanager
+def _still(model: nn.Module) -> Generator[None]:
+    """Without dropout, and with running averages that do not run."""
+    training = [m for m in model.modules() if m.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def chosen(model: nn.Module, names: Iterable[HeadName] | str) -> dict[Key, list[int]]:
     """{attention: its heads} of the named ones; every name must be there."""
     sites = sites_of(model)
     heads: dict[Key, list[int]] = {}
-    for name in names:
+    for name in [names] if isinstance(names, str) else names:
         site, head = find(name, sites.values())
         heads.setdefault(site.key, []).append(head)
     return heads

@@ -17,7 +17,7 @@ _NAME = re.compile(r"^(?:(?P<stack>[A-Za-z_]+)\.)?L?(?P<layer>\d+)(?:\.|H)(?P<he
 
 # Words in a path that tell one stack of a model from another.
 _STACKS = (("vision", "vision"), ("visual", "vision"), ("image", "vision"), ("text", "text"), ("audio", "audio"))
-_CROSS = ("cross", "encoder_attn", "encdec", "multihead_attn")
+_CROSS = ("cross", "encoder_attn", "encdec")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ def name_sites(found: Mapping[Key, tuple[int, bool]]) -> dict[Key, Site]:
     stacks: dict[str, list[Key]] = {}
     for (path, turn), (_, cross) in found.items():
         stacks.setdefault(stack_of(path, cross), []).append((path, turn))
+    if "cross" in stacks and "main" in stacks and "decoder" not in stacks:
+        stacks["decoder"] = stacks.pop("main")  # whoever looks at another sequence decodes
     alone = len(stacks) == 1
     named: dict[Key, Site] = {}
     for stack, keys in stacks.items():
@@ -69,7 +71,7 @@ def stack_of(path: str, cross: bool) -> str:
     """Which stack of a model a module is in, by the words of its path."""
     parts = path.lower().split(".")
     for word, stack in _STACKS:
-        if any(word in p for p in parts):
+        if any(word in p.split("_") for p in parts):
             return f"{stack}_cross" if cross else stack
     if cross:
         return "cross"

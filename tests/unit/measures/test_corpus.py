@@ -68,8 +68,16 @@ def test_bad_documents() -> None:
         mh.measure(model, [[7], torch.zeros(2, 2)])
     with pytest.raises(mh.SizeError, match="batch_size=0"):
         mh.measure(model, DOCUMENTS, batch_size=0)
-    with pytest.raises(mh.MultiheadError, match="BertForMaskedLM did not run inside the block"):
-        mh.measure(model, [])
+    with pytest.raises(mh.MultiheadError, match="there was nothing to measure: 1 documents, all without a token"):
+        mh.measure(model, [[]])
+    with pytest.raises(mh.TypeMismatchError, match="data is one text"):
+        mh.measure(model, "hello")
+    with pytest.raises(mh.SizeError, match="max_tokens=600 is no length of a piece: the model has 37 positions"):
+        mh.measure(model, DOCUMENTS, max_tokens=600)
+    with pytest.raises(mh.TypeMismatchError, match="reads two sequences"):
+        mh.measure(zoo.ZOO["t5"].build(), DOCUMENTS)
+    one = mh.measure(model, {"input_ids": torch.tensor(DOCUMENTS[:1])})
+    torch.testing.assert_close(one["entropy"], mh.measure(model, DOCUMENTS[:1])["entropy"])
 
 
 def test_the_table() -> None:

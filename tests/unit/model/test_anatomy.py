@@ -325,6 +325,26 @@ class OneRow(Attention):
         return self.split(self.q(x)), self.split(k), self.split(self.v(x))
 
 
+class Absolute(Attention):
+    """Homogeneous, so that one input proves nothing."""
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.split(self.q(x).abs()), self.split(self.k(x)), self.split(self.v(x))
+
+
+class Summed(Attention):
+    """Linear, but a token's query is made of all before it."""
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.split(self.q(x).cumsum(1)), self.split(self.k(x)), self.split(self.v(x))
+
+
+class ByItsInput(Attention):
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        scale = self.k(x).sigmoid().mean(-1, keepdim=True)
+        return self.split(self.q(x) * scale), self.split(self.k(x)), self.split(self.v(x))
+
+
 class NoOutput(Attention):
     def forward(self, x: Tensor) -> Tensor:
         return self.merge(F.scaled_dot_product_attention(*self.project(x)))
@@ -338,8 +358,11 @@ class NoOutput(Attention):
         (Gated, "between the heads' outputs and out.weight"),
         (NormedBehind, "between the heads' outputs and out.weight"),
         (Lora, "made by 2 linear maps"),
-        (Convolved, "made by 0 linear maps"),
-        (NotLinear, "differ by"),
+        (Convolved, "lies between the projections"),
+        (NotLinear, "lies between the projections"),
+        (Absolute, "Abs lies between"),
+        (Summed, "Cumsum lies between"),
+        (ByItsInput, "lies between the projections"),
         (Added, "differ by"),
         (Backwards, "out of order"),
         (Unprojected, "feeds"),
