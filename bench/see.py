@@ -73,21 +73,22 @@ def main() -> None:
         return
     machine, started, rows = machine_line(), time.perf_counter(), list[Row]()
     print(machine, flush=True)
+    path = asked.json or (
+        None if asked.quick or asked.rounds or asked.rows else RESULTS
+    )  # a part never replaces the whole
     for name, part in _parts(asked).items():
         if re.search(asked.rows, name):
             begun = time.perf_counter()
             rows += part()
+            if path is not None:  # what was measured is kept if a later part fails
+                write_json(path, rows, machine, LEFT_OUT)
             print(f"  {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
             gc.collect()
     print("\n" + _table(rows))
     for name, why in LEFT_OUT.items():
         print(f"left out: {name} ({why})")
     print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
-    path = asked.json or (
-        None if asked.quick or asked.rounds or asked.rows else RESULTS
-    )  # a part never replaces the whole
     if path is not None:
-        write_json(path, rows, machine, LEFT_OUT)
         print(f"wrote {path}", file=sys.stderr)
 
 
