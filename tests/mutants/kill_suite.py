@@ -541,6 +541,36 @@ def seen() -> None:
 
 
 @check
+def statistics() -> None:
+    """Every statistic is what the whole map in fp64 gives."""
+    from multihead.layer.frame import Frame
+    from multihead.layer.problem import Groups, Problem, Scores
+    from multihead.layer.routes import attend
+    from multihead.measures.options import Statistics
+    from multihead.measures.stream import HeadStatistics
+    from multihead.model.call import Tokens
+    from unit.measures.brute import rows
+
+    options = Statistics(offsets=3, special=[1], classes={"low": [0, 1, 2]})
+    ids, real = torch.randint(0, 4, (2, 9)), torch.arange(9) < torch.tensor([[9], [6]])
+    tokens = Tokens(ids, real)
+    for seen, softcap, sinks in (
+        (mask.causal() & mask.padding(real), None, None),
+        (mask.padding(real), 1.5, None),
+        (mask.window(4, 2), None, torch.randn(HEADS, dtype=torch.float64)),
+    ):
+        q, k, v = drawn(9, 9)
+        problem = Problem(
+            q, k, v, Groups.even(HEADS, 2), seen, Frame(2, HEADS, 9, 9, q.device), Scores(0.7, softcap, sinks)
+        )
+        out = attend(problem)
+        got = HeadStatistics(HEADS, options)
+        got.update(problem, out, tokens, tokens)
+        for name, want in rows(problem, out, tokens, tokens, options).items():
+            same(got.mean(name), want.transpose(0, 1).flatten(1).nanmean(-1), f"{seen}: {name}")
+
+
+@check
 def interventions() -> None:
     model, (q, k, v), (q2, k2, v2) = Bare(), drawn(5, 5), drawn(5, 5)
     plain = lambda a, b, c: (a @ b.repeat_interleave(2, 1).mT * DIM**-0.5).softmax(-1) @ c.repeat_interleave(2, 1)

@@ -335,4 +335,47 @@ MUTANTS: dict[str, Mutant] = {
         "gates.of(call, out).square().to(out)[:",
         ("interventions",),
     ),
+    # ---- statistics
+    "distances from the other side": Mutant(
+        "measures/features.py",
+        "torch.sub(query.unsqueeze(-1), key",
+        "torch.sub(-query.unsqueeze(-1), -key",
+        ("statistics",),
+    ),
+    "the query's own token counts as the same elsewhere": Mutant(
+        "measures/features.py", 'row["same_token"].mul_(torch.ne(away, 0, out=work))', "pass", ("statistics",)
+    ),
+    "induction from later tokens": Mutant(
+        "measures/features.py", 'row["induction"].mul_(torch.ge(away, 0, out=work))', "pass", ("statistics",)
+    ),
+    "padding counts": Mutant(
+        "measures/stream.py",
+        "counts = mine & ~found.empty & ~found.broken",
+        "counts = ~found.empty & ~found.broken",
+        ("statistics",),
+    ),
+    "masses without the sink's share": Mutant(
+        "measures/rows.py",
+        "masses = {name: mass * share for name, mass in masses.items()}",
+        "pass",
+        ("statistics",),
+    ),
+    "effective keys not squared": Mutant(
+        "measures/rows.py",
+        "vector_norm(p, dim=-1).square_().reciprocal_()",
+        "vector_norm(p, dim=-1).reciprocal_()",
+        ("statistics",),
+    ),
+    "logit scale with the hidden keys": Mutant(
+        "measures/rows.py",
+        "scale = torch.linalg.vector_norm(s, dim=-1) / visible.sqrt()",
+        "scale = torch.linalg.vector_norm(s, dim=-1) / s.shape[-1] ** 0.5",
+        ("statistics",),
+    ),
+    "first key of the row though it is padding": Mutant(
+        "measures/features.py",
+        "(real_key.cumsum(-1) == 1) & real_key",
+        "(torch.ones_like(real_key).cumsum(-1) == 2)",
+        ("statistics",),
+    ),
 }

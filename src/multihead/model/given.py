@@ -37,12 +37,9 @@ def attend_heads(
     A bool mask is True where a query may attend, a float mask is added. Heads of k and v are shared in groups
     where there are fewer of them. `causal` hides later keys; the last query stands at the last key.
     """
-    problem = problem_of(q, k, v, mask=mask, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout)
-    if causal:
-        problem = problem_of(
-            q, k, v, mask=problem.mask & masks.causal(), scale=scale, softcap=softcap, sinks=sinks, dropout=dropout
-        )
-    return attend(problem)
+    rule = mask if isinstance(mask, Mask) else mask_of(mask)
+    rule = rule & masks.causal() if causal else rule
+    return attend(problem_of(q, k, v, mask=rule, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout))
 
 
 def unheard() -> AbstractContextManager[None]:

@@ -153,8 +153,7 @@ def test_a_model_compiled_in_place_is_seen(llama: nn.Module) -> None:
     torch.compiler.reset()
 
 
-def test_devices_may_differ() -> None:
-    """Half of the model on a device of its own: meta tensors would lose the numbers, so two dtypes stand in."""
+def test_half_precision_is_measured_in_single() -> None:
     model = zoo.ZOO["timm"].build().to(torch.bfloat16)
     batch = {
         k: v.to(torch.bfloat16) if v.is_floating_point() else v for k, v in zoo.ZOO["timm"].batch(False).items()
