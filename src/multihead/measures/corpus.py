@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.options import Statistics
 from multihead.measures.table import HeadTable
-from multihead.model.capture import Heads, capture
+from multihead.model.capture import capture
 from multihead.model.inputs import learned_positions
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
@@ -44,21 +44,6 @@ def measure(
         statistics: `multihead.Statistics`; with a tokenizer, its special tokens are filled in.
         max_tokens: longer documents are cut into pieces of so many tokens; else too long ones are an error.
     """
-    return HeadTable.of(seen_over(
-        model, data, tokenizer=tokenizer, statistics=statistics, batch_size=batch_size, max_tokens=max_tokens
-    ))  # fmt: skip
-
-
-def seen_over(
-    model: nn.Module,
-    data: Iterable[Document] | Mapping[str, Any],
-    *,
-    tokenizer: Any = None,
-    statistics: Statistics | None = None,
-    batch_size: int = 8,
-    max_tokens: int | None = None,
-) -> Heads:
-    """The same as captured heads: with spreads, histograms and mergeable sums."""
     statistics = statistics or Statistics()
     if tokenizer is not None and not statistics.special:
         statistics = replace(statistics, special=tuple(tokenizer.all_special_ids))
@@ -93,7 +78,7 @@ def seen_over(
             )
     if empty:
         warnings.warn(f"{empty} documents without a token were left out", stacklevel=3)
-    return heads
+    return HeadTable.of(heads)
 
 
 def _only_batches(data: Iterable[Document], why: str, hint: str) -> Iterator[Document]:

@@ -37,6 +37,9 @@ from multihead.shapes import HeadOutputs
 Which = str | Sequence[str]
 """Every layer: "all"; or the named ones: "L0", ["L0", "decoder.L3"]."""
 
+EVERY = Statistics()
+"""Every statistic, as a capture takes them unless told otherwise."""
+
 LARGEST_MAP = 1 << 30
 """Bytes of attention weights that one question may take, unless the user allows more."""
 
@@ -303,7 +306,7 @@ class Head:
 def capture(
     model: nn.Module,
     *,
-    statistics: Statistics | None = Statistics(),  # noqa: B008  # frozen
+    statistics: Statistics | None = EVERY,
     keep: Keep | str | None = None,
 ) -> Generator[Heads]:
     """Every attention of `model` within the block is seen; afterwards the model is as it was.
