@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.options import Statistics
+from multihead.measures.stage import Batch, run_stage
+from multihead.measures.statistics import StatisticsStage
 from multihead.measures.table import HeadTable
-from multihead.model.capture import capture
 from multihead.model.inputs import learned_positions
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
@@ -44,9 +45,31 @@ def measure(
         statistics: `multihead.Statistics`; with a tokenizer, its special tokens are filled in.
         max_tokens: longer documents are cut into pieces of so many tokens; else too long ones are an error.
     """
-    statistics = statistics or Statistics()
-    if tokenizer is not None and not statistics.special:
-        statistics = replace(statistics, special=tuple(tokenizer.all_special_ids))
+    stage = StatisticsStage(model, with_special(statistics or Statistics(), tokenizer))
+    read = batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
+    return run_stage(stage, read).table
+
+
+def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
+    """The special tokens of a tokenizer, unless some are named already."""
+    if tokenizer is None or statistics.special:
+        return statistics
+    return replace(statistics, special=tuple(tokenizer.all_special_ids))
+
+
+def batches(
+    model: nn.Module,
+    data: Iterable[Document] | Mapping[str, Any],
+    *,
+    tokenizer: Any = None,
+    batch_size: int = 8,
+    max_tokens: int | None = None,
+) -> Iterator[Batch]:
+    """What `model(**batch)` takes, made of texts, lists of token ids, or ready batches, on the model's device.
+
+    A row of a batch is a document, or a piece of one longer than `max_tokens`; rows are padded on the right.
+    The same data gives the same batches in the same order. Documents without a token are left out, with a warning.
+    """
     if batch_size < 1:
         raise SizeError(f"batch_size={batch_size} is less than 1", hint="one document at a time is batch_size=1")
     limit = learned_positions(model)
@@ -63,22 +86,25 @@ def measure(
         hint = "pass batches: {'input_ids': ..., 'decoder_input_ids': ...}"
         documents = _only_batches(documents, f"{type(model).__name__} reads two sequences; documents are one", hint)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return _on(device, _batches(documents, tokenizer, batch_size, limit, max_tokens))
+
+
+def _on(device: torch.device, made: Iterable[Mapping[str, Any] | None]) -> Iterator[Batch]:
+    """The batches on a device; a warning for documents that gave none, an error if none did."""
     empty = ran = 0
-    with torch.no_grad(), capture(model, statistics=statistics) as heads:
-        for batch in _batches(documents, tokenizer, batch_size, limit, max_tokens):
-            if batch is None:
-                empty += 1
-                continue
-            ran += 1
-            model(**{n: x.to(device) if isinstance(x, Tensor) else x for n, x in batch.items()})
-        if not ran:
-            raise MultiheadError(
-                f"there was nothing to measure: {empty} documents, all without a token",
-                hint="data is an iterable of texts, lists of token ids, or batches; a generator is read only once",
-            )
+    for batch in made:
+        if batch is None:
+            empty += 1
+            continue
+        ran += 1
+        yield {n: x.to(device) if isinstance(x, Tensor) else x for n, x in batch.items()}
+    if not ran:
+        raise MultiheadError(
+            f"there was nothing to measure: {empty} documents, all without a token",
+            hint="data is an iterable of texts, lists of token ids, or batches; a generator is read only once",
+        )
     if empty:
-        warnings.warn(f"{empty} documents without a token were left out", stacklevel=3)
-    return HeadTable.of(heads)
+        warnings.warn(f"{empty} documents without a token were left out", stacklevel=4)
 
 
 def _only_batches(data: Iterable[Document], why: str, hint: str) -> Iterator[Document]:

@@ -15,9 +15,10 @@ True
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ from multihead.measures.scratch import Memory
 from multihead.measures.stream import HeadStatistics, Statistics
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept, runs_again
-from multihead.model.known import note, seen_sites, sites_of
+from multihead.model.known import note, remember, seen_sites, sites_of
 from multihead.model.missing import nothing_found
 from multihead.model.sites import HeadName, Key, Site, find
 from multihead.shapes import HeadOutputs
@@ -190,9 +191,37 @@ class Heads:
             self._keep(record, seen_sites(self.model)[key], call, out)
         return out
 
+    @contextmanager
+    def watch(self) -> Generator[None]:
+        """Every attention of the model within the block is taken in; may be entered again and again."""
+        ran = _Ran(inner(self.model))
+        with ran, intercept(self.model, self.listen):
+            yield
+        if not len(self):
+            raise nothing_found(inner(self.model), ran.count)
+
     def finish(self) -> None:
-        """Give the working memory back; the numbers stay."""
+        """Give the working memory back, and say what the numbers leave out; they stay."""
         self._memory.rest()
+        _warn(self.model, self)
+
+    def state(self) -> dict[str, Any]:
+        """The statistics so far, as tensors and plain data."""
+        named = [
+            {"path": path, "turn": turn, "cross": r.cross, "statistics": r.statistics.state()}
+            for (path, turn), r in self._records.items()
+            if r.statistics is not None
+        ]
+        return {"sites": named}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go back to where `state` was taken: what comes is added to the same sums."""
+        self._records.clear()
+        for site in state["sites"]:
+            key, kept = (str(site["path"]), int(site["turn"])), HeadStatistics.from_state(site["statistics"])
+            mine = HeadStatistics(kept.heads, self.options, self._memory).merge(kept)  # into memory apart
+            self._records[key] = _Record(kept.heads, bool(site["cross"]), mine)
+            remember(self.model, key, kept.heads, bool(site["cross"]))
 
     def _keep(self, record: _Record, site: Site, call: Call, out: HeadOutputs) -> None:
         qk, v, outputs = (_wanted(which, site) for which in (self.keep.qk, self.keep.v, self.keep.outputs))
@@ -317,13 +346,9 @@ def capture(
     """
     heads = Heads(model, statistics, Keep.of(keep))
     heads.keep.check(model)
-    ran = _Ran(inner(model))
-    with ran, intercept(model, heads.listen):
+    with heads.watch():
         yield heads
     heads.finish()
-    if not len(heads):
-        raise nothing_found(inner(model), ran.count)
-    _warn(model, heads)
 
 
 class _Ran:

@@ -23,7 +23,12 @@ _seen: WeakKeyDictionary[nn.Module, _Seen] = WeakKeyDictionary()
 
 def note(model: nn.Module, call: Call) -> None:
     """Remember that the model has this attention."""
-    _seen.setdefault(inner(model), {})[call.path, call.turn] = (call.problem.frame.heads, call.cross)
+    remember(model, (call.path, call.turn), call.problem.frame.heads, call.cross)
+
+
+def remember(model: nn.Module, key: Key, heads: int, cross: bool) -> None:
+    """Remember an attention by its place."""
+    _seen.setdefault(inner(model), {})[key] = (heads, cross)
 
 
 def seen_sites(model: nn.Module) -> dict[Key, Site]:

@@ -1,0 +1,83 @@
+"""A stage is one pass over the batches of a corpus; what it has taken in so far is its state.
+
+Killed and resumed, a pass gives exactly what it would have given undisturbed: the state is everything, and what is
+drawn at random is drawn from a generator of (seed, index of the batch), never from a global one.
+
+>>> import torch
+>>> from multihead.measures.stage import run_stage
+>>> class Count:
+...     name, tokens = "count", 0
+...     def step(self, batch): self.tokens += batch["input_ids"].numel()
+...     def state(self): return {"tokens": self.tokens}
+...     def load(self, state): self.tokens = state["tokens"]
+>>> batches = [{"input_ids": torch.zeros(2, 5)}, {"input_ids": torch.zeros(1, 3)}]
+>>> run_stage(Count(), batches).tokens
+13
+>>> resumed = Count()
+>>> resumed.load({"tokens": 10})
+>>> run_stage(resumed, batches, done=1).tokens
+13
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from multihead.measures.table import HeadTable
+
+Batch = Mapping[str, Any]
+"""What `model(**batch)` takes: input_ids, attention_mask where something is padded, maybe labels."""
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """What takes in batches and can be put down and taken up again."""
+
+    name: str
+    """one word: statistics, kinds, gradients, ablation, redundancy"""
+
+    def step(self, batch: Batch) -> None:
+        """Take in one batch."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """All that was taken in: nested dicts and lists of tensors, numbers, strings and None."""
+        ...
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go back to where `state` was taken."""
+        ...
+
+
+@runtime_checkable
+class Stage(Steps, Protocol):
+    """A pass that ends in columns of a table."""
+
+    @property
+    def table(self) -> HeadTable:
+        """What is known after the batches so far."""
+        ...
+
+
+AnySteps = TypeVar("AnySteps", bound=Steps)
+
+
+def run_stage(
+    stage: AnySteps,
+    batches: Iterable[Batch],
+    *,
+    done: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> AnySteps:
+    """stage.step(batch) for every batch; the first `done` are in its state already and are passed over.
+
+    `progress(n)` is called after each step, n being the batches taken in so far; it may save `stage.state()`.
+    """
+    for count, batch in enumerate(batches, start=1):
+        if count <= done:
+            continue
+        stage.step(batch)
+        if progress is not None:
+            progress(count)
+    return stage
