@@ -1,0 +1,1 @@
+"""Every statement of the theory, computed on a real layer: `multihead.claims`."""

@@ -1,0 +1,415 @@
+"""Run a model or a layer on real input and keep, of each attention, what the statements are about.
+
+>>> import torch, multihead as mh
+>>> model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
+>>> list(subjects(model, {"src": torch.randn(2, 7, 12)}))
+[L0: 3 heads of 4, 14 tokens in 2 sequences, L1: 3 heads of 4, 14 tokens in 2 sequences]
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.layer.ask import Cells, weights_of
+from multihead.layer.attention import MultiHeadAttention
+from multihead.layer.problem import Problem, Scores
+from multihead.measures.claims.subject import HeadWeights, Passage, Subject, rotations
+from multihead.measures.corpus import Document
+from multihead.measures.corpus import _batches as batches_of  # pyright: ignore[reportPrivateUsage]
+from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.call import Call, Run
+from multihead.model.discovery import tensors_in
+from multihead.model.inputs import learned_positions
+from multihead.model.intercept import inner, intercept
+from multihead.model.intervene import silence
+from multihead.model.sites import Key
+from multihead.shapes import HeadOutputs
+
+Data = Tensor | Mapping[str, Any] | Iterable[Document]
+Batch = Mapping[str, Any]
+
+TOKENS = 4096
+"""Tokens that are looked at, unless told otherwise: covariances of a few hundred numbers need thousands."""
+PIECE = 256
+"""Longer documents are cut into pieces of so many tokens."""
+CELLS = 1 << 22
+"""Cells of attention maps that are kept of one layer."""
+ABLATION_TOKENS = 512
+"""Tokens on which heads are taken out one by one."""
+ROOM = 1 << 30
+"""Bytes kept at once; a model with more layers than fit runs again for the rest."""
+
+
+def subjects(
+    model: nn.Module,
+    data: Data,
+    *,
+    tokenizer: Any = None,
+    layers: Sequence[str] | None = None,
+    tokens: int = TOKENS,
+    seed: int = 0,
+) -> Iterator[Subject]:
+    """Every attention of a model (or those named in `layers`) on a bounded sample of `data`.
+
+    Args:
+        data: of a layer, a tensor (batch, token, d_model) or the mapping that layer(**data) takes; of a model,
+            texts (with a `tokenizer`), lists of token ids, or mappings that model(**batch) takes.
+        tokens: no more than about so many are looked at.
+    """
+    given = _bounded(model, data, tokenizer, tokens)
+    was = model.training
+    model.eval()
+    try:
+        known = _layers(model, given[0])
+        chosen = _chosen(known, layers)
+        own = sum(_width(layer) for layer in chosen)
+        at_once = max(1, int(len(chosen) * ROOM / (own * tokens * 8)))
+        for start in range(0, len(chosen), at_once):
+            yield from _gathered(model, given, chosen[start : start + at_once], tokens, seed)
+    finally:
+        model.train(was)
+
+
+# ---- data -------------------------------------------------------------------------------------
+
+
+def _bounded(model: nn.Module, data: Data, tokenizer: Any, tokens: int) -> list[Batch]:
+    """Batches that the model takes, until there are enough tokens."""
+    if isinstance(data, Tensor) and data.is_floating_point():
+        return [_of_tensor(model, data, tokens)]
+    if isinstance(data, str):
+        raise TypeMismatchError("data is one text", hint="a corpus is a list of texts: [text]")
+    documents: Iterable[Any] = [data] if isinstance(data, Mapping) else data
+    piece = min(PIECE, learned_positions(model) or PIECE)
+    kept: list[Batch] = []
+    count = 0
+    for batch in batches_of(cast(Iterable[Document], documents), tokenizer, 8, None, piece):
+        if batch is None:
+            continue
+        kept.append(batch)
+        count += _count(batch)
+        if count >= tokens:
+            break
+    if not kept:
+        raise MultiheadError(
+            "there is nothing to compute the statements on: no document has a token",
+            hint="data is texts, lists of token ids, or batches; of a bare layer a tensor (batch, token, d_model)",
+        )
+    return kept
+
+
+def _of_tensor(model: nn.Module, x: Tensor, tokens: int) -> Batch:
+    x = x[None] if x.ndim == 2 else x
+    if x.ndim != 3 or 0 in x.shape:
+        raise SizeError(f"data has shape {tuple(x.shape)}", hint="the input of a layer is (batch, token, d_model)")
+    x = x[: max(1, -(-tokens // x.shape[1]))]
+    if isinstance(model, nn.MultiheadAttention):
+        x = x if model.batch_first else x.transpose(0, 1)
+        return {"query": x, "key": x, "value": x}
+    if isinstance(model, MultiHeadAttention):
+        return {"query": x}
+    return {next(iter(inspect.signature(model.forward).parameters)): x}
+
+
+def _count(batch: Batch) -> int:
+    mask = batch.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        return int(mask.sum())
+    return max((x.shape[0] * x.shape[1] for x in batch.values() if isinstance(x, Tensor) and x.ndim > 1), default=0)
+
+
+# ---- weights ----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Layer:
+    """One attention: its place, its weights, where in memory they lie, and what was kept of its runs."""
+
+    key: Key
+    name: str
+    head_names: list[str]
+    module: nn.Module
+    weights: HeadWeights
+    first: Mapping[str, int]
+    """by letter, the address of the first number of the projection"""
+    sequences: list[Passage] = field(default_factory=list[Passage])
+    cells: int = 0
+    scores: Scores | None = None
+    causal: bool = True
+
+
+def _layers(model: nn.Module, batch: Batch) -> list[_Layer]:
+    root = inner(model)
+    if isinstance(root, MultiHeadAttention):
+        names = [f"L0H{i}" for i in range(root.num_heads)]
+        where = {letter: getattr(root, f"{letter}_proj").weight.data_ptr() for letter in "qkv"}
+        return [_Layer(("", 0), "L0", names, root, _own_weights(root), where)]
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    few = {n: x[:2].to(device) if isinstance(x, Tensor) and x.ndim > 1 else x for n, x in batch.items()}
+    small = few if not isinstance(root, nn.MultiheadAttention) else batch
+    return [_of_anatomy(layer) for layer in anatomy(model, small)]
+
+
+def _own_weights(layer: MultiHeadAttention) -> HeadWeights:
+    def rows(linear: nn.Linear, dim: int) -> tuple[Tensor, Tensor]:
+        w = linear.weight.detach().double()
+        b = cast(Tensor | None, linear.bias)
+        flat = w.new_zeros(w.shape[0]) if b is None else b.detach().double()
+        return w.reshape(-1, dim, w.shape[1]), flat.view(-1, dim)
+
+    (W_Q, b_Q), (W_K, b_K) = rows(layer.q_proj, layer.head_dim), rows(layer.k_proj, layer.head_dim)
+    W_V, b_V = rows(layer.v_proj, layer.value_dim)
+    out = layer.o_proj.weight.detach().double()
+    b_O = cast(Tensor | None, layer.o_proj.bias)
+    return HeadWeights(
+        W_Q,
+        W_K,
+        W_V,
+        out.reshape(out.shape[0], layer.num_heads, layer.value_dim).transpose(0, 1).contiguous(),
+        b_Q,
+        b_K,
+        b_V,
+        out.new_zeros(out.shape[0]) if b_O is None else b_O.detach().double(),
+        layer.kv_of_head,
+    )
+
+
+def _of_anatomy(layer: LayerAnatomy) -> _Layer:
+    def stacked(parts: Sequence[Tensor]) -> Tensor:
+        return torch.stack([p.detach().double() for p in parts])
+
+    def bias(parts: Sequence[Tensor] | None, like: Tensor) -> Tensor:
+        return like.new_zeros(like.shape[:2]) if parts is None else stacked(parts)
+
+    W_Q, W_K, W_V, W_O = (stacked(w) for w in (layer.W_Q, layer.W_K, layer.W_V, layer.W_O))
+    b_O = W_O.new_zeros(W_O.shape[1]) if layer.b_O is None else layer.b_O.detach().double()
+    weights = HeadWeights(
+        W_Q, W_K, W_V, W_O, bias(layer.b_Q, W_Q), bias(layer.b_K, W_K), bias(layer.b_V, W_V), b_O,
+        layer.groups.kv_of_head,
+    )  # fmt: skip
+    where = {"q": layer.W_Q[0].data_ptr(), "k": layer.W_K[0].data_ptr(), "v": layer.W_V[0].data_ptr()}
+    names = [layer.site.name(i) for i in range(layer.num_heads)]
+    return _Layer(layer.site.key, layer.name, names, layer.module, weights, where)
+
+
+def _chosen(known: list[_Layer], names: Sequence[str] | None) -> list[_Layer]:
+    if names is None:
+        return known
+    wanted = [f"L{n}" if n.isdigit() else n for n in names]
+    wrong = next((n for n in wanted if n not in [layer.name for layer in known]), None)
+    if wrong is not None:
+        found = ", ".join(layer.name for layer in known)
+        raise SizeError(f"there is no layer {wrong!r}: found {found}", hint="layers are named as in L3, decoder.L3")
+    return [layer for layer in known if layer.name in wanted]
+
+
+def _width(layer: _Layer) -> int:
+    """Numbers that are kept of one token."""
+    w = layer.weights
+    heads, kv_heads = w.W_Q.shape[0], w.W_K.shape[0]
+    key_dim, value_dim = w.W_Q.shape[1], w.W_V.shape[1]
+    return w.W_Q.shape[2] + w.W_K.shape[2] + (heads + kv_heads) * (key_dim + value_dim)
+
+
+# ---- the run ----------------------------------------------------------------------------------
+
+
+class _Reads(TorchDispatchMode):
+    """The latest input of the product with each projection: x in x Wᵀ, told by where W lies in memory."""
+
+    def __init__(self, addresses: Iterable[int]) -> None:
+        super().__init__()
+        self.addresses = tuple(addresses)
+        self.latest: dict[int, Tensor] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            x, w = cast(tuple[Tensor, Tensor], args[-2:])
+            start = w.data_ptr()
+            stop = start + w.numel() * w.element_size()
+            for address in self.addresses:
+                if start <= address < stop:
+                    self.latest[address] = x
+        return func(*args, **(kwargs or {}))
+
+
+def _gathered(
+    model: nn.Module, batches: Sequence[Batch], layers: Sequence[_Layer], tokens: int, seed: int
+) -> Iterator[Subject]:
+    by_key = {layer.key: layer for layer in layers}
+    reads = _Reads({address for layer in layers for address in layer.first.values()})
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        out = run()
+        layer = by_key.get((call.path, call.turn))
+        if layer is not None:
+            _take(layer, call, out, reads, tokens)
+        return out
+
+    with torch.no_grad(), reads, intercept(model, listen):
+        for batch in batches:
+            model(**_placed(model, batch))
+    config = getattr(inner(model), "config", None)
+    for layer in layers:
+        if layer.scores is None or not layer.sequences:
+            raise MultiheadError(
+                f"{layer.name} did not run on this data", hint="pass batches that reach every layer"
+            )
+        yield Subject(
+            layer.name,
+            layer.weights,
+            layer.sequences,
+            layer.scores,
+            layer.causal,
+            seed,
+            layer.module,
+            rotations(config, layer.weights.W_Q.shape[1]),
+            lambda names=layer.head_names: _ablation(model, batches, names),
+        )
+        layer.sequences = []  # the next layer needs the room
+
+
+def _placed(model: nn.Module, batch: Batch) -> dict[str, Any]:
+    """The batch on the device and in the precision of the model."""
+    like = next(iter(model.parameters()), torch.empty(0))
+
+    def placed(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return x.to(like) if x.is_floating_point() else x.to(like.device)
+
+    return {name: placed(x) for name, x in batch.items()}
+
+
+def _take(layer: _Layer, call: Call, out: HeadOutputs, reads: _Reads, tokens: int) -> None:
+    problem = call.problem
+    missing = next((a for a in layer.first.values() if a not in reads.latest), None)
+    if missing is not None or (problem.frame.keys != problem.frame.queries and not call.cross):
+        raise MultiheadError(
+            f"what goes into the projections of {layer.name} was not seen",
+            hint="run whole documents, without a cache; quantised or adapted projections must be merged first",
+        )
+    layer.scores = replace(problem.scores, dropout=0.0)
+    x, memory, v = (reads.latest[layer.first[letter]].double() for letter in "qkv")
+    w, kv = layer.weights, problem.groups.kv_of_head[0] if problem.groups.kv_of_head else 0
+    values = v @ w.W_V[w.kv_of_head[0]].T + w.b_V[w.kv_of_head[0]] if w.kv_of_head else v
+    batch, keys = problem.v.shape[0], problem.v.shape[2]
+    swap = _is_token_first(values, problem.v[:, kv].double())
+    x, memory = _shaped(x, batch, problem.q.shape[2], swap), _shaped(memory, batch, keys, swap)
+    own = _kv_order(problem, w.kv_of_head, w.W_K.shape[0])
+    maps = _maps(problem, layer)
+    taken = sum(s.x.shape[0] for s in layer.sequences)
+    for row, asks, answers in _rows(call, batch):
+        if taken >= tokens:
+            return
+        mine = x[row, asks]
+        kept = Passage(
+            mine,
+            memory[row, answers] if call.cross else mine,
+            problem.q[row][:, asks].double(),
+            problem.k[row][own][:, answers].double(),
+            problem.v[row][own][:, answers].double(),
+            out[row][:, asks].detach().double(),
+            None if maps is None else maps[row][:, asks][:, :, answers],
+        )
+        if kept.map is not None:
+            layer.cells += kept.map.numel()
+            above = kept.map.triu(1 + kept.map.shape[2] - kept.map.shape[1])
+            layer.causal = layer.causal and not call.cross and not bool(above.any())
+        layer.sequences.append(kept)
+        taken += mine.shape[0]
+
+
+def _is_token_first(made: Float[Tensor, "row dim"], seen: Float[Tensor, "batch key dim"]) -> bool:
+    """Whether the rows of a product run over (token, batch), as in torch.nn, and not over (batch, token)."""
+    batch, keys = seen.shape[:2]
+    there = float((made.view(batch, keys, -1) - seen).abs().sum())
+    swapped = float((made.view(keys, batch, -1).transpose(0, 1) - seen).abs().sum())
+    return swapped < there
+
+
+def _shaped(x: Tensor, batch: int, tokens: int, swap: bool) -> Float[Tensor, "batch token width"]:
+    return x.view(tokens, batch, -1).transpose(0, 1) if swap else x.view(batch, tokens, -1)
+
+
+def _kv_order(problem: Problem, kv_of_head: Sequence[int], kv_heads: int) -> list[int]:
+    """The kernel's kv head for each one of the weights: models copy kv heads on the way."""
+    order = [0] * kv_heads
+    for mine, theirs in zip(kv_of_head, problem.groups.kv_of_head, strict=True):
+        order[mine] = theirs
+    return order
+
+
+def _rows(call: Call, batch: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(row, queries, keys) of each sequence, padding left out."""
+    problem = call.problem
+    device = problem.q.device
+    if problem.packing is not None:
+        for a, b in zip(problem.packing[:-1], problem.packing[1:], strict=True):
+            places = torch.arange(a, b, device=device)
+            yield 0, places, places
+        return
+    whole = [torch.arange(problem.q.shape[2], device=device), torch.arange(problem.k.shape[2], device=device)]
+    for row in range(batch):
+        asks, answers = (
+            every if tokens.valid is None else tokens.valid[row].nonzero().squeeze(-1)
+            for every, tokens in zip(whole, (call.queries, call.keys), strict=True)
+        )
+        if len(asks) and len(answers):
+            yield row, asks, answers
+
+
+def _maps(problem: Problem, layer: _Layer) -> Float[Tensor, "batch head query key"] | None:
+    frame = problem.frame
+    cells = frame.batch * frame.heads * frame.queries * frame.keys
+    if layer.cells >= CELLS or cells > 8 * CELLS or problem.packing is not None:
+        return None
+    return weights_of(replace(problem, q=problem.q.double(), k=problem.k.double(), v=problem.v.double()), Cells())
+
+
+# ---- what the model loses without a head --------------------------------------------------------
+
+
+@torch.no_grad()
+def _ablation(model: nn.Module, batches: Sequence[Batch], heads: Sequence[str]) -> Float[Tensor, " head"]:
+    """‖output − output without the head‖² / ‖output‖² over real tokens, heads set to zero one by one."""
+    small: list[dict[str, Any]] = []
+    count = 0
+    for batch in batches:
+        if small and count >= ABLATION_TOKENS:
+            break
+        small.append(_placed(model, batch))
+        count += _count(batch)
+    whole = [_answer(model, batch) for batch in small]
+    size = sum(float(out.square().sum()) for out in whole)
+    lost: list[float] = []
+    for head in heads:
+        with silence(model, [head]):
+            changed = [_answer(model, batch) for batch in small]
+        off = sum(float((a - b).square().sum()) for a, b in zip(whole, changed, strict=True))
+        lost.append(off / size if size else off)
+    return torch.tensor(lost, dtype=torch.float64)
+
+
+def _answer(model: nn.Module, batch: Batch) -> Tensor:
+    """The model's first output, without the rows of padding."""
+    out = next(tensors_in(model(**batch)), None)
+    if out is None:
+        raise MultiheadError(
+            f"{type(inner(model)).__name__} returns no tensor", hint="statement 14 needs an output"
+        )
+    mask = batch.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.shape == out.shape[:2]:
+        out = out[mask.bool()]
+    return out.double()
