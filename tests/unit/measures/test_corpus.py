@@ -78,18 +78,3 @@ def test_bad_documents() -> None:
         mh.measure(zoo.ZOO["t5"].build(), DOCUMENTS)
     one = mh.measure(model, {"input_ids": torch.tensor(DOCUMENTS[:1])})
     torch.testing.assert_close(one["entropy"], mh.measure(model, DOCUMENTS[:1])["entropy"])
-
-
-def test_the_table() -> None:
-    one = table()
-    assert len(one) == len(list(one)) == 6
-    assert one.row("L1H2")["entropy"] == float(one["entropy"][5])
-    assert one.top("entropy", 2)[0][1] == float(one["entropy"].max())
-    lines = repr(one).splitlines()
-    assert lines[0].split()[:2] == ["head", "entropy"]
-    assert len(lines) == 7
-    assert one.meaning["entropy"].unit == "nats"
-    with pytest.raises(mh.SizeError, match="there is no column 'entropie'"):
-        one["entropie"]
-    with pytest.raises(mh.SizeError, match="there is no head 'L9H0'"):
-        one.row("L9H0")
