@@ -55,7 +55,7 @@ def word(column: Column, at: int) -> str:
     x = cell(column, at)
     if isinstance(x, str):
         return x or NOTHING
-    return NOTHING if math.isnan(x) else f"{x:.3g}"
+    return NOTHING if math.isnan(x) else f"{x + 0.0:.3g}"  # + 0: no minus at zero
 
 
 def text(table: HeadTable, columns: Sequence[str] | None = None) -> str:
@@ -101,10 +101,10 @@ class RichView:
 
 def _fitting(table: HeadTable, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
     """The columns that the terminal has room for, from the left; at least one."""
-    left = width - max([4, *map(len, table.heads)])
+    left = width - 3 - max([4, *map(len, table.heads)])  # 3: what the box puts around every column
     kept: list[str] = []
     for name in names:
-        left -= 2 + max([len(name), len(table.meaning[name].unit), *map(len, cells[name])])
+        left -= 3 + max([len(name), len(table.meaning[name].unit), *map(len, cells[name])])
         if left < 0 and kept:
             break
         kept.append(name)
