@@ -124,15 +124,15 @@ def _batches(
         if isinstance(document, Mapping):
             yield {n: torch.tensor([x]) if _is_list(x) else x for n, x in document.items()}  # one text, tokenised
             continue
-        ids = _ids(document, tokenizer, at)
-        if limit is not None and len(ids) > limit and cut is None:
+        found = _pieces(document, tokenizer, at, cut)
+        if limit is not None and cut is None and found and len(found[0]) > limit:
             raise SizeError(
-                f"document {at} has {len(ids)} tokens, the model has positions for {limit}",
+                f"document {at} has {len(found[0])} tokens, the model has positions for {limit}",
                 hint=f"max_tokens={limit} cuts long documents into pieces",
             )
-        if not ids:
+        if not found:
             yield None
-        pieces += list(_cut(ids, cut))
+        pieces += found
         while len(pieces) >= size:
             yield _padded(pieces[:size], 0 if pad is None else pad)
             pieces = pieces[size:]
@@ -142,6 +142,19 @@ def _batches(
 
 def _is_list(x: object) -> bool:
     return isinstance(x, list) and all(isinstance(i, int) for i in x)
+
+
+def _pieces(document: Any, tokenizer: Any, at: int, cut: int | None) -> list[list[int]]:
+    """The token ids of a document, in pieces of at most `cut`; none of an empty one.
+
+    A fast tokenizer puts its special tokens around every piece, as the model is used to; others around the whole.
+    """
+    if isinstance(document, str) and cut is not None and getattr(tokenizer, "is_fast", False):
+        special: int = tokenizer.num_special_tokens_to_add()
+        if cut > special:
+            made = tokenizer(document, truncation=True, max_length=cut, return_overflowing_tokens=True)["input_ids"]
+            return [list(piece) for piece in made if piece]
+    return list(_cut(_ids(document, tokenizer, at), cut))
 
 
 def _ids(document: Any, tokenizer: Any, at: int) -> list[int]:

@@ -96,7 +96,7 @@ class RichView:
         yield drawn
         if self.columns is None and len(kept) < len(table.columns):
             rest = len(table.columns) - len(kept)
-            yield Text(f"{len(table)} heads; {rest} more columns: {_names(table, kept)}", style="dim")
+            yield Text(f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {_names(table, kept)}", style="dim")
 
 
 def _fitting(table: HeadTable, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:

