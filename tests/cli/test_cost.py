@@ -1,0 +1,78 @@
+"""`multihead cost`: what is printed, for people and for programs, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multihead.cli import main
+from zoo import ZOO
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    code = main(["cost", *words])
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    return out
+
+
+def test_a_known_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "gpt3", "--tokens", "2048")
+    assert "96 layers of 96 heads of 128, d_model 12288" in out
+    assert "parameters                               604 M          58.0 G" in out
+    assert "24576" in out
+
+
+def test_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "llama-3-8b", "--kv-heads", "2")
+    assert "KV cache                                268 MB         67.1 MB          × 0.25" in out
+    out = run(capsys, "bert-base", "--heads", "6")
+    assert "after: bert-base, 6 heads" in out
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(run(capsys, "deepseek-v3", "--tokens", "1", "--json"))
+    assert data["total"]["cache_bytes"] == 61 * 576 * 2
+    data = json.loads(run(capsys, "gpt2", "--heads", "6", "--json"))
+    assert data["change"]["FLOPs, attention"]["ratio"] == 0.5
+    assert json.loads(run(capsys, "bert-base", "--json"))["decode_intensity"] is None  # NaN is no JSON
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "--list")
+    assert "gpt3                  96    12288     96   96      128" in out
+    known = json.loads(run(capsys, "--list", "--json"))
+    assert known["gpt2"]["origin"] == "config.json of openai-community/gpt2"
+
+
+def test_a_folder_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "small-llama"
+    ZOO["llama"].build().save_pretrained(folder)
+    out = run(capsys, str(folder), "--tokens", "7")
+    assert out.startswith("small-llama\n  2 layers of 6 heads of 4 on 2 kv, d_model 36\n")
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["gtp3"], "there is no known configuration 'gtp3'\n\nhint: did you mean gpt3"),
+        ([], "no name and no model"),
+        (["gpt3", "--tokens", "-1"], "tokens=-1 is not positive (gpt3)"),
+        (["gpt3", "--kv-heads", "5"], "kv_heads=5 does not divide heads=96"),
+    ],
+)
+def test_failures_say_what_to_do(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert main(["cost", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+
+
+def test_a_name_imports_no_torch() -> None:
+    code = "import sys; from multihead.cli import main; main(['cost', 'gpt3']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
