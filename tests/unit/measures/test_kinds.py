@@ -1,0 +1,390 @@
+"""Kinds of heads: planted ones are named, others are not forced, chance is chance, and a run may be put down."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import AutoTokenizer, GPT2Config, GPT2Model, ViTConfig, ViTModel
+
+import multihead as mh
+import zoo
+from golden.make_minilm_statistics import SENTENCES, model_and_batch
+from multihead.measures.controls import fixed, shuffled
+from multihead.measures.documents import Documents, alignment, read_documents
+from multihead.measures.evidence import ENOUGH, RULES, Spread
+from multihead.measures.kinds import Kinds, KindsStage, kinds
+from multihead.measures.options import Statistics
+from multihead.measures.repeats import repeats
+from multihead.measures.scratch import Memory
+from multihead.measures.shuffled import Pair
+from multihead.measures.token_classes import as_ids, class_of, classes_of
+from multihead.model.call import Call, Run, Tokens
+from multihead.model.given import problem_of
+from multihead.model.intercept import intercept
+from unit.measures.planted import CLASS, HEADS, SPECIAL, VOCABULARY, Aligned, Planted, documents
+
+ENCODER = [kind for kind in HEADS if kind != "induction"]  # an encoder's would look at later copies as well
+DECODER = [kind for kind in HEADS if kind not in ("next", "delimiter")]
+
+
+def found(names: Sequence[str], causal: bool, **options: Any) -> Kinds:
+    return kinds(Planted(names, causal=causal), documents(), special=SPECIAL, classes={"words": CLASS}, **options)
+
+
+class TestPlanted:
+    @pytest.mark.parametrize(("names", "causal"), [(ENCODER, False), (DECODER, True)], ids=["encoder", "decoder"])
+    def test_every_kind_is_named(self, names: Sequence[str], causal: bool) -> None:
+        got = found(names, causal)
+        assert [e.name for e in got] == list(names)
+        for e in got:
+            if e.best is not None:
+                assert e.score > 0.95, e
+                assert e.control < (0.9 if e.kind == "broad" else 0.4), e
+                assert e.interval[0] > max(e.threshold, e.control)
+                assert len(e.runners_up) == 2
+
+    def test_what_drives_them(self) -> None:
+        got = {e.name: e.driven for e in found(ENCODER, False)}
+        for kind in ("previous", "next", "offset -3", "window ±2"):
+            assert got[kind].by == "position", kind
+            assert got[kind].position > 0.95
+        for kind in ("class words", "duplicate", "mixed"):
+            assert got[kind].by == "content", kind
+            assert got[kind].content > 0.95
+        for kind in ("self", "broad", "first", "delimiter"):  # what they look at stays, or is everything
+            assert got[kind].by == "mixed", kind
+            assert got[kind].score == pytest.approx(0, abs=1e-6)
+
+    def test_alignment_with_another_sequence(self) -> None:
+        sizes = ((7, 11), (13, 17), (11, 11), (17, 13))
+        batches = [{"x": torch.randn(2, m, 8), "memory": torch.randn(2, n, 8)} for m, n in sizes]
+        got = kinds(Aligned(), batches)
+        assert [e.kind for e in got] == ["alignment", "first", "broad"]
+        assert "two sequences" in got["L0H0"].scores["previous"].reason
+        assert math.isnan(got["L0H0"].scores["previous"].score)
+        assert got["L0H0"].driven.reason == "the model was given no token ids"
+
+    def test_the_table_says_it_all(self) -> None:
+        got = found(["offset -3", "mixed"], False).table
+        row = got.row("L0H0")
+        assert (row["kind"], row["kind_detail"]) == ("offset", "-3")
+        assert row["kind_low"] > row["kind_threshold"] == 0.5
+        assert row["kind:offset"] == row["kind_score"] > 0.95
+        other = got.row("L0H1")
+        assert other["kind"] == "mixed"
+        assert math.isnan(other["kind_score"])
+        assert "nearest is" in got.reasons["kind_score"]["L0H1"]
+        assert math.isnan(other["kind:alignment"])
+        assert "no other sequence" in got.reasons["kind:alignment"]["L0H1"]
+        assert got.about["kinds"]["documents"] == 12
+
+    def test_the_text_is_short(self) -> None:
+        text = found(["previous", "mixed"], True).text()
+        assert len(text.splitlines()) == 2 + 1 + 2
+        assert "L0H0  previous  1.00 [1.00, 1.00]" in text
+
+
+class TestNotForced:
+    @pytest.mark.parametrize("causal", [True, False])
+    def test_random_models_have_no_named_heads(self, causal: bool) -> None:
+        torch.manual_seed(3)
+        model = zoo.ZOO["gpt2" if causal else "bert"].build()
+        low, high = 5, 101
+        docs = [torch.randint(low, high, (n,)).tolist() for n in (23, 29, 31, 19, 17, 13, 37, 11, 23, 29)]
+        got = {e.kind for e in kinds(model, docs)}
+        assert got <= {"mixed", "broad"}
+
+    def test_an_untrained_model_is_broad(self) -> None:
+        model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
+        got = kinds(model, [torch.randint(0, 50, (n,)).tolist() for n in (23, 29, 31, 19, 17, 13)])
+        assert {e.kind for e in got} == {"broad"}
+
+    def test_a_third_of_the_weight_is_no_kind_and_half_is_not_surely(self) -> None:
+        """Documents of which 6 of 12 are looked at from one place back: the mean is half, the interval is wide."""
+        spread = Spread(["previous", "even:previous"], 1)
+        for value in (0.45, 0.75) * 6:
+            spread.add({"previous": torch.tensor([[value]]), "even:previous": torch.tensor([[0.1]])})
+        mean, half = float(spread.mean[0, 0]), float(spread.half[0, 0])
+        assert mean == pytest.approx(0.6)
+        assert half == pytest.approx(2.200985 * (12 / 11 * 0.15**2 / 12) ** 0.5, rel=1e-5)  # t of 11 degrees
+
+
+# ---- chance, against the whole truth ----------------------------------------------------------
+
+
+def seen(model: Planted, ids: Tensor, **options: Any) -> Documents:
+    kept: list[Documents] = []
+
+    def listen(call: Call, run: Run) -> Tensor:
+        out = run()
+        asked = Statistics(**options)
+        kept.append(read_documents(call, out, asked, Memory(), torch.Generator().manual_seed(0)))
+        return out
+
+    with torch.no_grad(), intercept(model, listen):
+        model(ids)
+    return kept[0]
+
+
+def maps_of(model: Planted, ids: Tensor) -> Tensor:
+    with torch.no_grad(), mh.capture(model, statistics=None, keep="qk") as heads:
+        model(ids)
+    return torch.stack([h.weights() for h in heads], 1).double()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_shuffled_control_is_the_mean_over_all_orders_of_the_ids(causal: bool) -> None:
+    ids = torch.tensor([[3, 5, 3, 8, 5, 3]])
+    model = Planted(["mixed", "previous", "window ±2"], causal=causal)
+    got = shuffled(seen(model, ids))
+    maps, n = maps_of(model, ids)[0], ids.shape[1]
+    first = 1 if causal else 0  # a row of one key has no choice
+    sums = {"duplicate": torch.zeros(3), "induction": torch.zeros(3)}
+    orders = list(itertools.permutations(range(n)))
+    for order in orders:
+        dealt = ids[0, list(order)]
+        i, j = torch.arange(n)[:, None], torch.arange(n)
+        same = (dealt[:, None] == dealt) & (i != j)
+        after = torch.zeros(n, n, dtype=torch.bool)
+        after[:, 1:] = dealt[:, None] == dealt[:-1]
+        after &= j <= i
+        sums["duplicate"] += (maps * same)[:, first:].sum((1, 2))
+        sums["induction"] += (maps * after)[:, first:].sum((1, 2))
+    rows = {"duplicate": 3 if causal else 5, "induction": 3}  # of the text as it stands
+    for name, total in sums.items():
+        assert_close(got[f"shuffled:{name}"][0].float(), total / len(orders) / rows[name])
+
+
+def test_fixed_offsets_are_heads_that_look_there() -> None:
+    """The planted head of offset -3 has exactly what the control says of that offset."""
+    ids = torch.randint(2, 7, (5, 19))
+    got = seen(Planted(["offset -3"]), ids)
+    control = fixed(got, Statistics())
+    for name, statistic in (("duplicate", "same_token"), ("induction", "induction")):
+        # rows without a place three back spread over everything: leave them out of both
+        late = got.sees[statistic].clone()
+        late[:, :3] = False
+        hits = control[f"fixed-3:{name}"][:, 0] * got.sees[statistic].sum(-1)
+        back = ids[:, :-3] if name == "duplicate" else torch.nn.functional.pad(ids[:, :-4], (1, 0), value=-1)
+        want = ((back == ids[:, 3:]) & late[:, 3:]).sum(-1)
+        assert_close(hits, want.double(), msg=name)
+
+
+def test_the_best_fixed_offset_explains_a_text_of_one_period() -> None:
+    """Looking ten back in a text that repeats every ten tokens is no duplicate head."""
+    docs = [torch.randint(2, VOCABULARY, (10,)).repeat(3).tolist() for _ in range(6)]
+    control = fixed(seen(Planted(["mixed"]), torch.tensor(docs)), Statistics())
+    assert float(control["fixed-10:duplicate"].mean()) > 0.6
+    assert float(control["fixed-9:induction"].mean()) > 0.95
+
+
+def test_even_heads_give_each_key_its_share() -> None:
+    got = seen(Planted(["broad"], causal=True), torch.arange(2, 13)[None], special=[2])
+    n = 11
+    rows = torch.arange(2.0, n + 1, dtype=torch.float64)  # the first row has no choice
+    assert got.chance.all_rows[0, 0] == n - 1
+    assert_close(got.chance.mean("first")[0, 0], (1 / rows).mean(), rtol=1e-6, atol=0)
+    assert_close(got.heads.mean("previous")[0, 0], (1 / rows).mean(), rtol=1e-6, atol=0)
+    assert got.heads.rows["previous"][0, 0] == n - 1
+    assert got.heads.rows["offset-4"][0, 0] == n - 5, "without the row that would look at the first token"
+    assert_close(got.chance.mean("relative_entropy")[0, 0].item(), 1.0)
+    assert 0.75 < got.chance.share("relative_entropy")[0, 1] < 0.95, "random scores of spread 1"
+
+
+def test_alignment_is_the_correlation_under_the_weights() -> None:
+    q, k = torch.randn(2, 3, 7, 5, dtype=torch.float64), torch.randn(2, 3, 11, 5, dtype=torch.float64)
+    problem = problem_of(q, k, k, cross=True)
+    p = torch.softmax(q @ k.mT * 5**-0.5, -1)
+    i, j = torch.arange(7.0, dtype=torch.float64)[:, None], torch.arange(11.0, dtype=torch.float64)
+    mean = lambda x: (p * x).sum((-1, -2)) / 7
+    cov = mean(i * j) - mean(i) * mean(j)
+    want = cov / ((mean(i**2) - mean(i) ** 2) * (mean(j**2) - mean(j) ** 2)).sqrt()
+    assert_close(alignment(problem, Tokens()), want)
+    real = torch.ones(2, 7, dtype=torch.bool)
+    real[1, 4:] = False
+    short = problem_of(q[1:, :, :4], k[1:], k[1:], cross=True)
+    assert_close(alignment(problem, Tokens(valid=real))[1:], alignment(short, Tokens()))
+
+
+def test_overlaps_are_those_of_the_maps() -> None:
+    ids = torch.randint(2, VOCABULARY, (2, 11))
+    pair = Pair(ids, torch.ones_like(ids, dtype=torch.bool), (), torch.Generator().manual_seed(1))
+    model = Planted(["mixed", "previous"])
+    maps = maps_of(model, pair.ids)
+    got: list[Any] = []
+
+    def listen(call: Call, run: Run) -> Tensor:
+        got.append(pair.overlaps(call.problem))
+        return run()
+
+    with intercept(model, listen):
+        model(pair.ids)
+    for b, h in itertools.product(range(2), range(2)):
+        a, other, to = maps[b, h], maps[2 + b, h], pair.place[b]
+        assert torch.equal(pair.ids[2 + b, to], ids[b]), "token i stands at to[i] now"
+        assert_close(got[0]["position"][b, h], torch.minimum(a, other).sum(-1).mean())
+        assert_close(got[0]["content"][b, h], torch.minimum(a, other[to][:, to]).sum(-1).mean())
+
+
+def test_repeats_repeat_at_many_distances() -> None:
+    ids = repeats(range(40), rows=9, tokens=40, begin=[77], end=[78], generator=torch.Generator().manual_seed(0))
+    assert ids.shape == (9, 42)
+    assert (ids[:, 0] == 77).all()
+    assert (ids[:, -1] == 78).all()
+    periods = [next(p for p in range(1, 40) if bool((row[1 + p : 41] == row[1 : 41 - p]).all())) for row in ids]
+    assert len(set(periods)) == 9
+    assert (min(periods), max(periods)) == (10, 20)
+    with pytest.raises(mh.SizeError, match="5 tokens out of 3 are no text"):
+        repeats(range(3), rows=1, tokens=5, generator=torch.Generator())
+
+
+# ---- classes of tokens ------------------------------------------------------------------------
+
+
+def test_words_have_classes() -> None:
+    assert class_of("Ġthe") == class_of("▁The") == "function words"
+    assert class_of("##ing") is None
+    assert class_of("1,000") == "digits"
+    assert class_of("—") == "punctuation"
+    assert class_of("▁") is None
+
+
+# ---- putting down and taking up ---------------------------------------------------------------
+
+
+def test_a_run_that_was_put_down_ends_the_same() -> None:
+    model, options = Planted(ENCODER), Statistics(special=SPECIAL, classes={"words": CLASS})
+    batches = [{"input_ids": torch.tensor([d])} for d in documents(9)]
+    whole = KindsStage(model, options, seed=3)
+    for batch in batches:
+        whole.step(batch)
+    half = KindsStage(model, options, seed=3)
+    for batch in batches[:4]:
+        half.step(batch)
+    again = KindsStage(Planted(ENCODER), options, seed=3)
+    again.model.load_state_dict(model.state_dict())
+    again.load(half.state())
+    for batch in batches[4:]:
+        again.step(batch)
+    a, b = whole.state(), again.state()
+    assert a["documents"] == b["documents"] == 9
+    for one, other in zip(a["sites"], b["sites"], strict=True):
+        for part in ("text", "repeats", "pairs"):
+            assert one[part]["names"] == other[part]["names"]
+            for name, x in one[part]["moments"].items():
+                assert torch.equal(x, other[part]["moments"][name]), (part, name)
+    assert whole.table.columns["kind"] == again.table.columns["kind"]
+    with pytest.raises(mh.MultiheadError, match="other special tokens, classes, offsets or another seed"):
+        KindsStage(model, options, seed=4).load(a)
+
+
+# ---- bad input --------------------------------------------------------------------------------
+
+
+class TestBadInput:
+    def test_too_few_documents_are_said_to_be(self) -> None:
+        got = kinds(Planted(["previous", "first"]), documents(2), special=SPECIAL)
+        assert [e.kind for e in got] == ["too little data"] * 2
+        assert got["L0H0"].why == f"2 documents, an interval over documents takes {ENOUGH}"
+        assert got.table.reasons["kind_low"]["L0H0"] == got["L0H0"].why
+        assert got["L0H0"].runners_up[0].kind == "previous"
+        assert got["L0H0"].driven.by == ""
+        assert "2 documents could be shuffled" in got["L0H0"].driven.reason
+
+    def test_one_token(self) -> None:
+        got = kinds(Planted(["previous", "first"]), [[3]] * 6, special=SPECIAL)
+        assert {e.kind for e in got} == {"too little data"}
+
+    def test_no_ids(self) -> None:
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 24, "intermediate_size": 32, "image_size": 15, "patch_size": 5}
+        model = ViTModel(ViTConfig(num_hidden_layers=1, num_attention_heads=3, **sizes)).eval()
+        got = kinds(model, [{"pixel_values": torch.randn(6, 3, 15, 15)}])
+        assert {e.kind for e in got} <= {"broad", "mixed"}
+        for kind in ("duplicate", "induction"):
+            assert "no token ids" in got.table.reasons[f"kind:{kind}"]["L0H0"]
+        assert got["L0H0"].driven.reason == "the model was given no token ids"
+
+    def test_two_sequences(self) -> None:
+        model = zoo.model("t5")
+        got = kinds(model, [zoo.ZOO["t5"].inputs(model)] * 3)
+        assert {e.head.split(".")[0] for e in got} == {"encoder", "decoder", "cross"}
+        assert "two sequences" in got["encoder.L0H0"].driven.reason
+
+    def test_no_such_head(self) -> None:
+        got = kinds(Planted(["previous"]), documents(2))
+        with pytest.raises(mh.SizeError, match="no head 'L7H0'"):
+            got["L7H0"]
+
+    def test_words_need_a_tokenizer(self) -> None:
+        with pytest.raises(
+            mh.MultiheadError, match="class 'colours' holds the word 'red', and there is no tokenizer"
+        ):
+            kinds(Planted(["previous"]), documents(2), classes={"colours": ["red"]})
+
+    def test_rows_of_nothing_do_not_count(self) -> None:
+        """A batch padded to twice its length gives what it gives alone."""
+        ids = torch.tensor([[*d[:13], 1] for d in documents(6)])
+        long = torch.cat([ids, ids.new_full((6, 15), 1)], 1)
+        mask = torch.cat([torch.ones_like(ids), ids.new_zeros(6, 15)], 1)
+        model = Planted(["previous", "duplicate", "mixed", "window ±2"])
+        short = kinds(model, [{"input_ids": ids}], special=SPECIAL)
+        padded = kinds(model, [{"input_ids": long, "attention_mask": mask}], special=SPECIAL)
+        for name in ("previous", "first", "delimiter", "window", "offset"):
+            a, b = (k.table[f"kind:{name}"] for k in (short, padded))
+            assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_every_rule_has_a_meaning_and_a_reason() -> None:
+    assert len({rule.kind for rule in RULES}) == len(RULES) == 13
+    for rule in RULES:
+        assert rule.meaning
+        assert rule.needs
+        assert rule.controls or rule.kind == "dead"
+
+
+# ---- a trained model --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def minilm() -> tuple[Any, Any]:
+    model, _, _ = model_and_batch()
+    return model, AutoTokenizer.from_pretrained(model.config._name_or_path)
+
+
+def test_known_heads_of_minilm(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
+    got = kinds(model, SENTENCES, tokenizer=tokenizer, classes={"commas": [","]})
+    assert got["L0H2"].kind == "previous"
+    assert got["L0H2"].score > 0.95
+    assert got["L0H2"].driven.by == "position"
+    assert got["L1H8"].kind == "next"
+    assert 0.55 < got["L1H8"].score < 0.7
+    assert got["L2H9"].kind == "duplicate"
+    assert got["L2H9"].score > 0.4 > 4 * got["L2H9"].control
+    assert [e.head for e in got.of("previous")] == ["L0H2"]
+    assert [e.head for e in got.of("next")] == ["L1H8"]
+    assert len(got.of("first")) > 10, "most heads of this model rest on [CLS]"
+    assert not got.of("induction"), "it never saw a text twice"
+    assert len(got.of("mixed")) > 10
+
+
+def test_classes_of_minilm(minilm: tuple[Any, Any]) -> None:
+    _, tokenizer = minilm
+    got = classes_of(tokenizer)
+    word = lambda w: tokenizer.convert_tokens_to_ids(w)
+    assert word(",") in got["punctuation"]
+    assert word("1984") in got["digits"]
+    assert word("the") in got["function words"]
+    assert word("##ing") in got["word pieces"]
+    assert len(got.get("capitalised", ())) < 5, "an uncased vocabulary"
+    assert as_ids("x", [",", 5], tokenizer) == (5, word(","))
+    with pytest.raises(mh.SizeError, match="'zyxwvut' is more than one token"):
+        as_ids("x", ["zyxwvut"], tokenizer)
