@@ -97,9 +97,8 @@ class Ablation:
                 names = [site.name(head) for site in run.sites for head in range(site.heads)]
                 self._begin(names)
                 self._find_way(run)
-                if self.way != "whole":
-                    changed = self._all(run, target)
-            if self.way == "whole":
+                changed = None if self.way == "whole" else self._all(run, target)
+            if changed is None:
                 changed = self._all(run, target)
         assert self._changes is not None
         self._changes.add((changed - intact).cpu(), slice(0, len(names)), range(len(self.how)))
@@ -118,7 +117,7 @@ class Ablation:
     def _site(self, run: _Batch, target: Target, site: Site) -> Float[Tensor, "how head document"]:
         """The loss without each head of one attention."""
         means = None if self.means is None else self.means.mean(site.key)
-        variants = [(how, head) for how in self.how for head in range(site.heads)]
+        variants: list[tuple[Silence, int]] = [(how, head) for how in self.how for head in range(site.heads)]
         # How many run side by side is a rule of sizes, not of the clock: a resumed pass does the same.
         copies = max(self.together // run.tokens, 1) if self.way == "side by side" else 1
         found: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""√JS of the attention of two heads, the mean over query rows: 0 where they look at the same, 1 where at nothing both.
+"""√JS of the attention of two heads, the mean over rows: 0 where they look at the same, 1 where at nothing both.
 
 JS(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2, in bits; its root is a metric (Endres & Schindelin 2003).
 Rows are computed from q and k in small blocks of all heads at once: never a whole map. At most `ROWS` query places

@@ -1,8 +1,8 @@
 """The numbers of every pair of heads as a stage: one plain run of the model per batch, sums that can be put down.
 
 Heads compare where they say something about the same tokens. So attentions fall into groups: an encoder's; a
-decoder's with its cross-attention, whose queries are the decoder's tokens. Attention rows compare where also the keys
-are the same. Between groups there is no number but for the weights, and the result says why.
+decoder's with its cross-attention, whose queries are the decoder's tokens. Attention rows compare where also the
+keys are the same. Between groups there is no number but for the weights, and the result says why.
 
 >>> import torch
 >>> from torch import nn
@@ -73,8 +73,8 @@ class _Group:
 class RedundancyStage:
     """A stage: outputs, attention and weights of all heads, pair by pair.
 
-    Memory: q, k and the outputs of all layers of one batch, linear in tokens; the covariance of all heads of a group,
-    see `Sameness`; a block of attention rows, see `jensen`.
+    Memory: q, k and the outputs of all layers of one batch, linear in tokens; the covariance of all heads of a
+    group, see `Sameness`; a block of attention rows, see `jensen`.
     """
 
     name = "redundancy"
@@ -311,8 +311,8 @@ class RedundancyStage:
 
     def _sketches(self) -> list[str]:
         return [
-            f"cka of {group.sites[0].label} … {group.sites[-1].label} is a sketch of {group.sameness.sketched} numbers "
-            f"per head: its relative standard deviation is at most {group.sameness.error:.2f}"
+            f"cka of {group.sites[0].label} … {group.sites[-1].label} is a sketch of {group.sameness.sketched} "
+            f"numbers per head: its relative standard deviation is at most {group.sameness.error:.2f}"
             for group in self._groups
             if group.sameness.sketched
         ]

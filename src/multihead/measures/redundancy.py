@@ -190,5 +190,9 @@ def redundancy(
     read = list(batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
     room = LARGEST if largest is None else largest
     stage = RedundancyStage(model, layers=layers, largest=room, seed=seed, by=by, within=within)
-    told = None if progress is None else lambda n: progress(stage.name, n, len(read))
+
+    def told(done: int) -> None:
+        if progress is not None:
+            progress(stage.name, done, len(read))
+
     return run_stage(stage, read, progress=told).result

@@ -64,8 +64,8 @@ class Sameness:
         self.sketched = 0 if sum(sizes) <= room else room // len(sizes)
         if 0 < self.sketched < LEAST:
             raise SizeError(
-                f"the covariance of {len(sizes)} heads does not fit into {largest / 2**30:.2g} GiB, and a sketch of "
-                f"{self.sketched} numbers per head says nothing",
+                f"the covariance of {len(sizes)} heads does not fit into {largest / 2**30:.2g} GiB, and a sketch "
+                f"of {self.sketched} numbers per head says nothing",
                 hint=f"allow more: largest={16 * (LEAST * len(sizes)) ** 2}, or look at some layers: layers=['L0']",
             )
         self._all = Outputs(1, covariance=True)
@@ -131,10 +131,10 @@ class Sameness:
                 value = C.square().sum() if self.sketched else ((grams[i] @ C) * (C @ grams[j])).sum()
                 squares[i, j] = squares[j, i] = value
             if self.sketched:
-                C = self._own[i].second_moments()
-                squares[i, i] = ((grams[i] @ C) * (C @ grams[i])).sum()
-        own = self._varies(squares.diagonal())
-        return (squares / (own[:, None] * own).sqrt()).clamp(0.0, 1.0)
+                own = self._own[i].second_moments()
+                squares[i, i] = ((grams[i] @ own) * (own @ grams[i])).sum()
+        size = self._varies(squares.diagonal())
+        return (squares / (size[:, None] * size).sqrt()).clamp(0.0, 1.0)
 
     def _varies(self, own: Float[Tensor, " head"]) -> Float[Tensor, " head"]:
         """Sizes, NaN where they are 0 but for rounding."""

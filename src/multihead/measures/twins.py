@@ -37,7 +37,11 @@ class Clusters:
 
 def grouped(distance: Float[Tensor, "head head"], *, within: float) -> Clusters:
     """Heads whose mean distance is below `within`; where there is no distance (NaN) it counts as the largest, 1."""
-    from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+    from scipy.cluster.hierarchy import (  # pyright: ignore[reportMissingTypeStubs]
+        fcluster,
+        leaves_list,
+        linkage,
+    )
     from scipy.spatial.distance import squareform
 
     count = len(distance)

@@ -34,6 +34,9 @@ from multihead.measures.means import MeanOutputs
 from multihead.measures.stage import AnySteps, Batch, run_stage
 from multihead.measures.table import HeadTable
 
+Progress = Callable[[str, int, int], None]
+"""Called as (stage, done, all)."""
+
 WAYS = ("gradient", "zero", "mean")
 RANKED_BY = ("ablation_zero", "ablation_mean", "importance")
 """What the rank is by: the first of these that was measured."""
@@ -123,7 +126,7 @@ def worth(
     max_tokens: int | None = None,
     probes: int = PROBES,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Worth:
     """The loss that each head saves: the table, ranked, with standard errors over documents.
 
@@ -190,13 +193,14 @@ def agreement(first: HeadTable, a: str, second: HeadTable, b: str) -> Agreement:
 
 def spearman(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> float:
     """ρ over the pairs of which both are numbers; NaN for fewer than two of them, or where one side is constant."""
-    from scipy.stats import spearmanr
+    from scipy.stats import spearmanr  # pyright: ignore[reportMissingTypeStubs]
 
     both = ~(x.isnan() | y.isnan())
     x, y = x[both], y[both]
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return math.nan
-    return float(spearmanr(x.numpy(), y.numpy()).statistic)
+    rho: Any = spearmanr(x.numpy(), y.numpy())
+    return float(rho.statistic)
 
 
 def _asked(how: str | Sequence[str]) -> set[str]:
@@ -209,14 +213,20 @@ def _asked(how: str | Sequence[str]) -> set[str]:
     return asked
 
 
-def _run(stage: AnySteps, read: Sequence[Batch], progress: Callable[[str, int, int], None] | None) -> AnySteps:
-    return run_stage(
-        stage, read, progress=None if progress is None else lambda n: progress(stage.name, n, len(read))
-    )
+def _run(stage: AnySteps, read: Sequence[Batch], progress: Progress | None) -> AnySteps:
+    def told(done: int) -> None:
+        if progress is not None:
+            progress(stage.name, done, len(read))
+
+    return run_stage(stage, read, progress=told)
 
 
-def _ablated(stage: Ablation, read: Sequence[Batch], progress: Callable[[str, int, int], None] | None) -> HeadTable:
+def _ablated(stage: Ablation, read: Sequence[Batch], progress: Progress | None) -> HeadTable:
     """Progress of an ablation counts every attention of every batch: a batch takes long."""
-    if progress is not None:
-        stage.progress = lambda done, every: progress(stage.name, stage.batches * every + done, len(read) * every)
+
+    def told(done: int, every: int) -> None:
+        if progress is not None:
+            progress(stage.name, stage.batches * every + done, len(read) * every)
+
+    stage.progress = told
     return run_stage(stage, read).table
