@@ -5,7 +5,7 @@ Here a signal z of covariance Σ is seen as z + 𝒩(0, noise · I), and Σ may 
 
 >>> import torch
 >>> twins = torch.ones(2, 2)                              # two heads of one number each, always the same
->>> information(twins, 0.5), total_correlation(twins, [1, 1], 0.5)
+>>> information(twins, 0.5), total_correlation(with_noise(twins, 0.5), [1, 1])
 (0.8047..., 0.2938...)
 """
 
@@ -35,26 +35,38 @@ def covariance(x: Float[Tensor, "token width"]) -> Covariance:
 def information(signal: Covariance, noise: float) -> float:
     """I(z; z + n) = ½ log det(1 + Σ / noise)."""
     _check(noise)
-    return 0.5 * float((torch.linalg.eigvalsh(signal.double()).clamp_min(0) / noise).log1p().sum())
+    return 0.5 * _log_det(torch.eye(len(signal), dtype=torch.float64) + signal.double() / noise)
 
 
-def total_correlation(signal: Covariance, sizes: Sequence[int], noise: float) -> float:
-    """Σ_i h(y_i) − h(y_1, …, y_n) for y = z + n: 0 where the parts are independent (Watanabe 1960).
+def with_noise(signal: Covariance, noise: float) -> Covariance:
+    """Σ + noise · I: the covariance of what is seen."""
+    _check(noise)
+    return signal.double() + noise * torch.eye(len(signal), dtype=torch.float64)
 
-    As the noise of the parts is independent, it is Σ_i I(z_i; y_i) − I(z; y).
-    """
-    return sum(part_information(signal, sizes, noise)) - information(signal, noise)
+
+def total_correlation(seen: Covariance, sizes: Sequence[int]) -> float:
+    """Σ_i h(y_i) − h(y_1, …, y_n) = ½ Σ log det C_ii − ½ log det C, 0 if parts are independent (Watanabe 1960)."""
+    blocks = [seen[a:b, a:b] for a, b in _parts(seen, sizes)]
+    apart, whole = sum(_log_det(block) for block in blocks), _log_det(seen)
+    return 0.5 * (apart - whole)
+
+
+def _log_det(matrix: Covariance) -> float:
+    return float(torch.linalg.slogdet(matrix.double()).logabsdet)
 
 
 def part_information(signal: Covariance, sizes: Sequence[int], noise: float) -> list[float]:
     """I(z_i; z_i + n_i) of each part, a part being `sizes[i]` numbers of z in order."""
-    if sum(sizes) != len(signal):
+    return [information(signal[a:b, a:b], noise) for a, b in _parts(signal, sizes)]
+
+
+def _parts(matrix: Covariance, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    if sum(sizes) != len(matrix):
         raise SizeError(
-            f"parts of {list(sizes)} numbers are {sum(sizes)}, the covariance is of {len(signal)}",
+            f"parts of {list(sizes)} numbers are {sum(sizes)}, the covariance is of {len(matrix)}",
             hint="sizes are those of the heads' outputs, in order",
         )
-    ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
-    return [information(signal[a:b, a:b], noise) for a, b in pairwise(ends)]
+    return list(pairwise(torch.tensor([0, *sizes]).cumsum(0).tolist()))
 
 
 def projected_information(signal: Covariance, noise: float, w: Float[Tensor, "out width"]) -> float:

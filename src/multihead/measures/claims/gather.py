@@ -18,13 +18,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.problem import Problem, Scores
 from multihead.measures.claims.subject import HeadWeights, Passage, Subject, rotations
-from multihead.measures.corpus import Document
-from multihead.measures.corpus import _batches as batches_of  # pyright: ignore[reportPrivateUsage]
+from multihead.measures.corpus import Document, batches
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call, Run
 from multihead.model.discovery import tensors_in
@@ -43,7 +42,7 @@ PIECE = 256
 """Longer documents are cut into pieces of so many tokens."""
 CELLS = 1 << 22
 """Cells of attention maps that are kept of one layer."""
-ABLATION_TOKENS = 512
+ABLATION_TOKENS = 256
 """Tokens on which heads are taken out one by one."""
 ROOM = 1 << 30
 """Bytes kept at once; a model with more layers than fit runs again for the rest."""
@@ -86,24 +85,14 @@ def _bounded(model: nn.Module, data: Data, tokenizer: Any, tokens: int) -> list[
     """Batches that the model takes, until there are enough tokens."""
     if isinstance(data, Tensor) and data.is_floating_point():
         return [_of_tensor(model, data, tokens)]
-    if isinstance(data, str):
-        raise TypeMismatchError("data is one text", hint="a corpus is a list of texts: [text]")
-    documents: Iterable[Any] = [data] if isinstance(data, Mapping) else data
     piece = min(PIECE, learned_positions(model) or PIECE)
     kept: list[Batch] = []
     count = 0
-    for batch in batches_of(cast(Iterable[Document], documents), tokenizer, 8, None, piece):
-        if batch is None:
-            continue
+    for batch in batches(model, data, tokenizer=tokenizer, max_tokens=piece):
         kept.append(batch)
         count += _count(batch)
         if count >= tokens:
             break
-    if not kept:
-        raise MultiheadError(
-            "there is nothing to compute the statements on: no document has a token",
-            hint="data is texts, lists of token ids, or batches; of a bare layer a tensor (batch, token, d_model)",
-        )
     return kept
 
 
@@ -245,7 +234,7 @@ class _Reads(TorchDispatchMode):
 
 
 def _gathered(
-    model: nn.Module, batches: Sequence[Batch], layers: Sequence[_Layer], tokens: int, seed: int
+    model: nn.Module, given: Sequence[Batch], layers: Sequence[_Layer], tokens: int, seed: int
 ) -> Iterator[Subject]:
     by_key = {layer.key: layer for layer in layers}
     reads = _Reads({address for layer in layers for address in layer.first.values()})
@@ -258,7 +247,7 @@ def _gathered(
         return out
 
     with torch.no_grad(), reads, intercept(model, listen):
-        for batch in batches:
+        for batch in given:
             model(**_placed(model, batch))
     config = getattr(inner(model), "config", None)
     for layer in layers:
@@ -275,7 +264,7 @@ def _gathered(
             seed,
             layer.module,
             rotations(config, layer.weights.W_Q.shape[1]),
-            lambda names=layer.head_names: _ablation(model, batches, names),
+            lambda names=layer.head_names: _ablation(model, given, names),
         )
         layer.sequences = []  # the next layer needs the room
 
@@ -382,15 +371,16 @@ def _maps(problem: Problem, layer: _Layer) -> Float[Tensor, "batch head query ke
 
 
 @torch.no_grad()
-def _ablation(model: nn.Module, batches: Sequence[Batch], heads: Sequence[str]) -> Float[Tensor, " head"]:
+def _ablation(model: nn.Module, given: Sequence[Batch], heads: Sequence[str]) -> Float[Tensor, " head"]:
     """‖output − output without the head‖² / ‖output‖² over real tokens, heads set to zero one by one."""
     small: list[dict[str, Any]] = []
     count = 0
-    for batch in batches:
+    for batch in given:
         if small and count >= ABLATION_TOKENS:
             break
-        small.append(_placed(model, batch))
-        count += _count(batch)
+        few = _fewer(batch, ABLATION_TOKENS)
+        small.append(_placed(model, few))
+        count += _count(few)
     whole = [_answer(model, batch) for batch in small]
     size = sum(float(out.square().sum()) for out in whole)
     lost: list[float] = []
@@ -400,6 +390,17 @@ def _ablation(model: nn.Module, batches: Sequence[Batch], heads: Sequence[str]) 
         off = sum(float((a - b).square().sum()) for a, b in zip(whole, changed, strict=True))
         lost.append(off / size if size else off)
     return torch.tensor(lost, dtype=torch.float64)
+
+
+def _fewer(batch: Batch, tokens: int) -> Batch:
+    """The first rows of a batch of token ids, with about so many tokens."""
+    ids = batch.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.ndim != 2:
+        return batch
+    rows = max(1, tokens // ids.shape[1])
+    return {
+        name: x[:rows] if isinstance(x, Tensor) and x.shape[:1] == ids.shape[:1] else x for name, x in batch.items()
+    }
 
 
 def _answer(model: nn.Module, batch: Batch) -> Tensor:
