@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; whatever goes wrong is one clear line on stderr and an exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in given if not word.startswith("-")), None)
-    args = parser(command).parse_args(given)
+    args = parser(command).parse_args(given, argparse.Namespace(words=given))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn

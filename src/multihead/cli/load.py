@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -60,6 +61,7 @@ def load_model(args: argparse.Namespace) -> Loaded:
     import torch
 
     folder = model_folder(args.model)
+    logging.disable(logging.WARNING)  # what libraries say about themselves as they are imported is not for the user
     device, dtype = _device(getattr(args, "device", "cpu")), getattr(torch, getattr(args, "dtype", "float32"), None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise MultiheadError(f"--dtype {args.dtype} is none", hint="float32, bfloat16, float16 or float64")

@@ -68,15 +68,15 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         "--split",
         choices=SPLITS,
         help="what a document of a .txt file is: a line, a paragraph (blank lines between), the whole file, or "
-        "auto: a paragraph where the file has blank lines, else a line (default: file for --text, auto for --corpus)",
+        "auto: a paragraph where the file has blank lines, else a line (default: file of --text, auto of --corpus)",
     )
     group.add_argument("--ids", metavar="FILE", help="token ids instead of text: JSON, a list of lists of numbers")
     group.add_argument(
         "--max-tokens",
         type=int,
         metavar="N",
-        help="cut longer documents into pieces of N tokens (default: the positions that the model has, at most 1024 "
-        "where it computes them)",
+        help="cut longer documents into pieces of N tokens (default: the positions that the model has, at most "
+        "1024 where it computes them)",
     )
     group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents")
 

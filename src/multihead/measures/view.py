@@ -26,7 +26,11 @@ from multihead.measures.table import Column, HeadTable, cell
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
-FIRST = ("kind", "score")
+FIRST = (
+    *("kind", "kind_detail", "kind_score", "kind_control", "driven"),
+    *("rank", "ablation_zero", "ablation_mean", "importance"),
+    *("twin", "twin_cka"),
+)
 """Columns of answers that stand first where a table has them."""
 
 SHOWN = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
@@ -42,12 +46,15 @@ def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
     if columns is not None:
         return [name for name in columns if table[name] is not None]
     names = [name for name in (*FIRST, *SHOWN) if name in table.columns]
-    others = [name for name in table.columns if name not in names and not _is_statistic(name)]
-    return [n for n in names if n in FIRST] + others + [n for n in names if n not in FIRST]
+    others = [name for name in table.columns if name not in names and not _is_detail(name)]
+    return ([n for n in names if n in FIRST] + others + [n for n in names if n not in FIRST]) or [*table.columns]
 
 
-def _is_statistic(name: str) -> bool:
-    return name in MEANING or name.startswith(("offset", "class:"))
+def _is_detail(name: str) -> bool:
+    """One of the many columns that are there to be asked for."""
+    stem = next((n for n in FIRST if name.startswith((f"{n}_", f"{n}:"))), None)
+    detail = ("offset", "class:", "kind", "second", "third", "twin", "cluster", "order", "fisher", "gradient")
+    return name in MEANING or stem is not None or name.startswith(detail)
 
 
 def word(column: Column, at: int) -> str:
@@ -72,6 +79,8 @@ class RichView:
 
     table: HeadTable
     columns: Sequence[str] | None = None
+    first: str | None = None
+    """the column that stands first"""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich import box
@@ -79,6 +88,8 @@ class RichView:
         from rich.text import Text
 
         table, names = self.table, shown(self.table, self.columns)
+        if self.first is not None and self.first in table.columns:
+            names = [self.first, *(n for n in names if n != self.first)]
         cells = {n: [word(table.columns[n], i) for i in range(len(table))] for n in names}
         kept = names if self.columns is not None else _fitting(table, names, cells, options.max_width)
         drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -96,7 +107,10 @@ class RichView:
         yield drawn
         if self.columns is None and len(kept) < len(table.columns):
             rest = len(table.columns) - len(kept)
-            yield Text(f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {_names(table, kept)}", style="dim")
+            yield Text(
+                f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {_names(table, kept)}",
+                style="dim",
+            )
 
 
 def _fitting(table: HeadTable, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:

@@ -116,6 +116,10 @@ class Heads:
         self.keep = keep
         self._records: dict[Key, _Record] = {}
         self._memory = Memory()
+        # Made before the model runs, where its heads are known: what is made between two layers and stays would
+        # lie in the midst of what the model's activations leave free, and keep them from using it again.
+        known = seen_sites(model) if statistics is not None else {}
+        self._ready = {key: HeadStatistics(site.heads, statistics, self._memory) for key, site in known.items()}
 
     @property
     def sites(self) -> list[Site]:
@@ -185,11 +189,17 @@ class Heads:
         record = self._records.setdefault(key, _Record(call.problem.frame.heads, call.cross))
         if self.options is not None:
             if record.statistics is None:
-                record.statistics = HeadStatistics(call.problem.frame.heads, self.options, self._memory)
+                record.statistics = self._statistics(key, record.heads)
             record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         if self.keep != Keep():
             self._keep(record, seen_sites(self.model)[key], call, out)
         return out
+
+    def _statistics(self, key: Key, heads: int) -> HeadStatistics:
+        made = self._ready.pop(key, None)
+        return (
+            made if made is not None and made.heads == heads else HeadStatistics(heads, self.options, self._memory)
+        )
 
     @contextmanager
     def watch(self) -> Generator[None]:
@@ -207,20 +217,28 @@ class Heads:
 
     def state(self) -> dict[str, Any]:
         """The statistics so far, as tensors and plain data."""
-        named = [
-            {"path": path, "turn": turn, "cross": r.cross, "statistics": r.statistics.state()}
-            for (path, turn), r in self._records.items()
-            if r.statistics is not None
-        ]
-        return {"sites": named}
+        sites: list[dict[str, Any]] = []
+        for (path, turn), r in self._records.items():
+            if r.statistics is not None:
+                kept = r.statistics.state()
+                kept.pop("options")  # once for all of them: classes of tokens may be long lists
+                sites.append({"path": path, "turn": turn, "cross": r.cross, "statistics": kept})
+        return {"options": None if self.options is None else self.options.state(), "sites": sites}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go back to where `state` was taken: what comes is added to the same sums."""
+        mine = None if self.options is None else self.options.state()
+        if mine != state["options"]:
+            raise MultiheadError(
+                "the state was made with other options of the statistics",
+                hint="resume with the options that the run began with",
+            )
         self._records.clear()
         for site in state["sites"]:
-            key, kept = (str(site["path"]), int(site["turn"])), HeadStatistics.from_state(site["statistics"])
-            mine = HeadStatistics(kept.heads, self.options, self._memory).merge(kept)  # into memory apart
-            self._records[key] = _Record(kept.heads, bool(site["cross"]), mine)
+            key = str(site["path"]), int(site["turn"])
+            kept = HeadStatistics.from_state({**site["statistics"], "options": state["options"]})
+            again = HeadStatistics(kept.heads, self.options, self._memory).merge(kept)  # into memory apart
+            self._records[key] = _Record(kept.heads, bool(site["cross"]), again)
             remember(self.model, key, kept.heads, bool(site["cross"]))
 
     def _keep(self, record: _Record, site: Site, call: Call, out: HeadOutputs) -> None:

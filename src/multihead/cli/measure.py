@@ -1,0 +1,251 @@
+"""`multihead measure MODEL -o RUN`: fill a table with what every head does and what it is worth."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multihead.cli.console import err, note, write
+from multihead.cli.estimate import Estimate
+from multihead.cli.load import Loaded, add_model, fingerprint, load_model, piece_length
+from multihead.cli.stages import add_stages, build, finished, names
+from multihead.cli.texts import Texts, add_texts, texts
+from multihead.errors import MultiheadError
+
+if TYPE_CHECKING:
+    from multihead.measures.run import Run
+    from multihead.measures.stage import Batch
+    from multihead.measures.table import HeadTable
+
+STATE = "state.safetensors"
+
+_EPILOG = """examples:
+  multihead measure minilm -o run                       the packaged model, the packaged text
+  multihead measure path/to/model --corpus texts/ -o run
+  cat letter.txt | multihead measure minilm --text - -o run
+  multihead measure minilm --worth ablation --redundancy -o run
+
+RUN is a folder; the table is RUN/table.json. Until it is there, RUN/state.safetensors holds what was taken in so
+far: after Ctrl-C, or worse, the same command with --resume goes on, and the table is the same to the last bit."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    parser = commands.add_parser(
+        "measure",
+        help="fill a table: what every head of a model does, and what it is worth",
+        description="Measure every attention head of a model over some text, in memory linear in tokens.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    add_texts(parser)
+    add_stages(parser)
+    group = parser.add_argument_group("the run")
+    group.add_argument("-o", "--out", required=True, type=Path, metavar="RUN", help="folder to write to")
+    group.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
+    group.add_argument("--force", action="store_true", help="measure again, over what RUN holds")
+    group.add_argument("--batch-size", type=int, default=8, metavar="N", help="documents at a time (default: 8)")
+    group.add_argument(
+        "--save-every", type=float, default=30.0, metavar="S", help="seconds between two states (default: 30)"
+    )
+    group.add_argument("--json", action="store_true", help="also print the table, as JSON")
+    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
+
+
+def run(args: argparse.Namespace) -> int:
+    _check(args)
+    say = _silent if args.quiet else note
+    work = _prepared(args)
+    table = _done_before(args, work)
+    if table is None:
+        try:
+            table = _measured(args, work, say)
+        except _Interrupted as stopped:
+            note(f"multihead: stopped. To go on: {_again(args)}")
+            return 128 + stopped.signal
+        table.save(args.out / "table.json")
+        (args.out / STATE).unlink(missing_ok=True)
+        say(f"{len(table)} heads, {len(table.columns)} columns → {args.out / 'table.json'}")
+    else:
+        say(f"{args.out} is finished: {len(table)} heads, {len(table.columns)} columns")
+    say(f"next: multihead show {shlex.quote(str(args.out))} --sort {_interesting(table)} --top 10")
+    if args.json:
+        write(table.to_json())
+    return 0
+
+
+# ---- before -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Work:
+    """All that a run needs: the model, the documents, the batches, and what makes this run this run."""
+
+    loaded: Loaded
+    documents: Texts
+    read: Callable[[], Iterable[Batch]]
+    run: Run
+    about: dict[str, Any]
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What can be said before anything is loaded."""
+    if args.resume and args.force:
+        raise MultiheadError("--resume goes on and --force starts again: only one of them")
+    for option in ("batch_size", "max_tokens"):
+        value: int | None = getattr(args, option)
+        if value is not None and value < 1:
+            raise MultiheadError(f"--{option.replace('_', '-')} {value} is less than 1")
+    if args.out.exists() and not args.out.is_dir():
+        raise MultiheadError(f"{args.out} is a file", hint="-o takes a folder")
+    if args.resume or args.force:
+        return
+    if (args.out / STATE).exists():
+        raise MultiheadError(
+            f"{args.out} holds a run that was stopped", hint="--resume goes on with it, --force starts again"
+        )
+    if (args.out / "table.json").exists():
+        raise MultiheadError(f"{args.out} holds a table", hint="--force measures again, or choose another -o")
+
+
+def _prepared(args: argparse.Namespace) -> _Work:
+    import torch
+
+    from multihead import __version__
+    from multihead.measures.corpus import batches
+    from multihead.measures.run import Run
+
+    loaded = load_model(args)
+    documents = texts(args, loaded.tokenizer)
+    longest = args.max_tokens or piece_length(loaded.model)
+    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
+        raise MultiheadError(
+            f"{loaded.name} reads two sequences, and the command line gives it one",
+            hint="in Python: mh.measure(model, [{'input_ids': ..., 'decoder_input_ids': ...}])",
+        )
+
+    def read() -> Iterable[Batch]:
+        return batches(
+            loaded.model, documents, tokenizer=loaded.tokenizer, batch_size=args.batch_size, max_tokens=longest
+        )
+
+    stages = build(args, loaded, read)
+    identity = {
+        "model": f"{loaded.name} ({type(loaded.model).__name__}, weights {fingerprint(loaded.model)})",
+        "text": f"{documents.name} ({documents.documents} documents, {documents.fingerprint})",
+        "stages": names(stages),
+        "batch size": args.batch_size,
+        "tokens of a piece": longest,
+        "seed": args.seed,
+        "device": args.device,
+        "dtype": args.dtype,
+        "multihead": __version__,
+        "torch": str(torch.__version__),
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    made = Run(stages, identity, args.out / STATE, every=args.save_every)
+    about = {"run": identity, "parameters": sum(p.numel() for p in loaded.model.parameters())}
+    return _Work(loaded, documents, read, made, about | {"documents": documents.documents})
+
+
+def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
+    """The table of a run that is finished, or the run put back to where it was stopped."""
+    from multihead.measures.run import check_identity
+    from multihead.measures.table import HeadTable
+
+    state, table = args.out / STATE, args.out / "table.json"
+    if args.force:
+        state.unlink(missing_ok=True)
+    elif state.exists():
+        work.run.resume()
+    elif table.exists():
+        found = HeadTable.load(table)
+        check_identity(found.about.get("run", {}), work.run.identity, table)
+        return found
+    return None
+
+
+# ---- during -----------------------------------------------------------------------------------
+
+
+def _silent(text: str) -> None:
+    """--quiet"""
+
+
+class _Interrupted(Exception):
+    def __init__(self, number: int) -> None:
+        self.signal = number
+
+
+def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None]) -> HeadTable:
+    from multihead.measures.run import Stopped
+
+    counted = Estimate.of(work.loaded, work.documents, work.read, work.run, args.batch_size)
+    for line in counted.lines(work.loaded, work.documents, work.run):
+        say(line)
+    caught: list[int] = []
+    with _signals(work.run, caught), _bar(args, work, counted.batches) as progress:
+        try:
+            table = work.run.go(work.read, progress)
+        except Stopped as stopped:
+            raise _Interrupted(caught[0]) from stopped
+    tokens = work.run.stages[0].heads.tokens  # pyright: ignore[reportAttributeAccessIssue]  # the statistics come first
+    return finished(replace(table, about={**work.about, "tokens": tokens, "stages": dict(table.about)}))
+
+
+@contextmanager
+def _signals(run: Run, caught: list[int]) -> Generator[None]:
+    """Ctrl-C and SIGTERM stop after the batch at hand; a second one stops at once, with the state of before."""
+
+    def stop(number: int, _: object) -> None:
+        if caught:
+            raise _Interrupted(number)
+        caught.append(number)
+        run.stopping = True
+        note("multihead: stopping after this batch; once more to stop at once")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callable[[str, int], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = err()
+    shown = console.is_terminal and not args.quiet
+    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not shown) as bar:
+        tasks = {
+            stage.name: bar.add_task(stage.name, total=total, completed=work.run.done[stage.name])
+            for stage in work.run.stages
+        }
+
+        def progress(name: str, count: int) -> None:
+            bar.update(tasks[name], completed=count, total=max(total, count))
+
+        yield progress
+
+
+# ---- after ------------------------------------------------------------------------------------
+
+
+def _again(args: argparse.Namespace) -> str:
+    words = [w for w in args.words if w not in ("--resume", "--force")]
+    return f"multihead {' '.join(map(shlex.quote, words))} --resume"
+
+
+def _interesting(table: HeadTable) -> str:
+    """A column worth sorting by."""
+    return next((c for c in ("rank", "kind_score", "previous") if c in table.columns), "entropy")

@@ -1,0 +1,98 @@
+"""The stages of `multihead measure`, and about how many runs of the model each of them takes per batch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from multihead.errors import MultiheadError
+
+if TYPE_CHECKING:
+    from multihead.cli.load import Loaded
+    from multihead.measures.stage import Batch, Steps
+    from multihead.measures.table import HeadTable
+
+WORTH = ("none", "gradient", "ablation", "all")
+
+
+def add_stages(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what it measures, beside the statistics of attention")
+    group.add_argument(
+        "--kinds",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="name what each head does, with evidence (default; takes 5 documents or more)",
+    )
+    group.add_argument(
+        "--worth",
+        choices=WORTH,
+        default="none",
+        help="what the model loses without each head: by gradients, by taking it out (slow, exact), or both ways",
+    )
+    group.add_argument("--redundancy", action="store_true", help="which heads are copies of which")
+    group.add_argument("--conllu", metavar="FILE", help="parsed sentences: which heads follow which relation")
+    group.add_argument(
+        "--seed", type=int, default=0, help="of what is drawn at random: shuffles, probes (default: 0)"
+    )
+
+
+def build(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[Batch]]) -> list[Steps]:
+    """The stages that were asked for, in the order in which they run."""
+    from multihead.measures.corpus import with_special
+    from multihead.measures.options import Statistics
+    from multihead.measures.statistics import StatisticsStage
+    from multihead.measures.token_classes import classes_of
+
+    model, tokenizer = loaded.model, loaded.tokenizer
+    classes = {} if tokenizer is None else classes_of(tokenizer)
+    options = with_special(Statistics(classes=classes), tokenizer)
+    stages: list[Any] = [StatisticsStage(model, options)]
+    if args.kinds:
+        from multihead.measures.kinds import KindsStage
+
+        stages.append(KindsStage(model, options, seed=args.seed))
+    if args.worth != "none":
+        stages += _worth(args, loaded, read)
+    if args.redundancy:
+        from multihead.measures.pairs import RedundancyStage
+
+        stages.append(RedundancyStage(model, seed=args.seed))
+    return stages
+
+
+def _worth(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[Batch]]) -> list[Any]:
+    from multihead.measures.ablation import Ablation
+    from multihead.measures.choose import loss_for
+    from multihead.measures.importance import Gradients
+    from multihead.measures.means import MeanOutputs
+
+    first = next(iter(read()), None)
+    if first is None:
+        raise MultiheadError("there was nothing to measure: no document has a token")
+    loss = loss_for(loaded.model, first, loaded.tokenizer, seed=args.seed)
+    stages: list[Any] = []
+    if args.worth in ("gradient", "all"):
+        stages.append(Gradients(loaded.model, loss, seed=args.seed))
+    if args.worth in ("ablation", "all"):
+        means = MeanOutputs(loaded.model)
+        stages += [means, Ablation(loaded.model, loss, ("zero", "mean"), means=means)]
+    return stages
+
+
+def finished(table: HeadTable) -> HeadTable:
+    """The table with what follows from several stages: the rank of each head by its worth."""
+    from multihead.measures.worth import RANKED_BY, ranked
+
+    return ranked(table) if any(column in table.columns for column in RANKED_BY) else table
+
+
+def runs(stage: Steps, heads: int) -> float:
+    """About how many plain runs of the model a stage takes per batch, for an estimate."""
+    ablations = len(getattr(stage, "how", ())) * heads / 2
+    probes: int = getattr(stage, "probes", 1)
+    return {"kinds": 5.0, "gradients": 3.0 * probes, "ablation": ablations, "redundancy": 4.0}.get(stage.name, 1.5)
+
+
+def names(stages: Sequence[Steps]) -> str:
+    return ", ".join(stage.name for stage in stages)
