@@ -355,21 +355,23 @@ MUTANTS: dict[str, Mutant] = {
         ("statistics",),
     ),
     "masses without the sink's share": Mutant(
-        "measures/rows.py",
+        "measures/sheet.py",
         "masses = {name: mass * share for name, mass in masses.items()}",
         "pass",
         ("statistics",),
     ),
     "effective keys not squared": Mutant(
-        "measures/rows.py",
-        "vector_norm(p, dim=-1).square_().reciprocal_()",
-        "vector_norm(p, dim=-1).reciprocal_()",
+        "measures/sheet.py",
+        'self["weight_norm"].square().reciprocal_()',
+        'self["weight_norm"].reciprocal()',
         ("statistics",),
     ),
     "logit scale with the hidden keys": Mutant(
         "measures/rows.py",
-        "scale = torch.linalg.vector_norm(s, dim=-1) / visible.sqrt()",
-        "scale = torch.linalg.vector_norm(s, dim=-1) / s.shape[-1] ** 0.5",
+        """            cells.mul_(shown)
+        torch.sum""",
+        """            pass
+        torch.sum""",
         ("statistics",),
     ),
     "first key of the row though it is padding": Mutant(

@@ -5,7 +5,7 @@ Complete rows need no second pass: the softmax, its maximum and every sum over k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,7 +18,7 @@ from multihead.layer.mask_algebra import Interval
 from multihead.layer.problem import Problem
 from multihead.layer.tiles import Inside, Tile, tile, whole
 
-ROWS = 96
+ROWS = 128
 """Queries of a block at most: more of them compute more of the cells above the diagonal."""
 
 FEW_ROWS = 24
@@ -86,6 +86,27 @@ def cut(problem: Problem, real: Bool[Tensor, "batch query"], features: int, bloc
                 some = slice(head, min(head + heads, frame.heads))
                 for t, written in wanted:
                     yield RowBlock(batch, some, t.queries, t.keys, written)
+
+
+def together(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlock]]:
+    """Blocks of the same batch rows and heads whose queries follow each other, up to `rows` rows; at least one.
+
+    A block without keys stays alone.
+    """
+    held: list[RowBlock] = []
+    for block in blocks:
+        if held and (
+            not block.keys
+            or not held[-1].keys
+            or (block.batch, block.heads) != (held[-1].batch, held[-1].heads)
+            or block.queries.start != held[-1].queries.stop
+            or _length(block.batch) * _length(block.heads) * (block.queries.stop - held[0].queries.start) > rows
+        ):
+            yield held
+            held = []
+        held.append(block)
+    if held:
+        yield held
 
 
 def _tiles(problem: Problem, pairs: int) -> Iterator[Tile]:

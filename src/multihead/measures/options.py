@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from multihead.errors import SizeError
 
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 32 << 20
 """Blocks of weights that stay inside a shared cache; smaller ones spend their time in calls."""
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from multihead.errors import SizeError
+from multihead.measures.scratch import Scratch
 from multihead.shapes import HeadOutputs
 
 ROWS = 256
@@ -21,8 +22,9 @@ class Outputs:
     Those need rows in which every head is good: they count apart, in `joint`.
     """
 
-    def __init__(self, heads: int, *, covariance: bool = False) -> None:
-        self.heads, self.covariance = heads, covariance
+    def __init__(self, heads: int, *, covariance: bool = False, room: Scratch | None = None) -> None:
+        """`room`: memory apart from the heap, see `Scratch`."""
+        self.heads, self.covariance, self.room = heads, covariance, room or Scratch()
         self.count: Int[Tensor, " head"] = torch.zeros(heads, dtype=torch.long)
         self.total: Float[Tensor, "head value_dim"] | None = None
         self.joint = 0
@@ -46,7 +48,7 @@ class Outputs:
                     self._take(mine.transpose(0, 1).flatten(1)[whole].cpu())
 
     def _begin(self, value_dim: int) -> None:
-        self.total = torch.zeros(self.heads, value_dim, dtype=torch.float64)
+        self.total = self.room.take(torch.empty(0, dtype=torch.float64), self.heads, value_dim).zero_()
         if self.covariance:
             width = self.heads * value_dim
             self.centre = torch.zeros(width, dtype=torch.float64)

@@ -1,17 +1,18 @@
-"""The numbers of every query row of one block, from the explicit weights of its complete rows.
+"""The numbers of every query row of some blocks, from the explicit weights of their complete rows.
 
 With s_j the scores of the visible keys, m their maximum and p = softmax(s):
 
     lse = m − log max p,   entropy = −log max p + Σ p (m − s)
 
 Both terms of the entropy are sums of what is never negative, so near one-hot rows lose nothing to cancellation.
-The scores are shifted to mean 0 before their standard deviation, which the softmax does not see.
+Each block leaves sums over its keys in a `Sheet`; what follows from them row by row is computed for many blocks at
+once, because a call on a few rows costs as much as one on a thousand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -22,27 +23,17 @@ from multihead.layer.problem import Problem
 from multihead.measures.blocks import RowBlock
 from multihead.measures.features import Pairs
 from multihead.measures.keys import KeySide
-from multihead.measures.meaning import SATURATED
 from multihead.measures.scratch import Memory
+from multihead.measures.sheet import Measured, Sheet
 from multihead.shapes import HeadOutputs, Weights
 
 FAR = -1e4
 """A score so far below the maximum that its weight is 0 in any precision."""
 
-Rows = Float[Tensor, "batch head query"]
+BELOW_ALL = -1e38
+"""What a hidden cell holds while the maximum is looked for."""
+
 Kept = tuple[slice, Float[Tensor, "#batch #head #query _"]]  # columns of a block, 1 where a key may be seen
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Statistics by name, each (batch, head, query) of the block, and which rows count."""
-
-    numbers: dict[str, Rows]
-    near: (
-        Float[Tensor, "offset batch head query"] | None
-    )  # masses on offsets, where queries and keys are one sequence
-    empty: Bool[Tensor, "batch head query"]  # the mask lets them see nothing
-    broken: Bool[Tensor, "batch head query"]  # NaN or inf in what they are computed from
 
 
 class BlockRows:
@@ -59,75 +50,78 @@ class BlockRows:
         self.offsets = torch.arange(-offsets, offsets + 1, device=problem.q.device)
         self.side: KeySide | None = None
 
-    def measure(self, block: RowBlock) -> Measured:
-        self.scratch.clear()
+    def measure(self, block: RowBlock, *following: RowBlock) -> Measured:
+        """The rows of a block, and of those that follow it with the same batch rows and heads."""
         if self.side is None or not self.side.serves(block):
             self.side = None  # free it first
             self.side = KeySide(self.problem, block, self.pairs.marks, self.memory.keys)
-        keep = self._keep(block)
-        visible = self._visible(block, keep)
-        s, p, numbers = self._weights(block, self.side, keep, visible)
-        lse, largest = numbers.pop("lse"), numbers.pop("max_weight")
+        side, blocks, first = self.side, (block, *following), block.queries.start
+        whole = replace(block, queries=slice(first, blocks[-1].queries.stop))
+        sheet = self._sheet(whole, side)
+        bad = None if side.bad is None else torch.zeros(whole.shape[:3], dtype=torch.bool, device=side.bad.device)
+        for part in blocks:
+            rows, keep = slice(part.queries.start - first, part.queries.stop - first), self._keep(part)
+            self._sum_up(part, side, keep, sheet.of(rows))
+            if bad is not None and side.bad is not None:
+                bad[..., rows] = _reach(part, keep, side.bad)
+        query = _of_rows(self.pairs.query_place, whole)[:, whole.queries]
+        sinks = self.problem.scores.sinks
+        sink = None if sinks is None else sinks.detach().to(self.exact)[block.heads, None]
+        output = torch.linalg.vector_norm(self._queries(self.out, whole), dim=-1, dtype=self.exact)
+        return sheet.finish(query, sink, output, bad)
 
-        numbers["relative_entropy"] = (numbers["entropy"] / visible.log()).masked_fill_(visible < 2, torch.nan)
-        numbers["perplexity"] = numbers["entropy"].exp()
-        numbers["effective_keys"] = torch.linalg.vector_norm(p, dim=-1).square_().reciprocal_()
-        numbers["visible"] = visible.expand(lse.shape)
+    def _sheet(self, block: RowBlock, side: KeySide) -> Sheet:
+        room, near = self.memory.rows, 0 if self.pairs.cross else len(self.offsets)
+        room.clear()
+        batch, heads, rows, _ = block.shape
+        features = (*self.pairs.names, *side.names)
+        sums = room.take(self.like, Sheet.height(features, near), batch, heads, rows)
+        return Sheet.over(sums, features, near)
+
+    def _sum_up(self, block: RowBlock, side: KeySide, keep: Sequence[Kept], sheet: Sheet) -> None:
+        """Write the sums of the block's rows into its part of the sheet."""
+        self.scratch.clear()
+        sheet["visible"].copy_(self._visible(block, keep))
+        s = self._shifted(block, side, keep, sheet)
+        p = torch.softmax(s, dim=-1, out=self.scratch.take(self.like, *s.shape))
+        torch.amax(p, -1, out=sheet["max_weight"])
+        torch.sum(torch.mul(p, s, out=s), -1, out=sheet["surprise"])
+        torch.linalg.vector_norm(p, dim=-1, out=sheet["weight_norm"])
         query = _of_rows(self.pairs.query_place, block)[:, block.queries]
         key = block.take_keys(_of_rows(self.pairs.key_place, block))
-        masses, near = self._masses(block, self.side, p, query, key)
-        masses["max_weight"] = largest
-        numbers |= self._shape(masses, p, query, key, s)
-        sinks = self.problem.scores.sinks
-        if sinks is not None:
-            # The sink leaves σ(lse − sink) to the keys, and σ(sink − lse) is its own mass.
-            sink = sinks.detach().to(self.exact)[block.heads, None]
-            share = torch.sigmoid(lse - sink)
-            masses = {name: mass * share for name, mass in masses.items()}
-            near = None if near is None else near * share
-            numbers["sink"] = torch.sigmoid(sink - lse)
-            lse = torch.logaddexp(lse, sink)
-        numbers |= masses
-        numbers["lse"] = lse
-        numbers["saturated"] = (numbers["max_weight"] > SATURATED).to(self.exact)
-        numbers["output_norm"] = torch.linalg.vector_norm(self._queries(self.out, block), dim=-1, dtype=self.exact)
+        self._masses(block, side, p, query, key, sheet)
+        # √(Σ p (place − its mean)²): around the mean itself nothing cancels.
+        torch.sub(key[:, None, None, :], sheet.mean_place(query).unsqueeze(-1), out=s)
+        torch.sum(s.square_().mul_(p), -1, out=sheet["variance"])
 
-        empty = (visible == 0).expand(lse.shape)
-        broken = ~(torch.isfinite(lse) & torch.isfinite(numbers["output_norm"]))
-        if self.side.bad is not None:
-            broken |= _reach(block, keep, self.side.bad)
-        return Measured(numbers, near, empty, broken & ~empty)
-
-    def _weights(
-        self, block: RowBlock, side: KeySide, keep: Sequence[Kept], visible: Float[Tensor, "#batch #head #query"]
-    ) -> tuple[Weights, Weights, dict[str, Rows]]:
-        """(scores − their maximum, times p), p, and what was learnt on the way."""
+    def _shifted(self, block: RowBlock, side: KeySide, keep: Sequence[Kept], sheet: Sheet) -> Weights:
+        """Scores − their maximum, FAR where hidden; the moments of the visible ones go to the sheet."""
         mask, s = self.problem.mask, self._scores(block, side)
-        for at, shown in keep:
-            s[..., at].mul_(shown)
-        mean = s.sum(-1, keepdim=True).div_(visible.unsqueeze(-1))
-        s.sub_(mean)
-        for at, shown in keep:
-            s[..., at].mul_(shown)
-        scale = torch.linalg.vector_norm(s, dim=-1) / visible.sqrt()
-        grid = self.problem.frame.grid(block.batch, block.queries, block.keys, block.heads) if mask.adds else None
-        added = None if grid is None else mask.added(grid)
-        if added is not None:
-            s.add_(added.detach().to(self.exact))
-            for at, shown in keep:
-                s[..., at].masked_fill_(shown == 0, -torch.inf)
-        # Without `added`, hidden cells are 0 now, and no mean is above its maximum.
+        hide = [(s[..., at], shown, shown - 1) for at, shown in keep]
+        for cells, shown, hidden in hide:
+            cells.mul_(shown).add_(hidden, alpha=-BELOW_ALL)
         top = s.amax(-1, keepdim=True)
         s.sub_(top)
-        for at, shown in keep:
-            # exp(FAR) is 0, and unlike -inf it stays 0 in p · s.
-            s[..., at].clamp_(min=FAR) if added is not None else s[..., at].add_(shown - 1, alpha=-FAR)
-        p = torch.softmax(s, dim=-1, out=self.scratch.take(self.like, *s.shape))
-        largest = p.amax(-1)
-        rest = -largest.log()
-        entropy = rest - torch.mul(p, s, out=s).sum(-1)
-        lse = (mean + top).squeeze(-1) + rest
-        return s, p, {"entropy": entropy, "lse": lse, "logit_scale": scale, "max_weight": largest}
+        for cells, shown, _ in hide:
+            cells.mul_(shown)
+        torch.sum(s, -1, out=sheet["below"])
+        torch.linalg.vector_norm(s, dim=-1, out=sheet["below_norm"])
+        grid = self.problem.frame.grid(block.batch, block.queries, block.keys, block.heads) if mask.adds else None
+        added = None if grid is None else mask.added(grid)
+        if added is None:
+            for cells, _, hidden in hide:
+                cells.add_(hidden, alpha=-FAR)  # exp(FAR) is 0, and unlike -inf it stays 0 in p · s
+        else:
+            s.add_(added.detach().to(self.exact))
+            for cells, shown, _ in hide:
+                cells.masked_fill_(shown == 0, -torch.inf)
+            highest = s.amax(-1, keepdim=True)
+            s.sub_(highest)
+            for cells, _, _ in hide:
+                cells.clamp_(min=FAR)
+            top += highest
+        sheet["top"].copy_(top.squeeze(-1))
+        return s
 
     # ---- the block ----------------------------------------------------------------------------
 
@@ -180,9 +174,7 @@ class BlockRows:
 
     # ---- sums over the weights ----------------------------------------------------------------
 
-    def _masses(
-        self, block: RowBlock, side: KeySide, p: Weights, query: Tensor, key: Tensor
-    ) -> tuple[dict[str, Rows], Float[Tensor, "offset batch head query"] | None]:
+    def _masses(self, block: RowBlock, side: KeySide, p: Weights, query: Tensor, key: Tensor, sheet: Sheet) -> None:
         """Σ p x for every feature x, and the single cells of p that are asked for."""
         pairs, (batch, heads, rows, width) = self.pairs, block.shape
         x = self.scratch.take(self.like, batch, rows, pairs.count, width)
@@ -191,47 +183,34 @@ class BlockRows:
         sums = torch.stack([torch.bmm(x[b, :, :-1], p[b].permute(1, 2, 0)) for b in range(batch)])
         sums = sums.permute(2, 0, 3, 1)  # feature, batch, head, query
         alone = torch.bmm(block.take_keys(side.sums).flatten(0, 1), p.flatten(0, 1).mT)
-        found = dict(zip(pairs.names, sums, strict=False))
-        found |= zip(side.names, alone.view(batch, heads, -1, rows).unbind(2), strict=True)
-        if pairs.cross:
-            return found, None
-        near = sums[len(pairs.names) :] if pairs.offsets else self._near(p, query, key).permute(3, 0, 1, 2)
-        middle = len(self.offsets) // 2
-        found |= {"previous": near[middle - 1], "self": near[middle], "next": near[middle + 1]}
-        if "ahead" not in found:
-            found["before"] = (1 - found["self"]).clamp_(min=0)
-            found["after"] = torch.zeros_like(found["before"])
-        return found, near
+        sheet.put(pairs.names, sums[: len(pairs.names)])
+        sheet.put(side.names, alone.view(batch, heads, -1, rows).permute(2, 0, 1, 3))
+        if sheet.near is not None:
+            if pairs.offsets:
+                sheet.near.copy_(sums[len(pairs.names) :])
+            else:
+                sheet.near.copy_(self._near(p, query, key, len(block.keys) == 1).permute(3, 0, 1, 2))
 
-    def _shape(
-        self, masses: dict[str, Rows], p: Weights, query: Tensor, key: Tensor, work: Weights
-    ) -> dict[str, Rows]:
-        """Distances, and √(Σ p (place − its mean)²): around the mean itself nothing cancels."""
-        found: dict[str, Rows] = {}
-        if self.pairs.cross:
-            place = masses.pop("place")
+    def _near(
+        self, p: Weights, query: Float[Tensor, "query_rows query"], key: Float[Tensor, "key_rows key"], joined: bool
+    ) -> Float[Tensor, "batch head query offset"]:
+        """p at place(query) + offset, 0 where no key stands there. Keys must all stand at different places.
+
+        `joined`: the keys follow each other without a gap.
+        """
+        rows, (batch, heads, queries, width) = max(query.shape[0], key.shape[0]), p.shape
+        wanted = (query.unsqueeze(-1) + self.offsets).expand(rows, -1, -1)
+        if joined and self.problem.frame.aligned:
+            at = wanted - key[:, :1, None]
+            there = (at >= 0) & (at < width)
+            at = at.clamp_(0, width - 1).long()
         else:
-            behind, ahead = masses.pop("behind"), masses.pop("ahead", None)
-            found["distance"] = behind if ahead is None else behind + ahead
-            found["signed_distance"] = behind if ahead is None else behind - ahead
-            place = query.unsqueeze(1) - found["signed_distance"]
-        torch.sub(key[:, None, None, :], place.unsqueeze(-1), out=work)
-        found["spread"] = work.square_().mul_(p).sum(-1).sqrt_()
-        return found
-
-    def _near(self, p: Weights, query: Tensor, key: Tensor) -> Float[Tensor, "batch head query offset"]:
-        """p at place(query) + offset, 0 where no key stands there. Keys must all stand at different places."""
-        batch = max(query.shape[0], key.shape[0])
-        wanted = (query.unsqueeze(-1) + self.offsets).expand(batch, -1, -1)
-        order = None
-        if not self.problem.frame.aligned:
-            key, order = key.sort(-1)
-        key = key.expand(batch, -1).contiguous()
-        at = torch.searchsorted(key, wanted.flatten(1)).clamp_(max=key.shape[1] - 1)
-        there = (key.gather(-1, at) == wanted.flatten(1)).view(batch, 1, *wanted.shape[1:])
-        at = at if order is None else order.expand(batch, -1).gather(-1, at)
-        at = at.view(batch, 1, *wanted.shape[1:])
-        return p.gather(-1, at.expand(*p.shape[:3], -1)).mul_(there)
+            key, order = key.expand(rows, -1).sort(-1)
+            at = torch.searchsorted(key, wanted.flatten(1)).clamp_(max=width - 1)
+            there = (key.gather(-1, at) == wanted.flatten(1)).view(wanted.shape)
+            at = order.gather(-1, at).view(wanted.shape)
+        at, there = (x.unsqueeze(1).expand(batch, heads, queries, -1) for x in (at, there))
+        return p.gather(-1, at).mul_(there)
 
 
 def _of_rows(x: Tensor, block: RowBlock) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,14 +12,15 @@ from torch import Tensor
 
 from multihead.errors import SizeError
 from multihead.layer.problem import Problem, own_precision
-from multihead.measures.blocks import RowBlock, cut
+from multihead.measures.blocks import RowBlock, cut, together
 from multihead.measures.features import Pairs
 from multihead.measures.meaning import Meaning, meanings
 from multihead.measures.moments import Moments
 from multihead.measures.options import Statistics
 from multihead.measures.outputs import Outputs
-from multihead.measures.rows import BlockRows, Measured
+from multihead.measures.rows import BlockRows
 from multihead.measures.scratch import Memory
+from multihead.measures.sheet import Measured
 from multihead.model.call import Tokens
 from multihead.shapes import HeadOutputs
 
@@ -47,7 +49,7 @@ class HeadStatistics:
         self.index = {name: i for i, name in enumerate(self.names)}
         self.named = self.names[: len(self.names) - 2 * self.options.offsets - 1]  # the offsets come last
         self.moments = Moments([m.scale for m in self.meaning.values()], heads, self.memory.kept)
-        self.outputs = Outputs(heads, covariance=self.options.covariance)
+        self.outputs = Outputs(heads, covariance=self.options.covariance, room=self.memory.kept)
         self.rows = 0
         """real queries taken in"""
         self.padding = 0
@@ -84,12 +86,13 @@ class HeadStatistics:
         self.all_padding += int((~real.any(-1)).sum())
         good = torch.zeros(frame.batch, frame.heads, frame.queries, dtype=torch.bool, device=real.device)
         measure, held = BlockRows(problem, out, pairs, self.options.offsets, self.memory), _Held(self.moments)
-        for block in cut(problem, real, pairs.count, self.options.block_bytes):
+        for blocks in together(cut(problem, real, pairs.count, self.options.block_bytes), HELD // len(self.names)):
+            block = replace(blocks[0], queries=slice(blocks[0].queries.start, blocks[-1].queries.stop))
             mine = real[block.batch, None, block.queries]
             if not block.keys:
                 self.empty[block.heads] += mine.sum().cpu()
                 continue
-            found = measure.measure(block)
+            found = measure.measure(*blocks)
             self.empty[block.heads] += (found.empty & mine).sum((0, 2)).cpu()
             self.broken[block.heads] += (found.broken & mine).sum((0, 2)).cpu()
             counts = mine & ~found.empty & ~found.broken
