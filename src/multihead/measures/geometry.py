@@ -27,8 +27,8 @@ from multihead.errors import SizeError
 RANK = 1e-6
 """Directions with a singular value below this share of the largest do not count: weights are mostly of fp32."""
 
-Rows = Float[Tensor, "row width"]
-Basis = Float[Tensor, "rank width"]
+Rows = Float[Tensor, "_ width"]
+Basis = Float[Tensor, "_ width"]
 
 
 def numerical_rank(w: Rows, tolerance: float = RANK) -> int:

@@ -1,0 +1,113 @@
+"""What is gathered of a layer is what the model had: inputs, values, outputs, maps, and a copy that agrees."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import multihead as mh
+from multihead import mask
+from multihead.errors import MultiheadError, SizeError
+from multihead.measures.claims import gather
+from multihead.measures.claims.gather import subjects
+from multihead.measures.claims.subject import Subject
+from unit.measures.claims import made
+from zoo import ZOO
+
+FAMILIES = ("bert", "gpt2", "llama", "qwen3", "gemma2", "t5", "bart", "torch-decoder", "gptj", "ours")
+
+
+def check(subject: Subject) -> None:
+    """v = x W_Vᵀ + b_V, and outputs are maps times values: rotation and norms touch neither."""
+    w = subject.weights
+    for s in subject.sequences:
+        assert_close(torch.einsum("kd,hvd->hkv", s.memory, w.W_V) + w.b_V[:, None], s.v, atol=1e-5, rtol=1e-4)
+        if s.map is not None:
+            values = s.v[list(subject.kv_of_head)]
+            assert_close(s.map @ values, s.z, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", [n for n in FAMILIES if n in ZOO])
+def test_inputs_values_and_maps_fit_together(name: str) -> None:
+    entry = ZOO[name]
+    model = entry.build()
+    batch = entry.padded(model) or entry.inputs(model)
+    found = list(subjects(model, batch))
+    assert len(found) == sum(stack.sites * stack.turns for stack in entry.stacks)
+    for subject in found:
+        check(subject)
+        assert len(subject.maps) == 2
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_a_copy_agrees_with_the_run(name: str) -> None:
+    model = ZOO[name].build()
+    for subject in subjects(model, ZOO[name].inputs(model)):
+        copy = subject.rebuild()
+        assert copy.error < 1e-4, copy.left_out
+        assert (copy.left_out, copy.x.dtype) == ("", torch.float64)
+        copy.run().square().sum().backward()
+        assert copy.layer.q_proj.weight.grad is not None
+
+
+def test_a_copy_says_what_it_lacks() -> None:
+    model = ZOO["t5"].build()  # scores have a learned bias
+    subject = next(iter(subjects(model, ZOO["t5"].inputs(model))))
+    assert "positions, norms, bias" in subject.rebuild().left_out
+
+
+def test_a_layer_with_everything_is_its_own_copy() -> None:
+    layer = made.layer(12, 6, num_kv_heads=3, qk_norm=mh.QKNorm("rms"), position=mh.position.Rotary(dim=2))
+    x = made.tokens()
+    [subject] = subjects(layer, {"query": x, "mask": mask.causal()})
+    check(subject)
+    assert (subject.causal, subject.rebuild().error < 1e-9) == (True, True)
+    assert_close(subject.output.view(6, 13, 12), layer(x, mask=mask.causal()))
+    assert_close(subject.inputs.view(6, 13, 12), x)
+    assert subject.borders == (0, 13, 26, 39, 52, 65, 78)
+    assert repr(subject) == "L0: 6 heads of 2 (3 kv heads), 78 tokens in 6 sequences"
+
+
+def test_packed_and_padded_rows_are_left_out() -> None:
+    x = made.tokens(2, 7)
+    for m in (mask.ragged([7, 3]), mask.lengths([7, 3])):
+        [subject] = subjects(made.layer(), {"query": x, "mask": m})
+        assert_close(subject.inputs, torch.cat([x[0], x[1, :3]]))
+        check(subject)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_layers_of_torch_in_either_order(batch_first: bool) -> None:
+    layer = nn.MultiheadAttention(12, 3, batch_first=batch_first, dtype=torch.float64)
+    x = made.tokens(5, 7)
+    [subject] = subjects(layer, x)
+    assert_close(subject.inputs, x.flatten(0, 1))
+    check(subject)
+
+
+def test_the_sample_is_bounded_and_the_model_is_as_it_was() -> None:
+    model = ZOO["gpt2"].build().train()
+    documents = [[1, 2, 3, 4, 5]] * 100
+    found = list(subjects(model, documents, tokens=43))
+    assert all(43 <= s.tokens < 50 for s in found)
+    assert model.training
+
+
+def test_a_model_that_does_not_fit_at_once_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ZOO["gpt2"].build()
+    batch = ZOO["gpt2"].inputs(model)
+    at_once = list(subjects(model, batch))
+    monkeypatch.setattr(gather, "ROOM", 1)
+    for one, other in zip(at_once, subjects(model, batch), strict=True):
+        assert_close(one.outputs, other.outputs)
+
+
+def test_bad_data_is_refused() -> None:
+    with pytest.raises(SizeError, match=r"data has shape \(2, 0, 12\)"):
+        list(subjects(made.layer(), torch.zeros(2, 0, 12)))
+    with pytest.raises(MultiheadError, match="is text, and there is no tokenizer"):
+        list(subjects(ZOO["gpt2"].build(), ["a text"]))
+    with pytest.raises(SizeError, match="there is no layer 'L7': found L0, L1"):
+        list(subjects(ZOO["gpt2"].build(), [[1, 2, 3]], layers=["L7"]))

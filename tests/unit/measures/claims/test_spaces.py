@@ -1,0 +1,177 @@
+"""Statements 1 to 3: angles, direct sums and diversity, on layers whose answer is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy.linalg import subspace_angles
+from torch.testing import assert_close
+
+from multihead.errors import SizeError
+from multihead.measures import geometry
+from multihead.measures.claims.gather import subjects
+from multihead.measures.claims.spaces import direct, diversity, orthogonal
+from unit.measures.claims import made
+from zoo import ZOO
+
+# ---- the functions ------------------------------------------------------------------------------
+
+
+def test_angles_are_those_of_scipy_and_of_a_known_pair() -> None:
+    a, b = torch.randn(3, 11, dtype=torch.float64), torch.randn(5, 11, dtype=torch.float64)
+    expected = torch.rad2deg(torch.from_numpy(subspace_angles(a.T.numpy(), b.T.numpy()).copy())).flip(0)
+    assert_close(geometry.principal_angles(a, b), expected)
+    leaning = torch.tensor([[math.cos(math.radians(31)), math.sin(math.radians(31)), 0.0]])
+    assert_close(geometry.principal_angles(torch.eye(3)[:1], leaning), torch.tensor([31.0], dtype=torch.float64))
+    cosine = geometry.largest_cosines([geometry.basis(a), geometry.basis(b)])[0, 1]
+    assert_close(cosine, torch.cos(torch.deg2rad(expected[0])))
+    overlap = geometry.overlaps([geometry.basis(a), geometry.basis(b)])[0, 1]
+    assert_close(overlap, torch.cos(torch.deg2rad(expected)).square().mean())
+
+
+def test_spans_of_different_spaces_have_no_angle() -> None:
+    with pytest.raises(SizeError, match="rows of 5 and 7 numbers"):
+        geometry.principal_angles(torch.randn(2, 5), torch.randn(2, 7))
+    assert geometry.principal_angles(torch.zeros(2, 5), torch.randn(2, 5)).numel() == 0
+
+
+def test_random_spans_overlap_as_the_closed_form_says() -> None:
+    spans = geometry.random_spans([4] * 60, 23)
+    mean = float(geometry.pairs(geometry.overlaps(spans)).mean())
+    assert mean == pytest.approx(geometry.random_overlap(4, 4, 23), rel=0.02)
+
+
+def test_random_diversity_is_the_mean_of_drawn_ones() -> None:
+    drawn = [
+        geometry.diversity(geometry.flat_cosines(torch.randn(40, 3, 5, dtype=torch.float64))) for _ in range(20)
+    ]
+    assert sum(drawn) / 20 == pytest.approx(geometry.random_diversity(15), abs=0.005)
+
+
+def test_diversity_by_loops() -> None:
+    w = torch.randn(5, 3, 7, dtype=torch.float64)
+    total = 0.0
+    for i in range(5):
+        for j in range(5):
+            if i != j:
+                total += 1 - abs(float((w[i] * w[j]).sum() / (w[i].norm() * w[j].norm())))
+    assert geometry.diversity(geometry.flat_cosines(w)) == pytest.approx(total / 20)
+    assert math.isnan(geometry.diversity(torch.ones(1, 1)))
+
+
+def test_the_turned_cosine_finds_the_turn() -> None:
+    w = torch.randn(3, 7, dtype=torch.float64)
+    both = torch.stack([w, made.turn(3) @ w])
+    assert abs(float(geometry.flat_cosines(both)[0, 1])) < 0.9
+    assert float(geometry.turned_cosines(both)[0, 1]) == pytest.approx(1.0)
+    drawn = [float((both[0] * (made.turn(3, s) @ both[1])).sum()) for s in range(200)]
+    assert max(drawn) / float(w.norm() ** 2) <= 1.0
+
+
+def test_a_direct_sum_counts() -> None:
+    whole = geometry.direct_sum([torch.eye(5)[:2], torch.eye(5)[2:]])
+    assert (whole.direct, whole.whole, whole.condition) == (True, True, 1.0)
+    part = geometry.direct_sum([torch.eye(5)[:2], torch.eye(5)[2:4]])
+    assert (part.direct, part.whole) == (True, False)
+    nothing = geometry.direct_sum([torch.zeros(2, 5)])
+    assert (nothing.rank, nothing.ranks) == (0, (0,))
+
+
+# ---- statement 1 --------------------------------------------------------------------------------
+
+
+def test_orthogonal_heads_are_orthogonal_and_drawn_ones_are_not() -> None:
+    found = orthogonal(made.subject(made.orthogonal()))
+    assert found.verdict == "holds"
+    assert found.numbers["smallest_angle_V"] == pytest.approx(90, abs=1e-4)
+    drawn = made.subject(made.layer())
+    found = orthogonal(drawn)
+    assert found.verdict == "fails"
+    w = drawn.weights.W_Q.numpy()
+    least = min(math.degrees(subspace_angles(w[i].T, w[j].T).min()) for i in range(3) for j in range(i))
+    assert found.numbers["smallest_angle_Q"] == pytest.approx(least)
+
+
+def test_twins_have_an_angle_of_zero() -> None:
+    found = orthogonal(made.subject(made.twins()))
+    assert found.verdict == "fails"
+    assert found.numbers["smallest_angle_K"] == pytest.approx(0, abs=1e-5)
+
+
+def test_heads_that_do_not_fit_cannot_be_orthogonal() -> None:
+    found = orthogonal(made.subject(made.layer(12, 3, head_dim=5)))
+    assert (found.verdict, "add up to more than d_model" in found.why) == ("fails", True)
+
+
+def test_shared_keys_are_compared_once() -> None:
+    found = orthogonal(made.subject(made.layer(12, 6, num_kv_heads=3)))
+    assert "per kv head (3 of them)" in found.why
+    assert len(found.numbers["largest_cosines_K"]) == 3  # type: ignore[arg-type]
+    assert len(found.numbers["largest_cosines_Q"]) == 15  # type: ignore[arg-type]
+    alone = orthogonal(made.subject(made.layer(12, 3, num_kv_heads=1)))
+    assert "smallest_angle_K" not in alone.numbers
+
+
+@pytest.mark.parametrize("test", [orthogonal, diversity])
+def test_one_head_has_no_pairs(test: object) -> None:
+    found = test(made.subject(made.layer(12, 1)))  # type: ignore[operator]
+    assert (found.verdict, found.left) == ("not applicable", "1 head")
+
+
+# ---- statement 2 --------------------------------------------------------------------------------
+
+
+def test_the_sum_is_direct_for_independent_columns() -> None:
+    found = direct(made.subject(made.orthogonal()))
+    assert (found.verdict, found.numbers["condition"]) == ("holds", pytest.approx(1.0))
+    assert "orthogonal too" in found.why
+    assert direct(made.subject(made.layer())).verdict == "holds"
+
+
+def test_twins_share_what_they_write() -> None:
+    found = direct(made.subject(made.twins()))
+    assert (found.verdict, found.left) == ("fails", "rank 8, Σ ranks 12, Σ d_k 12")
+    assert "share directions" in found.why
+
+
+def test_small_heads_leave_directions_out() -> None:
+    found = direct(made.subject(made.layer(12, 3, head_dim=2)))
+    assert found.verdict == "fails"
+    assert "6 of 12 directions are written by no head" in found.why
+    assert "⊕ ℝ^d_k has 6 dimensions, not 12" in found.why
+
+
+# ---- statement 3 --------------------------------------------------------------------------------
+
+
+def test_one_cosine_is_enough_for_twins_and_for_orthogonal_heads() -> None:
+    for subject, D in ((made.subject(made.twins(12, 2)), 0.0), (made.subject(made.orthogonal()), 1.0)):
+        found = diversity(subject)
+        assert (found.verdict, found.numbers["D"]) == ("holds", pytest.approx(D, abs=1e-9))
+
+
+def test_one_cosine_does_not_see_a_twin_in_other_coordinates() -> None:
+    """W_Q and W_K turned alike: the same scores to the last digits, and a cosine of exactly 0."""
+    twin = made.twins(12, 2)
+    x = made.tokens()
+    before = twin(x, ask="weights").weights
+    quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
+    turned = torch.block_diag(quarter, quarter, quarter)
+    with torch.no_grad():
+        for linear in (twin.q_proj, twin.k_proj):
+            rows = linear.weight.view(2, 6, 12)
+            rows[1] = turned @ rows[1]
+    assert_close(twin(x, ask="weights").weights, before)
+    found = diversity(made.subject(twin))
+    assert found.verdict == "fails"
+    assert found.numbers["D"] == pytest.approx(1.0)
+    assert found.numbers["D_turned"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_model_with_rotation_and_groups_has_all_three() -> None:
+    model = ZOO["llama"].build()
+    for subject in subjects(model, ZOO["llama"].inputs(model)):
+        assert {orthogonal(subject).verdict, diversity(subject).verdict} == {"fails"}
+        assert direct(subject).numbers["d_model"] == 36
