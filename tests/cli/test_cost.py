@@ -17,7 +17,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     code = main(["cost", *words])
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
-    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "--json" in words or all(len(line) <= 80 for line in out.splitlines())
     return out
 
 
@@ -53,6 +53,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "small-llama"
     ZOO["llama"].build().save_pretrained(folder)
+    capsys.readouterr()
     out = run(capsys, str(folder), "--tokens", "7")
     assert out.startswith("small-llama\n  2 layers of 6 heads of 4 on 2 kv, d_model 36\n")
 

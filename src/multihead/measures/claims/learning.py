@@ -1,0 +1,340 @@
+"""Statements about learning: gradients (8), the update (9), curvature at a minimum (12), how fast they fall (13).
+
+All are computed on a few heads of the layer and its own inputs (`small.py`). Where something is trained, a layer
+drawn at random learns to give what the real one gives (teacher and student), so that a minimum is known: the
+teacher's own weights, where the loss is 0.
+
+>>> import torch, multihead as mh
+>>> from multihead.measures.claims.gather import subjects
+>>> [layer] = subjects(mh.MultiHeadAttention(12, 3), torch.randn(3, 7, 12))
+>>> update_rule(layer).verdict
+'holds'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy import stats
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from torch import Tensor
+
+from multihead.measures.claims.claim import Claim, Finding, short
+from multihead.measures.claims.small import Small, Weights, small
+from multihead.measures.claims.subject import Subject
+
+EXACT = 1e-8
+"""Relative difference of two ways to compute one number in fp64."""
+NEAR = 1e-5
+"""The same for central differences."""
+FLAT = 1e-5
+"""Curvature above −FLAT · (the largest one) counts as not negative."""
+STEPS, RUNS = 160, 3
+"""Steps and repetitions of the training of statement 13."""
+
+Loss = Callable[[Weights], Tensor]
+
+
+# ---- 8 ------------------------------------------------------------------------------------------
+
+
+def query_gradient(layer: Small, weights: Weights, d_out: Float[Tensor, "batch query out"]) -> Tensor:
+    """∂L/∂W_Qⁱ by the chain rule: dP = dZ Vᵀ, dS = P ∘ (dP − rowsum(dP ∘ P)), dQ = dS K · scale, dW_Q = dQᵀ X."""
+    q, k, v = layer.projected(weights, layer.x, layer.y)
+    p = layer.maps(q, k)
+    d_z = torch.einsum("bto,hov->bhtv", d_out, weights[3])
+    d_p = d_z @ v.mT
+    d_s = p * (d_p - (d_p * p).sum(-1, keepdim=True))
+    d_q = d_s @ k * layer.scale
+    return torch.einsum("bhtd,btw->hdw", d_q, layer.x)
+
+
+def gradient_flow(subject: Subject) -> Finding:
+    layer = small(subject, heads=8)
+    loss: Loss = lambda w: layer.run(w).square().mean() / 2
+    weights = _ready(layer.weights)
+    out = layer.run(weights)
+    auto = torch.autograd.grad(out.square().mean() / 2, weights[0])[0]
+    with torch.no_grad():
+        closed = query_gradient(layer, weights, out / out.numel())
+        size = float(auto.norm())
+        off = _relative(float((closed - auto).norm()), size)
+        slope_off = max(_slope_error(loss, weights, auto, head, subject.seed) for head in range(layer.heads))
+    norms = auto.flatten(1).norm(dim=1)
+    later = _after_steps(layer, subject.seed)
+    fine = off < EXACT and slope_off < NEAR
+    dead = int((norms < 1e-12 * max(size, 1e-300)).sum())
+    why = "The product of the Jacobians through head i is what autograd gives, and the slope that two runs show."
+    if dead:
+        why += f" {dead} of {layer.heads} heads get no gradient: their softmax is one-hot or constant."
+    if not fine:
+        why = "The chain rule, autograd and differences do not agree: the layer is not smooth here."
+    return Finding(
+        "holds" if fine else "fails",
+        f"off by {short(off, 2)}",
+        f"slopes by {short(slope_off, 2)}",
+        why,
+        "the loss is differentiable; what lies between W_Q and the kernel (a rotation R) adds its own factor Rᵀ",
+        {
+            "relative_error": off,
+            "difference_error": slope_off,
+            "norms": norms.tolist(),
+            "norms_before_training": later[0].tolist(),
+            "norms_after_training": later[1].tolist(),
+        },
+    )
+
+
+def _slope_error(loss: Loss, weights: Weights, gradient: Tensor, head: int, seed: int) -> float:
+    """|⟨∇, u⟩ − (L(W + εu) − L(W − εu)) / 2ε| / ‖∇‖ along a random unit direction of one head's W_Q."""
+    generator = torch.Generator().manual_seed(seed + head)
+    step = torch.zeros_like(gradient)
+    step[head] = torch.randn(gradient[head].shape, dtype=gradient.dtype, generator=generator)
+    # Half random, half along the gradient: a random direction alone is nearly orthogonal to it.
+    step[head] /= step[head].norm()
+    if float(gradient[head].norm()) > 0:
+        step[head] += gradient[head] / gradient[head].norm()
+    epsilon = 1e-5 * max(float(weights[0][head].norm()), 1e-3)
+    ahead, behind = (float(loss((weights[0] + s * step, *weights[1:]))) for s in (epsilon, -epsilon))
+    seen, said = (ahead - behind) / (2 * epsilon), float((gradient * step).sum())
+    return _relative(abs(seen - said), max(float(gradient.norm()), 1e-9 * abs(ahead) / epsilon))
+
+
+def _after_steps(layer: Small, seed: int) -> tuple[Tensor, Tensor]:
+    """‖∂L/∂W_Qⁱ‖ per head of a student at the start, and after twenty steps towards the teacher."""
+    loss, weights = _imitation(layer), _ready(layer.drawn(torch.Generator().manual_seed(seed)))
+    optimiser = torch.optim.Adam(weights, lr=0.02)
+    norms: list[Tensor] = []
+    for step in range(21):
+        gradient = torch.autograd.grad(loss(weights), weights)
+        if step in (0, 20):
+            norms.append(gradient[0].flatten(1).norm(dim=1))
+        for w, g in zip(weights, gradient, strict=True):
+            w.grad = g
+        optimiser.step()
+    return norms[0], norms[1]
+
+
+# ---- 9 ------------------------------------------------------------------------------------------
+
+
+def update_rule(subject: Subject, rate: float = 0.1) -> Finding:
+    layer = small(subject, heads=8)
+    loss = _imitation(layer)
+    before = layer.drawn(torch.Generator().manual_seed(subject.seed))
+
+    def stepped(make: Callable[[list[Tensor]], torch.optim.Optimizer]) -> tuple[list[Tensor], list[Tensor]]:
+        weights = _ready(before)
+        gradient = torch.autograd.grad(loss(weights), weights)
+        for w, g in zip(weights, gradient, strict=True):
+            w.grad = g.clone()
+        make(list(weights)).step()
+        return [w.detach() for w in weights], list(gradient)
+
+    after, gradient = stepped(lambda w: torch.optim.SGD(w, lr=rate))
+    exact = all(torch.equal(a, b - rate * g) for a, b, g in zip(after, before, gradient, strict=True))
+    moved = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(after, before, strict=True)))
+    size = math.sqrt(sum(float(g.square().sum()) for g in gradient))
+    off = max(
+        float((a - (b - rate * g)).abs().max()) / max(float(a.abs().max()), 1e-300)
+        for a, b, g in zip(after, before, gradient, strict=True)
+    )
+    adam, _ = stepped(lambda w: torch.optim.Adam(w, lr=rate))
+    change = torch.cat([(a - b).flatten() for a, b in zip(adam, before, strict=True)])
+    downhill = -torch.cat([g.flatten() for g in gradient])
+    cosine = float(torch.cosine_similarity(change, downhill, dim=0))
+    fine = exact or off < 1e-15
+    why = "W after one step of torch.optim.SGD is W − η ∂L/∂W" + (
+        ", bit for bit." if exact else " but for rounding."
+    )
+    return Finding(
+        "holds" if fine else "fails",
+        f"‖ΔW‖ {short(moved)}",
+        f"η‖∂L/∂W‖ {short(rate * size)}",
+        why + f" Adam's first step has a cosine of {cosine:.2f} with it.",
+        "plain SGD, without momentum, weight decay or a step size per weight",
+        {"moved": moved, "rate_times_gradient": rate * size, "largest_difference": off, "adam_cosine": cosine},
+    )
+
+
+# ---- 12 -----------------------------------------------------------------------------------------
+
+
+def curvature(loss: Loss, weights: Weights, seed: int = 0) -> tuple[float, float]:
+    """The smallest and the largest eigenvalue of ∂²L/∂W², by Lanczos on Hessian–vector products (Pearlmutter 1994).
+
+    The smallest is found as the top of λ_max − H: a tolerance relative to the largest, which zeros cannot stall.
+    """
+    flat = torch.cat([w.detach().flatten() for w in weights]).requires_grad_()
+    sizes = [w.numel() for w in weights]
+
+    def shaped(x: Tensor) -> Weights:
+        parts = [p.view(w.shape) for p, w in zip(x.split(sizes), weights, strict=True)]
+        return parts[0], parts[1], parts[2], parts[3]
+
+    slope = torch.autograd.grad(loss(shaped(flat)), flat, create_graph=True)[0]
+
+    def times(v: np.ndarray) -> np.ndarray:
+        given = torch.from_numpy(np.ascontiguousarray(v, dtype=np.float64).reshape(-1))
+        return torch.autograd.grad(slope, flat, given, retain_graph=True)[0].numpy()
+
+    n, start = flat.numel(), np.random.default_rng(seed).standard_normal(flat.numel())
+    largest = _top(LinearOperator((n, n), matvec=times, dtype=np.float64), start, 1e-2)
+    lowest = _top(LinearOperator((n, n), matvec=lambda v: largest * v.reshape(-1) - times(v)), start, 1e-5)
+    return largest - lowest, largest
+
+
+def _top(operator: LinearOperator, start: np.ndarray, tolerance: float) -> float:
+    try:
+        found = eigsh(
+            operator, k=1, which="LA", tol=tolerance, v0=start, ncv=20, maxiter=20, return_eigenvectors=False
+        )
+    except ArpackNoConvergence as stopped:
+        if len(stopped.eigenvalues) == 0:  # the last vectors are still a bound from below
+            return float(start @ operator.matvec(start) / (start @ start))
+        found = stopped.eigenvalues
+    return float(found[0])
+
+
+def hessian(subject: Subject) -> Finding:
+    layer = small(subject)
+    loss = _imitation(layer)
+    start = layer.drawn(torch.Generator().manual_seed(subject.seed))
+    trained = _minimised(loss, start)
+    lowest, largest = zip(*(curvature(loss, w, subject.seed) for w in (start, trained, layer.weights)), strict=True)
+    shares = [a / b if b > 0 else 0.0 for a, b in zip(lowest, largest, strict=True)]
+    verdict = "fails" if shares[2] < -FLAT else "holds only if" if shares[0] < -FLAT else "holds"
+    why = {
+        "fails": "The curvature is negative at the teacher's weights, where the loss is 0: the loss is not smooth here.",
+        "holds": "No direction bends down, at the minimum or at the start.",
+        "holds only if": "At the teacher's weights, a minimum, no direction bends down; at the start of training some do.",
+    }[verdict]
+    with torch.no_grad():
+        losses = [float(loss(w)) for w in (start, trained)]
+    return Finding(
+        verdict,
+        f"λ_min {short(lowest[2] + 0.0, 2)}",
+        f"{short(lowest[0], 2)} at start",
+        why + f" After training (loss {losses[0]:.2g} → {losses[1]:.2g}) λ_min is {short(lowest[1], 2)}.",
+        "W is a minimum and L is smooth there; zeros are usual: W_Q → W_Q M, W_K → W_K M⁻ᵀ changes nothing",
+        {
+            "lowest": list(lowest),
+            "largest": list(largest),
+            "loss_start": losses[0],
+            "loss_trained": losses[1],
+        },
+    )
+
+
+def _minimised(loss: Loss, start: Weights) -> Weights:
+    weights = _ready(start)
+    optimiser = torch.optim.LBFGS(weights, max_iter=60, history_size=20, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = loss(weights)
+        value.backward()
+        return value
+
+    optimiser.step(closure)  # pyright: ignore[reportArgumentType]  # torch's stub wants a float, its own examples give this
+    return weights[0].detach(), weights[1].detach(), weights[2].detach(), weights[3].detach()
+
+
+# ---- 13 -----------------------------------------------------------------------------------------
+
+
+def falling(norms: Float[Tensor, "run step"]) -> tuple[float, float]:
+    """Slope of log ‖∇L‖² over log t after the first steps, over runs: mean and half of its 95 % interval."""
+    steps = torch.arange(1, norms.shape[1] + 1, dtype=torch.float64)
+    late = steps >= 8
+    slopes = [
+        float(stats.linregress(steps[late].log().numpy(), run[late].clamp(min=1e-300).log().numpy()).slope)
+        for run in norms
+    ]
+    spread = float(np.std(slopes, ddof=1)) / math.sqrt(len(slopes)) if len(slopes) > 1 else 0.0
+    return float(np.mean(slopes)), spread * float(stats.t.ppf(0.975, max(len(slopes) - 1, 1)))
+
+
+def convergence(subject: Subject) -> Finding:
+    """SGD with steps 1 / (λ √t) on one sequence at a time; ‖∇L‖² is of the whole loss."""
+    layer = small(subject)
+    loss = _imitation(layer)
+    runs = torch.zeros(RUNS, STEPS, dtype=torch.float64)
+    for run in range(RUNS):
+        generator = torch.Generator().manual_seed(subject.seed + run)
+        weights = _ready(layer.drawn(generator))
+        rate = 1 / max(curvature(loss, weights, subject.seed)[1], 1e-12)
+        for t in range(STEPS):
+            gradient = torch.autograd.grad(loss(weights), weights)
+            runs[run, t] = sum(float(g.square().sum()) for g in gradient)
+            row = int(torch.randint(layer.x.shape[0], (1,), generator=generator))
+            noisy = torch.autograd.grad(_imitation(layer, slice(row, row + 1))(weights), weights)
+            with torch.no_grad():
+                for w, g in zip(weights, noisy, strict=True):
+                    w -= rate / math.sqrt(t + 1) * g
+    steps = torch.arange(1, STEPS + 1, dtype=torch.float64)
+    average = runs.cumsum(1) / steps
+    (slope, width), (mean_slope, mean_width) = falling(runs), falling(average)
+    least, least_width = falling(runs.cummin(1).values)
+    constants = runs.mean(0) * steps.sqrt()
+    if not bool(runs.isfinite().all()):
+        verdict, why = "fails", "The run diverged: the loss is not smooth at this step size."
+    elif slope + width <= -0.5:
+        verdict, why = "holds", "The squared gradient itself falls at least as fast as 1/√t."
+    elif mean_slope - mean_width <= -0.5 or least - least_width <= -0.5:
+        verdict, why = (
+            "holds only if",
+            "The average or the smallest so far falls as 1/√t, which is what the theorem bounds.",
+        )
+    else:
+        verdict, why = (
+            "fails",
+            "In this run neither the gradient, nor its average, nor its smallest falls as fast as 1/√t.",
+        )
+    return Finding(
+        verdict,
+        f"t^{slope:.2f} ± {width:.2f}",
+        "t^-0.5",
+        f"{why} Average: t^{mean_slope:.2f}, smallest: t^{least:.2f}.",
+        "SGD on a smooth loss with steps ∝ 1/√t, for the average or the smallest over t (Ghadimi & Lan 2013), C large enough",
+        {
+            "exponent": slope,
+            "interval": width,
+            "average_exponent": mean_slope,
+            "smallest_exponent": least,
+            "constant": float(constants.max()),
+            "squared_norms": runs.mean(0).tolist(),
+        },
+    )
+
+
+# ---- shared -------------------------------------------------------------------------------------
+
+
+def _imitation(layer: Small, rows: slice = slice(None)) -> Loss:
+    """‖student − teacher‖² / ‖teacher‖² / 2: the teacher is the layer with its own weights."""
+    with torch.no_grad():
+        whole = layer.run(layer.weights)
+        target, size = whole[rows], float(whole.square().mean()) or 1.0
+    return lambda w: (layer.run(w, rows) - target).square().mean() / (2 * size)
+
+
+def _ready(weights: Weights) -> Weights:
+    q, k, v, o = (w.detach().clone().requires_grad_() for w in weights)
+    return q, k, v, o
+
+
+def _relative(off: float, size: float) -> float:
+    return off / size if size > 0 else (0.0 if off == 0 else math.inf)
+
+
+CLAIMS = (
+    Claim("8", "gradient flow", "∂L/∂W_Qⁱ = Σ ∂L/∂head_i · ∂head_i/∂W_Qⁱ", gradient_flow),
+    Claim("9", "update rule", "ΔW = −η ∂L/∂W", update_rule),
+    Claim("12", "curvature at a minimum", "∂²L/∂W² ⪰ 0", hessian),
+    Claim("13", "convergence", "E‖∇L(W_t)‖² ≤ C/√t", convergence),
+)

@@ -1,0 +1,124 @@
+"""Gradients, updates, curvature and convergence: closed forms, brute-force twins, and the edges."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import multihead as mh
+from multihead.measures.claims import learning
+from multihead.measures.claims.gather import subjects
+from multihead.measures.claims.small import Weights, small
+from multihead.measures.claims.subject import Subject
+
+
+def subject(tokens: int = 7, **options: int | bool) -> Subject:
+    attn = mh.MultiHeadAttention(12, 3, **options)  # type: ignore[arg-type]
+    return next(iter(subjects(attn, torch.randn(3, tokens, 12))))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_small_copy_is_the_layer(causal: bool) -> None:
+    """All heads, all tokens: its output has the norms and products of the layer's own."""
+    attn = mh.MultiHeadAttention(30, 6, num_kv_heads=2)
+    for name in ("q_proj", "k_proj", "v_proj"):
+        torch.nn.init.normal_(getattr(attn, name).bias)
+    x = torch.randn(2, 5, 30)
+    data = {"query": x, "mask": mh.mask.causal()} if causal else x
+    [layer] = subjects(attn, data)
+    assert layer.causal == causal
+    little = small(layer, heads=6)
+    ours = little.run(little.weights).flatten(0, 1)
+    theirs = (attn(x, mask=mh.mask.causal() if causal else None) - attn.o_proj.bias).flatten(0, 1).double()
+    torch.testing.assert_close(ours @ ours.T, theirs @ theirs.T, rtol=1e-4, atol=1e-5)
+
+
+def test_the_chain_rule_by_hand_is_autograd() -> None:
+    layer = small(subject(num_kv_heads=1), heads=3)
+    q, k, v, o = layer.weights
+    q.requires_grad_()
+    out = layer.run((q, k, v, o))
+    d_out = torch.randn_like(out)
+    (expected,) = torch.autograd.grad(out, q, d_out)
+    torch.testing.assert_close(learning.query_gradient(layer, (q, k, v, o), d_out), expected)
+
+
+def test_gradient_flow_holds_and_says_which_heads_get_none() -> None:
+    found = learning.gradient_flow(subject())
+    assert found.verdict == "holds"
+    assert found.numbers["relative_error"] < 1e-12
+    assert len(found.numbers["norms"]) == 3
+    alone = learning.gradient_flow(subject(tokens=1))  # one key: the softmax is 1, whatever W_Q
+    assert (alone.verdict, max(alone.numbers["norms"])) == ("holds", 0.0)
+    assert "3 of 3 heads get no gradient" in alone.why
+
+
+def test_one_step_of_sgd_is_the_rule_and_one_of_adam_is_not() -> None:
+    found = learning.update_rule(subject())
+    assert (found.verdict, "bit for bit" in found.why) == ("holds", True)
+    assert found.numbers["adam_cosine"] < 0.99
+
+
+def quadratic(diagonal: Tensor) -> tuple[learning.Loss, Weights]:
+    """L = ½ Σ d_i w_i² over four parts of a vector: its curvature is known."""
+    parts = diagonal.split(len(diagonal) // 4)
+    zero = [torch.zeros_like(p) for p in parts]
+    loss = lambda w: sum((d * x.square()).sum() for d, x in zip(parts, w, strict=True)) / 2
+    return loss, (zero[0], zero[1], zero[2], zero[3])
+
+
+@pytest.mark.parametrize("lowest", [-2.0, 0.0, 1.0])
+def test_lanczos_finds_the_curvature_of_a_quadratic(lowest: float) -> None:
+    diagonal = torch.linspace(1.0, 5.0, 40, dtype=torch.float64)
+    diagonal[3] = lowest
+    loss, at = quadratic(diagonal)
+    assert learning.curvature(loss, at) == pytest.approx((lowest, 5.0), abs=0.06)
+
+
+def test_lanczos_agrees_with_the_whole_hessian() -> None:
+    layer = small(subject(), heads=1)
+    loss = learning._imitation(layer)
+    start = layer.drawn(torch.Generator().manual_seed(0))
+    sizes = [w.numel() for w in start]
+
+    def flat(x: Tensor) -> Tensor:
+        parts = [p.view(w.shape) for p, w in zip(x.split(sizes), start, strict=True)]
+        return loss((parts[0], parts[1], parts[2], parts[3]))
+
+    whole = torch.autograd.functional.hessian(flat, torch.cat([w.flatten() for w in start]))
+    values = torch.linalg.eigvalsh(whole)
+    lowest, largest = learning.curvature(loss, start)
+    assert largest == pytest.approx(float(values[-1]), rel=0.02)
+    assert lowest == pytest.approx(float(values[0]), abs=2e-3 * largest)
+
+
+def test_the_hessian_is_not_negative_at_the_minimum_and_is_at_the_start() -> None:
+    found = learning.hessian(subject())
+    start, _, minimum = found.numbers["shares"]
+    assert found.verdict == "holds only if"
+    assert start < -0.01
+    assert minimum > -1e-3
+
+
+def test_a_minimum_that_is_none_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "curvature", lambda *_: (-1.0, 2.0))
+    assert learning.hessian(subject()).verdict == "fails"
+    monkeypatch.setattr(learning, "curvature", lambda *_: (0.5, 2.0))
+    assert learning.hessian(subject()).verdict == "holds"
+
+
+@pytest.mark.parametrize("power", [-1.0, -0.5, -0.1])
+def test_the_exponent_is_found(power: float) -> None:
+    t = torch.arange(1, 101, dtype=torch.float64)
+    runs = torch.stack([c * t**power for c in (1.0, 2.0, 5.0)])
+    assert learning.falling(runs) == pytest.approx((power, 0.0), abs=1e-9)
+
+
+def test_convergence_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = learning.convergence(subject())
+    assert found.verdict in ("holds", "holds only if")
+    assert len(found.numbers["squared_norms"]) == learning.STEPS
+    # A step so small that nothing is learned: the gradient stays, and the bound with it fails.
+    monkeypatch.setattr(learning, "curvature", lambda *_, **__: (0.0, 1e9))
+    assert learning.convergence(subject()).verdict == "fails"
