@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -61,13 +63,24 @@ def load_model(args: argparse.Namespace) -> Loaded:
     import torch
 
     folder = model_folder(args.model)
-    logging.disable(logging.WARNING)  # what libraries say about themselves as they are imported is not for the user
     device, dtype = _device(getattr(args, "device", "cpu")), getattr(torch, getattr(args, "dtype", "float32"), None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise MultiheadError(f"--dtype {args.dtype} is none", hint="float32, bfloat16, float16 or float64")
     trust = bool(getattr(args, "trust_remote_code", False))
-    model = _model(folder, dtype, trust).eval().to(device)
-    return Loaded(model, _tokenizer(folder, trust), args.model if args.model in PACKAGED else folder.name, folder)
+    with _hushed():
+        model, tokenizer = _model(folder, dtype, trust).eval().to(device), _tokenizer(folder, trust)
+    return Loaded(model, tokenizer, args.model if args.model in PACKAGED else folder.name, folder)
+
+
+@contextmanager
+def _hushed() -> Generator[None]:
+    """What libraries say about themselves as they are imported is not for the user."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def model_folder(name: str) -> Path:

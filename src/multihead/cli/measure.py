@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"{len(table)} heads, {len(table.columns)} columns → {args.out / 'table.json'}")
     else:
         say(f"{args.out} is finished: {len(table)} heads, {len(table.columns)} columns")
-    say(f"next: multihead show {shlex.quote(str(args.out))} --sort {_interesting(table)} --top 10")
+    say(f"next: multihead show {shlex.quote(str(args.out))} --sort {_interesting(table)}")
     if args.json:
         write(table.to_json())
     return 0
@@ -220,7 +220,7 @@ def _signals(run: Run, caught: list[int]) -> Generator[None]:
 
 
 @contextmanager
-def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callable[[str, int], None]]:
+def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callable[[str, float], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = err()
@@ -232,9 +232,15 @@ def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callabl
             for stage in work.run.stages
         }
 
-        def progress(name: str, count: int) -> None:
+        def progress(name: str, count: float) -> None:
             bar.update(tasks[name], completed=count, total=max(total, count))
 
+        def inside(name: str) -> Callable[[int, int], None]:
+            return lambda done, every: progress(name, work.run.done[name] + done / every)
+
+        for stage in work.run.stages:
+            if hasattr(stage, "progress"):  # it says how far it is in a batch that takes long
+                setattr(stage, "progress", inside(stage.name))  # noqa: B010  # no part of every stage
         yield progress
 
 
@@ -247,5 +253,7 @@ def _again(args: argparse.Namespace) -> str:
 
 
 def _interesting(table: HeadTable) -> str:
-    """A column worth sorting by."""
-    return next((c for c in ("rank", "kind_score", "previous") if c in table.columns), "entropy")
+    """A column worth sorting by, and how."""
+    if "rank" in table.columns:
+        return "rank --ascending --top 10"
+    return f"{'kind_score' if 'kind_score' in table.columns else 'previous'} --top 10"

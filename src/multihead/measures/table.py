@@ -337,9 +337,13 @@ def _missing(heads: Heads, columns: Mapping[str, Numbers], names: Sequence[str])
 
 
 def _reason(column: str, cross: bool, heads: Heads, name: str) -> str:
-    if cross:
-        return "cross-attention: queries and keys are of different sequences"
     found = heads[name]
     if not found.statistics.count("entropy")[found.index]:
-        return "no row of finite numbers that sees a key"
-    return f"no row has {column}: it needs token ids, or a row of more than one key"
+        return "no row of finite numbers sees a key"
+    if column == "sink":
+        return "the head has no learned sink"
+    if cross:
+        return "cross-attention: queries and keys are of different sequences"
+    if column in ("special", "same_token", "induction") or column.startswith("class:"):
+        return "the ids of the tokens are not known"
+    return "no row sees more than one key" if column == "relative_entropy" else "no row has such a number"

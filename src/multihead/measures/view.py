@@ -42,10 +42,10 @@ MOST_ROWS = 400
 
 
 def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
-    """The columns to show: the named ones, else answers first, then some of the statistics; never none."""
+    """The columns to show: the named ones, else answers first, then some of the statistics."""
     if columns is not None:
         return [name for name in columns if table[name] is not None]
-    names = [name for name in (*FIRST, *SHOWN) if name in table.columns]
+    names = [name for name in (*FIRST, *SHOWN) if name in table.columns and any(table.columns[name])]
     others = [name for name in table.columns if name not in names and not _is_detail(name)]
     return ([n for n in names if n in FIRST] + others + [n for n in names if n not in FIRST]) or [*table.columns]
 
