@@ -23,7 +23,7 @@ from multihead.measures.documents import EVEN, RANDOM, Documents, PerDocument, S
 from multihead.measures.meaning import offset_name
 from multihead.measures.options import Statistics
 
-WINDOWS = range(1, 9)
+WINDOWS = (*range(1, 9), 12, 16)
 """Half widths of the local windows that are tried."""
 
 Numbers = dict[str, Float[Tensor, "document #head"]]

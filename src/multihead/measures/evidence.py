@@ -36,7 +36,7 @@ class Rule:
 
     kind: str
     statistic: str
-    """of a document; a name that ends in * is a family, whose strongest member counts and is the kind's detail"""
+    """of a document; a name that ends in * is a family: its strongest member counts, and is the kind's detail"""
     threshold: float
     controls: tuple[str, ...]
     """what it would be by chance, see `controls`; the largest of them counts"""
@@ -49,6 +49,8 @@ class Rule:
     """texts, or random tokens that repeat; texts again where the model takes no such tokens"""
     wide: float = 1.0
     """members of a family that chance gives more than this are no members: nearly everything is no neighbourhood"""
+    narrow: bool = False
+    """of a family that grows, the first member that passes counts"""
 
 
 ONE = "its queries and keys are of two sequences"
@@ -77,7 +79,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("class", "class:*", 0.5, ("even",), "looks at one class of tokens", "no classes of tokens: pass classes="),
     Rule("alignment", "alignment", 0.5, ("random",), "moves along the other sequence", "it has no other sequence"),
-    Rule("window", "window*", 0.7, ("even",), "looks at its neighbourhood, no one place of it", ONE, 3, wide=0.5),
+    Rule(
+        "window",
+        "window*",
+        0.7,
+        ("even",),
+        "looks around itself, no one place of it",
+        ONE,
+        3,
+        wide=0.5,
+        narrow=True,
+    ),
     Rule(
         "broad", "broad", 0.85, ("random",), "spreads its weight over all it sees", "no row sees two keys", rank=3
     ),
@@ -284,7 +296,9 @@ def _score(rule: Rule, read: Mapping[Source, _Read], head: int) -> Score:
         members = [m for m in table.members(rule.statistic) if table.count[table.index[m]][head]]
         if members:
             found = [_member(rule, table, m, head) for m in members]
-            return max([s for s in found if s.control <= rule.wide] or found[:1], key=lambda s: s.strength)
+            found = [s for s in found if s.control <= rule.wide] or found[:1]
+            passing = [s for s in found if s.passes] if rule.narrow else []
+            return passing[0] if passing else max(found, key=lambda s: s.strength)
     return Score(rule.kind, "", math.nan, rule.threshold, math.nan, "", math.nan, math.nan, 0, rule.needs)
 
 

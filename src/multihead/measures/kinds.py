@@ -70,12 +70,23 @@ def kinds(
         classes: more classes of tokens: name → ids or words.
         offsets: the largest distance that counts as one.
     """
-    named = {} if tokenizer is None else classes_of(tokenizer)
-    named |= {name: as_ids(name, members, tokenizer) for name, members in (classes or {}).items()}
-    options = with_special(Statistics(offsets=offsets, special=special, classes=named), tokenizer)
+    options = kinds_options(tokenizer, special=special, classes=classes, offsets=offsets)
     stage = KindsStage(model, options, seed=seed)
     read = batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
     return run_stage(stage, read).result
+
+
+def kinds_options(
+    tokenizer: Any = None,
+    *,
+    special: Sequence[int] = (),
+    classes: Mapping[str, Sequence[int] | Sequence[str]] | None = None,
+    offsets: int = 16,
+) -> Statistics:
+    """Which tokens are special and which are of a class: what a `KindsStage` has to know."""
+    named = {} if tokenizer is None else classes_of(tokenizer)
+    named |= {name: as_ids(name, members, tokenizer) for name, members in (classes or {}).items()}
+    return with_special(Statistics(offsets=offsets, special=special, classes=named), tokenizer)
 
 
 class Kinds:

@@ -7,7 +7,7 @@ points. Beside it stands what a head would reach that always points o words furt
 >>> from multihead.measures.syntax import Tally
 >>> tally = Tally(2)
 >>> import torch
->>> tally.add("det", "to head", torch.tensor([True, False]), [1])     # the first head was right, the noun is next
+>>> tally.add("det", "to head", torch.tensor([[True], [False]]), [[1]])     # the first head was right: one word on
 >>> tally.correct["det", "to head"].tolist(), tally.baseline("det", "to head")
 ([1, 0], (1.0, 1))
 """
@@ -222,21 +222,25 @@ class Tally:
     ) -> None:
         """All examples of one sentence."""
         true = torch.zeros(len(wanted), pointed.shape[1] + 1, dtype=torch.bool)  # the last is for -1, nowhere
-        for row, (_, _, _, right) in enumerate(wanted):
+        groups: dict[tuple[str, Direction], list[int]] = {}
+        for row, (relation, direction, _, right) in enumerate(wanted):
             true[row, right] = True
-        sources = [source for _, _, source, _ in wanted]
-        hits = true[torch.arange(len(wanted)), pointed[:, sources]]  # head, example
-        for (relation, direction, source, right), hit in zip(wanted, hits.T, strict=True):
-            self.add(relation, direction, hit, [r - source for r in right])
+            groups.setdefault((relation, direction), []).append(row)
+        hits = true[torch.arange(len(wanted)), pointed[:, [source for _, _, source, _ in wanted]]]  # head, example
+        for (relation, direction), rows in groups.items():
+            away = [[right - wanted[row][2] for right in wanted[row][3]] for row in rows]
+            self.add(relation, direction, hits[:, rows], away)
 
-    def add(self, relation: str, direction: Direction, hit: Bool[Tensor, " head"], offsets: Sequence[int]) -> None:
-        """One example: which heads were right, and which offsets are."""
+    def add(
+        self, relation: str, direction: Direction, hits: Bool[Tensor, "head example"], offsets: list[list[int]]
+    ) -> None:
+        """Some examples of one relation: which heads were right, and which offsets are."""
         key = relation, direction
         if key not in self.correct:
             self.correct[key], self.offsets[key] = torch.zeros(self.heads, dtype=torch.long), Counter()
-        self.correct[key] += hit
-        self.count[key] += 1
-        self.offsets[key].update(offsets)
+        self.correct[key] += hits.sum(-1)
+        self.count[key] += hits.shape[1]
+        self.offsets[key].update(offset for right in offsets for offset in right)
 
     def baseline(self, relation: str, direction: Direction) -> tuple[float, int]:
         """(accuracy, offset) of the best fixed offset, in words; of equals the nearest."""
@@ -253,11 +257,11 @@ class Tally:
         return made
 
 
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion."""
+def wilson(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval of a proportion."""
     from scipy.stats import binomtest  # pyright: ignore[reportMissingTypeStubs]
 
-    ends: Any = binomtest(right, count).proportion_ci(0.95, method="wilson")
+    ends: Any = binomtest(right, count).proportion_ci(level, method="wilson")
     return float(ends.low), float(ends.high)
 
 
@@ -277,6 +281,8 @@ class Relation:
     high: float
     baseline: float
     offset: int
+    floor: float
+    """the lower end for the best of all heads: at 5 % / heads, because many were tried"""
 
     @property
     def enough(self) -> bool:
@@ -284,8 +290,8 @@ class Relation:
 
     @property
     def above(self) -> bool:
-        """Whether the head is surely better than the offset; it is the best of many, which the interval ignores."""
-        return self.enough and self.low > self.baseline
+        """Whether the head is surely better than the offset, also as the best of many."""
+        return self.enough and self.floor > self.baseline
 
     def __str__(self) -> str:
         head = f"{self.head} {self.accuracy:5.1%} [{self.low:.1%}, {self.high:.1%}]"
@@ -319,9 +325,10 @@ class Syntax:
         at = int(self.tally.correct[key].argmax()) if head is None else self._at(head)
         right, count = int(self.tally.correct[key][at]), self.tally.count[key]
         baseline, offset = self.tally.baseline(relation, direction)
-        return Relation(
-            relation, direction, count, self.heads[at], right / count, *wilson(right, count), baseline, offset
-        )
+        low, high = wilson(right, count)
+        floor, _ = wilson(right, count, 1 - 0.05 / len(self.heads))
+        name = self.heads[at]
+        return Relation(relation, direction, count, name, right / count, low, high, baseline, offset, floor)
 
     def best(self, direction: Direction = "to head") -> list[Relation]:
         """The best head for every relation, the most frequent first."""
@@ -402,16 +409,11 @@ def _table(syntax: Syntax) -> HeadTable:
 
 def _strongest(syntax: Syntax, at: int) -> Relation | None:
     """The relation in which a head is furthest above the offset, where that is sure."""
-    tally = syntax.tally
-    gains = {
-        key: float(right[at]) / tally.count[key] - tally.baseline(*key)[0]
+    tally, head = syntax.tally, syntax.heads[at]
+    better = [
+        key
         for key, right in tally.correct.items()
-        if tally.count[key] >= ENOUGH
-    }
-    for key in sorted(gains, key=lambda k: -gains[k]):
-        if gains[key] <= 0:
-            return None
-        found = syntax.of(*key, head=syntax.heads[at])
-        if found.above:
-            return found
-    return None
+        if tally.count[key] >= ENOUGH and float(right[at]) / tally.count[key] > tally.baseline(*key)[0]
+    ]
+    found = [r for r in (syntax.of(*key, head=head) for key in better) if r.above]
+    return max(found, key=lambda r: r.floor - r.baseline, default=None)
