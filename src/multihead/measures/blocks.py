@@ -18,7 +18,7 @@ from multihead.layer.mask_algebra import Interval
 from multihead.layer.problem import Problem
 from multihead.layer.tiles import Inside, Tile, tile, whole
 
-ROWS = 128
+ROWS = 96
 """Queries of a block at most: more of them compute more of the cells above the diagonal."""
 
 FEW_ROWS = 24

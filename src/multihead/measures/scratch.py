@@ -7,7 +7,6 @@ by many times of what is held.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,15 +44,8 @@ class Scratch:
         held = self.held.get(like.device)
         if held is None or self.used + size > held.numel():
             with torch.inference_mode(False):  # memory of inference mode could not be written outside of it
-                held = _mapped(max(APART, 2 * (self.used + size)), like.device)
+                held = torch.empty(max(APART, 2 * (self.used + size)), dtype=torch.uint8, device=like.device)
             self.held[like.device], self.used = held, 0  # whoever holds a part of the old piece keeps it alive
         start = self.used
         self.used += -(-size // 64) * 64  # the next one starts where a cache line does
         return held[start : start + size].view(like.dtype).view(shape)
-
-
-def _mapped(size: int, device: torch.device) -> Tensor:
-    if device.type != "cpu":
-        return torch.empty(size, dtype=torch.uint8, device=device)
-    # numpy asks the kernel for huge pages, so that fresh memory costs one fault in 512; torch does not.
-    return torch.from_numpy(np.empty(size, dtype=np.uint8))
