@@ -21,8 +21,15 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.layer.attention import MultiHeadAttention
     from multihead.layer.latent import LatentAttention
     from multihead.layer.options import QKNorm, Sinks
+    from multihead.measures.claims.run import claims
     from multihead.measures.corpus import measure
+    from multihead.measures.cost import cost
+    from multihead.measures.kinds import kinds
     from multihead.measures.options import Statistics
+    from multihead.measures.redundancy import redundancy
+    from multihead.measures.syntax import syntax
+    from multihead.measures.table import HeadTable
+    from multihead.measures.worth import worth
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
     from multihead.model.capture import Keep, capture
@@ -46,6 +53,13 @@ __all__ = [
     "Keep",
     "Statistics",
     "measure",
+    "HeadTable",
+    "kinds",
+    "syntax",
+    "worth",
+    "redundancy",
+    "claims",
+    "cost",
     "anatomy",
     "silence",
     "gate",
@@ -78,6 +92,13 @@ _HOME = {
     "Keep": "multihead.model.capture",
     "Statistics": "multihead.measures.options",
     "measure": "multihead.measures.corpus",
+    "HeadTable": "multihead.measures.table",
+    "kinds": "multihead.measures.kinds",
+    "syntax": "multihead.measures.syntax",
+    "worth": "multihead.measures.worth",
+    "redundancy": "multihead.measures.redundancy",
+    "claims": "multihead.measures.claims.run",
+    "cost": "multihead.measures.cost",
     "anatomy": "multihead.model.anatomy",
     "silence": "multihead.model.intervene",
     "gate": "multihead.model.intervene",
