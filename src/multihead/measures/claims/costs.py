@@ -41,12 +41,16 @@ def counted_flops(layer: MultiHeadAttention, tokens: int) -> dict[str, int]:
     return {"all": sum(counts.values()), "attention": counts.get("aten.bmm", 0)}
 
 
-def sized(subject: Subject, heads: int | None = None) -> MultiHeadAttention:
-    """A layer of the subject's sizes without numbers; with other `heads`, their total width stays as it is."""
+def sized(subject: Subject, heads: int | None = None, most: int | None = None) -> MultiHeadAttention:
+    """A layer of the subject's sizes without numbers; with other `heads`, their total width stays as it is.
+
+    Args:
+        most: d_model is cut to this; what lies between the projections and W_O does not depend on it.
+    """
     h = subject.heads if heads is None else heads
     grouped = {} if heads is not None else {"kv_of_head": subject.kv_of_head, "num_kv_heads": subject.kv_heads}
     return MultiHeadAttention(
-        subject.d_model,
+        subject.d_model if most is None else min(subject.d_model, most),
         h,
         head_dim=max(subject.key_dim * subject.heads // h, 1),
         value_dim=max(subject.value_dim * subject.heads // h, 1),
@@ -93,13 +97,13 @@ def flops(subject: Subject) -> Finding:
         )
     else:
         verdict = "holds only if"
-        why = f"At {own} tokens the projections, h n d_model d_k, which the formula leaves out, take more than n² d_k."
+        why = f"At {own} tokens the projections, h n d_model d_k, which the formula leaves out, take the most."
     return Finding(
         verdict,
         f"n^{local:.2f} at n = {own}",
         f"n^{in_n:.2f}, h^{in_h:.2f}",
         why,
-        f"n is above {short(math.ceil(crossover))} here: (weights) / h(d_k + d_v), 2 d_model in plain multi-head attention",
+        f"n is above {short(math.ceil(crossover))}: weights / h(d_k + d_v), which is 2 d_model in plain attention",
         {
             "tokens": lengths,
             "flops": [m["all"] for m in measured],
@@ -154,11 +158,17 @@ def measured_bytes(layer: MultiHeadAttention, tokens: int, route: str | None) ->
     return live.peak
 
 
-def memory(subject: Subject) -> Finding:
-    h, d_k = subject.heads, subject.key_dim
-    layer = sized(subject).to_empty(device="cpu")
+def real(subject: Subject, heads: int | None = None) -> MultiHeadAttention:
+    """`sized` with memory of its own, all weights 0, narrow on the outside."""
+    layer = sized(subject, heads, most=256).to_empty(device="cpu")
     for p in layer.parameters():
         torch.nn.init.zeros_(p)
+    return layer
+
+
+def memory(subject: Subject) -> Finding:
+    h, d_k = subject.heads, subject.key_dim
+    layer = real(subject)
     most = 2 ** int(math.log2(math.sqrt(CELLS / h)))
     lengths = [n for n in (most // 8, most // 4, most // 2, most) if n >= 4]
     said: Callable[[int], float] = lambda n: 4 * h * (3 * n * d_k + n * d_k + n * n)

@@ -88,13 +88,13 @@ def representation(subject: Subject) -> Finding:
         verdict, why = "holds", f"d_k = {subject.key_dim} is enough for any pattern over {n} tokens."
     else:
         verdict = "holds only if"
-        why = f"Built with d_k = {n} it is exact; d_k = {subject.key_dim} leaves a pattern of {n} tokens off by {here:.2f}."
+        why = f"Built with d_k = {n} it is exact; d_k = {subject.key_dim} leaves a pattern off by {here:.2g}."
     return Finding(
         verdict,
         f"ε {short(here, 2)} (d_k {subject.key_dim})",
         f"ε {short(built, 2)} (d_k {n})",
         why,
-        "d_k ≥ n and independent tokens; below, rank(q kᵀ) ≤ d_k (Bhojanapalli et al. 2020), so more heads can hurt",
+        "d_k ≥ n, independent tokens; else rank(q kᵀ) ≤ d_k < n (Bhojanapalli et al. 2020): more heads can hurt",
         {
             "tokens": n,
             "constructed": built,
@@ -147,13 +147,13 @@ def one_head(subject: Subject) -> Finding:
         )
     else:
         verdict = "fails"
-        why = f"Heads look at different keys (all agree on the first in {agree:.0%} of rows), one head has one map for all."
+        why = f"Heads look at different keys (all agree in {agree:.0%} of rows), one head has one map for all."
     return Finding(
         verdict,
         f"outputs differ {short(differ, 2)}",
         "0",
         why + f" Made one-hot by force they differ by {short(sharp, 2)}.",
-        "every row of every head is one-hot on the same key, or uniform: one head's map is Π P_i^(1/√h), normalised",
+        "all rows of all heads are one-hot on the same key, or uniform: one head's map is Π P_i^(1/√h), normalised",
         {
             "difference": differ,
             "difference_saturated": sharp,

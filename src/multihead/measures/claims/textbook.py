@@ -1,4 +1,4 @@
-"""What textbooks say in words: quadratic (T1), not stacked layers (T2), d_model/h dimensions (T3), the same work (T4).
+"""What textbooks say: quadratic (T1), not stacked layers (T2), d_model/h dimensions (T3), the same work (T4).
 
 >>> import torch, multihead as mh
 >>> from multihead.measures.claims.gather import subjects
@@ -21,6 +21,7 @@ from multihead.measures.claims.costs import (
     exponent,
     head_counts,
     measured_bytes,
+    real,
     sized,
 )
 from multihead.measures.claims.subject import Subject
@@ -39,12 +40,10 @@ def quadratic(subject: Subject) -> Finding:
     lengths = [tokens // 4, tokens // 2, tokens]
     counts = [counted_flops(sized(subject), n)["attention"] for n in lengths]
     by_heads = [counted_flops(sized(subject, h), tokens)["attention"] for h in widths]
-    space = {
-        route: [measured_bytes(_real(subject, None), n, route) for n in lengths] for route in ("reference", "fused")
-    }
+    space = {route: [measured_bytes(real(subject), n, route) for n in lengths] for route in ("reference", "fused")}
     several = [h for h in widths if h in (widths[0], widths[-1])]
-    maps = [measured_bytes(_real(subject, h), tokens, "reference") for h in several]
-    slim = [measured_bytes(_real(subject, h), tokens, "fused") for h in several]
+    maps = [measured_bytes(real(subject, h), tokens, "reference") for h in several]
+    slim = [measured_bytes(real(subject, h), tokens, "fused") for h in several]
     time_n, time_h = exponent(lengths, counts), exponent(widths, by_heads) if len(widths) > 1 else 0.0
     space_n, fused_n = exponent(lengths, space["reference"]), exponent(lengths, space["fused"])
     grow = lambda sizes: sizes[-1] / sizes[0]
@@ -79,13 +78,6 @@ def quadratic(subject: Subject) -> Finding:
             "fused_space_exponent": fused_n,
         },
     )
-
-
-def _real(subject: Subject, heads: int | None) -> MultiHeadAttention:
-    layer = sized(subject, heads).to_empty(device="cpu")
-    for p in layer.parameters():
-        torch.nn.init.zeros_(p)
-    return layer
 
 
 # ---- T2 -----------------------------------------------------------------------------------------
@@ -158,7 +150,7 @@ def dimensions(subject: Subject) -> Finding:
     if sizes_fit and full:
         verdict, why = (
             "holds",
-            f"Every W_Qⁱ and W_Vⁱ has rank d_model/h; each reads {read:.0%} of the coordinates of its input.",
+            f"Every W_Qⁱ and W_Vⁱ has rank d_model/h; each reads {read:.0%} of the input coordinates.",
         )
     elif sizes_fit:
         verdict = "holds only if"
@@ -166,7 +158,7 @@ def dimensions(subject: Subject) -> Finding:
     else:
         verdict, why = (
             "fails",
-            f"The layer chose heads of {subject.key_dim}, not of {short(expected)}: h · d_k is not d_model.",
+            f"Heads are of {subject.key_dim}, not of {short(expected)}: h · d_k is not d_model.",
         )
     lowest = min(ranks["q"])
     return Finding(
@@ -174,7 +166,7 @@ def dimensions(subject: Subject) -> Finding:
         f"d_k {subject.key_dim}, rank {lowest}",
         f"d_model/h {short(expected)}",
         why,
-        "the layer is made so, and W_Qⁱ, W_Vⁱ have full rank; the d_k dimensions are a mix of all d_model coordinates",
+        "the layer is made so, and W_Qⁱ, W_Vⁱ have full rank; each dimension is a mix of all d_model coordinates",
         {
             "key_dim": subject.key_dim,
             "expected": expected,

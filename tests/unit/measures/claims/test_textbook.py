@@ -22,9 +22,8 @@ def test_time_and_space() -> None:
     assert found.numbers["time_exponent_in_h"] == pytest.approx(0)
     few, many = found.numbers["explicit_bytes_by_heads"]
     assert many > 2 * few
-    assert found.numbers["fused_bytes_by_heads"][0] == pytest.approx(
-        found.numbers["fused_bytes_by_heads"][1], rel=0.1
-    )
+    few, many = found.numbers["fused_bytes_by_heads"]
+    assert many < 1.5 * few
 
 
 @pytest.mark.parametrize("space, verdict", [(lambda n, h: n * n, "holds"), (lambda n, h: n, "holds only if")])
