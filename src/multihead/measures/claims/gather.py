@@ -213,12 +213,12 @@ def _width(layer: _Layer) -> int:
 
 
 class _Reads(TorchDispatchMode):
-    """The latest input of the product with each projection: x in x Wᵀ, told by where W lies in memory."""
+    """What each projection was multiplied with: x in x Wᵀ, told by where W lies in memory."""
 
     def __init__(self, addresses: Iterable[int]) -> None:
         super().__init__()
         self.addresses = tuple(addresses)
-        self.latest: dict[int, Tensor] = {}
+        self.seen: dict[int, list[Tensor]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -229,8 +229,12 @@ class _Reads(TorchDispatchMode):
             stop = start + w.numel() * w.element_size()
             for address in self.addresses:
                 if start <= address < stop:
-                    self.latest[address] = x
+                    self.seen.setdefault(address, []).append(x)
         return func(*args, **(kwargs or {}))
+
+    def take(self, address: int, rows: int) -> Tensor | None:
+        """The first input of so many tokens since the last call: relative positions pass the same weights later."""
+        return next((x for x in self.seen.pop(address, []) if x.shape[0] == rows), None)
 
 
 def _gathered(
@@ -283,19 +287,24 @@ def _placed(model: nn.Module, batch: Batch) -> dict[str, Any]:
 
 def _take(layer: _Layer, call: Call, out: HeadOutputs, reads: _Reads, tokens: int) -> None:
     problem = call.problem
-    missing = next((a for a in layer.first.values() if a not in reads.latest), None)
-    if missing is not None or (problem.frame.keys != problem.frame.queries and not call.cross):
+    batch, queries, keys = problem.q.shape[0], problem.q.shape[2], problem.k.shape[2]
+    counts = {"q": batch * queries, "k": batch * keys, "v": batch * keys}
+    inputs: dict[int, Tensor | None] = {}  # letters that lie in one matrix share their input
+    for letter, count in counts.items():
+        address = layer.first[letter]
+        inputs[address] = inputs.get(address) if address in inputs else reads.take(address, count)
+    x, memory, v = (inputs[layer.first[letter]] for letter in "qkv")
+    if x is None or memory is None or v is None or (keys != queries and not call.cross):
         raise MultiheadError(
             f"what goes into the projections of {layer.name} was not seen",
             hint="run whole documents, without a cache; quantised or adapted projections must be merged first",
         )
     layer.scores = replace(problem.scores, dropout=0.0)
-    x, memory, v = (reads.latest[layer.first[letter]].double() for letter in "qkv")
+    x, memory, v = x.double(), memory.double(), v.double()
     w, kv = layer.weights, problem.groups.kv_of_head[0] if problem.groups.kv_of_head else 0
     values = v @ w.W_V[w.kv_of_head[0]].T + w.b_V[w.kv_of_head[0]] if w.kv_of_head else v
-    batch, keys = problem.v.shape[0], problem.v.shape[2]
     swap = _is_token_first(values, problem.v[:, kv].double())
-    x, memory = _shaped(x, batch, problem.q.shape[2], swap), _shaped(memory, batch, keys, swap)
+    x, memory = _shaped(x, batch, queries, swap), _shaped(memory, batch, keys, swap)
     own = _kv_order(problem, w.kv_of_head, w.W_K.shape[0])
     maps = _maps(problem, layer)
     taken = sum(s.x.shape[0] for s in layer.sequences)

@@ -212,6 +212,15 @@ class Subject:
         tried = [self._plain(position) for position in (*self.positions, None)]
         return min(((layer, self._error(layer, mask)) for layer in tried), key=lambda pair: pair[1])
 
+    @cached_property
+    def _factor(self) -> float:
+        """c in q = c (x W_Qᵀ + b_Q), for models that scale queries before the kernel; 1 where it is no such c."""
+        w, first = self.weights, self.sequences[0]
+        made = torch.einsum("td,hkd->htk", first.x, w.W_Q) + w.b_Q[:, None]
+        size = float(made.square().sum())
+        factor = float((made * first.q).sum()) / size if size else 1.0
+        return factor if torch.allclose(factor * made, first.q, rtol=1e-4, atol=1e-5) else 1.0
+
     def _plain(self, position: Position | None) -> MultiHeadAttention:
         w = self.weights
         layer = MultiHeadAttention(
@@ -224,7 +233,7 @@ class Subject:
             d_value=w.W_V.shape[2],
             d_out=self.d_out,
             position=position,
-            scale=self.scores.scale,
+            scale=self.scores.scale * (self._factor if position is None else 1.0),
             softcap=self.scores.softcap,
             dtype=torch.float64,
         )

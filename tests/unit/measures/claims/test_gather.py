@@ -16,7 +16,21 @@ from multihead.measures.claims.subject import Subject
 from unit.measures.claims import made
 from zoo import ZOO
 
-FAMILIES = ("bert", "gpt2", "llama", "qwen3", "gemma2", "t5", "bart", "torch-decoder", "gptj", "ours")
+FAMILIES = (
+    "bert",
+    "albert",
+    "gpt2",
+    "gpt-j",
+    "qwen3",
+    "gemma2",
+    "gpt-oss",
+    "t5",
+    "bart",
+    "vit",
+    "torch-decoder",
+    "deberta-v2",
+    "multihead",
+)
 
 
 def check(subject: Subject) -> None:
@@ -29,7 +43,7 @@ def check(subject: Subject) -> None:
             assert_close(s.map @ values, s.z, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", [n for n in FAMILIES if n in ZOO])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_inputs_values_and_maps_fit_together(name: str) -> None:
     entry = ZOO[name]
     model = entry.build()
@@ -41,7 +55,7 @@ def test_inputs_values_and_maps_fit_together(name: str) -> None:
         assert len(subject.maps) == 2
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "opt", "bart"])
 def test_a_copy_agrees_with_the_run(name: str) -> None:
     model = ZOO[name].build()
     for subject in subjects(model, ZOO[name].inputs(model)):
