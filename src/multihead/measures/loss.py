@@ -98,7 +98,7 @@ class _Labelled(Loss):
 
 
 def _labels(labels: Tensor) -> Target:
-    return Target(labels, (labels != IGNORED).flatten(1).any(1))
+    return Target(labels, (labels != IGNORED).view(len(labels), -1).any(1))
 
 
 class LanguageModel(_Labelled):
@@ -166,7 +166,7 @@ class Classification(_Labelled):
         labels: Tensor = batch["labels"]
         if labels.is_floating_point():
             return Target(labels, torch.ones(labels.shape[0], dtype=torch.bool, device=labels.device))
-        return _labels(labels.view(labels.shape[0], -1) if labels.ndim == 0 else labels)
+        return _labels(labels)
 
     def documents(self, seen: Seen, target: Target) -> PerDocument:
         if not target.what.is_floating_point():

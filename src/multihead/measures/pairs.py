@@ -16,6 +16,7 @@ keys are the same. Between groups there is no number but for the weights, and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,9 @@ from multihead.model.known import note, seen_sites
 from multihead.model.missing import nothing_found
 from multihead.model.sites import Key, Site
 from multihead.shapes import HeadOutputs
+
+CHANCE = 0.05
+"""A larger CKA by chance is said to be too large."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class RedundancyStage:
 
     # ---- one batch ----------------------------------------------------------------------------
 
+    @torch.no_grad()
     def step(self, batch: Batch) -> None:
         seen = self._look(batch)
         self._value_dims |= {key: one.heads.shape[3] for key, one in seen.items()}
@@ -123,7 +128,7 @@ class RedundancyStage:
         makes_input = getattr(getattr(self.model, "config", None), "is_encoder_decoder", False)
         makes_input = makes_input and "decoder_input_ids" not in batch
         inputs = {name: x for name, x in batch.items() if name != "labels" or makes_input}
-        with torch.no_grad(), clean(self.model) as notes, intercept(self.model, listen):
+        with clean(self.model) as notes, intercept(self.model, listen):
             self._say(notes)
             self.model(**without_cache(self.model, inputs))
         if not found:
@@ -293,10 +298,17 @@ class RedundancyStage:
         about = {
             "tokens": sum(group.sameness.tokens for group in self._groups),
             "batches": self.batches,
-            "notes": [*self.notes, *self._sketches()],
+            "cka_by_chance": max(group.sameness.chance for group in self._groups),
+            "notes": [*self.notes, *self._sketches(), *self._few()],
         }
         ordered = {name: pairs[name] for name in PAIRS}
-        return Redundancy(tuple(place), ordered, undefined, about, self.by, self.within)
+        return Redundancy(tuple(place), ordered, undefined, about, self.by, self.within, self._guess)
+
+    def _guess(self, head: str, by: str) -> tuple[Tensor, Tensor]:
+        for group in self._groups:
+            if head in group.names and by in group.names:
+                return group.sameness.guess(group.names.index(head), group.names.index(by))
+        raise SizeError(f"{head} cannot be guessed from {by}", hint="both must be about the same tokens")
 
     def _by_weights(self, sites: Sequence[Site], undefined: dict[str, list[str]]) -> dict[str, Tensor]:
         if any(site.key not in self._anatomy for site in sites):
@@ -308,6 +320,17 @@ class RedundancyStage:
             for name in ("write", "read"):
                 undefined.setdefault(name, []).append(f"W_O W_V of {', '.join(empty)} is 0")
         return {"write": overlaps([w for w, _ in both]), "read": overlaps([r for _, r in both])}
+
+    def _few(self) -> list[str]:
+        """A word on data that is too little."""
+        group = max(self._groups, key=lambda g: g.sameness.chance)
+        if group.sameness.chance <= CHANCE:
+            return []
+        enough = math.ceil(max(group.sameness.sizes) * (1 / CHANCE - 1))
+        return [
+            f"{group.sameness.tokens} tokens are few: heads with nothing in common would have a cka of "
+            f"{group.sameness.chance:.2f}; {enough} tokens would do"
+        ]
 
     def _sketches(self) -> list[str]:
         return [

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
@@ -138,6 +139,8 @@ class Prefix:
         """What runs in the place of a module's forward."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
+            if not torch._C._is_torch_function_enabled():  # pyright: ignore[reportPrivateUsage]  # it has no public name
+                return forward(*args, **kwargs)  # an adapter compares itself with its module: no part of the run
             if self._start is None:
                 return self._recorded(module, partial(forward, *args, **kwargs))
             known, turn = self._ended.get(id(module), ()), self._clock.next(module)

@@ -56,6 +56,8 @@ class Redundancy:
     """the measure that twins and clusters are of"""
     within: float = 0.5
     """heads of a cluster are on average nearer than this"""
+    guesses: Callable[[str, str], tuple[Tensor, Tensor]] | None = None
+    """(slope, shift) of the guess of one head's output from another's"""
 
     def __getitem__(self, measure: str) -> HeadPairs:
         if measure not in self.pairs:
@@ -69,6 +71,12 @@ class Redundancy:
                 raise SizeError(f"there is no head {name!r}", hint=f"heads are {self.heads[0]} to {self.heads[-1]}")
         i, j = self.heads.index(first), self.heads.index(second)
         return {name: float(values[i, j]) for name, values in self.pairs.items()}
+
+    def guess(self, head: str, by: str) -> tuple[Float[Tensor, "size_by size"], Float[Tensor, " size"]]:
+        """(slope, shift): z_head ≈ z_by @ slope + shift, by least squares over the tokens seen; see `stand_in`."""
+        if self.guesses is None:
+            raise SizeError("these numbers came without covariances", hint="guess right after redundancy(...)")
+        return self.guesses(head, by)
 
     @cached_property
     def nearness(self) -> HeadPairs:
