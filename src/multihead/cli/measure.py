@@ -8,13 +8,14 @@ import signal
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import err, note, write
 from multihead.cli.estimate import Estimate
 from multihead.cli.load import Loaded, add_model, fingerprint, load_model, piece_length
-from multihead.cli.stages import add_stages, build, finished, names
+from multihead.cli.stages import add_stages, build, finished, names, treebank
 from multihead.cli.texts import Texts, add_texts, texts
 from multihead.errors import MultiheadError
 
@@ -92,6 +93,8 @@ class _Work:
     read: Callable[[], Iterable[Batch]]
     run: Run
     about: dict[str, Any]
+    sentences: Any
+    """a treebank, or None"""
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -135,6 +138,7 @@ def _prepared(args: argparse.Namespace) -> _Work:
             loaded.model, documents, tokenizer=loaded.tokenizer, batch_size=args.batch_size, max_tokens=longest
         )
 
+    sentences = treebank(args, loaded)
     stages = build(args, loaded, read)
     identity = {
         "model": f"{loaded.name} ({type(loaded.model).__name__}, weights {fingerprint(loaded.model)})",
@@ -142,6 +146,7 @@ def _prepared(args: argparse.Namespace) -> _Work:
         "stages": names(stages),
         "batch size": args.batch_size,
         "tokens of a piece": longest,
+        "treebank": args.conllu and f"{args.conllu} ({sha256(Path(args.conllu).read_bytes()).hexdigest()[:16]})",
         "seed": args.seed,
         "device": args.device,
         "dtype": args.dtype,
@@ -151,7 +156,7 @@ def _prepared(args: argparse.Namespace) -> _Work:
     args.out.mkdir(parents=True, exist_ok=True)
     made = Run(stages, identity, args.out / STATE, every=args.save_every)
     about = {"run": identity, "parameters": sum(p.numel() for p in loaded.model.parameters())}
-    return _Work(loaded, documents, read, made, about | {"documents": documents.documents})
+    return _Work(loaded, documents, read, made, about | {"documents": documents.documents}, sentences)
 
 
 def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
@@ -196,7 +201,10 @@ def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None])
         except Stopped as stopped:
             raise _Interrupted(caught[0]) from stopped
     tokens = work.run.stages[0].heads.tokens  # pyright: ignore[reportAttributeAccessIssue]  # the statistics come first
-    return finished(replace(table, about={**work.about, "tokens": tokens, "stages": dict(table.about)}))
+    whole = replace(table, about={**work.about, "tokens": tokens, "stages": dict(table.about)})
+    if work.sentences is not None:
+        say(f"syntax: {len(work.sentences)} parsed sentences")
+    return finished(whole, work.loaded, work.sentences)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multihead.errors import MultiheadError
@@ -80,10 +82,31 @@ def _worth(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable
     return stages
 
 
-def finished(table: HeadTable) -> HeadTable:
-    """The table with what follows from several stages: the rank of each head by its worth."""
+def treebank(args: argparse.Namespace, loaded: Loaded) -> Any:
+    """The parsed sentences of --conllu, read before the work begins; None without."""
+    if args.conllu is None:
+        return None
+    from multihead.measures.conllu import read_conllu
+
+    if not Path(args.conllu).is_file():
+        raise MultiheadError(f"there is no file {args.conllu}", hint="--conllu FILE: a treebank in CoNLL-U")
+    if not getattr(loaded.tokenizer, "is_fast", False):
+        raise MultiheadError(
+            f"{loaded.name} has no fast tokenizer, so words of a treebank cannot be found in its tokens",
+            hint="a folder with tokenizer.json; or leave --conllu out",
+        )
+    return read_conllu(Path(args.conllu))
+
+
+def finished(table: HeadTable, loaded: Loaded, sentences: Any) -> HeadTable:
+    """The table with what comes after the stages: syntax, which reads a treebank, and the rank by worth."""
     from multihead.measures.worth import RANKED_BY, ranked
 
+    if sentences is not None:
+        from multihead.measures.syntax import syntax
+
+        found = syntax(loaded.model, loaded.tokenizer, sentences).table
+        table = table.join(replace(found, about={}))
     return ranked(table) if any(column in table.columns for column in RANKED_BY) else table
 
 

@@ -30,6 +30,7 @@ FIRST = (
     *("kind", "kind_detail", "kind_score", "kind_control", "driven"),
     *("rank", "ablation_zero", "ablation_mean", "importance"),
     *("twin", "twin_cka"),
+    *("syntax_relation", "syntax_accuracy", "syntax_baseline"),
 )
 """Columns of answers that stand first where a table has them."""
 
@@ -53,7 +54,19 @@ def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
 def _is_detail(name: str) -> bool:
     """One of the many columns that are there to be asked for."""
     stem = next((n for n in FIRST if name.startswith((f"{n}_", f"{n}:"))), None)
-    detail = ("offset", "class:", "kind", "second", "third", "twin", "cluster", "order", "fisher", "gradient")
+    detail = (
+        "offset",
+        "class:",
+        "kind",
+        "second",
+        "third",
+        "twin",
+        "cluster",
+        "order",
+        "fisher",
+        "gradient",
+        "syntax",
+    )
     return name in MEANING or stem is not None or name.startswith(detail)
 
 
