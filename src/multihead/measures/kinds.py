@@ -47,6 +47,7 @@ ROWS = 8
 """of them that run together"""
 
 IDS = ("input_ids", "idx", "ids", "tokens")
+BESIDE = ("attention_mask", "token_type_ids", "position_ids", "labels")
 
 
 def kinds(
@@ -247,8 +248,8 @@ class KindsStage:
             ran = self._read(batch, "text", self._generator(0))
             if not ran:
                 raise nothing_found(inner(self.model), 1)
-            self.alone = self.alone or self._alone(batch)
-            name = next((n for n in IDS if _are_ids(batch.get(n))), None)
+            name = _ids_name(batch)
+            self.alone = self.alone or self._alone(batch, name)
             if not self.alone and name is not None:
                 self._shuffled(batch, name)
                 if self.steps == 0:
@@ -261,12 +262,13 @@ class KindsStage:
         """For the draws of this step: the same whenever it runs."""
         return torch.Generator().manual_seed((self.seed * 1_000_003 + self.steps) * 7 + which)
 
-    def _alone(self, batch: Batch) -> str:
+    def _alone(self, batch: Batch, name: str | None) -> str:
         if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
             return "the model reads two sequences, which cannot be shuffled alike"
-        if not any(_are_ids(batch.get(n)) for n in IDS):
+        if name is None:
             return "the model was given no token ids"
-        return ""
+        more = [n for n, x in batch.items() if isinstance(x, Tensor) and n not in (name, *BESIDE)]
+        return f"the model reads {more[0]} too, which cannot be shuffled alike" if more else ""
 
     def _read(self, batch: Batch, what: str, generator: torch.Generator) -> int:
         """Run the model on a batch; its documents go into `text` or `repeats`."""
@@ -304,8 +306,7 @@ class KindsStage:
         mask = batch.get("attention_mask")
         first = batch[name][0] if mask is None else batch[name][0][mask[0].bool()]
         begin, end = _around(first.tolist(), set(self.options.special))
-        limit = learned_positions(self.model)
-        tokens = min(TOKENS, TOKENS if limit is None else limit - len(begin) - len(end))
+        tokens = min(TOKENS, self._positions() - len(begin) - len(end))
         if tokens < 8:
             return
         vocabulary = self._vocabulary(batch[name])
@@ -313,6 +314,12 @@ class KindsStage:
         ids = repeats(vocabulary, rows=REPEATS, tokens=tokens, begin=begin, end=end, generator=generator)
         for some in ids.to(batch[name].device).split(ROWS):
             self._read({name: some}, "repeats", generator)
+
+    def _positions(self) -> int:
+        """How many tokens the model surely takes."""
+        config = getattr(self.model, "config", None)
+        named = [getattr(config, n, None) for n in ("max_position_embeddings", "n_positions")]
+        return min(n for n in (learned_positions(self.model), *named, 1 << 20) if isinstance(n, int) and n > 0)
 
     def _vocabulary(self, ids: Tensor) -> list[int]:
         """Ordinary tokens: of the model's table, else of the batch."""
@@ -376,6 +383,12 @@ class KindsStage:
     @property
     def table(self) -> HeadTable:
         return self.result.table
+
+
+def _ids_name(batch: Batch) -> str | None:
+    """What the batch calls its token ids: a known name, else its only table of whole numbers."""
+    found = [n for n, x in batch.items() if _are_ids(x) and n not in BESIDE]
+    return next((n for n in IDS if n in found), found[0] if len(found) == 1 else None)
 
 
 def _are_ids(x: object) -> bool:

@@ -318,6 +318,27 @@ class TestBadInput:
         assert {e.head.split(".")[0] for e in got} == {"encoder", "decoder", "cross"}
         assert "two sequences" in got["encoder.L0H0"].driven.reason
 
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("clip", "reads pixel_values too"),
+            ("gpt-j", ""),
+            ("gpt-oss", ""),
+            ("modernbert", ""),
+            ("falcon-alibi", ""),
+        ],
+    )
+    def test_other_models(self, name: str, reason: str) -> None:
+        """Images beside text, few positions, sinks, windows, biases: two documents are too little for each."""
+        model, entry = zoo.model(name), zoo.ZOO[name]
+        got = kinds(model, [entry.padded(model) or {}])
+        assert reason in next(iter(got)).driven.reason
+        for e in got:
+            assert e.kind in ("too little data", "duplicate", "induction")
+            for kind in ("first", "previous", "broad"):
+                assert 0 <= e.scores[kind].score <= 1
+                assert 0 <= e.scores[kind].control <= 1
+
     def test_no_such_head(self) -> None:
         got = kinds(Planted(["previous"]), documents(2))
         with pytest.raises(mh.SizeError, match="no head 'L7H0'"):
