@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.claims import information, signals, spaces
+from multihead.measures.claims import costs, information, learning, power, signals, spaces, textbook
 from multihead.measures.claims.claim import Claim, Finding, Verdict
 from multihead.measures.claims.gather import TOKENS, Data, subjects
 from multihead.measures.claims.show import Line, table_text
@@ -126,8 +126,8 @@ class Claims:
 
 def statements() -> tuple[Claim, ...]:
     """All statements, in the order of their numbers."""
-    groups = (spaces.CLAIMS, signals.CLAIMS, information.CLAIMS, *_more())
-    return tuple(sorted((claim for group in groups for claim in group), key=_place))
+    groups = (spaces, signals, information, learning, costs, power, textbook)
+    return tuple(sorted((claim for group in groups for claim in group.CLAIMS), key=_place))
 
 
 def claims(
@@ -224,12 +224,3 @@ def _plain(x: float | Sequence[float]) -> Any:
     if isinstance(x, int | float):
         return x if abs(x) < float("inf") else None
     return [_plain(y) for y in x]
-
-
-def _more() -> list[tuple[Claim, ...]]:
-    """The statements about learning, cost, power and textbooks."""
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    names = [f"multihead.measures.claims.{n}" for n in ("learning", "costs", "power", "textbook")]
-    return [import_module(n).CLAIMS for n in names if find_spec(n) is not None]
