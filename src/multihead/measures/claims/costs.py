@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -48,15 +48,16 @@ def sized(subject: Subject, heads: int | None = None, most: int | None = None) -
         most: d_model is cut to this; what lies between the projections and W_O does not depend on it.
     """
     h = subject.heads if heads is None else heads
-    grouped = {} if heads is not None else {"kv_of_head": subject.kv_of_head, "num_kv_heads": subject.kv_heads}
+    own = heads is None
     return MultiHeadAttention(
         subject.d_model if most is None else min(subject.d_model, most),
         h,
         head_dim=max(subject.key_dim * subject.heads // h, 1),
         value_dim=max(subject.value_dim * subject.heads // h, 1),
+        num_kv_heads=subject.kv_heads if own else None,
+        kv_of_head=subject.kv_of_head if own else None,
         bias=False,
         device="meta",
-        **grouped,
     )
 
 
@@ -66,7 +67,7 @@ def spec_of(subject: Subject) -> Spec:
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     """The slope of log value over log size."""
-    return float(stats.linregress([math.log(s) for s in sizes], [math.log(max(v, 1e-300)) for v in values]).slope)
+    return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, 1e-300)), 1)[0])
 
 
 def head_counts(subject: Subject) -> list[int]:
@@ -101,7 +102,7 @@ def flops(subject: Subject) -> Finding:
     return Finding(
         verdict,
         f"n^{local:.2f} at n = {own}",
-        f"n^{in_n:.2f}, h^{in_h:.2f}",
+        f"n^{in_n:.2f}, h^{abs(in_h):.2f}",
         why,
         f"n is above {short(math.ceil(crossover))}: weights / h(d_k + d_v), which is 2 d_model in plain attention",
         {
@@ -130,7 +131,7 @@ class Live(TorchDispatchMode):
 
     def __init__(self, before: Iterator[Tensor]) -> None:
         super().__init__()
-        self.before = {t.untyped_storage()._cdata for t in before}
+        self.before = {_place(t) for t in before}
         self.alive: dict[int, tuple[Any, int]] = {}
         self.peak = 0
 
@@ -142,12 +143,16 @@ class Live(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         self.alive = {key: (ref, size) for key, (ref, size) in self.alive.items() if not ref.expired()}
         for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor):
+            if isinstance(tensor, Tensor) and _place(tensor) not in self.before:
                 storage = tensor.untyped_storage()
-                if storage._cdata not in self.before:
-                    self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                self.alive[_place(tensor)] = (StorageWeakRef(storage), storage.nbytes())
         self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
         return out
+
+
+def _place(tensor: Tensor) -> int:
+    """Which memory a tensor lies in: views of one have the same."""
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 def measured_bytes(layer: MultiHeadAttention, tokens: int, route: str | None) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from multihead.layer.attention import MultiHeadAttention
 from multihead.measures.claims.claim import Claim, Finding, short
@@ -46,21 +48,21 @@ def quadratic(subject: Subject) -> Finding:
     slim = [measured_bytes(real(subject, h), tokens, "fused") for h in several]
     time_n, time_h = exponent(lengths, counts), exponent(widths, by_heads) if len(widths) > 1 else 0.0
     space_n, fused_n = exponent(lengths, space["reference"]), exponent(lengths, space["fused"])
-    grow = lambda sizes: sizes[-1] / sizes[0]
+    grown = maps[-1] / maps[0]
     timed = abs(time_n - 2) < 0.05 and abs(time_h) < 0.05
     if not timed:
         verdict, why = "fails", "The FLOPs of q kᵀ and P v do not grow as n² or change with h."
-    elif fused_n > 1.5 and grow(maps) < 1.1:
+    elif fused_n > 1.5 and grown < 1.1:
         verdict, why = "holds", "Time and space grow as n², whatever the number of heads."
     else:
         verdict = "holds only if"
         why = (
-            f"Time: yes. Space: written-out maps take h n² numbers ({grow(maps):.1f}× from {several[0]} to "
+            f"Time: yes. Space: written-out maps take h n² numbers ({grown:.1f}× from {several[0]} to "
             f"{several[-1]} heads), and computed in blocks none is kept: n^{fused_n:.1f}."
         )
     return Finding(
         verdict,
-        f"n^{time_n:.2f} h^{time_h:.2f} time",
+        f"n^{time_n:.2f} h^{abs(time_h):.2f} time",
         f"n^{space_n:.2f}, n^{fused_n:.2f} space",
         why,
         "time of q kᵀ and P v; space only if maps are written out, and then it grows with h as well",
@@ -96,12 +98,12 @@ def stacked(subject: Subject) -> Finding:
     w, chosen = subject.weights, sorted(subject.sequences, key=lambda s: -s.x.shape[0])[:2]
     x = torch.stack([s.x[: min(12, *(c.x.shape[0] for c in chosen))] for s in chosen])
 
-    def attended(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    def attended(q: Tensor, k: Tensor) -> Tensor:
         scores = q @ k.mT * subject.scores.scale
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) & subject.causal
         return scores.masked_fill(hidden, -torch.inf).softmax(-1)
 
-    def part(stream: torch.Tensor, head: int) -> torch.Tensor:
+    def part(stream: Tensor, head: int) -> Tensor:
         kv = w.kv_of_head[head]
         q, k, v = (
             stream @ a.T + b
@@ -109,7 +111,7 @@ def stacked(subject: Subject) -> Finding:
         )
         return attended(q, k) @ v @ w.W_O[head].T
 
-    def in_turn(order: range) -> torch.Tensor:
+    def in_turn(order: range) -> Tensor:
         stream = x
         for head in order:
             stream = stream + part(stream, head)
@@ -140,10 +142,7 @@ def stacked(subject: Subject) -> Finding:
 def dimensions(subject: Subject) -> Finding:
     h, d_model, w = subject.heads, subject.d_model, subject.weights
     expected = d_model / h
-    ranks = {
-        name: [int(r) for r in torch.linalg.matrix_rank(x, rtol=1e-6)]
-        for name, x in (("q", w.W_Q), ("k", w.W_K), ("v", w.W_V))
-    }
+    ranks = {name: _ranks(x) for name, x in (("q", w.W_Q), ("k", w.W_K), ("v", w.W_V))}
     read = float((w.W_Q.abs().amax(1) > 0).double().mean())
     sizes_fit = subject.key_dim == expected and subject.value_dim == expected
     full = all(r == size for name, size in (("q", subject.key_dim), ("v", subject.value_dim)) for r in ranks[name])
@@ -177,6 +176,12 @@ def dimensions(subject: Subject) -> Finding:
     )
 
 
+def _ranks(w: Float[Tensor, "head dim d_model"]) -> list[int]:
+    """Singular values above 1e-6 of the largest, by W Wᵀ, which is small."""
+    squares = torch.linalg.eigvalsh(w @ w.mT)
+    return [int(n) for n in (squares > 1e-12 * squares[:, -1:]).sum(-1)]
+
+
 # ---- T4 -----------------------------------------------------------------------------------------
 
 
@@ -190,7 +195,7 @@ def same_work(subject: Subject) -> Finding:
         why = "The same matrices in smaller pieces; only the softmax is taken h times."
     else:
         width = subject.heads * subject.key_dim
-        why = f"h · d_k is {width} and d_model {subject.d_model}, with {subject.kv_heads} kv heads for {subject.heads}."
+        why = f"h · d_k is {width} and d_model {subject.d_model}, on {subject.kv_heads} kv heads."
     return Finding(
         "holds" if fits else "fails",
         f"{short(many / 1e6)} MFLOP",
