@@ -71,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
             note(f"multihead: stopped. To go on: {_again(args)}")
             return 128 + stopped.signal
         table.save(args.out / "table.json")
-        (args.out / STATE).unlink(missing_ok=True)
+        for left in (args.out / STATE, *args.out.glob(f".{STATE}.*.part"), *args.out.glob(".table.json.*.part")):
+            left.unlink(missing_ok=True)  # also halves of files that a kill has left
         say(f"{len(table)} heads, {len(table.columns)} columns → {args.out / 'table.json'}")
     else:
         say(f"{args.out} is finished: {len(table)} heads, {len(table.columns)} columns")

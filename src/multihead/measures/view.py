@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from multihead.measures.meaning import MEANING
@@ -112,11 +113,11 @@ class RichView:
             if table.meaning[name].unit:
                 title.append(f"\n{table.meaning[name].unit}", style="dim")
             drawn.add_column(title, justify=_side(table.columns[name]), no_wrap=True)
-        largest = {n: _largest(table.columns[n]) for n in kept}
+        largest, ends = {n: _largest(table.columns[n]) for n in kept}, _layer_ends(table.heads)
         for i, head in enumerate(table.heads):
             styles = ["dim" if cells[n][i] == NOTHING else "bold" if i == largest[n] else "" for n in kept]
             row = [Text(cells[n][i], style) for n, style in zip(kept, styles, strict=True)]
-            drawn.add_row(Text(head), *row, end_section=_ends_layer(table.heads, i))
+            drawn.add_row(Text(head), *row, end_section=i in ends)
         yield drawn
         if self.columns is None and len(kept) < len(table.columns):
             rest = len(table.columns) - len(kept)
@@ -153,11 +154,12 @@ def _largest(column: Column) -> int:
     return int(column.nan_to_num(-math.inf, posinf=math.inf, neginf=-math.inf).argmax())
 
 
-def _ends_layer(heads: Sequence[str], at: int) -> bool:
-    """Whether the next head is of another layer, in a table in the model's order."""
+def _layer_ends(heads: Sequence[str]) -> set[int]:
+    """The last head of each layer, in a table in the model's order."""
     layers = [head.rpartition("H")[0] for head in heads]
-    in_order = len(set(layers)) == sum(a != b for a, b in zip([None, *layers], layers, strict=False))
-    return in_order and len(set(layers)) < len(heads) and at + 1 < len(heads) and layers[at] != layers[at + 1]
+    ends = {at for at, (a, b) in enumerate(pairwise(layers)) if a != b}
+    in_order = len(ends) + 1 == len(set(layers)) < len(heads)
+    return ends if in_order else set()
 
 
 _STYLE = (

@@ -1,0 +1,116 @@
+"""kill -9 at any moment, then --resume: the file of the table is the same, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Folders, Said
+
+# The real command, which kills itself with SIGKILL right after, or in the midst of, its n-th write.
+KILLED = """
+import os, signal, sys
+from multihead.measures import files, run, state
+
+when, left = sys.argv[1], int(sys.argv[2])
+write_at_once, replace = files.write_at_once, files.Path.replace
+
+def dying(path, data):
+    global left
+    left -= 1
+    if not left and when == "during":
+        files.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    write_at_once(path, data)
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+state.write_at_once = dying
+from multihead.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def environment() -> dict[str, str]:
+    source = str(Path(__file__).parents[2] / "src")
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": source}
+
+
+def killed(when: str, write: int, *words: object) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, when, str(write), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.slow
+def test_killed_twice_and_resumed_the_table_is_the_same_file(
+    multihead: Callable[..., Said], given: Folders, tmp_path: Path
+) -> None:
+    options = (
+        "--corpus",
+        given.corpus,
+        "--batch-size",
+        2,
+        "--save-every",
+        0,
+        "--worth",
+        "gradient",
+        "--redundancy",
+    )
+    words = ("measure", given.gpt2, *options)
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    killed("after", 2, *words, "-o", run)  # of the 4 batches of the first stage
+    assert [p.name for p in run.iterdir()] == ["state.safetensors"]
+    killed("during", 5, *words, "-o", run, "--resume")  # 2 batches and an end, a batch of kinds, half a write
+    left = sorted(p.name for p in run.iterdir())
+    assert left[-1] == "state.safetensors", left
+    assert len(left) == 2, "and the half of a file that never got its name"
+    said = multihead(*words, "-o", run, "--resume")
+    assert said.code == 0, said.err
+    assert "going on after 5 of 16 batches" in said.err
+    assert multihead(*words, "-o", whole).code == 0
+    assert (run / "table.json").read_bytes() == (whole / "table.json").read_bytes()
+    assert [p.name for p in run.iterdir()] == ["table.json"], "halves are swept away"
+
+
+@pytest.mark.slow
+def test_killed_from_outside_once_a_state_is_there(
+    multihead: Callable[..., Said], given: Folders, tmp_path: Path
+) -> None:
+    """The corpus would take minutes; the state is there after the first batch."""
+    corpus, run = tmp_path / "long.txt", tmp_path / "run"
+    corpus.write_text("the cat sat on the mat and the dog ran to the old house .\n" * 4000)
+    words = [
+        "measure",
+        given.gpt2,
+        "--corpus",
+        corpus,
+        "--batch-size",
+        1,
+        "--save-every",
+        0,
+        "--no-kinds",
+        "-o",
+        run,
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "multihead", *map(str, words)], env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not (run / "state.safetensors").exists():
+            assert process.poll() is None, process.stderr and process.stderr.read()
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (run / "table.json").exists()
+    from multihead.measures.state import load_state
+
+    assert 1 <= load_state(run / "state.safetensors")["done"]["statistics"] < 4000
