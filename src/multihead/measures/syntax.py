@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,6 +30,7 @@ from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.measures.conllu import Sentence, read_conllu
 from multihead.measures.meaning import Meaning
+from multihead.measures.pointing import DIRECTIONS, Aligned, Direction, align, examples, pointing
 from multihead.measures.table import Column, HeadTable
 from multihead.model.call import Call, Run
 from multihead.model.inputs import learned_positions
@@ -45,12 +46,6 @@ ENOUGH = 30
 MAP_BYTES = 32 << 20
 """Of maps that are held at once: of some heads of one layer over a few sentences."""
 
-LEFT_OUT = ("root", "punct")
-"""Relations that are not asked for: the root has no head, and punctuation is attached by convention."""
-
-Direction = Literal["to head", "to dependent"]
-DIRECTIONS: tuple[Direction, ...] = ("to head", "to dependent")
-
 
 def syntax(
     model: nn.Module,
@@ -65,8 +60,9 @@ def syntax(
         tokenizer: a fast one of Hugging Face, which says which letters a token stands for.
         treebank: a path of CoNLL-U, its text, or sentences.
     """
-    is_text = isinstance(treebank, str | Path)
-    sentences = read_conllu(treebank) if is_text else list(treebank)
+    if batch_size < 1:
+        raise SizeError(f"batch_size={batch_size} is less than 1", hint="one sentence at a time is batch_size=1")
+    sentences = read_conllu(treebank) if isinstance(treebank, str | Path) else list(treebank)
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise MultiheadError(
             f"{type(model).__name__} reads two sequences, a treebank is one", hint="pass its encoder: model.encoder"
@@ -90,79 +86,7 @@ def syntax(
     return Syntax(tuple(heads), Tally.side_by_side(list(tallies.values())), len(sentences), skipped)
 
 
-# ---- words and tokens -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Aligned:
-    """A sentence as a model reads it: which tokens make which word."""
-
-    sentence: Sentence
-    ids: list[int]
-    word_of_token: list[int]
-    """index of the word, -1 for special tokens"""
-    unit: list[int]
-    """words that share their letters are one: its number; -1 where no token is left of it"""
-
-    @property
-    def units(self) -> int:
-        return max(self.unit, default=-1) + 1
-
-
-def align(sentence: Sentence, tokenizer: Any) -> Aligned:
-    """Tokenise the text of a sentence; a token belongs to the word that has most of its letters."""
-    if not getattr(tokenizer, "is_fast", False):
-        raise MultiheadError(
-            f"{type(tokenizer).__name__} does not say which letters a token stands for",
-            hint="a fast tokenizer does: AutoTokenizer.from_pretrained(..., use_fast=True)",
-        )
-    coded = tokenizer(sentence.text, return_offsets_mapping=True, verbose=False)
-    spans = sorted({w.span for w in sentence.words})
-    found = [_owner(token, spans) for token in coded["offset_mapping"]]
-    there = sorted({i for i in found if i >= 0})
-    number = {spans[i]: n for n, i in enumerate(there)}
-    of_token = [number[spans[i]] if i >= 0 else -1 for i in found]
-    return Aligned(sentence, list(coded["input_ids"]), of_token, [number.get(w.span, -1) for w in sentence.words])
-
-
-def _owner(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> int:
-    """The span that shares most letters with the token; -1: none does."""
-    shared = [min(token[1], stop) - max(token[0], start) for start, stop in spans]
-    best = max(range(len(spans)), key=shared.__getitem__, default=-1)
-    return best if best >= 0 and shared[best] > 0 else -1
-
-
-def examples(aligned: Aligned) -> Iterator[tuple[str, Direction, int, list[int]]]:
-    """(relation, direction, the unit that points, the units that are right), in the order of the words.
-
-    A dependent has one head, and is an example for it. A head may have several dependents of one relation: it is
-    one example, and any of them is right.
-    """
-    below: dict[tuple[int, str], list[int]] = {}
-    for word, unit in zip(aligned.sentence.words, aligned.unit, strict=True):
-        if word.head == 0 or word.relation in LEFT_OUT:
-            continue
-        head = aligned.unit[word.head - 1]
-        if -1 in (unit, head) or unit == head:
-            continue
-        yield word.relation, "to head", unit, [head]
-        below.setdefault((head, word.relation), []).append(unit)
-    for (head, relation), units in below.items():
-        yield relation, "to dependent", head, units
-
-
 # ---- pointing ---------------------------------------------------------------------------------
-
-
-def pointing(
-    weights: Float[Tensor, "head query key"], word_of_token: Int[Tensor, " token"], words: int
-) -> Int[Tensor, "head word"]:
-    """argmax_j ≠ i of Σ_(t in word j) mean_(s in word i) p_st; -1 where word i sees no other word."""
-    tokens = torch.nn.functional.one_hot(word_of_token + 1, words + 1)[:, 1:].to(weights)  # token, word
-    between = (tokens / tokens.sum(0)).T @ (weights @ tokens)
-    between.diagonal(dim1=-2, dim2=-1).fill_(0.0)
-    best = between.max(dim=-1)
-    return best.indices.masked_fill(best.values <= 0, -1)
 
 
 def _run(model: nn.Module, aligned: list[Aligned], pad: int, tallies: dict[Key, Tally], device: Any) -> None:

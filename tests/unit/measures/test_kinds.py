@@ -19,7 +19,8 @@ from golden.make_minilm_statistics import SENTENCES, model_and_batch
 from multihead.measures.controls import fixed, shuffled
 from multihead.measures.documents import Documents, alignment, read_documents
 from multihead.measures.evidence import ENOUGH, RULES, Spread
-from multihead.measures.kinds import Kinds, KindsStage, kinds
+from multihead.measures.found_kinds import Kinds
+from multihead.measures.kinds import KindsStage, kinds
 from multihead.measures.options import Statistics
 from multihead.measures.repeats import repeats
 from multihead.measures.scratch import Memory

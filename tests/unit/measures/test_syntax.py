@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import multihead as mh
+import zoo
 from golden.make_minilm_statistics import model_and_batch
 from multihead.measures.conllu import Sentence, Word, read_conllu
-from multihead.measures.syntax import ENOUGH, align, examples, pointing, syntax, wilson
+from multihead.measures.pointing import align, examples, pointing
+from multihead.measures.syntax import ENOUGH, syntax, wilson
 from unit.measures.planted import HOT, PLACES
 
 SMALL = Path(__file__).with_name("small.conllu")
@@ -291,6 +293,10 @@ def test_errors(planted: tuple[Pointer, Any, list[Sentence]], treebank: list[Sen
         align(treebank[0], object())
     with pytest.raises(mh.MultiheadError, match="there was nothing to measure: 0 sentences"):
         syntax(model, tokenizer, [])
+    with pytest.raises(mh.SizeError, match="batch_size=0 is less than 1"):
+        syntax(model, tokenizer, sentences, batch_size=0)
+    with pytest.raises(mh.MultiheadError, match="reads two sequences, a treebank is one"):
+        syntax(zoo.model("t5"), tokenizer, sentences)
     got = syntax(model, tokenizer, sentences)
     with pytest.raises(mh.SizeError, match="no relation 'dobj' to head"):
         got["dobj"]
