@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all lint format bench-layer bench-see clean
+.PHONY: help report test test-all lint format bench-layer bench-see bench-worth clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,6 +44,9 @@ bench-layer: $(VENV)/.test-ready ## time the layer beside its peers, write bench
 
 bench-see: $(VENV)/.lens-ready ## time capture and statistics beside their peers, write bench/results/see.json
 	PYTHONPATH=$(VENV)/lens $(BIN)/python bench/see.py
+
+bench-worth: $(VENV)/.test-ready ## time taking out every head beside one forward per head, write bench/results/worth.json
+	$(BIN)/python bench/worth.py
 
 clean: ## remove the environment and everything that was written
 	rm -rf $(VENV) report build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
