@@ -101,10 +101,12 @@ def _show(text: str, out: Any) -> None:
     from rich.text import Text
 
     shown = Text(text)
-    for words, colour in ((r"\bholds only if\b.*|\bnot (enough data|applicable)\b.*", "yellow"),):
-        shown.highlight_regex(words, colour)
-    shown.highlight_regex(r"(?m)   fails( in \d+ of \d+)?$", "red")
-    shown.highlight_regex(r"(?m)   holds( in \d+ of \d+)?$", "green")
+    for words, colour in (
+        ("fails", "red"),
+        ("holds", "green"),
+        ("conditional|not enough data|not applicable", "yellow"),
+    ):
+        shown.highlight_regex(rf"(?m)(?<=  )({words})( in \d+ of \d+)?$", colour)
     Console(file=out, highlight=False, soft_wrap=True).print(shown)
 
 

@@ -40,7 +40,7 @@ TOKENS = 4096
 """Tokens that are looked at, unless told otherwise: covariances of a few hundred numbers need thousands."""
 PIECE = 256
 """Longer documents are cut into pieces of so many tokens."""
-CELLS = 1 << 22
+CELLS = 1 << 21
 """Cells of attention maps that are kept of one layer."""
 ABLATION_TOKENS = 256
 """Tokens on which heads are taken out one by one."""

@@ -24,7 +24,7 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.measures.claims import costs, information, learning, power, signals, spaces, textbook
 from multihead.measures.claims.claim import Claim, Finding, Verdict
 from multihead.measures.claims.gather import TOKENS, Data, subjects
-from multihead.measures.claims.show import Line, table_text
+from multihead.measures.claims.show import CONDITIONAL, Line, table_text
 from multihead.measures.claims.subject import Subject
 
 Progress = Callable[[str, int, int], None]
@@ -210,7 +210,8 @@ def _line(rows: Sequence[Row]) -> Line:
     verdict = counts.most_common(1)[0][0]
     alike = [row for row in rows if row.finding.verdict == verdict]
     middle = sorted(alike, key=lambda row: _first(row.finding))[(len(alike) - 1) // 2]
-    said = verdict if len(rows) == 1 else f"{verdict} in {counts[verdict]} of {len(rows)}"
+    word = CONDITIONAL if verdict == "holds only if" else verdict
+    said = word if len(rows) == 1 else f"{word} in {counts[verdict]} of {len(rows)}"
     return Line(rows[0].claim, verdict, said, middle.layer if len(rows) > 1 else "", middle.finding)
 
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 from multihead.measures.claims.claim import Claim, Finding, Verdict
 
+CONDITIONAL = "conditional"
+"""How a table calls the verdict "holds only if": the condition is then the first thing said below it."""
 LONGEST = 110
 """Lines longer than this are hard to read, however wide the terminal is."""
 
@@ -57,7 +59,7 @@ def _head(line: Line) -> str:
 def _lines(line: Line, column: int, width: int) -> list[str]:
     head, why = _head(line), line.finding.why
     if line.verdict == "holds only if":
-        why = f"Only if {line.finding.condition}. {why}"
+        why = f"True if {line.finding.condition}. {why}"
     first = [f"{head:<{column}}{line.said}"] if len(head) < column else [head, " " * column + line.said]
     return [*first, *_indented(f"{line.finding.left}  ·  {line.finding.right}", width), *_indented(why, width)]
 
@@ -67,7 +69,7 @@ def _indented(text: str, width: int) -> list[str]:
 
 
 def _count(lines: Sequence[Line]) -> str:
-    counts = Counter(line.verdict.replace("holds only if", "holds under a condition") for line in lines)
+    counts = Counter(line.verdict.replace("holds only if", CONDITIONAL) for line in lines)
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     said = f"{len(lines)} statement{'s' * (len(lines) != 1)}: {parts}."
     return said + (" Numbers are those of the layer in the middle." if any(x.layer for x in lines) else "")
