@@ -54,6 +54,8 @@ def stream_names(options: Statistics) -> list[str]:
 
 def streams(documents: Documents, options: Statistics) -> Numbers:
     """The numbers of each document and head; a name that is not there has none."""
+    if not documents.heads.total:
+        return {}  # nothing but padding
     mine = _statistics(documents, documents.heads, options)
     chance = _statistics(documents, documents.chance, options)
     if "heads" in documents.lined:

@@ -120,8 +120,8 @@ def _sums(
             if sees is not None:
                 could = torch.stack([sees[name] for name in names])
         batch, heads, x = block.batch, block.heads, x.masked_fill(~counts, 0.0)
-        if sees is None:
-            could[:, batch, block.queries] |= (x > SOME).any(2).cpu()
+        if sees is None and heads.start == EVEN:  # its blocks come first
+            could[:, batch, block.queries] |= (x[:, :, EVEN] > SOME).cpu()
         here = could[:, batch, None, block.queries] & counts.cpu()
         all_rows[batch, heads] += counts.sum(-1).cpu()
         total[:, batch, heads] += x.sum(-1, dtype=torch.float64).cpu()

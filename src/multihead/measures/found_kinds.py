@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from multihead.errors import SizeError
 from multihead.measures.evidence import RULES, Evidence, Score
 from multihead.measures.meaning import Meaning
 from multihead.measures.table import Column, HeadTable
+
+_DOTTED = re.compile(r"^((?:[A-Za-z_]+\.)?)(\d+)\.(\d+)$")
 
 
 class Kinds:
@@ -27,8 +30,11 @@ class Kinds:
     def __iter__(self) -> Iterator[Evidence]:
         return iter(self.evidence)
 
-    def __getitem__(self, head: str) -> Evidence:
-        found = next((e for e in self.evidence if e.head == head), None)
+    def __getitem__(self, head: str | tuple[int, int]) -> Evidence:
+        """Of `L3H7`, `3.7` or `(3, 7)`."""
+        name = "{}.{}".format(*head) if isinstance(head, tuple) else head
+        name = _DOTTED.sub(r"\1L\2H\3", name)
+        found = next((e for e in self.evidence if e.head == name), None)
         if found is None:
             ends = f"{self.evidence[0].head} to {self.evidence[-1].head}" if self.evidence else "none"
             raise SizeError(f"there is no head {head!r}", hint=f"heads are {ends}")

@@ -340,8 +340,17 @@ class TestBadInput:
                 assert 0 <= e.scores[kind].score <= 1
                 assert 0 <= e.scores[kind].control <= 1
 
+    def test_a_batch_of_padding_gives_nothing(self) -> None:
+        ids, model = torch.tensor([d[:14] for d in documents(6)]), Planted(["previous", "first"])
+        nothing = {"input_ids": ids[:2], "attention_mask": torch.zeros_like(ids[:2])}
+        whole = kinds(model, [{"input_ids": ids}, nothing], special=SPECIAL)
+        assert_close(
+            whole.table["kind:first"], kinds(model, [{"input_ids": ids}], special=SPECIAL).table["kind:first"]
+        )
+
     def test_no_such_head(self) -> None:
         got = kinds(Planted(["previous"]), documents(2))
+        assert got["L0H0"] is got["0.0"] is got[0, 0]
         with pytest.raises(mh.SizeError, match="no head 'L7H0'"):
             got["L7H0"]
 
