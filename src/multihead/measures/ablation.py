@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.clean import clean, documents_in
+from multihead.measures.clean import clean, documents_in, without_cache
 from multihead.measures.loss import Loss, Seen, Target
 from multihead.measures.meaning import Meaning
 from multihead.measures.means import MeanOutputs
@@ -42,6 +42,7 @@ Way = Literal["", "side by side", "one by one", "whole"]
 TOGETHER = 1024
 """Tokens up to which heads run side by side: beyond, larger matrices are no faster, and memory grows."""
 
+NOTHING = "no document counts: none has a token that the loss is of"
 UNSEEN = "0: the loss does not depend on this head, in no document"
 
 
@@ -204,6 +205,7 @@ class Ablation:
             }
             unseen = (mean == 0) & (self._changes.squares[at] == 0)
             reasons[name] = {head: UNSEEN for head, none in zip(self.heads, unseen.tolist(), strict=True) if none}
+            reasons[name] |= dict.fromkeys(self.heads, NOTHING) if not self.documents else {}
             reasons[f"{name}_error"] = error_reasons(self.heads, error)
         about = {
             "loss": self.loss.name,
@@ -227,12 +229,6 @@ def error_reasons(heads: Sequence[str], error: Float[Tensor, " head"]) -> dict[s
     """Why there is no standard error."""
     missing = error.isnan().tolist()
     return {h: "one document has no spread: give two or more" for h, m in zip(heads, missing, strict=True) if m}
-
-
-def without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
-    """No keys and values of a cache, which a second run would add to."""
-    caches = getattr(getattr(model, "config", None), "use_cache", None) is True
-    return {"use_cache": False} | inputs if caches else inputs
 
 
 def _silenced(variants: Sequence[tuple[Silence, int]], means: Float[Tensor, "head value_dim"] | None) -> Change:

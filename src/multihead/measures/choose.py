@@ -42,7 +42,7 @@ def loss_of(loss: AnyLoss | None, model: nn.Module, batch: Batch, tokenizer: Any
         raise TypeMismatchError(
             f"loss={loss!r} is no loss", hint="a Loss of multihead.measures.loss, or a function of (output, batch)"
         )
-    return Given(loss)
+    return Given(loss, two=_is_pair(model))
 
 
 def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int = 0) -> Loss:
@@ -54,7 +54,7 @@ def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int
     - logits over a vocabulary of a model that looks both ways, with a mask token: masked language model;
     - everything else: the model's own outputs, as logits where it has a head, else as hidden states.
     """
-    two = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    two = _is_pair(model)
     with torch.no_grad(), clean(model):
         output = model(**OwnOutputs(two=two).inputs(batch, 0))
         seen, labels = tensor_in(output, "logits"), batch.get("labels")
@@ -69,6 +69,11 @@ def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int
         if words and mask_id is not None:
             return MaskedLanguageModel(mask_id, tuple(tokenizer.all_special_ids), seed=seed)
         return OwnOutputs("logits" if _has_head(output) else "hidden", two=two)
+
+
+def _is_pair(model: nn.Module) -> bool:
+    """Whether a model has an encoder and a decoder."""
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def _has_head(output: Any) -> bool:

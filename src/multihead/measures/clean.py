@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +41,22 @@ def clean(model: nn.Module) -> Generator[list[str]]:
             module.training = True
         for parameter in learning:
             parameter.requires_grad = True
+
+
+def plain_inputs(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model is called with when nobody asks for a loss: labels only where it makes its input of them."""
+    two = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    kept = {name: x for name, x in batch.items() if name != "labels" or (two and "decoder_input_ids" not in batch)}
+    return without_cache(model, kept)
+
+
+def without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
+    """No keys and values of a cache, which a second run would add to."""
+    if getattr(getattr(model, "config", None), "use_cache", None) is not True:
+        return inputs
+    takes = inspect.signature(model.forward).parameters
+    named = "use_cache" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    return {"use_cache": False} | inputs if named else inputs
 
 
 def documents_in(batch: Mapping[str, Any]) -> int:

@@ -34,8 +34,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.ablation import UNSEEN, error_reasons, mean_and_error, without_cache
-from multihead.measures.clean import clean, documents_in, drawn
+from multihead.measures.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error
+from multihead.measures.clean import clean, documents_in, drawn, without_cache
 from multihead.measures.loss import Loss, OwnOutputs, PerDocument, Seen, Target
 from multihead.measures.meaning import Meaning
 from multihead.measures.moments import Moments
@@ -161,6 +161,8 @@ class Gradients:
             meaning["gradient"] = Meaning("loss", "E ∂L/∂gate, signed; without the head the loss changes by −this")
         unseen = [h for h, zero in zip(self.heads, (size == 0).tolist(), strict=True) if zero]
         reasons = {name: dict.fromkeys(unseen, UNSEEN) for name in columns if unseen}
+        if not int(self._moments.count[0].max()):
+            reasons |= {name: dict.fromkeys(self.heads, NOTHING) for name in columns}
         none = error_reasons(self.heads, error)
         reasons |= {"importance_error": none} if none else {}
         about = {

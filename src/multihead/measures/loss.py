@@ -267,13 +267,13 @@ class Given(Loss):
 
     splits = False
 
-    def __init__(self, function: Callable[[Any, Batch], Tensor]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[[Any, Batch], Tensor], *, two: bool = False) -> None:
+        self.function, self.two = function, two
         self.name = f"given: {getattr(function, '__name__', type(function).__name__)}"
 
     def inputs(self, batch: Batch, index: int) -> dict[str, Any]:
         self.batch = batch
-        return dict(batch)
+        return super().inputs(batch, index)
 
     def read(self, output: Any) -> Seen:
         found, count = self.function(output, self.batch), documents_in(self.batch)

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from multihead.measures.clean import clean
+from multihead.measures.clean import clean, plain_inputs
 from multihead.measures.outputs import Outputs
 from multihead.measures.stage import Batch
 from multihead.model.call import Call, Run
@@ -39,9 +39,8 @@ class MeanOutputs:
         self._of: dict[Key, Outputs] = {}
 
     def step(self, batch: Batch) -> None:
-        inputs = {name: x for name, x in batch.items() if name != "labels" or "decoder_input_ids" not in batch}
         with torch.no_grad(), clean(self.model), intercept(self.model, self._listen):
-            self.model(**inputs)
+            self.model(**plain_inputs(self.model, batch))
 
     def _listen(self, call: Call, run: Run) -> HeadOutputs:
         heads = run()

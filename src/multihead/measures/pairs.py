@@ -27,9 +27,8 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.problem import Problem
-from multihead.measures.ablation import without_cache
 from multihead.measures.circuits import overlaps, spaces
-from multihead.measures.clean import clean
+from multihead.measures.clean import clean, plain_inputs
 from multihead.measures.jensen import AttentionDistances
 from multihead.measures.means import real_rows
 from multihead.measures.redundancy import PAIRS, Redundancy
@@ -125,12 +124,9 @@ class RedundancyStage:
             found.setdefault((call.path, call.turn), _Seen(heads, problem, real_rows(call, heads), call.cross))
             return heads
 
-        makes_input = getattr(getattr(self.model, "config", None), "is_encoder_decoder", False)
-        makes_input = makes_input and "decoder_input_ids" not in batch
-        inputs = {name: x for name, x in batch.items() if name != "labels" or makes_input}
         with clean(self.model) as notes, intercept(self.model, listen):
             self._say(notes)
-            self.model(**without_cache(self.model, inputs))
+            self.model(**plain_inputs(self.model, batch))
         if not found:
             raise nothing_found(inner(self.model), 1)
         return found

@@ -333,6 +333,30 @@ def test_a_mean_pooled_vector_is_a_loss_too() -> None:
     assert found.table.about["documents"] == DOCUMENTS + 2
 
 
+def test_documents_without_anything_to_predict() -> None:
+    model = zoo.ZOO["gpt2"].build()
+    mixed = worth(model, [[5, 6, 7], [8]], loss=LanguageModel(), how="all")
+    alone = worth(model, [[5, 6, 7]], loss=LanguageModel(), how=["gradient", "zero"])
+    for name in ("importance", "ablation_zero"):
+        assert_close(mixed.table[name], alone.table[name], rtol=1e-3, atol=1e-5)
+    assert mixed.table.about["documents"] == 1
+    nothing = worth(model, [[8], [9]], loss=LanguageModel(), how="all")
+    for name in ("importance", "ablation_zero", "ablation_mean"):
+        assert nothing.table[name].isnan().all()
+        assert "no document counts" in nothing.table.reasons[name]["L0H0"]
+
+
+def test_labels_go_to_the_loss_and_not_to_a_model_that_does_not_take_them() -> None:
+    seen: list[Tensor] = []
+
+    def loss(output: Tensor, batch: Any) -> Tensor:
+        seen.append(batch["labels"])
+        return output.sum((1, 2)) * batch["labels"]
+
+    worth(Toy(), [{"x": X, "labels": torch.arange(DOCUMENTS)}], loss=loss, how="all")
+    assert all(torch.equal(s, torch.arange(DOCUMENTS)) for s in seen)
+
+
 # ---- a trained model --------------------------------------------------------------------------
 
 
