@@ -14,6 +14,7 @@ and rotations are left out by both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -88,7 +89,10 @@ class Comparison(dict[str, Change]):
     __repr__ = __str__
 
     def to_json(self) -> dict[str, Any]:
-        lines = {name: {"before": c.before, "after": c.after, "ratio": c.ratio} for name, c in self.items()}
+        lines = {
+            name: {"before": _plain(c.before), "after": _plain(c.after), "ratio": _plain(c.ratio)}
+            for name, c in self.items()
+        }
         before, after = self.costs
         return {"before": before.to_json(), "after": after.to_json(), "change": lines}
 
@@ -180,9 +184,12 @@ class Cost:
         parts = [{"sizes": asdict(s), "layer": asdict(self.layer(s))} for s in self.specs]
         whole = {name: getattr(self, name) for name in ("name", "origin", "batch", "tokens", "source", "dtype")}
         derived = ("prefill_intensity", "decode_intensity", "crossover", "useful_crossover")
-        numbers: dict[str, float] = {name: getattr(self, name) for name in derived}
-        plain = {name: x if x == x and abs(x) != float("inf") else None for name, x in numbers.items()}
-        return {**whole, "parts": parts, "total": asdict(self.total), **plain}
+        return {
+            **whole,
+            "parts": parts,
+            "total": asdict(self.total),
+            **{name: _plain(getattr(self, name)) for name in derived},
+        }
 
     def __str__(self) -> str:
         return cost_text(self)
@@ -192,7 +199,7 @@ LINES: Mapping[str, Callable[[Cost], float]] = {
     "parameters": lambda c: c.total.parameters,
     "FLOPs, projections": lambda c: c.total.projection_flops,
     "FLOPs, attention": lambda c: c.total.attention_flops,
-    "  of pairs that may be seen": lambda c: c.total.useful_flops,
+    "FLOPs, visible pairs only": lambda c: c.total.useful_flops,
     "scores, if written out": lambda c: c.total.score_bytes,
     "KV cache": lambda c: c.total.cache_bytes,
     "decoding, FLOPs per token": lambda c: c.total.decode_projection_flops + c.total.decode_attention_flops,
@@ -200,7 +207,7 @@ LINES: Mapping[str, Callable[[Cost], float]] = {
     "FLOPs per byte, all tokens": lambda c: c.prefill_intensity,
     "FLOPs per byte, decoding": lambda c: c.decode_intensity,
     "crossover, tokens": lambda c: c.crossover,
-    "  of pairs that may be seen ": lambda c: c.useful_crossover,
+    "crossover, visible pairs only": lambda c: c.useful_crossover,
 }
 """What is compared, in the order in which it is shown."""
 
@@ -241,6 +248,11 @@ def cost(
     if word not in BYTES:
         raise SizeError(f"dtype={word!r} is not known ({name})", hint=f"choose one of {', '.join(BYTES)}")
     return Cost(name, specs, batch, tokens, source, word, BYTES[word], origin)
+
+
+def _plain(x: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return x if math.isfinite(x) else None
 
 
 def _named(spec: object) -> tuple[str, tuple[Spec, ...]]:

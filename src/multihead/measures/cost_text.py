@@ -113,7 +113,7 @@ def _said(label: str, x: float) -> str:
         return amount(x, "B") if x else "none"
     if label.startswith("decoding"):
         return amount(x) if x else "none"
-    if label.startswith("crossover") or label.endswith("seen "):
+    if label.startswith("crossover"):
         return "never" if x == float("inf") else f"{x:.0f}"
     return amount(x)
 
@@ -124,7 +124,7 @@ def _ratio(x: float) -> str:
 
 def _row(label: str, cells: Sequence[str]) -> str:
     width = (WIDTH - _LABEL) // max(len(cells), 3)
-    return (f"{label.rstrip():<{_LABEL}}" + "".join(f"{cell:>{width}}" for cell in cells)).rstrip()
+    return (f"{label:<{_LABEL}}" + "".join(f"{cell:>{width}}" for cell in cells)).rstrip()
 
 
 def _footnotes(cost: Cost) -> list[str]:

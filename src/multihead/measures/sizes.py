@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +29,10 @@ def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
         return (_of_latent_config(config),)
     specs: list[Spec] = []
     used: set[str] = set()
+    parameters = dict(model.named_parameters())
     for layer in anatomy(model):
         names = {layer.weights["q"].parameter}
-        specs.append(replace(_of_anatomy(layer, config), stored=int(not names & used) or -1))
+        specs.append(replace(_of_anatomy(layer, config, parameters), stored=int(not names & used) or -1))
         used |= names
     return _counted(specs)
 
@@ -84,15 +85,21 @@ def _of_latent_config(config: Any) -> Spec:
     )
 
 
-def _of_anatomy(layer: LayerAnatomy, config: Any) -> Spec:
+def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter]) -> Spec:
     module, heads, stack = layer.module, layer.num_heads, layer.site.stack
-    parameters = dict(module.named_parameters())
-    by_id = {id(p): p for p in parameters.values()}
-    between = {name for names in layer.between.values() for name in names}
-    other = {id(p): p for name, p in parameters.items() if any(full.endswith(name) for full in between)}
-    tables = [m.weight for m in module.modules() if isinstance(m, nn.Embedding) and m.weight.shape[-1] == heads]
-    wide = [p for p in other.values() if p.numel() == heads * layer.key_dim and heads > 1]
-    narrow = [p for p in other.values() if not any(p is w for w in wide) and id(p) in by_id]
+    beside, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
+    for letter, names in layer.between.items():
+        count = heads if letter == "q" else layer.num_kv_heads
+        for size in (parameters[name].numel() for name in names if name in parameters):
+            if count == 1 or size != count * layer.key_dim:  # a norm that all heads share
+                beside += size
+            elif letter == "q":
+                per_head += layer.key_dim
+            else:
+                per_kv_head += layer.key_dim
+    for part in module.modules():
+        if isinstance(part, nn.Embedding) and part.weight.shape[-1] == heads:  # a table of relative positions
+            per_head += part.weight.shape[0]
     encodes = getattr(config, "is_encoder_decoder", False) and stack == "encoder"
     return Spec(
         layer.W_Q[0].shape[1],
@@ -108,8 +115,9 @@ def _of_anatomy(layer: LayerAnatomy, config: Any) -> Spec:
         d_key=layer.W_K[0].shape[1],
         d_value=layer.W_V[0].shape[1],
         d_out=layer.W_O[0].shape[0],
-        beside=sum(p.numel() for p in narrow),
-        per_head=int(layer.sinks is not None) + sum(w.numel() // heads for w in [*tables, *wide]),
+        beside=beside,
+        per_head=per_head,
+        per_kv_head=per_kv_head,
         name=stack,
     )
 

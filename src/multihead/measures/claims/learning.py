@@ -273,23 +273,24 @@ def falling(norms: Float[Tensor, "run step"]) -> tuple[float, float]:
 
 
 def convergence(subject: Subject) -> Finding:
-    """SGD with steps 1 / (λ √t) on one sequence at a time; ‖∇L‖² is of the whole loss."""
+    """SGD with steps 1 / (λ √t) on one sequence at a time, several runs at once; ‖∇L‖² is of the whole loss."""
     layer = small(subject)
-    loss = _imitation(layer)
-    one_by_one = [_imitation(layer, slice(row, row + 1)) for row in range(layer.x.shape[0])]
+    rows = layer.x.shape[0]
+    generators = [torch.Generator().manual_seed(subject.seed + run) for run in range(RUNS)]
+    drawn = [layer.drawn(generator) for generator in generators]
+    rates = [1 / max(curvature(_imitation(layer), w, subject.seed, lowest=False)[1], 1e-12) for w in drawn]
+    weights = cast(Weights, tuple(torch.stack(parts) for parts in zip(*drawn, strict=True)))
+    gradients = torch.func.vmap(torch.func.grad(_weighted(layer)))
+    whole = torch.full((RUNS, rows), 1 / rows, dtype=torch.float64)
     runs = torch.zeros(RUNS, STEPS, dtype=torch.float64)
-    for run in range(RUNS):
-        generator = torch.Generator().manual_seed(subject.seed + run)
-        weights = _ready(layer.drawn(generator))
-        rate = 1 / max(curvature(loss, weights, subject.seed, lowest=False)[1], 1e-12)
-        for t in range(STEPS):
-            gradient = torch.autograd.grad(loss(weights), weights)
-            runs[run, t] = sum(float(g.square().sum()) for g in gradient)
-            row = int(torch.randint(len(one_by_one), (1,), generator=generator))
-            noisy = torch.autograd.grad(one_by_one[row](weights), weights)
-            with torch.no_grad():
-                for w, g in zip(weights, noisy, strict=True):
-                    w -= rate / math.sqrt(t + 1) * g
+    for t in range(STEPS):
+        chosen = torch.cat([torch.randint(rows, (1,), generator=g) for g in generators])
+        shares = torch.cat((whole, torch.nn.functional.one_hot(chosen, rows).double()))
+        both = gradients(cast(Weights, tuple(torch.cat((w, w)) for w in weights)), shares)
+        runs[:, t] = sum(g[:RUNS].flatten(1).square().sum(1) for g in both)
+        step = torch.tensor(rates, dtype=torch.float64) / math.sqrt(t + 1)
+        moved = (w - step.view(-1, 1, 1, 1) * g[RUNS:] for w, g in zip(weights, both, strict=True))
+        weights = cast(Weights, tuple(moved))
     steps = torch.arange(1, STEPS + 1, dtype=torch.float64)
     average = runs.cumsum(1) / steps
     (slope, width), (mean_slope, mean_width) = falling(runs), falling(average)
@@ -329,12 +330,18 @@ def convergence(subject: Subject) -> Finding:
 # ---- shared -------------------------------------------------------------------------------------
 
 
-def _imitation(layer: Small, rows: slice = slice(None)) -> Loss:
+def _imitation(layer: Small) -> Loss:
     """‖student − teacher‖² / ‖teacher‖² / 2: the teacher is the layer with its own weights."""
+    weighted, rows = _weighted(layer), layer.x.shape[0]
+    return lambda w: weighted(w, torch.full((rows,), 1 / rows, dtype=torch.float64))
+
+
+def _weighted(layer: Small) -> Callable[[Weights, Tensor], Tensor]:
+    """The same with a share of its own for every sequence."""
     with torch.no_grad():
-        whole = layer.run(layer.weights)
-        target, size = whole[rows], float(whole.square().mean()) or 1.0
-    return lambda w: (layer.run(w, rows) - target).square().mean() / (2 * size)
+        target = layer.run(layer.weights)
+        size = float(target.square().mean()) or 1.0
+    return lambda w, shares: ((layer.run(w) - target).square().mean((1, 2)) * shares).sum() / (2 * size)
 
 
 def _ready(weights: Weights) -> Weights:

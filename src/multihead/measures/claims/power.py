@@ -80,10 +80,9 @@ def representation(subject: Subject) -> Finding:
     width = subject.heads * subject.key_dim
     splits = [h for h in (1, 2, 4, 8, 16, 32) if width % h == 0]
     by_heads = [best_of_rank(pattern, min(width // h, n)) for h in splits]
-    rank = int(torch.linalg.matrix_rank(x, rtol=1e-10))
+    rank = int(torch.linalg.matrix_rank(x, rtol=1e-12))
     if built > EPSILON:
-        verdict = "fails" if rank < n else "holds only if"
-        why = f"The {n} tokens span {rank} dimensions: no weights tell all of them apart."
+        verdict, why = "fails", f"The {n} tokens span {rank} dimensions: no weights tell all of them apart."
     elif here <= EPSILON:
         verdict, why = "holds", f"d_k = {subject.key_dim} is enough for any pattern over {n} tokens."
     else:

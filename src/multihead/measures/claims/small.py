@@ -54,8 +54,8 @@ class Small:
         q, k, v = self.projected(weights, x, y)
         return torch.einsum("bhtv,hov->bhto", self.maps(q, k) @ v, weights[3])
 
-    def run(self, weights: Weights, rows: slice = slice(None)) -> Float[Tensor, "batch query out"]:
-        return self.parts(weights, self.x[rows], self.y[rows]).sum(1)
+    def run(self, weights: Weights) -> Float[Tensor, "batch query out"]:
+        return self.parts(weights, self.x, self.y).sum(1)
 
     def drawn(self, generator: torch.Generator) -> Weights:
         """Weights of the same shapes, normal, of variance 1 / fan-in: a layer before training."""
@@ -72,6 +72,7 @@ class Small:
 
 def small(subject: Subject, heads: int = 2, sequences: int = 4, tokens: int = 8) -> Small:
     """The first heads of a layer on the first tokens of its longest sequences."""
+    subject.check_one_memory()
     chosen = sorted(subject.sequences, key=lambda s: -min(s.x.shape[0], s.memory.shape[0]))[:sequences]
     length = min(tokens, *(min(s.x.shape[0], s.memory.shape[0]) for s in chosen))
     w, used = subject.weights, list(subject.kv_of_head[:heads])
