@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, GPT2Config, GPT2Model, ViTConfig, ViTMod
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
-from multihead.measures.controls import fixed, shuffled
+from multihead.measures.controls import fixed, quiet, shuffled
 from multihead.measures.documents import Documents, alignment, read_documents
 from multihead.measures.evidence import ENOUGH, RULES, Spread
 from multihead.measures.found_kinds import Kinds
@@ -232,6 +232,13 @@ def test_overlaps_are_those_of_the_maps() -> None:
         assert torch.equal(pair.ids[2 + b, to], ids[b]), "token i stands at to[i] now"
         assert_close(got[0]["position"][b, h], torch.minimum(a, other).sum(-1).mean())
         assert_close(got[0]["content"][b, h], torch.minimum(a, other[to][:, to]).sum(-1).mean())
+
+
+def test_quiet_is_against_the_median_of_the_layer() -> None:
+    nan = math.nan
+    norms = torch.tensor([[1e-9, 1e-9, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, 2.0, nan]]).double()
+    want = torch.tensor([[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, 0.5, 0.0, nan]]).double()
+    assert_close(quiet(norms), want, equal_nan=True)
 
 
 def test_repeats_repeat_at_many_distances() -> None:
