@@ -36,7 +36,7 @@ def test_a_table_of_a_corpus(multihead: Multihead, given: Folders, tmp_path: Pat
     assert [p.name for p in out.iterdir()] == ["table.json"], "the state is gone"
     table = HeadTable.load(out)
     assert len(table) == 6
-    assert {"entropy", "kind", "class:punctuation"} <= set(table.columns)
+    assert {"entropy", "kind", "kind:class"} <= set(table.columns)
     assert table.about["documents"] == 7
     lengths = [len(d.replace("?", " ?").split()) + 2 for d in DOCUMENTS]
     assert table.about["tokens"] == sum(lengths)

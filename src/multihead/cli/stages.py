@@ -44,16 +44,13 @@ def build(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[
     from multihead.measures.corpus import with_special
     from multihead.measures.options import Statistics
     from multihead.measures.statistics import StatisticsStage
-    from multihead.measures.token_classes import classes_of
 
     model, tokenizer = loaded.model, loaded.tokenizer
-    classes = {} if tokenizer is None else classes_of(tokenizer)
-    options = with_special(Statistics(classes=classes), tokenizer)
-    stages: list[Any] = [StatisticsStage(model, options)]
+    stages: list[Any] = [StatisticsStage(model, with_special(Statistics(), tokenizer))]
     if args.kinds:
-        from multihead.measures.kinds import KindsStage
+        from multihead.measures.kinds import KindsStage, kinds_options
 
-        stages.append(KindsStage(model, options, seed=args.seed))
+        stages.append(KindsStage(model, kinds_options(tokenizer), seed=args.seed))
     if args.worth != "none":
         stages += _worth(args, loaded, read)
     if args.redundancy:
