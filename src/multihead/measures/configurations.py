@@ -109,6 +109,7 @@ def _t5(name: str, d_model: int, heads: int, layers: int, origin: str, checked: 
     return Configuration(name, specs, 512, f"config.json of {origin}", checked, source=512)
 
 
+_NANOGPT = "karpathy/nanoGPT model.py"
 _LITGPT = "Lightning-AI/litgpt litgpt/config.py"
 _GPT3 = "Brown et al. 2020, table 2.1, GPT-3 175B (every second layer is banded there; counted as dense)"
 _DEEPSEEK = Spec(7168, 128, head_dim=192, value_dim=128, layers=61, latent=Latent(512, 64, 1536), beside=512 + 1536)
@@ -122,10 +123,10 @@ _ROWS = (
         "minilm-l6", 384, 12, 6, 512, "config.json of sentence-transformers/all-MiniLM-L6-v2", "its package on PyPI"
     ),
     _gpt("gpt2", 768, 12, 12, 1024, "config.json of openai-community/gpt2", "GPT2Config"),
-    _gpt("gpt2-medium", 1024, 16, 24, 1024, "config.json of openai-community/gpt2-medium", "karpathy/minGPT table"),
-    _gpt("gpt2-large", 1280, 20, 36, 1024, "config.json of openai-community/gpt2-large", "karpathy/minGPT table"),
-    _gpt("gpt2-xl", 1600, 25, 48, 1024, "config.json of openai-community/gpt2-xl", "karpathy/minGPT table"),
-    _gpt("gpt3", 12288, 96, 96, 2048, _GPT3, "labindex.ai's summary of the paper"),
+    _gpt("gpt2-medium", 1024, 16, 24, 1024, "config.json of openai-community/gpt2-medium", _NANOGPT),
+    _gpt("gpt2-large", 1280, 20, 36, 1024, "config.json of openai-community/gpt2-large", _NANOGPT),
+    _gpt("gpt2-xl", 1600, 25, 48, 1024, "config.json of openai-community/gpt2-xl", _NANOGPT),
+    _gpt("gpt3", 12288, 96, 96, 2048, _GPT3, "EleutherAI/gpt-neox configs/175B.yml"),
     _decoder("llama-2-7b", (4096, 32, 32, 128, 32), 4096, "meta-llama/Llama-2-7b-hf", "LlamaConfig"),
     _decoder("llama-2-13b", (5120, 40, 40, 128, 40), 4096, "meta-llama/Llama-2-13b-hf", _LITGPT),
     _decoder("llama-2-70b", (8192, 64, 8, 128, 80), 4096, "meta-llama/Llama-2-70b-hf", _LITGPT),

@@ -210,6 +210,6 @@ def memory(subject: Subject) -> Finding:
 
 
 CLAIMS = (
-    Claim("10", "computation", "C = O(h n² d_k + h n m d_k)", flops),
-    Claim("11", "memory", "M = h(3 n d_k + m d_k + n m)", memory),
+    Claim("10", "attention costs O(n²)", "C = O(h n² d_k + h n m d_k)", flops),
+    Claim("11", "memory is M numbers", "M = h(3 n d_k + m d_k + n m)", memory),
 )

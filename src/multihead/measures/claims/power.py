@@ -171,6 +171,6 @@ def _difference(subject: Subject, passages: list[Passage], sharpen: float) -> fl
 
 
 CLAIMS = (
-    Claim("17", "representation power", "for every A there are W: ‖A − softmax(q kᵀ)‖ ≤ ε", representation),
-    Claim("18", "one head would do", "MultiHead = SingleHead with the same projections", one_head),
+    Claim("17", "heads can make any pattern", "for every A there are W: ‖A − softmax(q kᵀ)‖ ≤ ε", representation),
+    Claim("18", "one head would do the same", "MultiHead = SingleHead with the same projections", one_head),
 )

@@ -208,7 +208,7 @@ def same_work(subject: Subject) -> Finding:
 
 CLAIMS = (
     Claim("T1", "quadratic in n, not in h", "time and space ∝ n², whatever h", quadratic),
-    Claim("T2", "not stacked layers", "Σ head_i(x) ≠ head_h(… head_1(x))", stacked),
-    Claim("T3", "a head's dimensions", "d_k = d_v = d_model/h", dimensions),
-    Claim("T4", "the work of one head", "FLOPs(h heads) ≈ FLOPs(1 head)", same_work),
+    Claim("T2", "heads are not stacked layers", "Σ head_i(x) ≠ head_h(… head_1(x))", stacked),
+    Claim("T3", "a head works in d_model/h dimensions", "d_k = d_v = d_model/h", dimensions),
+    Claim("T4", "h heads cost what one costs", "FLOPs(h heads) ≈ FLOPs(1 head)", same_work),
 )
