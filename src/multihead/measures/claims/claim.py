@@ -51,11 +51,16 @@ def short(x: float, digits: int = 3) -> str:
     return str(int(x)) if float(x).is_integer() and abs(x) < 1e6 else f"{x:.{digits}g}"
 
 
+def plural(count: int, word: str) -> str:
+    """1 token, 2 tokens."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def not_enough(have: int, need: int, what: str, condition: str) -> Finding:
     """Too few tokens for an estimate: says how many there are and how many would do."""
-    why = f"{what} needs about {need} tokens, and there are {have}: give more text."
+    why = f"{what} needs about {need} tokens, and there {'is' if have == 1 else 'are'} {have}: give more text."
     numbers = {"tokens": float(have), "tokens_needed": float(need)}
-    return Finding("not enough data", f"{have} tokens", f"{need} needed", why, condition, numbers)
+    return Finding("not enough data", plural(have, "token"), f"{need} needed", why, condition, numbers)
 
 
 def one_head(condition: str) -> Finding:

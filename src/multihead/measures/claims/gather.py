@@ -139,6 +139,8 @@ class _Layer:
 def _layers(model: nn.Module, batch: Batch) -> list[_Layer]:
     root = inner(model)
     if isinstance(root, MultiHeadAttention):
+        if root.num_heads == 0:
+            raise SizeError("the layer has 0 heads: there is nothing to test", hint="every head of it was cut")
         names = [f"L0H{i}" for i in range(root.num_heads)]
         where = {letter: getattr(root, f"{letter}_proj").weight.data_ptr() for letter in "qkv"}
         return [_Layer(("", 0), "L0", names, root, _own_weights(root), where)]

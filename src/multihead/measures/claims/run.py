@@ -22,7 +22,7 @@ from torch import nn
 
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.claims import costs, information, learning, power, signals, spaces, textbook
-from multihead.measures.claims.claim import Claim, Finding, Verdict
+from multihead.measures.claims.claim import Claim, Finding, Verdict, plural
 from multihead.measures.claims.gather import TOKENS, Data, subjects
 from multihead.measures.claims.show import CONDITIONAL, Line, table_text
 from multihead.measures.claims.subject import Subject
@@ -157,14 +157,14 @@ def claims(
     shapes: list[str] = []
     for subject in subjects(layer_or_model, data, tokenizer=tokenizer, layers=named, tokens=tokens, seed=seed):
         shapes.append(_shape(subject))
-        about = f"{subject.tokens} tokens in {len(subject.sequences)} sequences"
+        about = f"{plural(subject.tokens, 'token')} in {plural(len(subject.sequences), 'sequence')}"
         for done, claim in enumerate(chosen):
             if progress is not None:
                 progress(subject.name, done, len(chosen))
             rows.append(Row(claim, subject.name, _found(claim, subject)))
     kinds = ", ".join(f"{n} × {shape}" if n > 1 else shape for shape, n in Counter(shapes).items())
     what = type(layer_or_model).__name__
-    return Claims(tuple(rows), f"{what}: {len(shapes)} layer{'s' * (len(shapes) != 1)} ({kinds}), {about}")
+    return Claims(tuple(rows), f"{what}: {plural(len(shapes), 'layer')} ({kinds}), {about}")
 
 
 def _shape(subject: Subject) -> str:

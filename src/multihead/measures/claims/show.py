@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multihead.measures.claims.claim import Claim, Finding, Verdict
+from multihead.measures.claims.claim import Claim, Finding, Verdict, plural
 
 CONDITIONAL = "conditional"
 """How a table calls the verdict "holds only if": the condition is then the first thing said below it."""
@@ -71,5 +71,5 @@ def _indented(text: str, width: int) -> list[str]:
 def _count(lines: Sequence[Line]) -> str:
     counts = Counter(line.verdict.replace("holds only if", CONDITIONAL) for line in lines)
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    said = f"{len(lines)} statement{'s' * (len(lines) != 1)}: {parts}."
+    said = f"{plural(len(lines), 'statement')}: {parts}."
     return said + (" Numbers are those of the layer in the middle." if any(x.layer for x in lines) else "")

@@ -22,11 +22,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead.errors import SizeError
 from multihead.layer import mask as masks
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.position import Position, Rotary
 from multihead.layer.problem import Scores
+from multihead.measures.claims.claim import plural
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Subject:
     def __repr__(self) -> str:
         size = f"{self.key_dim}" if self.key_dim == self.value_dim else f"{self.key_dim}/{self.value_dim}"
         shared = "" if self.kv_heads == self.heads else f" ({self.kv_heads} kv heads)"
-        count = f"{self.tokens} tokens in {len(self.sequences)} sequences"
+        count = f"{plural(self.tokens, 'token')} in {plural(len(self.sequences), 'sequence')}"
         return f"{self.name}: {self.heads} heads of {size}{shared}, {count}"
 
     # ---- all tokens, one after the other ---------------------------------------------------------
@@ -193,6 +195,7 @@ class Subject:
 
     def rebuild(self, sequences: int = 4, tokens: int = 32) -> Rebuilt:
         """A differentiable fp64 copy of the layer, and a batch of its longest sequences, cut to one length."""
+        self.check_one_memory()
         chosen = sorted(self.sequences, key=lambda s: -min(s.x.shape[0], s.memory.shape[0]))[:sequences]
         length = min(tokens, *(min(s.x.shape[0], s.memory.shape[0]) for s in chosen))
         x = torch.stack([s.x[:length] for s in chosen])
@@ -203,6 +206,15 @@ class Subject:
             "" if error < 1e-4 else "what lies between its projections and its kernel (positions, norms, bias)"
         )
         return Rebuilt(layer, x, memory, mask, error, left_out)
+
+    def check_one_memory(self) -> None:
+        """Raise where keys and values are made of different inputs, of which only the keys' was kept."""
+        d_key, d_value = self.weights.W_K.shape[2], self.weights.W_V.shape[2]
+        if d_key != d_value:
+            raise SizeError(
+                f"keys of {self.name} are made of {d_key} numbers, values of {d_value}: they are two inputs",
+                hint="a copy to train is made of layers whose keys and values come from one sequence",
+            )
 
     def _copy(self, mask: Mask) -> tuple[MultiHeadAttention, float]:
         """The copy that agrees best with the run: with one of the positions that the layer may have, or without."""

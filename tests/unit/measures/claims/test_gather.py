@@ -101,6 +101,14 @@ def test_layers_of_torch_in_either_order(batch_first: bool) -> None:
     check(subject)
 
 
+def test_keys_and_values_of_two_widths_have_no_copy() -> None:
+    model = ZOO["torch-cross"].build()
+    [subject] = subjects(model, ZOO["torch-cross"].inputs(model))
+    assert subject.cross
+    with pytest.raises(SizeError, match="they are two inputs"):
+        subject.rebuild()
+
+
 def test_the_sample_is_bounded_and_the_model_is_as_it_was() -> None:
     model = ZOO["gpt2"].build().train()
     documents = [[1, 2, 3, 4, 5]] * 100
@@ -121,6 +129,8 @@ def test_a_model_that_does_not_fit_at_once_runs_again(monkeypatch: pytest.Monkey
 def test_bad_data_is_refused() -> None:
     with pytest.raises(SizeError, match=r"data has shape \(2, 0, 12\)"):
         list(subjects(made.layer(), torch.zeros(2, 0, 12)))
+    with pytest.raises(SizeError, match="the layer has 0 heads"):
+        list(subjects(made.layer(12, 0, head_dim=4), made.tokens()))
     with pytest.raises(MultiheadError, match="is text, and there is no tokenizer"):
         list(subjects(ZOO["gpt2"].build(), ["a text"]))
     with pytest.raises(SizeError, match="there is no layer 'L7': found L0, L1"):
