@@ -301,6 +301,10 @@ def _take(layer: _Layer, call: Call, out: HeadOutputs, reads: _Reads, tokens: in
             f"what goes into the projections of {layer.name} was not seen",
             hint="run whole documents, without a cache; quantised or adapted projections must be merged first",
         )
+    if not bool(x.isfinite().all()) or not bool(memory.isfinite().all()) or not _finite(layer.weights):
+        raise MultiheadError(
+            f"the input or the weights of {layer.name} hold NaN or inf", hint="no statement is about such numbers"
+        )
     layer.scores = replace(problem.scores, dropout=0.0)
     x, memory, v = x.double(), memory.double(), v.double()
     w, kv = layer.weights, problem.groups.kv_of_head[0] if problem.groups.kv_of_head else 0
@@ -329,6 +333,10 @@ def _take(layer: _Layer, call: Call, out: HeadOutputs, reads: _Reads, tokens: in
             layer.causal = layer.causal and not call.cross and not bool(above.any())
         layer.sequences.append(kept)
         taken += mine.shape[0]
+
+
+def _finite(w: HeadWeights) -> bool:
+    return all(bool(x.isfinite().all()) for x in (w.W_Q, w.W_K, w.W_V, w.W_O))
 
 
 def _is_token_first(made: Float[Tensor, "row dim"], seen: Float[Tensor, "batch key dim"]) -> bool:

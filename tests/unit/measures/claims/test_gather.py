@@ -131,6 +131,10 @@ def test_bad_data_is_refused() -> None:
         list(subjects(made.layer(), torch.zeros(2, 0, 12)))
     with pytest.raises(SizeError, match="the layer has 0 heads"):
         list(subjects(made.layer(12, 0, head_dim=4), made.tokens()))
+    x = made.tokens()
+    x[1, 2, 3] = torch.nan
+    with pytest.raises(MultiheadError, match="the input or the weights of L0 hold NaN or inf"):
+        list(subjects(made.layer(), x))
     with pytest.raises(MultiheadError, match="is text, and there is no tokenizer"):
         list(subjects(ZOO["gpt2"].build(), ["a text"]))
     with pytest.raises(SizeError, match="there is no layer 'L7': found L0, L1"):
