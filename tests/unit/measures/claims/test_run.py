@@ -108,7 +108,7 @@ def test_one_head_one_token_and_constant_heads_have_answers() -> None:
 
 
 def test_a_trained_model() -> None:
-    """MiniLM: heads overlap more than random ones and fill the space all the same; 200 tokens are too few for 6c."""
+    """MiniLM: heads overlap more than random ones and fill the space all the same; 200 tokens are few for 6c."""
     model, batch, _ = model_and_batch()
     found = claims(model, batch, only=["1", "2", "3", "6c", "16"])
     assert found["1"].said == found["3"].said == "fails in 6 of 6"
