@@ -52,6 +52,8 @@ def test_gradient_flow_holds_and_says_which_heads_get_none() -> None:
     alone = learning.gradient_flow(subject(tokens=1))  # one key: the softmax is 1, whatever W_Q
     assert (alone.verdict, max(alone.numbers["norms"])) == ("holds", 0.0)
     assert "3 of 3 heads get no gradient" in alone.why
+    [alike] = subjects(mh.MultiHeadAttention(12, 3), torch.ones(2, 5, 12))  # equal keys: 0 but for rounding
+    assert learning.gradient_flow(alike).verdict == "holds"
 
 
 def test_one_step_of_sgd_is_the_rule_and_one_of_adam_is_not() -> None:
