@@ -95,7 +95,7 @@ def test_bad_questions(multihead: Multihead, runs: Path, words: list[str], line:
 def test_without_a_condition_nothing_is_a_finding(multihead: Multihead, runs: Path) -> None:
     said = multihead("compare", runs / "a", runs / "b")
     assert said.code == 0
-    assert "L0H1: kind previous → next" in said.out
+    assert "kind: 1 changed: L0H1 previous → next" in said.out
     assert "entropy" in said.out
     assert "A: a model on a text" in said.err
 

@@ -212,16 +212,17 @@ class Comparison:
             "changed": [{"head": h, "column": n, "before": a, "after": b} for h, n, a, b in self.changed],
         }  # fmt: skip
 
-    def lines(self, count: int = 12) -> list[str]:
+    def lines(self, count: int = 4) -> list[str]:
         """The comparison in words."""
         said = [f"{len(self.before)} heads in both"]
         said += [f"only before: {some(self.only_before, most=12)}"] if self.only_before else []
         said += [f"only after: {some(self.only_after, most=12)}"] if self.only_after else []
         said += [f"columns only before: {some(self.columns_before, most=12)}"] if self.columns_before else []
         said += [f"columns only after: {some(self.columns_after, most=12)}"] if self.columns_after else []
-        said += [f"{h}: {n} {a or NOTHING} → {b or NOTHING}" for h, n, a, b in self.changed[:count]]
-        more = len(self.changed) - count
-        return said + ([f"... and {more} words more"] if more > 0 else [])
+        words: dict[str, list[str]] = {}
+        for head, name, was, now in self.changed:
+            words.setdefault(name, []).append(f"{head} {was or NOTHING} → {now or NOTHING}")
+        return said + [f"{name}: {len(those)} changed: {some(those, most=count)}" for name, those in words.items()]
 
     def __repr__(self) -> str:
         moved = [

@@ -47,9 +47,14 @@ def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
     """The columns to show: the named ones, else answers first, then some of the statistics."""
     if columns is not None:
         return [name for name in columns if table[name] is not None]
-    names = [name for name in (*FIRST, *SHOWN) if name in table.columns and any(table.columns[name])]
+    names = [name for name in (*FIRST, *SHOWN) if name in table.columns and _says(table.columns[name])]
     others = [name for name in table.columns if name not in names and not _is_detail(name)]
     return ([n for n in names if n in FIRST] + others + [n for n in names if n not in FIRST]) or [*table.columns]
+
+
+def _says(column: Column) -> bool:
+    """Whether any head has a word or a number in it."""
+    return any(column) if isinstance(column, tuple) else not bool(column.isnan().all())
 
 
 def _is_detail(name: str) -> bool:

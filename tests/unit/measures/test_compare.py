@@ -120,7 +120,13 @@ def test_conditions_that_cannot_be_asked() -> None:
 
 def test_it_reads_well() -> None:
     said = drawn(BEFORE.compare(AFTER))
-    for line in ("3 heads in both", "only before: L1H0", "only after: L7H0", "L0H1: kind next → dead", "−1"):
+    for line in (
+        "3 heads in both",
+        "only before: L1H0",
+        "only after: L7H0",
+        "kind: 1 changed: L0H1 next → dead",
+        "−1",
+    ):
         assert line in said
     assert "x: largest at L0H2, 4 → 3; mean 0.42" in repr(BEFORE.compare(AFTER))
     assert "no number changed" in drawn(BEFORE.compare(BEFORE))

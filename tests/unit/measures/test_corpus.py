@@ -9,6 +9,7 @@ import torch
 
 import multihead as mh
 import zoo
+from multihead.measures.corpus import batches
 
 DOCUMENTS = [[7, 8, 9, 7, 8], [11, 12], [13, 14, 15, 16, 17, 18, 13], [20, 21, 22]]
 
@@ -78,3 +79,44 @@ def test_bad_documents() -> None:
         mh.measure(zoo.ZOO["t5"].build(), DOCUMENTS)
     one = mh.measure(model, {"input_ids": torch.tensor(DOCUMENTS[:1])})
     torch.testing.assert_close(one["entropy"], mh.measure(model, DOCUMENTS[:1])["entropy"])
+
+
+# ---- batches ----------------------------------------------------------------------------------
+
+
+def test_batches_are_made_when_they_are_asked_for_and_mistakes_are_told_at_once() -> None:
+    asked: list[int] = []
+
+    def documents() -> Any:
+        for at, document in enumerate(DOCUMENTS):
+            asked.append(at)
+            yield document
+
+    model = zoo.ZOO["bert"].build()
+    made = batches(model, documents(), batch_size=2)
+    assert asked == []
+    first = next(made)
+    assert asked == [0, 1]
+    assert first["input_ids"].tolist() == [[7, 8, 9, 7, 8], [11, 12, 0, 0, 0]]
+    assert first["attention_mask"].sum(1).tolist() == [5, 2]
+    with pytest.raises(mh.SizeError, match="batch_size=0"):
+        batches(model, DOCUMENTS, batch_size=0)
+    with pytest.raises(mh.TypeMismatchError, match="data is one text"):
+        batches(model, "text")
+    again = [list(batches(model, DOCUMENTS, batch_size=3)) for _ in range(2)]
+    for one, other in zip(*again, strict=True):
+        assert one["input_ids"].equal(other["input_ids"])
+    assert "attention_mask" not in next(iter(batches(model, [[7, 8], [9, 6]]))), "nothing is padded"
+
+
+def test_a_fast_tokenizer_puts_special_tokens_around_every_piece() -> None:
+    from cli.conftest import tokenizer
+
+    model, fast = zoo.ZOO["bert"].build(), tokenizer()
+    (batch,) = batches(model, ["the cat sat on the mat"], tokenizer=fast, max_tokens=5)
+    cls, sep = fast.cls_token_id, fast.sep_token_id  # type: ignore[attr-defined]
+    assert batch["input_ids"].tolist() == [[cls, 4, 6, 8, sep], [cls, 9, 4, 10, sep]]
+    (whole,) = batches(model, ["the cat sat on the mat"], tokenizer=fast)
+    assert whole["input_ids"].tolist() == [[cls, 4, 6, 8, 9, 4, 10, sep]]
+    tight = list(batches(model, ["the cat"], tokenizer=fast, max_tokens=2))
+    assert tight[0]["input_ids"].tolist() == [[cls, 4], [6, sep]], "no room for both: cut as they come"
