@@ -204,8 +204,8 @@ class Comparison:
             "columns_after": list(self.columns_after),
             "largest": [
                 {
-                    "column": x.column, "head": x.head, "before": x.before, "after": x.after,
-                    "change": x.change, "mean": x.mean,
+                    "column": x.column, "head": x.head, "before": _plain(x.before), "after": _plain(x.after),
+                    "change": _plain(x.change), "mean": _plain(x.mean),
                 }
                 for x in self.largest()
             ],

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.meaning import Meaning, meanings
-from multihead.model.capture import Heads
+from multihead.model.capture import Head, Heads
 from multihead.model.sites import parse
 
 if TYPE_CHECKING:
@@ -327,22 +327,21 @@ def _alike(a: Column, b: Column) -> bool:
 
 def _missing(heads: Heads, columns: Mapping[str, Numbers], names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Why a statistic has no number: no row has it."""
-    sites = {head.name: head.site for head in heads}
+    known = {head.name: head for head in heads}
     reasons: dict[str, dict[str, str]] = {}
     for column, values in columns.items():
         without = [name for name, x in zip(names, values.tolist(), strict=True) if x != x]
         if without:
-            reasons[column] = {name: _reason(column, sites[name].cross, heads, name) for name in without}
+            reasons[column] = {name: _reason(column, known[name]) for name in without}
     return reasons
 
 
-def _reason(column: str, cross: bool, heads: Heads, name: str) -> str:
-    found = heads[name]
-    if not found.statistics.count("entropy")[found.index]:
+def _reason(column: str, head: Head) -> str:
+    if not head.statistics.moments.count[:, head.index].any():
         return "no row of finite numbers sees a key"
     if column == "sink":
         return "the head has no learned sink"
-    if cross:
+    if head.site.cross:
         return "cross-attention: queries and keys are of different sequences"
     if column in ("special", "same_token", "induction") or column.startswith("class:"):
         return "the ids of the tokens are not known"

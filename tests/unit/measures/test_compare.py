@@ -133,3 +133,11 @@ def test_it_reads_well() -> None:
     plain = BEFORE.compare(AFTER).plain()
     assert plain["changed"] == [{"head": "L0H1", "column": "kind", "before": "next", "after": "dead"}]
     assert plain["only_after"] == ["L7H0"]
+
+
+def test_infinite_numbers_are_compared_too() -> None:
+    change = made(("L0H0", "L0H1"), x=[math.inf, 1.0]).compare(made(("L0H0", "L0H1"), x=[math.inf, -math.inf]))
+    assert [f.head for f in change.findings(["x>5"])] == ["L0H1"]
+    (largest,) = change.plain()["largest"]
+    assert (largest["head"], largest["before"], largest["after"]) == ("L0H1", 1.0, None)
+    assert "L0H1" in drawn(change)
