@@ -37,7 +37,7 @@ def test_a_table_fits_80_columns(
     assert lines[0].startswith("GPT2LMHeadModel: 2 layers (2 × 3 heads of 8 in 24), 319 tokens in 11 sequences")
     assert all(len(line) <= 80 for line in lines)
     assert " 2  the model's space is the direct sum of its heads'" in out
-    assert lines[-1] == "middle." or "5 statements: " in out
+    assert "5 statements: " in out
     assert "\x1b" not in out  # no colours into a pipe
 
 

@@ -61,7 +61,8 @@ def _lines(line: Line, column: int, width: int) -> list[str]:
     if line.verdict == "holds only if":
         why = f"True if {line.finding.condition}. {why}"
     first = [f"{head:<{column}}{line.said}"] if len(head) < column else [head, " " * column + line.said]
-    return [*first, *_indented(f"{line.finding.left}  ·  {line.finding.right}", width), *_indented(why, width)]
+    sides = f"{line.finding.left}  ·  {line.finding.right}" + (f"  ({line.layer})" if line.layer else "")
+    return [*first, *_indented(sides, width), *_indented(why, width)]
 
 
 def _indented(text: str, width: int) -> list[str]:
@@ -72,4 +73,6 @@ def _count(lines: Sequence[Line]) -> str:
     counts = Counter(line.verdict.replace("holds only if", CONDITIONAL) for line in lines)
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     said = f"{plural(len(lines), 'statement')}: {parts}."
-    return said + (" Numbers are those of the layer in the middle." if any(x.layer for x in lines) else "")
+    return said + (
+        " Numbers are those of the layer in the middle, which is named." if any(x.layer for x in lines) else ""
+    )

@@ -43,7 +43,7 @@ def test_layers_are_counted_and_the_middle_one_is_shown() -> None:
     found = claims(model, ZOO["gpt2"].inputs(model), only=["1", "16"])
     assert found["1"].said == "fails in 2 of 2"
     assert found["1"].layer in ("L0", "L1")
-    assert "Numbers are those of the layer in the middle." in found.text()
+    assert f"({found['1'].layer})" in found.text()
     assert found.layer("L1")["1"].said == "fails"
     assert [row.layer for row in claims(model, ZOO["gpt2"].inputs(model), only=["1"], layers=[1]).rows] == ["L1"]
 
