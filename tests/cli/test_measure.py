@@ -43,6 +43,15 @@ def test_a_table_of_a_corpus(multihead: Multihead, given: Folders, tmp_path: Pat
     assert float(table["special"].min()) > 0
 
 
+def test_batches_of_much_text_are_estimated(
+    multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multihead.cli.estimate.COUNTED", 3)
+    said = multihead("measure", given.gpt2, "--corpus", given.corpus, "--no-kinds", "-o", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert "7 documents in about 1 batches" in said.err
+
+
 def test_everything_that_can_be_measured(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     words = ("--worth", "all", "--redundancy", "--json", "--quiet")
     said = multihead("measure", given.gpt2, "--corpus", given.corpus, "-o", tmp_path / "run", *words)

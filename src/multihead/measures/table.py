@@ -165,17 +165,17 @@ class HeadTable:
     def sort(self, column: str, *, descending: bool = False) -> HeadTable:
         """The rows by a column, smallest first; those without a number or word come last."""
         found = self[column]
-        order = sorted(range(len(self)), key=lambda i: found[i], reverse=descending)
-        return self._rows([i for i in order if not _nothing(found, i)] + [i for i in order if _nothing(found, i)])
+        cells = list(found) if isinstance(found, tuple) else found.tolist()
+        having = [i for i, x in enumerate(cells) if x == x and x != ""]  # NaN has no place in an order
+        order = sorted(having, key=lambda i: cells[i], reverse=descending)
+        return self._rows(order + sorted(set(range(len(self))) - set(having)))
 
     def top(self, column: str, count: int = 10) -> HeadTable:
         """The heads with the largest numbers in a column; those without a number are left out."""
         if count < 1:
             raise SizeError(f"the top {count} heads are none", hint="count is at least 1")
-        self.numbers(column)
-        order = self.sort(column, descending=True)
-        found = order.numbers(column)
-        return order._rows([i for i in range(len(order)) if not _nothing(found, i)][:count])
+        having = len(self) - int(self.numbers(column).isnan().sum())
+        return self.sort(column, descending=True)._rows(range(min(count, having)))
 
     def filter(self, *conditions: str | Callable[[dict[str, Any]], bool], heads: Sequence[str] = ()) -> HeadTable:
         """The heads that meet every condition: `filter("entropy<1", "kind=previous", lambda row: ...)`.
@@ -309,10 +309,6 @@ def some(names: Sequence[str], *, but: set[str] | None = None, most: int = 4) ->
     """A few names for an error: `L0H1, L0H2, ... (12)`."""
     left = [n for n in names if but is None or n not in but]
     return "none" if not left else ", ".join(left[:most]) + (f", ... ({len(left)})" if len(left) > most else "")
-
-
-def _nothing(column: Column, at: int) -> bool:
-    return column[at] == "" if isinstance(column, tuple) else bool(column[at].isnan())
 
 
 def _means(wanted: tuple[str | None, int, int], head: tuple[str | None, int, int]) -> bool:

@@ -113,6 +113,20 @@ def test_sort_puts_what_has_no_number_last_both_ways() -> None:
     assert table().sort("worth")["worth"].tolist() == [-math.inf, 1e-308, 5.0, 7.0, math.inf]
 
 
+def test_sort_agrees_with_a_plain_sort_however_many_numbers_are_missing() -> None:
+    torch.manual_seed(7)
+    numbers = torch.randn(101, dtype=torch.float64)
+    numbers[torch.rand(101) < 0.3] = NAN
+    one = HeadTable(tuple(f"L{i}H0" for i in range(101)), {"x": numbers}, {"x": Meaning("", "")})
+    there = sorted(x for x in numbers.tolist() if not math.isnan(x))
+    for descending in (False, True):
+        got = one.sort("x", descending=descending)["x"]
+        assert got[: len(there)].tolist() == (there[::-1] if descending else there)
+        assert bool(got[len(there) :].isnan().all())
+    assert one.top("x", 7)["x"].tolist() == there[:-8:-1]
+    assert len(one.top("x", 200)) == len(there)
+
+
 def test_top() -> None:
     assert table().top("entropy", 2).heads == ("L0H1", "L0H2")
     assert len(table().top("entropy")) == 4, "one has no number"
