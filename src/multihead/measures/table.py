@@ -165,7 +165,7 @@ class HeadTable:
     def sort(self, column: str, *, descending: bool = False) -> HeadTable:
         """The rows by a column, smallest first; those without a number or word come last."""
         found = self[column]
-        cells = list(found) if isinstance(found, tuple) else found.tolist()
+        cells: list[Any] = list(found) if isinstance(found, tuple) else found.tolist()
         having = [i for i, x in enumerate(cells) if x == x and x != ""]  # NaN has no place in an order
         order = sorted(having, key=lambda i: cells[i], reverse=descending)
         return self._rows(order + sorted(set(range(len(self))) - set(having)))

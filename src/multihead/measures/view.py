@@ -119,6 +119,7 @@ class RichView:
                 title.append(f"\n{table.meaning[name].unit}", style="dim")
             drawn.add_column(title, justify=_side(table.columns[name]), no_wrap=True)
         largest, ends = {n: _largest(table.columns[n]) for n in kept}, _layer_ends(table.heads)
+        ends = ends if self.first is None else set[int]()  # sorted by a column, layers are in no order
         for i, head in enumerate(table.heads):
             styles = ["dim" if cells[n][i] == NOTHING else "bold" if i == largest[n] else "" for n in kept]
             row = [Text(cells[n][i], style) for n, style in zip(kept, styles, strict=True)]
