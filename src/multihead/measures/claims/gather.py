@@ -23,18 +23,16 @@ from multihead.layer.ask import Cells, weights_of
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.problem import Problem, Scores
 from multihead.measures.claims.subject import HeadWeights, Passage, Subject, rotations
+from multihead.measures.claims.without import Batch, ablation, count_tokens, placed
 from multihead.measures.corpus import Document, batches
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call, Run
-from multihead.model.discovery import tensors_in
 from multihead.model.inputs import learned_positions
 from multihead.model.intercept import inner, intercept
-from multihead.model.intervene import silence
 from multihead.model.sites import Key
 from multihead.shapes import HeadOutputs
 
 Data = Tensor | Mapping[str, Any] | Iterable[Document]
-Batch = Mapping[str, Any]
 
 TOKENS = 4096
 """Tokens that are looked at, unless told otherwise: covariances of a few hundred numbers need thousands."""
@@ -42,8 +40,6 @@ PIECE = 256
 """Longer documents are cut into pieces of so many tokens."""
 CELLS = 1 << 21
 """Cells of attention maps that are kept of one layer."""
-ABLATION_TOKENS = 256
-"""Tokens on which heads are taken out one by one."""
 ROOM = 1 << 30
 """Bytes kept at once; a model with more layers than fit runs again for the rest."""
 
@@ -65,7 +61,7 @@ def subjects(
         tokens: no more than about so many are looked at.
     """
     given = _bounded(model, data, tokenizer, tokens)
-    was = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         known = _layers(model, given[0])
@@ -75,7 +71,8 @@ def subjects(
         for start in range(0, len(chosen), at_once):
             yield from _gathered(model, given, chosen[start : start + at_once], tokens, seed)
     finally:
-        model.train(was)
+        for module in training:
+            module.training = True
 
 
 # ---- data -------------------------------------------------------------------------------------
@@ -90,7 +87,7 @@ def _bounded(model: nn.Module, data: Data, tokenizer: Any, tokens: int) -> list[
     count = 0
     for batch in batches(model, data, tokenizer=tokenizer, max_tokens=piece):
         kept.append(batch)
-        count += _count(batch)
+        count += count_tokens(batch)
         if count >= tokens:
             break
     return kept
@@ -107,13 +104,6 @@ def _of_tensor(model: nn.Module, x: Tensor, tokens: int) -> Batch:
     if isinstance(model, MultiHeadAttention):
         return {"query": x}
     return {next(iter(inspect.signature(model.forward).parameters)): x}
-
-
-def _count(batch: Batch) -> int:
-    mask = batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.ndim == 2:
-        return int(mask.sum())
-    return max((x.shape[0] * x.shape[1] for x in batch.values() if isinstance(x, Tensor) and x.ndim > 1), default=0)
 
 
 # ---- weights ----------------------------------------------------------------------------------
@@ -254,7 +244,7 @@ def _gathered(
 
     with torch.no_grad(), reads, intercept(model, listen):
         for batch in given:
-            model(**_placed(model, batch))
+            model(**placed(model, batch))
     config = getattr(inner(model), "config", None)
     for layer in layers:
         if layer.scores is None or not layer.sequences:
@@ -270,21 +260,9 @@ def _gathered(
             seed,
             layer.module,
             rotations(config, layer.weights.W_Q.shape[1]),
-            lambda names=layer.head_names: _ablation(model, given, names),
+            lambda names=layer.head_names: ablation(model, given, names),
         )
         layer.sequences = []  # the next layer needs the room
-
-
-def _placed(model: nn.Module, batch: Batch) -> dict[str, Any]:
-    """The batch on the device and in the precision of the model."""
-    like = next(iter(model.parameters()), torch.empty(0))
-
-    def placed(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        return x.to(like) if x.is_floating_point() else x.to(like.device)
-
-    return {name: placed(x) for name, x in batch.items()}
 
 
 def _take(layer: _Layer, call: Call, out: HeadOutputs, reads: _Reads, tokens: int) -> None:
@@ -384,52 +362,3 @@ def _maps(problem: Problem, layer: _Layer) -> Float[Tensor, "batch head query ke
     if layer.cells >= CELLS or cells > 8 * CELLS or problem.packing is not None:
         return None
     return weights_of(replace(problem, q=problem.q.double(), k=problem.k.double(), v=problem.v.double()), Cells())
-
-
-# ---- what the model loses without a head --------------------------------------------------------
-
-
-@torch.no_grad()
-def _ablation(model: nn.Module, given: Sequence[Batch], heads: Sequence[str]) -> Float[Tensor, " head"]:
-    """‖output − output without the head‖² / ‖output‖² over real tokens, heads set to zero one by one."""
-    small: list[dict[str, Any]] = []
-    count = 0
-    for batch in given:
-        if small and count >= ABLATION_TOKENS:
-            break
-        few = _fewer(batch, ABLATION_TOKENS)
-        small.append(_placed(model, few))
-        count += _count(few)
-    whole = [_answer(model, batch) for batch in small]
-    size = sum(float(out.square().sum()) for out in whole)
-    lost: list[float] = []
-    for head in heads:
-        with silence(model, [head]):
-            changed = [_answer(model, batch) for batch in small]
-        off = sum(float((a - b).square().sum()) for a, b in zip(whole, changed, strict=True))
-        lost.append(off / size if size else off)
-    return torch.tensor(lost, dtype=torch.float64)
-
-
-def _fewer(batch: Batch, tokens: int) -> Batch:
-    """The first rows of a batch of token ids, with about so many tokens."""
-    ids = batch.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.ndim != 2:
-        return batch
-    rows = max(1, tokens // ids.shape[1])
-    return {
-        name: x[:rows] if isinstance(x, Tensor) and x.shape[:1] == ids.shape[:1] else x for name, x in batch.items()
-    }
-
-
-def _answer(model: nn.Module, batch: Batch) -> Tensor:
-    """The model's first output, without the rows of padding."""
-    out = next(tensors_in(model(**batch)), None)
-    if out is None:
-        raise MultiheadError(
-            f"{type(inner(model)).__name__} returns no tensor", hint="statement 14 needs an output"
-        )
-    mask = batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.shape == out.shape[:2]:
-        out = out[mask.bool()]
-    return out.double()

@@ -111,10 +111,11 @@ def test_keys_and_values_of_two_widths_have_no_copy() -> None:
 
 def test_the_sample_is_bounded_and_the_model_is_as_it_was() -> None:
     model = ZOO["gpt2"].build().train()
+    frozen = next(m for m in model.modules() if isinstance(m, nn.LayerNorm)).eval()
     documents = [[1, 2, 3, 4, 5]] * 100
     found = list(subjects(model, documents, tokens=43))
     assert all(43 <= s.tokens < 50 for s in found)
-    assert model.training
+    assert (model.training, frozen.training) == (True, False)
 
 
 def test_a_model_that_does_not_fit_at_once_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
