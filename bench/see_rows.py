@@ -18,7 +18,7 @@ class Size:
     times: float  # our time may be so many times that of the plain forward
     faster: dict[str, float] = field(default_factory=dict[str, float])  # than these, so many times
     leaner: dict[str, float] = field(default_factory=dict[str, float])  # than these, in peak memory
-    rounds: int = 14  # at most, for what is claimed
+    rounds: int = 21  # at most, for what is claimed
     dear_rounds: int = 7  # of contestants of whom nothing is claimed
 
     @property
