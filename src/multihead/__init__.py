@@ -23,13 +23,13 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.layer.options import QKNorm, Sinks
     from multihead.measures.claims.run import claims
     from multihead.measures.corpus import measure
-    from multihead.measures.cost import cost
-    from multihead.measures.kinds import kinds
-    from multihead.measures.options import Statistics
-    from multihead.measures.redundancy import redundancy
-    from multihead.measures.syntax import syntax
-    from multihead.measures.table import HeadTable
-    from multihead.measures.worth import worth
+    from multihead.measures.costs.cost import cost
+    from multihead.measures.kinds.kinds import kinds
+    from multihead.measures.likeness.redundancy import redundancy
+    from multihead.measures.statistics.options import Statistics
+    from multihead.measures.syntax.syntax import syntax
+    from multihead.measures.tables.table import HeadTable
+    from multihead.measures.worth.worth import worth
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
     from multihead.model.capture import Keep, capture
@@ -90,15 +90,15 @@ _HOME = {
     "Attended": "multihead.layer.ask",
     "capture": "multihead.model.capture",
     "Keep": "multihead.model.capture",
-    "Statistics": "multihead.measures.options",
+    "Statistics": "multihead.measures.statistics.options",
     "measure": "multihead.measures.corpus",
-    "HeadTable": "multihead.measures.table",
-    "kinds": "multihead.measures.kinds",
-    "syntax": "multihead.measures.syntax",
-    "worth": "multihead.measures.worth",
-    "redundancy": "multihead.measures.redundancy",
+    "HeadTable": "multihead.measures.tables.table",
+    "kinds": "multihead.measures.kinds.kinds",
+    "syntax": "multihead.measures.syntax.syntax",
+    "worth": "multihead.measures.worth.worth",
+    "redundancy": "multihead.measures.likeness.redundancy",
     "claims": "multihead.measures.claims.run",
-    "cost": "multihead.measures.cost",
+    "cost": "multihead.measures.costs.cost",
     "anatomy": "multihead.model.anatomy",
     "silence": "multihead.model.intervene",
     "gate": "multihead.model.intervene",

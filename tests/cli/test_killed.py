@@ -16,7 +16,9 @@ from cli.conftest import Folders, Said
 # The real command, which kills itself with SIGKILL right after, or in the midst of, its n-th write.
 KILLED = """
 import os, signal, sys
-from multihead.measures import files, run, state
+from multihead.measures.tables import files
+from multihead.measures import run
+from multihead.measures import state
 
 when, left = sys.argv[1], int(sys.argv[2])
 write_at_once, replace = files.write_at_once, files.Path.replace

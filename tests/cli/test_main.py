@@ -17,8 +17,8 @@ import torch
 from cli.conftest import Said
 from multihead.cli import COMMANDS, main
 from multihead.cli.console import duration, size
-from multihead.measures.meaning import Meaning
-from multihead.measures.table import HeadTable
+from multihead.measures.statistics.meaning import Meaning
+from multihead.measures.tables.table import HeadTable
 
 Multihead = Callable[..., Said]
 

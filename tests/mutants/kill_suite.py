@@ -546,8 +546,8 @@ def statistics() -> None:
     from multihead.layer.frame import Frame
     from multihead.layer.problem import Groups, Problem, Scores
     from multihead.layer.routes import attend
-    from multihead.measures.options import Statistics
-    from multihead.measures.stream import HeadStatistics
+    from multihead.measures.statistics.options import Statistics
+    from multihead.measures.statistics.stream import HeadStatistics
     from multihead.model.call import Tokens
     from unit.measures.brute import rows
 

@@ -337,37 +337,43 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- statistics
     "distances from the other side": Mutant(
-        "measures/features.py",
+        "measures/statistics/features.py",
         "torch.sub(query.unsqueeze(-1), key",
         "torch.sub(-query.unsqueeze(-1), -key",
         ("statistics",),
     ),
     "the query's own token counts as the same elsewhere": Mutant(
-        "measures/features.py", 'row["same_token"].mul_(torch.ne(away, 0, out=work))', "pass", ("statistics",)
+        "measures/statistics/features.py",
+        'row["same_token"].mul_(torch.ne(away, 0, out=work))',
+        "pass",
+        ("statistics",),
     ),
     "induction from later tokens": Mutant(
-        "measures/features.py", 'row["induction"].mul_(torch.ge(away, 0, out=work))', "pass", ("statistics",)
+        "measures/statistics/features.py",
+        'row["induction"].mul_(torch.ge(away, 0, out=work))',
+        "pass",
+        ("statistics",),
     ),
     "padding counts": Mutant(
-        "measures/stream.py",
+        "measures/statistics/stream.py",
         "counts = mine & ~found.empty & ~found.broken",
         "counts = ~found.empty & ~found.broken",
         ("statistics",),
     ),
     "masses without the sink's share": Mutant(
-        "measures/sheet.py",
+        "measures/statistics/sheet.py",
         "masses = {name: mass * share for name, mass in masses.items()}",
         "pass",
         ("statistics",),
     ),
     "effective keys not squared": Mutant(
-        "measures/sheet.py",
+        "measures/statistics/sheet.py",
         'self["weight_norm"].square().reciprocal_()',
         'self["weight_norm"].reciprocal()',
         ("statistics",),
     ),
     "logit scale with the hidden keys": Mutant(
-        "measures/rows.py",
+        "measures/statistics/rows.py",
         """            cells.mul_(shown)
         torch.sum""",
         """            pass
@@ -375,7 +381,7 @@ MUTANTS: dict[str, Mutant] = {
         ("statistics",),
     ),
     "first key of the row though it is padding": Mutant(
-        "measures/features.py",
+        "measures/statistics/features.py",
         "(real_key.cumsum(-1) == 1) & real_key",
         "(torch.ones_like(real_key).cumsum(-1) == 2)",
         ("statistics",),

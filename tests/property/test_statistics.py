@@ -14,8 +14,8 @@ import cases
 from multihead import mask, position
 from multihead.layer.frame import Frame
 from multihead.layer.problem import Groups, PositionScores, Problem, Scores
-from multihead.measures.options import Statistics
-from multihead.measures.stream import HeadStatistics
+from multihead.measures.statistics.options import Statistics
+from multihead.measures.statistics.stream import HeadStatistics
 from multihead.model.call import Tokens
 from unit.measures import brute
 

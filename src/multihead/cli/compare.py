@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from multihead.cli.console import note, out, write_json
 
 if TYPE_CHECKING:
-    from multihead.measures.compare import Comparison, Finding
+    from multihead.measures.tables.compare import Comparison, Finding
 
 _EPILOG = """conditions (exit 1 if a head meets one; those heads are named):
   entropy>0.1               a head's entropy changed by more than 0.1, up or down
@@ -39,8 +39,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 
 def run(args: argparse.Namespace) -> int:
-    from multihead.measures.condition import Condition
-    from multihead.measures.table import HeadTable
+    from multihead.measures.tables.condition import Condition
+    from multihead.measures.tables.table import HeadTable
 
     conditions = [Condition.of(text) for text in args.fail_if]
     change = HeadTable.load(args.before).compare(HeadTable.load(args.after))

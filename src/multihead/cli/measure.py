@@ -22,7 +22,7 @@ from multihead.errors import MultiheadError
 if TYPE_CHECKING:
     from multihead.measures.run import Run
     from multihead.measures.stage import Batch
-    from multihead.measures.table import HeadTable
+    from multihead.measures.tables.table import HeadTable
 
 STATE = "state.safetensors"
 
@@ -163,7 +163,7 @@ def _prepared(args: argparse.Namespace) -> _Work:
 def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
     """The table of a run that is finished, or the run put back to where it was stopped."""
     from multihead.measures.run import check_identity
-    from multihead.measures.table import HeadTable
+    from multihead.measures.tables.table import HeadTable
 
     state, table = args.out / STATE, args.out / "table.json"
     if args.force:

@@ -10,7 +10,7 @@ from multihead.cli.console import note, out, write
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.measures.table import HeadTable
+    from multihead.measures.tables.table import HeadTable
 
 _EPILOG = """examples:
   multihead show run --sort previous --top 10          largest first; --ascending: smallest first
@@ -47,8 +47,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 
 def run(args: argparse.Namespace) -> int:
-    from multihead.measures.table import HeadTable
-    from multihead.measures.view import RichView
+    from multihead.measures.tables.table import HeadTable
+    from multihead.measures.tables.view import RichView
 
     table = _chosen(args, HeadTable.load(args.run))
     if args.out is not None:
@@ -102,7 +102,7 @@ def _print_all(table: HeadTable) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from multihead.measures.view import word
+    from multihead.measures.tables.view import word
 
     console = out()
     for at, head in enumerate(table.heads):

@@ -13,7 +13,7 @@ from multihead.errors import MultiheadError
 if TYPE_CHECKING:
     from multihead.cli.load import Loaded
     from multihead.measures.stage import Batch, Steps
-    from multihead.measures.table import HeadTable
+    from multihead.measures.tables.table import HeadTable
 
 WORTH = ("none", "gradient", "ablation", "all")
 
@@ -42,29 +42,29 @@ def add_stages(parser: argparse.ArgumentParser) -> None:
 def build(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[Batch]]) -> list[Steps]:
     """The stages that were asked for, in the order in which they run."""
     from multihead.measures.corpus import with_special
-    from multihead.measures.options import Statistics
-    from multihead.measures.statistics import StatisticsStage
+    from multihead.measures.statistics.options import Statistics
+    from multihead.measures.statistics.stage import StatisticsStage
 
     model, tokenizer = loaded.model, loaded.tokenizer
     stages: list[Any] = [StatisticsStage(model, with_special(Statistics(), tokenizer))]
     if args.kinds:
-        from multihead.measures.kinds import KindsStage, kinds_options
+        from multihead.measures.kinds.kinds import KindsStage, kinds_options
 
         stages.append(KindsStage(model, kinds_options(tokenizer), seed=args.seed))
     if args.worth != "none":
         stages += _worth(args, loaded, read)
     if args.redundancy:
-        from multihead.measures.pairs import RedundancyStage
+        from multihead.measures.likeness.pairs import RedundancyStage
 
         stages.append(RedundancyStage(model, seed=args.seed))
     return stages
 
 
 def _worth(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[Batch]]) -> list[Any]:
-    from multihead.measures.ablation import Ablation
-    from multihead.measures.choose import loss_for
-    from multihead.measures.importance import Gradients
-    from multihead.measures.means import MeanOutputs
+    from multihead.measures.worth.ablation import Ablation
+    from multihead.measures.worth.choose import loss_for
+    from multihead.measures.worth.importance import Gradients
+    from multihead.measures.worth.means import MeanOutputs
 
     first = next(iter(read()), None)
     if first is None:
@@ -83,7 +83,7 @@ def treebank(args: argparse.Namespace, loaded: Loaded) -> Any:
     """The parsed sentences of --conllu, read before the work begins; None without."""
     if args.conllu is None:
         return None
-    from multihead.measures.conllu import read_conllu
+    from multihead.measures.syntax.conllu import read_conllu
 
     if not Path(args.conllu).is_file():
         raise MultiheadError(f"there is no file {args.conllu}", hint="--conllu FILE: a treebank in CoNLL-U")
@@ -97,10 +97,10 @@ def treebank(args: argparse.Namespace, loaded: Loaded) -> Any:
 
 def finished(table: HeadTable, loaded: Loaded, sentences: Any) -> HeadTable:
     """The table with what comes after the stages: syntax, which reads a treebank, and the rank by worth."""
-    from multihead.measures.worth import RANKED_BY, ranked
+    from multihead.measures.worth.worth import RANKED_BY, ranked
 
     if sentences is not None:
-        from multihead.measures.syntax import syntax
+        from multihead.measures.syntax.syntax import syntax
 
         found = syntax(loaded.model, loaded.tokenizer, sentences).table
         table = table.join(replace(found, about={}))

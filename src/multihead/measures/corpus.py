@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.measures.options import Statistics
 from multihead.measures.stage import Batch, run_stage
-from multihead.measures.statistics import StatisticsStage
-from multihead.measures.table import HeadTable
+from multihead.measures.statistics.options import Statistics
+from multihead.measures.statistics.stage import StatisticsStage
+from multihead.measures.tables.table import HeadTable
 from multihead.model.inputs import learned_positions
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]

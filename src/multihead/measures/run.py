@@ -4,9 +4,9 @@
 >>> from pathlib import Path
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.measures.corpus import batches
->>> from multihead.measures.options import Statistics
+>>> from multihead.measures.statistics.options import Statistics
 >>> from multihead.measures.run import Run
->>> from multihead.measures.statistics import StatisticsStage
+>>> from multihead.measures.statistics.stage import StatisticsStage
 >>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     run = Run([StatisticsStage(model, Statistics())], {"model": "a"}, Path(folder) / "state.safetensors")
@@ -28,7 +28,7 @@ import torch
 from multihead.errors import MultiheadError
 from multihead.measures.stage import Batch, Steps, run_stage
 from multihead.measures.state import load_state, save_state
-from multihead.measures.table import HeadTable
+from multihead.measures.tables.table import HeadTable
 
 Progress = Callable[[str, int], None]
 """Called with the name of the stage and the batches that it has taken in."""

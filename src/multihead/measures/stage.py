@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from multihead.measures.table import HeadTable
+from multihead.measures.tables.table import HeadTable
 
 Batch = Mapping[str, Any]
 """What `model(**batch)` takes: input_ids, attention_mask where something is padded, maybe labels."""

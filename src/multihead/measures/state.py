@@ -20,7 +20,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from multihead.errors import MultiheadError, TypeMismatchError
-from multihead.measures.files import write_at_once
+from multihead.measures.tables.files import write_at_once
 
 KEY = "multihead state"
 _TENSOR = "$tensor"

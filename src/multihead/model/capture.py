@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem
-from multihead.measures.scratch import Memory
-from multihead.measures.stream import HeadStatistics, Statistics
+from multihead.measures.statistics.scratch import Memory
+from multihead.measures.statistics.stream import HeadStatistics, Statistics
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept, runs_again
 from multihead.model.known import note, remember, seen_sites, sites_of

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from multihead.layer.problem import Problem
-from multihead.measures.options import Statistics
+from multihead.measures.statistics.options import Statistics
 from multihead.model.call import Tokens
 
 NAN = float("nan")

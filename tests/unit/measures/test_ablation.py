@@ -16,17 +16,17 @@ import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.ablation import Ablation
-from multihead.measures.importance import Gradients
-from multihead.measures.loss import Given, LanguageModel, Loss, OwnOutputs
-from multihead.measures.meaning import Meaning
-from multihead.measures.means import MeanOutputs
-from multihead.measures.pairs import RedundancyStage
-from multihead.measures.prefix import Prefix
+from multihead.measures.likeness.pairs import RedundancyStage
 from multihead.measures.stage import Stage, run_stage
 from multihead.measures.state import load_state, save_state
-from multihead.measures.table import HeadTable
-from multihead.measures.worth import agreement, worth
+from multihead.measures.statistics.meaning import Meaning
+from multihead.measures.tables.table import HeadTable
+from multihead.measures.worth.ablation import Ablation
+from multihead.measures.worth.importance import Gradients
+from multihead.measures.worth.loss import Given, LanguageModel, Loss, OwnOutputs
+from multihead.measures.worth.means import MeanOutputs
+from multihead.measures.worth.prefix import Prefix
+from multihead.measures.worth.worth import agreement, worth
 from parity.test_zoo_capture import output, traces
 from unit.measures.test_importance import DOCUMENTS, HEADS, WIDTH, Toy, X, aligned, noise, written
 

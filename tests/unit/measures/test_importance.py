@@ -13,9 +13,10 @@ from torch.testing import assert_close
 import multihead as mh
 import zoo
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.choose import loss_for
-from multihead.measures.importance import Gradients
-from multihead.measures.loss import (
+from multihead.measures.stage import Stage, run_stage
+from multihead.measures.worth.choose import loss_for
+from multihead.measures.worth.importance import Gradients
+from multihead.measures.worth.loss import (
     IGNORED,
     Classification,
     Given,
@@ -23,7 +24,6 @@ from multihead.measures.loss import (
     MaskedLanguageModel,
     OwnOutputs,
 )
-from multihead.measures.stage import Stage, run_stage
 from multihead.model.call import Call, Run
 from multihead.model.intercept import intercept
 from parity.test_zoo_capture import traces

@@ -16,16 +16,16 @@ from transformers import AutoTokenizer, GPT2Config, GPT2Model, ViTConfig, ViTMod
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
-from multihead.measures.controls import fixed, quiet, shuffled
-from multihead.measures.documents import Documents, alignment, read_documents
-from multihead.measures.evidence import ENOUGH, RULES, Spread
-from multihead.measures.found_kinds import Kinds
-from multihead.measures.kinds import KindsStage, kinds
-from multihead.measures.options import Statistics
-from multihead.measures.repeats import repeats
-from multihead.measures.scratch import Memory
-from multihead.measures.shuffled import Pair
-from multihead.measures.token_classes import as_ids, class_of, classes_of
+from multihead.measures.kinds.controls import fixed, quiet, shuffled
+from multihead.measures.kinds.documents import Documents, alignment, read_documents
+from multihead.measures.kinds.evidence import ENOUGH, RULES, Spread
+from multihead.measures.kinds.found_kinds import Kinds
+from multihead.measures.kinds.kinds import KindsStage, kinds
+from multihead.measures.kinds.repeats import repeats
+from multihead.measures.kinds.shuffled import Pair
+from multihead.measures.kinds.token_classes import as_ids, class_of, classes_of
+from multihead.measures.statistics.options import Statistics
+from multihead.measures.statistics.scratch import Memory
 from multihead.model.call import Call, Run, Tokens
 from multihead.model.given import problem_of
 from multihead.model.intercept import intercept

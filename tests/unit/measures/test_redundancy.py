@@ -20,14 +20,14 @@ import multihead as mh
 import zoo
 from golden.make_minilm_statistics import model_and_batch
 from multihead.errors import SizeError
-from multihead.measures.jensen import AttentionDistances, distances
-from multihead.measures.loss import OwnOutputs
-from multihead.measures.pairs import RedundancyStage
-from multihead.measures.redundancy import Redundancy, redundancy
-from multihead.measures.sameness import Sameness
+from multihead.measures.likeness.jensen import AttentionDistances, distances
+from multihead.measures.likeness.pairs import RedundancyStage
+from multihead.measures.likeness.redundancy import Redundancy, redundancy
+from multihead.measures.likeness.sameness import Sameness
+from multihead.measures.likeness.standin import stand_in
+from multihead.measures.likeness.twins import grouped
 from multihead.measures.stage import Stage, run_stage
-from multihead.measures.standin import stand_in
-from multihead.measures.twins import grouped
+from multihead.measures.worth.loss import OwnOutputs
 from parity.test_zoo_capture import traces
 
 HEADS, WIDTH, TOKENS = 5, 20, 7

@@ -13,19 +13,19 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
-from multihead.measures.ablation import Ablation
 from multihead.measures.corpus import batches
-from multihead.measures.importance import Gradients
-from multihead.measures.kinds import KindsStage
-from multihead.measures.loss import LanguageModel, OwnOutputs
-from multihead.measures.means import MeanOutputs
-from multihead.measures.options import Statistics
-from multihead.measures.pairs import RedundancyStage
+from multihead.measures.kinds.kinds import KindsStage
+from multihead.measures.likeness.pairs import RedundancyStage
 from multihead.measures.run import Run, Stopped, check_identity
 from multihead.measures.stage import Steps, run_stage
 from multihead.measures.state import load_state, save_state
-from multihead.measures.statistics import StatisticsStage
-from multihead.measures.table import HeadTable
+from multihead.measures.statistics.options import Statistics
+from multihead.measures.statistics.stage import StatisticsStage
+from multihead.measures.tables.table import HeadTable
+from multihead.measures.worth.ablation import Ablation
+from multihead.measures.worth.importance import Gradients
+from multihead.measures.worth.loss import LanguageModel, OwnOutputs
+from multihead.measures.worth.means import MeanOutputs
 
 DOCUMENTS = [[7, 8, 9, 7, 8, 3], [11, 12, 5], [13, 14, 15, 16, 17, 18, 13], [20, 21, 22], [5, 6, 5, 6, 5, 6, 5]]
 

@@ -17,9 +17,9 @@ from multihead import mask
 from multihead.layer.frame import Frame
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
-from multihead.measures.meaning import MEANING, Scale
-from multihead.measures.options import Statistics
-from multihead.measures.stream import HeadStatistics
+from multihead.measures.statistics.meaning import MEANING, Scale
+from multihead.measures.statistics.options import Statistics
+from multihead.measures.statistics.stream import HeadStatistics
 from multihead.model.call import Tokens
 from unit.measures import brute
 

@@ -15,9 +15,9 @@ from rich.console import Console
 
 import multihead as mh
 import zoo
-from multihead.measures.condition import Condition
-from multihead.measures.meaning import SHARE, Meaning
-from multihead.measures.table import HeadTable
+from multihead.measures.statistics.meaning import SHARE, Meaning
+from multihead.measures.tables.condition import Condition
+from multihead.measures.tables.table import HeadTable
 
 HEADS = ("L0H0", "L0H1", "L0H2", "L1H0", "L1H1")
 NAN = math.nan

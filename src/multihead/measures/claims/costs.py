@@ -23,8 +23,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from multihead.layer.attention import MultiHeadAttention
 from multihead.measures.claims.claim import Claim, Finding, short
 from multihead.measures.claims.subject import Subject
-from multihead.measures.cost import cost
-from multihead.measures.spec import Spec
+from multihead.measures.costs.cost import cost
+from multihead.measures.costs.spec import Spec
 
 CELLS = 1 << 21
 """(head, query, key) cells of the largest map that is made to measure."""

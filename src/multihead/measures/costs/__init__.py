@@ -1,0 +1,1 @@
+"""Parameters, FLOPs and bytes of attention."""

@@ -1,0 +1,1 @@
+"""What each head does, by evidence and against chance."""

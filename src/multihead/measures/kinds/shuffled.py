@@ -1,0 +1,121 @@
+"""Positions or tokens: the same text with its tokens in another order, and where the head looks then.
+
+With π(i) the new place of token i, A the map of the text and B that of the shuffled one, two overlaps of rows say
+what stayed:
+
+    position: Σ_j min(A_ij, B_ij)        content: Σ_j min(A_ij, B_π(i)π(j))
+
+over the keys that row i sees in both ways, where A and B are made to sum to 1; rows weigh as much as A has there.
+Special tokens stay where they are, and do not ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from multihead.layer.ask import Cells, weights_of
+from multihead.layer.problem import Problem, own_precision
+from multihead.measures.kinds.evidence import ENOUGH, Driven, Spread
+
+TOKENS = 128
+"""Of longer documents the beginning is shuffled: maps of so many tokens are small."""
+
+MOVED = 4
+"""Tokens that must have another place at least."""
+
+MARGIN = 0.1
+"""By how much one overlap must be larger than the other, surely, for a head to be driven by it."""
+
+STREAMS = ("position", "content", "driven")
+
+HEADS = 16
+"""Heads whose maps are held at once."""
+
+
+class Pair:
+    """A batch of documents, and behind them the same documents shuffled."""
+
+    def __init__(
+        self,
+        ids: Int[Tensor, "document token"],
+        real: Bool[Tensor, "document token"],
+        special: Sequence[int],
+        generator: torch.Generator,
+    ) -> None:
+        movable = real & ~torch.isin(ids, torch.tensor(list(special), dtype=ids.dtype))
+        new, self.place = ids.clone(), torch.arange(ids.shape[1]).repeat(ids.shape[0], 1)
+        for b in range(ids.shape[0]):
+            old = movable[b].nonzero()[:, 0]
+            there = old[torch.randperm(len(old), generator=generator)]
+            self.place[b, old] = there
+            new[b, there] = ids[b, old]
+        moves = (self.place != torch.arange(ids.shape[1])).sum(-1) >= MOVED
+        self.asking = movable & moves.unsqueeze(-1)
+        self.ids = torch.cat([ids, new])
+
+    def overlaps(self, problem: Problem) -> Mapping[str, Float[Tensor, "document head"]]:
+        """Both overlaps of every document and head of one attention that has seen the pair."""
+        parts = [self._overlaps(problem, range(h, min(h + HEADS, problem.frame.heads)))
+                 for h in range(0, problem.frame.heads, HEADS)]  # fmt: skip
+        position, content = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
+        return {"position": position, "content": content, "driven": position - content}
+
+    def _overlaps(self, problem: Problem, heads: range) -> tuple[Tensor, Tensor]:
+        with own_precision(problem.q.device):
+            maps = weights_of(problem, Cells(list(heads))).double().cpu()
+        allowed = problem.mask.allowed(problem.frame.grid(heads=slice(heads.start, heads.stop)))
+        seen = torch.ones(()).bool() if allowed is None else allowed.cpu()
+        seen = seen.expand(maps.shape)
+        half, n = maps.shape[0] // 2, maps.shape[2]
+        a, b = maps[:half], maps[half:]
+        rows = self.place[:, None, :, None].expand(-1, a.shape[1], -1, n)
+        columns = self.place[:, None, None, :].expand(-1, a.shape[1], n, -1)
+
+        def moved(x: Tensor) -> Tensor:
+            return x.gather(2, rows).gather(3, columns)
+
+        common = seen[:half] & moved(seen[half:])
+        common &= common.sum(-1, keepdim=True) >= 2
+        common &= self.asking[:, None, :, None]
+        weight = (a * common).sum(-1)
+        return _overlap(a, b, common, weight), _overlap(a, moved(b), common, weight)
+
+
+def _overlap(a: Tensor, b: Tensor, common: Tensor, weight: Tensor) -> Float[Tensor, "document head"]:
+    a, b = ((x * common) / (x * common).sum(-1, keepdim=True).clamp(min=1e-30) for x in (a, b))
+    return (torch.minimum(a, b).sum(-1) * weight).sum(-1) / weight.sum(-1)
+
+
+def driven(spread: Spread, reason: str) -> list[Driven]:
+    """What drives each head of one attention; `reason`: why nothing was measured, if so."""
+    position, content, difference = (spread.mean[spread.index[n]].tolist() for n in STREAMS)
+    half, count = (x[spread.index["driven"]].tolist() for x in (spread.half, spread.count))
+    found: list[Driven] = []
+    for p, c, d, h, n in zip(position, content, difference, half, count, strict=True):
+        why = "" if n >= ENOUGH else reason or f"{n} documents could be shuffled, an interval takes {ENOUGH}"
+        by = "" if math.isnan(h) else "position" if d - h > MARGIN else "content" if d + h < -MARGIN else "mixed"
+        found.append(Driven(by, d, d - h, d + h, p, c, why))
+    return found
+
+
+def pair_of(
+    batch: Mapping[str, Any], name: str, special: Sequence[int], generator: torch.Generator
+) -> tuple[Pair, dict[str, Tensor]]:
+    """The pair of a batch whose ids have this name, and what the model is called with."""
+    ids = batch[name].cpu()
+    mask = batch.get("attention_mask")
+    real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.cpu().bool()
+    left = ids.shape[1] > TOKENS and not bool(real[:, :TOKENS].any(-1).all())
+    kept = slice(-TOKENS, None) if left else slice(0, TOKENS)
+    pair = Pair(ids[:, kept], real[:, kept], special, generator)
+    inputs = {name: pair.ids}
+    for other in ("attention_mask", "token_type_ids", "position_ids"):
+        if isinstance(batch.get(other), Tensor):
+            inputs[other] = batch[other][:, kept].repeat(2, 1)
+    return pair, {n: x.to(batch[name].device) for n, x in inputs.items()}

@@ -1,0 +1,90 @@
+"""Classes of tokens that a tokenizer's own vocabulary tells apart.
+
+>>> from multihead.measures.kinds.token_classes import class_of
+>>> [class_of(word) for word in ("the", "The", "Paris", "42", "...", "walk")]
+['function words', 'function words', 'capitalised', 'digits', 'punctuation', None]
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from multihead.errors import MultiheadError, SizeError
+
+FUNCTION_WORDS = frozenset(
+    """
+    a about above after again against all am an and any are as at be because been before being below between
+    both but by can could did do does down during each few for from further had has have he her here hers him
+    his how i if in into is it its just may me might more most must my no nor not now of off on once only or
+    other our out over own s same shall she should so some such t than that the their them then there these they
+    this those through to too under until up us very was we were what when where which while who whom why will
+    with would you your
+    """.split()  # noqa: SIM905  # a hundred quotes are no easier to read
+)
+"""Of English: articles, pronouns, prepositions, conjunctions, auxiliaries."""
+
+_JOINTS = ("▁", "Ġ", "Ċ", "##")  # what tokenizers write for a space before, a line end, and no space before
+
+
+def class_of(word: str) -> str | None:
+    """The class of a written token, None for an ordinary word."""
+    for joint in _JOINTS:
+        word = word.replace(joint, "")
+    word = word.strip()
+    if not word:
+        return None
+    if all(unicodedata.category(c)[0] in "PS" for c in word):
+        return "punctuation"
+    if all(c.isdigit() or c in ".,:" for c in word):
+        return "digits"
+    if word.lower() in FUNCTION_WORDS:
+        return "function words"
+    return "capitalised" if word[0].isupper() else None
+
+
+def classes_of(tokenizer: Any) -> dict[str, tuple[int, ...]]:
+    """Ids of each class of the vocabulary: punctuation, digits, function words, capitalised, word pieces.
+
+    Word pieces are tokens that continue a word, where the vocabulary marks them. Empty classes are left out.
+    """
+    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+    special = set(tokenizer.all_special_ids)
+    spaced = any(word.startswith(("▁", "Ġ")) for word in vocabulary)
+    hashed = any(word.startswith("##") for word in vocabulary)
+    found: dict[str, list[int]] = {}
+    for word, i in sorted(vocabulary.items(), key=lambda item: item[1]):
+        if i in special:
+            continue
+        piece = word.startswith("##") if hashed else spaced and not word.startswith(("▁", "Ġ")) and word.isalpha()
+        name = "word pieces" if piece else class_of(word)
+        if name is not None:
+            found.setdefault(name, []).append(i)
+    return {name: tuple(ids) for name, ids in found.items()}
+
+
+def as_ids(name: str, members: Sequence[int] | Sequence[str], tokenizer: Any) -> tuple[int, ...]:
+    """The ids of a class that was given as ids or as words; a word of several tokens has no id."""
+    ids: list[int] = []
+    for member in members:
+        if not isinstance(member, str):
+            ids.append(int(member))
+            continue
+        if tokenizer is None:
+            raise MultiheadError(
+                f"class {name!r} holds the word {member!r}, and there is no tokenizer",
+                hint="pass tokenizer=..., or token ids",
+            )
+        found = [
+            pieces[0]
+            for text in (member, f" {member}")
+            if len(pieces := tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
+        ]
+        if not found:
+            raise SizeError(
+                f"class {name!r}: {member!r} is more than one token for this tokenizer",
+                hint="a class holds single tokens",
+            )
+        ids += found
+    return tuple(sorted(set(ids)))

@@ -1,0 +1,1 @@
+"""Which heads say the same."""

@@ -1,0 +1,160 @@
+"""Read parsed text in CoNLL-U, the format of Universal Dependencies.
+
+>>> from multihead.measures.syntax.conllu import read_conllu
+>>> lines = ["1-2 Don't", "1 Do 3 aux", "2 n't 3 advmod", "3 run 0 root SpaceAfter=No", "4 ! 3 punct"]
+>>> def row(line):
+...     i, form, *rest = line.split()
+...     head, relation, misc = [*rest, "_", "_", "_"][:3]
+...     return "\\t".join([i, form, "_", "_", "_", "_", head, relation, "_", misc])
+>>> [sentence] = read_conllu("\\n".join(map(row, lines)))
+>>> sentence.text
+"Don't run!"
+>>> [(word.form, word.head, word.relation, word.span) for word in sentence.words][:3]
+[('Do', 3, 'aux', (0, 2)), ("n't", 3, 'advmod', (2, 5)), ('run', 0, 'root', (6, 9))]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from multihead.errors import MultiheadError
+
+COLUMNS = 10
+
+
+@dataclass(frozen=True)
+class Word:
+    """A syntactic word: its head is the number of another, from 1, or 0 for the root."""
+
+    form: str
+    head: int
+    relation: str
+    span: tuple[int, int]
+    """where its letters stand in the sentence's text; words of one written token that do not spell it share it"""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    words: tuple[Word, ...]
+    text: str
+    line: int
+    """where it begins in the file"""
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    id: str
+    form: str
+    head: str
+    relation: str
+    spaced: bool
+
+
+def read_conllu(source: str | Path | Iterable[str]) -> list[Sentence]:
+    """The sentences of a file (a path), of a text, or of lines.
+
+    Comments are passed over, and so are empty nodes (1.1). The text is written from the forms and SpaceAfter=No; a
+    multiword token (1-2) stands in it as it is written.
+    """
+    return [_sentence(block) for block in _blocks(_lines(source))]
+
+
+def _lines(source: str | Path | Iterable[str]) -> Iterable[str]:
+    if isinstance(source, str) and ("\n" in source or "\t" in source):
+        return source.splitlines()
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.is_file():
+            raise MultiheadError(f"there is no file {path}", hint="a path to a .conllu file, or its text")
+        return path.read_text(encoding="utf-8").splitlines()
+    return source
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[list[_Line]]:
+    block: list[_Line] = []
+    for number, text in enumerate(lines, start=1):
+        text = text.rstrip("\r\n").removeprefix("\ufeff")
+        if not text.strip():
+            if block:
+                yield block
+            block = []
+        elif not text.startswith("#"):
+            block.append(_parsed(number, text))
+    if block:
+        yield block
+
+
+def _wrong(number: int, what: str, hint: str) -> MultiheadError:
+    return MultiheadError(f"line {number}: {what}", hint=hint)
+
+
+def _parsed(number: int, text: str) -> _Line:
+    fields = text.split("\t")
+    if len(fields) != COLUMNS:
+        raise _wrong(
+            number,
+            f"{len(fields)} columns where CoNLL-U has {COLUMNS}: {text[:60]!r}",
+            "columns are separated by tabs; sentences end with an empty line",
+        )
+    id_, form, head, relation, misc = fields[0], fields[1], fields[6], fields[7], fields[9]
+    if not id_.replace("-", "").replace(".", "").isdigit():
+        raise _wrong(number, f"{id_!r} is no number of a word", "words are 1, 2, ...; 1-2 and 1.1 are allowed")
+    return _Line(number, id_, form, head, relation, "SpaceAfter=No" not in misc.split("|"))
+
+
+def _sentence(block: list[_Line]) -> Sentence:
+    words = [line for line in block if line.id.isdigit()]
+    spans, text = _spans(block)
+    made: list[Word] = []
+    for at, line in enumerate(words, start=1):
+        if int(line.id) != at:
+            raise _wrong(line.number, f"word {line.id} where {at} should be", "words are numbered 1, 2, 3, ...")
+        if not line.head.isdigit() or int(line.head) > len(words):
+            raise _wrong(
+                line.number,
+                f"the head of {line.form!r} is {line.head!r}, the sentence has words 1 to {len(words)}",
+                "the seventh column is the number of another word, or 0 for the root",
+            )
+        if int(line.head) == at:
+            raise _wrong(line.number, f"{line.form!r} is its own head", "the seventh column names another word")
+        made.append(Word(line.form, int(line.head), line.relation, spans[at]))
+    if not made:
+        raise _wrong(block[0].number, "a sentence without a word", "words are numbered 1, 2, 3, ...")
+    return Sentence(tuple(made), text, block[0].number)
+
+
+def _spans(block: list[_Line]) -> tuple[dict[int, tuple[int, int]], str]:
+    """Where each word stands in the text, and the text."""
+    text, spans, inside = "", dict[int, tuple[int, int]](), 0
+    forms = {int(line.id): line.form for line in block if line.id.isdigit()}
+    for line in block:
+        if "." in line.id:
+            continue
+        if "-" in line.id:
+            first, last = _range(line, forms)
+            parts, at = [forms[i] for i in range(first, last + 1)], len(text)
+            spelt = "".join(parts) == line.form
+            for i, part in zip(range(first, last + 1), parts, strict=True):
+                spans[i] = (at, at + len(part)) if spelt else (len(text), len(text) + len(line.form))
+                at += len(part)
+            inside = last
+        elif int(line.id) <= inside:
+            continue
+        else:
+            spans[int(line.id)] = (len(text), len(text) + len(line.form))
+        text += line.form + " " * line.spaced
+    return spans, text.rstrip()
+
+
+def _range(line: _Line, forms: dict[int, str]) -> tuple[int, int]:
+    first, _, last = line.id.partition("-")
+    if not (
+        first.isdigit() and last.isdigit() and int(first) < int(last) and {int(first), int(last)} <= forms.keys()
+    ):
+        raise _wrong(
+            line.number, f"{line.id!r} is no range of words", f"the words are 1 to {max(forms, default=0)}"
+        )
+    return int(first), int(last)

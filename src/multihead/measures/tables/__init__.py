@@ -1,0 +1,1 @@
+"""HeadTable: a row per head, a column per measure; kept, shown, compared."""

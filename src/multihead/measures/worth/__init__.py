@@ -1,0 +1,1 @@
+"""What the model loses without a head."""
