@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import torch
 from jaxtyping import Float, Int
@@ -38,18 +39,13 @@ class Moments:
     def add(self, x: Float[Tensor, "some_statistic some_head row"], heads: slice, which: Sequence[int]) -> None:
         """Take in rows of the statistics `which` of some of the heads."""
         total = x.sum(-1, dtype=torch.float64)
-        missing = total.isnan().any(-1)
-        if not bool(missing.any()):
-            self._add(x, total, None, heads, list(which))
-            return
-        for mine, gaps in ((~missing, False), (missing, True)):
-            if bool(mine.any()):
-                part = x[mine]
-                nan = part.isnan() if gaps else None
-                totals = part.nansum(-1, dtype=torch.float64) if gaps else total[mine]
-                self._add(
-                    part, totals, nan, heads, [i for i, taken in zip(which, mine.tolist(), strict=True) if taken]
-                )
+        gaps = total.isnan().any(-1).tolist()
+        for missing, run in groupby(range(len(gaps)), key=gaps.__getitem__):  # views, and no copy of what is whole
+            rows = list(run)
+            at = slice(rows[0], rows[-1] + 1)
+            nan = x[at].isnan() if missing else None
+            totals = x[at].nansum(-1, dtype=torch.float64) if missing else total[at]
+            self._add(x[at], totals, nan, heads, list(which[at]))
 
     def _add(self, x: Tensor, total: Tensor, missing: Tensor | None, heads: slice, which: list[int]) -> None:
         rows = x.shape[2]

@@ -38,14 +38,14 @@ class Outputs:
         self.count += good.sum((0, 2)).cpu()
         for b in range(z.shape[0]):
             for row in range(0, z.shape[2], ROWS):
-                mine = z[b, :, row : row + ROWS].double()
+                mine = z[b, :, row : row + ROWS]
                 counts = good[b, :, row : row + ROWS].unsqueeze(-1)
                 if not bool(counts.all()):
                     mine = mine.masked_fill(~counts, 0.0)
-                self.total += mine.sum(1).cpu()
+                self.total += mine.sum(1, dtype=torch.float64).cpu()
                 if self.covariance:
                     whole = counts.all(0)[:, 0]
-                    self._take(mine.transpose(0, 1).flatten(1)[whole].cpu())
+                    self._take(mine.double().transpose(0, 1).flatten(1)[whole].cpu())
 
     def _begin(self, value_dim: int) -> None:
         self.total = self.room.take(torch.empty(0, dtype=torch.float64), self.heads, value_dim).zero_()

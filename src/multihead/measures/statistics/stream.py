@@ -24,7 +24,7 @@ from multihead.measures.statistics.sheet import Measured
 from multihead.model.call import Tokens
 from multihead.shapes import HeadOutputs
 
-HELD = 1 << 19
+HELD = 1 << 20
 """Numbers of rows that are held back before they are taken in together: many small sums cost more than one."""
 
 PerHead = Float[Tensor, " head"]
@@ -107,10 +107,11 @@ class HeadStatistics:
         """Which statistics the block has, and their rows; NaN where a row does not count for a head."""
         named = [name for name in self.named if name in found.numbers]
         which = [self.index[name] for name in named]
-        table = torch.stack([found.numbers[name] for name in named])
+        parts = [found.numbers[name] for name in named]
         if found.near is not None:
-            table = torch.cat([table, found.near])
+            parts += found.near
             which += range(len(self.named), len(self.names))
+        table = torch.stack(parts)
         table, counts = table.transpose(1, 2).flatten(2), counts.transpose(0, 1).flatten(1)
         if not bool(counts.all()):
             some = counts.any(0)
