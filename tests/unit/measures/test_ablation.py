@@ -397,3 +397,18 @@ def test_on_minilm_one_backward_pass_ranks_heads_as_ablation_does() -> None:
     rho = found.against(maps)
     looks = {n: r for n, r in rho.items() if n not in ("output_norm", "value_norm", "visible")}
     assert max(map(abs, looks.values())) < both.all - 0.25
+
+
+class Restless(Toy):
+    """Says something else each time it is called."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) + self.calls
+
+
+def test_a_model_that_is_another_each_time_is_refused() -> None:
+    with pytest.raises(MultiheadError, match="one output now and another in the next run"):
+        Ablation(Restless(), OwnOutputs()).step({"x": X})

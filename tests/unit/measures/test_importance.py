@@ -395,3 +395,21 @@ def test_gates_see_what_listeners_inside_do() -> None:
     with intercept(model, halve):
         inside.step({"x": X})
     assert_close(inside.table["importance"], plain.table["importance"] / 2)
+
+
+def test_padding_on_the_left_predicts_nothing() -> None:
+    ids = torch.tensor([[0, 0, 3, 1, 4]])
+    mask = (torch.arange(5) >= 2).long()[None]
+    target = LanguageModel().target({"input_ids": ids, "attention_mask": mask}, {}, torch.zeros(1, 5, 7))
+    assert target.what.tolist() == [[IGNORED, IGNORED, 1, 4, IGNORED]]
+
+
+def test_labels_of_tokens_that_were_masked_before_are_used() -> None:
+    masked, batch = zoo.ZOO["bert"].build(), zoo.ZOO["bert"].batch(False)
+    labels = batch["input_ids"].clone()
+    labels[:, 1:] = IGNORED
+    loss = loss_for(masked, {**batch, "labels": labels})
+    assert isinstance(loss, Classification)
+    seen = masked(**batch).logits
+    target = loss.target({**batch, "labels": labels}, batch, seen)
+    assert_close(loss.documents(seen, target), F.cross_entropy(seen[:, 0], labels[:, 0], reduction="none"))

@@ -43,7 +43,7 @@ TOGETHER = 1024
 """Tokens up to which heads run side by side: beyond, larger matrices are no faster, and memory grows."""
 
 NOTHING = "no document counts: none has a token that the loss is of"
-UNSEEN = "0: the loss does not depend on this head, in no document"
+UNSEEN = "0: the loss does not depend on this head in any document"
 
 
 class Ablation:
@@ -100,6 +100,7 @@ class Ablation:
                 self._find_way(run)
                 changed = None if self.way == "whole" else self._all(run, target)
             if changed is None:
+                self._check_same(run)
                 changed = self._all(run, target)
         assert self._changes is not None
         self._changes.add((changed - intact).cpu(), slice(0, len(names)), range(len(self.how)))
@@ -143,6 +144,16 @@ class Ablation:
                 self.way = way
                 return
             self._say([f"batch {self.batches}: heads do not run {way} ({wrong}); the next slower way was taken"])
+
+    def _check_same(self, run: _Batch) -> None:
+        """Whole runs are the last resort: they must at least give the same output twice."""
+        wrong = run.proof(run.sites[:1], 1, "whole")
+        if wrong is not None:
+            raise MultiheadError(
+                f"batch {self.batches} gives one output now and another in the next run ({wrong}): what changes "
+                "without a head cannot be told",
+                hint="does the model keep state between calls, or draw random numbers in eval mode?",
+            )
 
     def _begin(self, names: list[str]) -> None:
         if not self.heads:

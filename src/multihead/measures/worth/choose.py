@@ -49,9 +49,10 @@ def loss_of(loss: AnyLoss | None, model: nn.Module, batch: Batch, tokenizer: Any
 def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int = 0) -> Loss:
     """Language model, masked language model, classification, or the distance to the model's own outputs.
 
-    - labels, one or a number per document, or per token with classes that are no vocabulary: classification;
     - logits over a vocabulary of a model in which no token sees a later one: language model (also of the decoder
       of an encoder–decoder);
+    - labels, one or a number per document, or per token (of a masked language model: −100 where none is masked):
+      classification;
     - logits over a vocabulary of a model that looks both ways, with a mask token: masked language model;
     - everything else: the model's own outputs, as logits where it has a head, else as hidden states.
     """
@@ -62,10 +63,10 @@ def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int
         ids = batch.get("decoder_input_ids", labels) if two else batch.get("input_ids")
         words = isinstance(ids, Tensor) and seen.ndim == 3 and seen.shape[:2] == ids.shape
         words = words and _is_vocabulary(model, output, seen.shape[-1])
-        if isinstance(labels, Tensor) and not words:
-            return Classification()
         if words and (two or _is_causal(model, batch)):
             return LanguageModel(two=two)
+        if isinstance(labels, Tensor):  # also of tokens that the batch has masked already
+            return Classification()
         mask_id = getattr(tokenizer, "mask_token_id", None)
         if words and mask_id is not None:
             return MaskedLanguageModel(mask_id, tuple(tokenizer.all_special_ids), seed=seed)

@@ -120,9 +120,12 @@ class LanguageModel(_Labelled):
             raise MultiheadError(f"the batch has no {name} to predict", hint=f"it has {', '.join(batch)}")
         ids: Tensor = batch["labels"] if "labels" in batch else batch[name].long()
         mask = batch.get(name.replace("input_ids", "attention_mask"))
+        following = F.pad(ids[:, 1:], (0, 1), value=IGNORED)
         if isinstance(mask, Tensor) and mask.shape == ids.shape:
-            ids = ids.masked_fill(mask == 0, IGNORED)
-        return _labels(F.pad(ids[:, 1:], (0, 1), value=IGNORED))
+            # Padding on the left: its last place would predict the first token, from nothing.
+            unseen = (mask == 0) | (F.pad(mask[:, 1:], (0, 1)) == 0)
+            following = following.masked_fill(unseen, IGNORED)
+        return _labels(following)
 
 
 class MaskedLanguageModel(_Labelled):
