@@ -101,7 +101,8 @@ class DirectSum:
     ranks: tuple[int, ...]
     width: int
     condition: float
-    """largest over smallest singular value of all rows together; inf where they are dependent"""
+    """largest over smallest singular value of orthonormal bases of all spans together: 1 where the spans are
+    orthogonal, however long their rows are; inf where the sum is not direct"""
 
     @property
     def direct(self) -> bool:
@@ -114,12 +115,13 @@ class DirectSum:
 
 def direct_sum(spans: Sequence[Rows], tolerance: float = RANK) -> DirectSum:
     """Whether the spans of several matrices make up the whole space, each direction once."""
-    stacked = torch.cat([span.double() for span in spans])
+    # Bases and not rows: a head of small weights has a span like any other.
+    bases = [basis(span, tolerance) for span in spans]
+    stacked = torch.cat(bases)
+    rank = numerical_rank(stacked, tolerance)
     s = torch.linalg.svdvals(stacked)
-    rank = int((s > tolerance * s.max()).sum()) if s.numel() and float(s.max()) > 0 else 0
-    independent = rank == stacked.shape[0]
-    condition = float(s.max() / s.min()) if independent and rank else math.inf
-    return DirectSum(rank, tuple(numerical_rank(x, tolerance) for x in spans), stacked.shape[1], condition)
+    condition = float(s.max() / s.min()) if rank and rank == len(stacked) else math.inf
+    return DirectSum(rank, tuple(len(b) for b in bases), stacked.shape[1], condition)
 
 
 # ---- one number for two matrices ----------------------------------------------------------------

@@ -63,6 +63,12 @@ def not_enough(have: int, need: int, what: str, condition: str) -> Finding:
     return Finding("not enough data", plural(have, "token"), f"{need} needed", why, condition, numbers)
 
 
+def no_maps(tokens: int, condition: str) -> Finding:
+    """Sequences whose maps were not kept, for their size or because they were packed."""
+    why = f"Maps of {tokens} tokens were not kept (too large, or packed): give shorter sequences, of 256 tokens."
+    return Finding("not applicable", f"{tokens} tokens", "no map", why, condition)
+
+
 def one_head(condition: str) -> Finding:
     """A statement about pairs of heads, on a layer that has none."""
     return Finding("not applicable", "1 head", "no pairs", "The layer has fewer than two heads.", condition)

@@ -303,12 +303,12 @@ def _take(layer: _Layer, call: Call, out: HeadOutputs, reads: _Reads, tokens: in
             problem.k[row][own][:, answers].double(),
             problem.v[row][own][:, answers].double(),
             out[row][:, asks].detach().double(),
-            None if maps is None else maps[row][:, asks][:, :, answers],
+            None if maps is None or row >= len(maps) else maps[row][:, asks][:, :, answers],
         )
+        if layer.causal:
+            layer.causal = not call.cross and not _looks_ahead(problem, kept.map, row, asks)
         if kept.map is not None:
             layer.cells += kept.map.numel()
-            above = kept.map.triu(1 + kept.map.shape[2] - kept.map.shape[1])
-            layer.causal = layer.causal and not call.cross and not bool(above.any())
         layer.sequences.append(kept)
         taken += mine.shape[0]
 
@@ -356,9 +356,27 @@ def _rows(call: Call, batch: int) -> Iterator[tuple[int, Tensor, Tensor]]:
             yield row, asks, answers
 
 
-def _maps(problem: Problem, layer: _Layer) -> Float[Tensor, "batch head query key"] | None:
+def _maps(problem: Problem, layer: _Layer) -> Float[Tensor, "row head query key"] | None:
+    """The maps of the first rows of the batch, as many as there is room for; None where there is none."""
     frame = problem.frame
-    cells = frame.batch * frame.heads * frame.queries * frame.keys
-    if layer.cells >= CELLS or cells > 8 * CELLS or problem.packing is not None:
+    rows = min(frame.batch, 8 * CELLS // max(frame.heads * frame.queries * frame.keys, 1))
+    if layer.cells >= CELLS or not rows or problem.packing is not None:
         return None
-    return weights_of(replace(problem, q=problem.q.double(), k=problem.k.double(), v=problem.v.double()), Cells())
+    wide = replace(problem, q=problem.q.double(), k=problem.k.double(), v=problem.v.double())
+    step = max(1, 8 * CELLS // (frame.batch * frame.heads * frame.keys))
+    places = [range(at, min(at + step, frame.queries)) for at in range(0, frame.queries, step)]
+    return torch.cat([weights_of(wide, Cells(rows=some))[:rows] for some in places], 2)
+
+
+def _looks_ahead(problem: Problem, kept: Float[Tensor, "head query key"] | None, row: int, asks: Tensor) -> bool:
+    """Whether some query of a sequence sees a later key; its first ones are asked where no map was kept."""
+    if kept is not None:
+        return bool(kept.triu(1 + kept.shape[2] - kept.shape[1]).any())
+    if len(asks) < 2:
+        return False
+    if problem.packing is not None:
+        allowed = problem.mask.allowed(problem.frame.grid(rows=slice(0, 1)))
+        return allowed is None or bool(allowed[..., 0, 1:].any())
+    some = asks[:-1][:4].tolist()
+    seen = weights_of(problem, Cells(rows=some))[row]
+    return any(bool(seen[:, i, at + 1 :].any()) for i, at in enumerate(some))

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.measures.claims.claim import Claim, Finding, not_enough, one_head, short
+from multihead.measures.claims.claim import Claim, Finding, no_maps, not_enough, one_head, short
 from multihead.measures.claims.subject import Subject
 from multihead.measures.information import (
     covariance,
@@ -130,7 +130,7 @@ def capacity(subject: Subject) -> Finding:
         return one_head(condition)
     rows = _attention(subject)
     if rows is None:
-        return not_enough(0, 1, "The capacity at the layer's attention (maps were too large to keep)", condition)
+        return no_maps(max(s.x.shape[0] for s in subject.sequences), condition)
     W_V = subject.weights.W_V[list(subject.kv_of_head)]
     gram = torch.einsum("hvd,gud->hvgu", W_V, W_V)
     overlap = torch.einsum("rhk,rgk->rhg", rows, rows)

@@ -82,7 +82,7 @@ def representation(subject: Subject) -> Finding:
     by_heads = [best_of_rank(pattern, min(width // h, n)) for h in splits]
     rank = int(torch.linalg.matrix_rank(x, rtol=1e-12))
     if built > EPSILON:
-        verdict, why = "fails", f"The {n} tokens span {rank} dimensions: no weights tell all of them apart."
+        verdict, why = "fails", f"The {n} tokens span {rank} dimensions, so scores have rank {rank} at most."
     elif here <= EPSILON:
         verdict, why = "holds", f"d_k = {subject.key_dim} is enough for any pattern over {n} tokens."
     else:
@@ -93,7 +93,8 @@ def representation(subject: Subject) -> Finding:
         f"ε {short(here, 2)} (d_k {subject.key_dim})",
         f"ε {short(built, 2)} (d_k {n})",
         why,
-        "d_k ≥ n, independent tokens; else rank(q kᵀ) ≤ d_k < n (Bhojanapalli et al. 2020): more heads can hurt",
+        "d_k ≥ n − 1, independent tokens; else rank(q kᵀ) ≤ d_k is too low (Bhojanapalli et al. 2020): more heads "
+        "can hurt",
         {
             "tokens": n,
             "constructed": built,
@@ -147,12 +148,14 @@ def one_head(subject: Subject) -> Finding:
     else:
         verdict = "fails"
         why = f"Heads look at different keys (all agree in {agree:.0%} of rows), one head has one map for all."
+        if agree == 1:
+            why = "Heads agree on their first keys, but one head's map is another: of heads alike, P^√h normalised."
     return Finding(
         verdict,
         f"outputs differ {short(differ, 2)}",
         "0",
         why + f" Made one-hot by force they differ by {short(sharp, 2)}.",
-        "all rows of all heads are one-hot on the same key, or uniform: one head's map is Π P_i^(1/√h), normalised",
+        "in each row all heads are uniform over the same keys (one-hot on one): one head's map is Π P_i^(1/√h)",
         {
             "difference": differ,
             "difference_saturated": sharp,

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.layer.attention import MultiHeadAttention
-from multihead.measures.claims.claim import Claim, Finding, Numbers, not_enough, one_head, short
+from multihead.measures.claims.claim import Claim, Finding, Numbers, no_maps, not_enough, one_head, plural, short
 from multihead.measures.claims.subject import Rebuilt, Subject
 from multihead.measures.geometry import pairs
 
@@ -42,7 +42,9 @@ def coverage(subject: Subject) -> Finding:
         return one_head(condition)
     maps = [m for m in subject.maps if min(m.shape[1:]) >= SHORTEST]
     if not maps:
-        longest = max((s.x.shape[0] for s in subject.sequences), default=0)
+        longest = max((min(s.x.shape[0], s.memory.shape[0]) for s in subject.sequences), default=0)
+        if longest >= SHORTEST:
+            return no_maps(longest, condition)
         return not_enough(longest, SHORTEST, "The rank of a map (of one sequence)", condition)
     best, best_fine, whole, whole_fine = torch.tensor([_ranks(m) for m in maps], dtype=torch.float64).T
     keys = torch.tensor([float(m.shape[2]) for m in maps])
@@ -106,13 +108,18 @@ def correlation(subject: Subject) -> Finding:
     chance = _chance(subject, alive)
     limit = max(UNCORRELATED, chance)
     worst = float(rho.abs().max())
+    if worst <= chance and chance > UNCORRELATED:  # chance falls as 1/√tokens
+        need = math.ceil(subject.tokens * (chance / UNCORRELATED) ** 2)
+        return not_enough(
+            subject.tokens, need, f"A correlation of {short(worst, 2)} to tell from chance", condition
+        )
     holds = worst <= limit
     at = torch.triu_indices(len(alive), len(alive), offset=1)[:, int(rho.abs().argmax())].tolist()
     pair = " and ".join(f"H{alive[i]}" for i in at)
     still = subject.heads - len(alive)
     why = f"The furthest pair is {pair} with ρ {short(float(rho[int(rho.abs().argmax())]), 2)}; with tokens of one "
     why += f"head shuffled the largest is {short(chance, 2)}."
-    why += f" {still} heads that never change are left out." if still else ""
+    why += f" Left out as they never change: {plural(still, 'head')}." if still else ""
     numbers: Numbers = {"rho": rho.tolist(), "largest": worst, "chance": chance, "mean": float(rho.abs().mean())}
     return Finding(
         "holds" if holds else "fails",
@@ -152,12 +159,15 @@ def variance(subject: Subject) -> Finding:
             "No head's output changes from token to token." if subject.tokens > 1 else "One token has no variance."
         )
         return Finding("not applicable", "Var 0", "Σ Var 0", why, condition)
-    holds = total <= each * (1 + 1e-9)
-    sign = "negatively" if total < each else "positively"
-    why = (
-        f"Heads are {sign} correlated on the whole: Σ Cov(p_i, p_j) over i≠j is {short(total - each)}. "
-        f"The bound that always holds is (Σσ)² = {short(bound)} ≤ h Σ Var = {short(loose)}."
-    )
+    holds = total <= each * (1 + 1e-6)  # weights are mostly of fp32
+    if subject.heads == 1:
+        said = "There is one head, and nothing to add up."
+    elif abs(total - each) <= 1e-6 * each:
+        said = "Heads are uncorrelated on the whole: both sides are the same but for rounding."
+    else:
+        sign = "negatively" if total < each else "positively"
+        said = f"Heads are {sign} correlated on the whole: Σ Cov(p_i, p_j) over i≠j is {short(total - each)}."
+    why = f"{said} The bound that always holds is (Σσ)² = {short(bound)} ≤ h Σ Var = {short(loose)}."
     inner = subject.outputs.var(0, correction=0).sum(-1)
     return Finding(
         "holds" if holds else "fails",
@@ -275,9 +285,10 @@ def _independent(subject: Subject, copied: Rebuilt, x: Tensor, memory: Tensor | 
     asked = copied.layer(x, memory, mask=copied.mask, ask="weights", route="reference").weights
     assert asked is not None
     together = torch.einsum("bhqk,bgqk->hg", asked, asked) / (asked.shape[0] * asked.shape[2])
-    W_V = subject.weights.W_V[list(subject.kv_of_head)]
+    W_V, b_V = (w[list(subject.kv_of_head)] for w in (subject.weights.W_V, subject.weights.b_V))
     maps = torch.einsum("hov,hvd->hod", subject.weights.W_O, W_V).flatten(1)
-    return float((together * (maps @ maps.T)).sum() + subject.weights.b_O.square().sum())
+    always = subject.weights.b_O + torch.einsum("hov,hv->o", subject.weights.W_O, b_V)  # rows of a add up to 1
+    return float((together * (maps @ maps.T)).sum() + always.square().sum())
 
 
 # ---- worth --------------------------------------------------------------------------------------

@@ -44,27 +44,33 @@ def orthogonal(subject: Subject) -> Finding:
     smallest: dict[str, float] = {}
     by_chance: dict[str, float] = {}
     overlap: dict[str, float] = {}
+    random_overlap: dict[str, float] = {}
     numbers: dict[str, float | Sequence[float]] = {}
     crowded: list[str] = []
     for letter, spans in _spans(subject).items():
         if len(spans) < 2:
             continue  # one kv head for all
         bases = [geometry.basis(span) for span in spans]
+        if sum(len(b) > 0 for b in bases) < 2:
+            continue  # weights of zeros span nothing
         width, ranks = spans[0].shape[1], [len(b) for b in bases]
         cosines = geometry.pairs(geometry.largest_cosines(bases))
         smallest[letter] = _degrees(float(cosines.max()))
         random = geometry.random_spans(ranks, width, subject.seed)
         by_chance[letter] = _degrees(float(geometry.pairs(geometry.largest_cosines(random)).max()))
         overlap[letter] = float(geometry.pairs(geometry.overlaps(bases)).mean())
+        random_overlap[letter] = geometry.random_overlap(max(ranks), max(ranks), width)
         numbers |= {
             f"smallest_angle_{letter}": smallest[letter],
             f"smallest_angle_random_{letter}": by_chance[letter],
             f"mean_overlap_{letter}": overlap[letter],
-            f"mean_overlap_random_{letter}": geometry.random_overlap(max(ranks), max(ranks), width),
+            f"mean_overlap_random_{letter}": random_overlap[letter],
             f"largest_cosines_{letter}": cosines.tolist(),
         }
         if sum(ranks) > width:
             crowded.append(letter)
+    if not smallest:
+        return Finding("not applicable", "no spans", "90°", "The weights are 0: there are no spans.", condition)
     holds = min(smallest.values()) >= _degrees(COSINE)
     left = f"{'/'.join(smallest)} {'/'.join(short(x, 2) for x in smallest.values())}°"
     chance = "/".join(short(x, 2) for x in by_chance.values())
@@ -73,9 +79,9 @@ def orthogonal(subject: Subject) -> Finding:
     elif crowded:
         why = f"It cannot: the ranks of {', '.join(crowded)} add up to more than d_model."
     else:
-        least, most = (short(f(overlap.values()), 2) for f in (min, max))
-        even = short(float(numbers["mean_overlap_random_Q"]), 2)  # pyright: ignore[reportArgumentType]
-        why = f"Spans overlap by {least} to {most} (mean cos²); random ones of this size by {even}."
+        said = "/".join(short(x, 2) for x in overlap.values())
+        even = "/".join(dict.fromkeys(short(x, 2) for x in random_overlap.values()))
+        why = f"Spans of {'/'.join(overlap)} overlap by {said} (mean cos²); random ones of these sizes by {even}."
     return Finding(
         "holds" if holds else "fails",
         f"least angle {left}",
@@ -125,7 +131,7 @@ def direct(subject: Subject) -> Finding:
 def _bent(condition: float) -> str:
     if condition < 1.01:
         return "the spans are orthogonal too"
-    return "direct, not orthogonal" if condition < 1e4 else "direct only to rounding"
+    return "direct, not orthogonal" if condition < 1e4 else "direct, with directions that are nearly shared"
 
 
 def diversity(subject: Subject) -> Finding:
@@ -134,11 +140,16 @@ def diversity(subject: Subject) -> Finding:
     if subject.heads < 2:
         return one_head(condition)
     w = subject.weights.W_Q
+    w = w[w.flatten(1).norm(dim=1) > 0]  # a matrix of zeros has no direction
+    if len(w) < 2:
+        return Finding(
+            "not applicable", "0/0", "no cosine", "Fewer than two heads have a W_Q that is not 0.", condition
+        )
     plain, turned = geometry.flat_cosines(w), geometry.turned_cosines(w)
     D, best = geometry.diversity(plain), geometry.diversity(turned)
     random = geometry.random_diversity(w[0].numel())
     holds = abs(D - best) <= SAME_DIVERSITY
-    blind = geometry.diversity(geometry.flat_cosines(_disguised(w)))
+    blind = geometry.diversity(geometry.flat_cosines(_disguised(w, subject.seed)))
     if holds:
         why = f"Turning heads within their spans lowers D by no more than {SAME_DIVERSITY}."
     else:
@@ -159,9 +170,9 @@ def diversity(subject: Subject) -> Finding:
     )
 
 
-def _disguised(w: Tensor) -> Tensor:
+def _disguised(w: Tensor, seed: int) -> Tensor:
     """The same spans in other coordinates: head i turned by an orthogonal matrix of its own."""
-    drawn = torch.Generator().manual_seed(0)
+    drawn = torch.Generator().manual_seed(seed)
     size = (w.shape[0], w.shape[1], w.shape[1])
     turns, _ = torch.linalg.qr(torch.randn(size, generator=drawn, dtype=torch.float64))
     return turns @ w

@@ -123,7 +123,8 @@ def stacked(subject: Subject) -> Finding:
     differ = float((forward - at_once).norm()) / size if size else 0.0
     order = float((forward - backward).norm()) / size if size else 0.0
     same = differ < SAME
-    why = "One after the other, each head reads what those before it wrote, and their order matters."
+    turned = "and their order matters" if order >= SAME else "in whatever order"
+    why = f"One after the other, each head reads what those before it wrote, {turned}."
     if same:
         why = "There is one head." if subject.heads == 1 else "No head reads what another writes."
     return Finding(
@@ -144,6 +145,11 @@ def dimensions(subject: Subject) -> Finding:
     expected = d_model / h
     ranks = {name: _ranks(x) for name, x in (("q", w.W_Q), ("k", w.W_K), ("v", w.W_V))}
     read = float((w.W_Q.abs().amax(1) > 0).double().mean())
+    sizes = (
+        f"{subject.key_dim}"
+        if subject.key_dim == subject.value_dim
+        else f"d_k {subject.key_dim}, d_v {subject.value_dim}"
+    )
     sizes_fit = subject.key_dim == expected and subject.value_dim == expected
     full = all(r == size for name, size in (("q", subject.key_dim), ("v", subject.value_dim)) for r in ranks[name])
     if sizes_fit and full:
@@ -157,7 +163,7 @@ def dimensions(subject: Subject) -> Finding:
     else:
         verdict, why = (
             "fails",
-            f"Heads are of {subject.key_dim}, not of {short(expected)}: h · d_k is not d_model.",
+            f"Heads are of {sizes}, not of {short(expected)}: h times that is not d_model.",
         )
     lowest = min(ranks["q"])
     return Finding(

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
+from multihead.measures.clean import plain_inputs
 from multihead.model.discovery import tensors_in
 from multihead.model.intercept import inner
 from multihead.model.intervene import silence
@@ -35,7 +36,7 @@ def ablation(model: nn.Module, given: Sequence[Batch], heads: Sequence[str]) -> 
         if small and count >= ABLATION_TOKENS:
             break
         few = _fewer(batch, ABLATION_TOKENS)
-        small.append(placed(model, few))
+        small.append(placed(model, plain_inputs(model, few)))  # with labels the first output would be a loss
         count += count_tokens(few)
     whole = [_answer(model, batch) for batch in small]
     size = sum(float(out.square().sum()) for out in whole)

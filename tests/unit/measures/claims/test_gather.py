@@ -140,3 +140,24 @@ def test_bad_data_is_refused() -> None:
         list(subjects(ZOO["gpt2"].build(), ["a text"]))
     with pytest.raises(SizeError, match="there is no layer 'L7': found L0, L1"):
         list(subjects(ZOO["gpt2"].build(), [[1, 2, 3]], layers=["L7"]))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("room", [1 << 21, 3 * 16 * 16, 10])
+def test_which_way_a_layer_looks_does_not_hang_on_the_room_for_maps(
+    causal: bool, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "CELLS", room)
+    x = made.tokens(batch=20, length=16)
+    data = {"query": x, "mask": mask.causal()} if causal else x
+    [subject] = subjects(made.layer(), data)
+    assert subject.causal == causal
+    assert len(subject.maps) == {1 << 21: 20, 3 * 16 * 16: 8, 10: 0}[room]
+
+
+def test_packed_rows_say_which_way_they_look() -> None:
+    lengths, x = torch.tensor([16, 5]), made.tokens(batch=2, length=16)
+    for causal in (False, True):
+        packed = mask.lengths(lengths) & mask.causal() if causal else mask.lengths(lengths)
+        [subject] = subjects(made.layer(), {"query": x, "mask": packed})
+        assert subject.causal == causal

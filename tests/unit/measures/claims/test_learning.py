@@ -119,8 +119,35 @@ def test_the_exponent_is_found(power: float) -> None:
 
 def test_convergence_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found = learning.convergence(subject())
-    assert found.verdict in ("holds", "holds only if")
+    assert found.verdict in ("holds", "holds only if", "not enough data")
     assert len(found.numbers["squared_norms"]) == learning.STEPS
     # A step so small that nothing is learned: the gradient stays, and the bound with it fails.
     monkeypatch.setattr(learning, "curvature", lambda *_, **__: (0.0, 1e9))
     assert learning.convergence(subject()).verdict == "fails"
+
+
+@pytest.mark.parametrize(("width", "verdict"), [(0.1, "holds"), (0.3, "not enough data")])
+def test_an_interval_that_holds_the_limit_says_nothing(
+    width: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning, "falling", lambda _: (-0.7, width))
+    assert learning.convergence(subject()).verdict == verdict
+
+
+def test_a_layer_of_zeros_has_a_hessian_of_zeros() -> None:
+    attn = mh.MultiHeadAttention(12, 3)
+    with torch.no_grad():
+        for p in attn.parameters():
+            p.zero_()
+    [layer] = subjects(attn, torch.randn(3, 7, 12))
+    found = learning.hessian(layer)
+    assert found.numbers["largest"][2] == found.numbers["lowest"][2] == 0  # type: ignore[index]
+    assert found.verdict in ("holds", "holds only if")
+
+
+def test_a_head_that_nobody_listens_to_gets_no_gradient() -> None:
+    attn = mh.MultiHeadAttention(12, 3)
+    with torch.no_grad():
+        attn.o_proj.weight.view(12, 3, 4)[:, 1] = 0
+    [layer] = subjects(attn, torch.randn(3, 7, 12))
+    assert "1 of 3 heads get no gradient: where they look makes no difference" in learning.gradient_flow(layer).why

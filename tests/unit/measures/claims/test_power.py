@@ -85,3 +85,19 @@ def test_the_map_of_one_head_is_a_product_of_the_others() -> None:
             getattr(attn, f"{name}_proj").weight.copy_(weight)
             getattr(attn, f"{name}_proj").bias.copy_(bias)
     torch.testing.assert_close(attn(s.x), out, rtol=1e-5, atol=1e-6)
+
+
+def test_heads_alike_differ_from_one_by_how_sharp_it_is() -> None:
+    attn = mh.MultiHeadAttention(24, 2)
+    with torch.no_grad():
+        for linear in (attn.q_proj, attn.k_proj, attn.v_proj):
+            linear.weight.view(2, 12, 24)[1] = linear.weight.view(2, 12, 24)[0]
+    [twins] = subjects(attn, torch.randn(2, 7, 24))
+    found = power.one_head(twins)
+    assert (found.verdict, "agree on their first keys" in found.why) == ("fails", True)
+
+
+def test_one_dimension_less_than_tokens_is_enough() -> None:
+    """Softmax does not see a shift of a row: centred logits have rank n − 1."""
+    pattern = (2 * torch.randn(9, 9, dtype=torch.float64)).softmax(-1)
+    assert power.best_of_rank(pattern, 8) < 1e-12 < 1e-3 < power.best_of_rank(pattern, 6)

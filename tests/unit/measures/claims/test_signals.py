@@ -97,7 +97,7 @@ def test_constant_outputs_have_no_correlation_and_no_variance() -> None:
     one = made.layer()
     with torch.no_grad():
         one.v_proj.weight.view(3, 4, 12)[1] = 0
-    assert "1 heads that never change are left out" in correlation(made.subject(one)).why
+    assert "Left out as they never change: 1 head." in correlation(made.subject(one)).why
 
 
 # ---- statement 7 --------------------------------------------------------------------------------
@@ -218,3 +218,49 @@ def test_zeros_are_redundant_with_nothing() -> None:
     assert (
         redundancy(made.with_outputs(base, torch.zeros(7, 3, 4, dtype=torch.float64))).verdict == "not applicable"
     )
+
+
+def test_maps_that_were_not_kept_are_not_too_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multihead.measures.claims.gather.CELLS", 10)
+    found = coverage(made.subject(made.layer()))
+    assert (found.verdict, found.left) == ("not applicable", "13 tokens")
+
+
+def test_a_correlation_within_chance_is_not_enough_data() -> None:
+    [few] = subjects(made.layer(), made.tokens(1, 3))
+    found = correlation(few)
+    if float(found.numbers.get("largest", 0.0)) <= 0.05:  # type: ignore[arg-type]
+        assert found.verdict == "not enough data"
+        assert float(found.numbers["tokens_needed"]) > 3  # type: ignore[arg-type]
+
+
+def test_one_head_and_orthogonal_heads_are_not_called_positively_correlated() -> None:
+    one = variance(made.subject(made.layer(12, 1)))
+    assert (one.verdict, "one head" in one.why) == ("holds", True)
+    apart = variance(made.subject(made.orthogonal()))
+    assert (apart.verdict, "uncorrelated" in apart.why) == ("holds", True)
+
+
+@torch.no_grad()
+def test_the_size_for_independent_tokens_has_the_bias_of_the_values() -> None:
+    layer = made.layer()
+    layer.q_proj.weight.zero_()  # every head looks at 13 tokens alike
+    for linear in (layer.v_proj, layer.o_proj):
+        torch.nn.init.normal_(linear.bias, generator=torch.Generator().manual_seed(0))
+    [subject] = subjects(layer, made.tokens(2, 13))
+    predicted = float(size(subject).numbers["independent_tokens"])  # type: ignore[arg-type]
+    x = torch.randn(20000, 13, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    seen = float(layer(x).square().sum(-1).mean())
+    assert predicted == pytest.approx(seen, rel=0.02)
+    without = predicted - float(layer.o_proj(layer.v_proj.bias).square().sum())
+    assert without < 0.9 * seen
+
+
+def test_labels_do_not_change_what_is_taken_out() -> None:
+    model, batch = ZOO["gpt2"].build(), ZOO["gpt2"].batch(False)
+    plain, labelled = (
+        next(iter(subjects(model, [b], layers=["L1"]))) for b in (batch, {**batch, "labels": batch["input_ids"]})
+    )
+    assert plain.ablation is not None
+    assert labelled.ablation is not None
+    torch.testing.assert_close(plain.ablation(), labelled.ablation())

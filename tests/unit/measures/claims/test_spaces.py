@@ -175,3 +175,24 @@ def test_a_model_with_rotation_and_groups_has_all_three() -> None:
     for subject in subjects(model, ZOO["llama"].inputs(model)):
         assert {orthogonal(subject).verdict, diversity(subject).verdict} == {"fails"}
         assert direct(subject).numbers["d_model"] == 36
+
+
+@torch.no_grad()
+def test_long_and_short_columns_have_the_same_spans() -> None:
+    layer = made.orthogonal()
+    layer.o_proj.weight.view(12, 3, 4)[:, 0] = made.turn(12, 3)[:, :4]
+    layer.o_proj.weight.view(12, 3, 4)[:, 1] = 10 * made.turn(12, 3)[:, 4:8]
+    layer.o_proj.weight.view(12, 3, 4)[:, 2] = 1e-8 * made.turn(12, 3)[:, 8:]
+    found = direct(made.subject(layer))
+    assert (found.verdict, found.left) == ("holds", "rank 12, Σ ranks 12, Σ d_k 12")
+    assert found.numbers["condition"] == pytest.approx(1.0)
+    assert "orthogonal too" in found.why
+
+
+@pytest.mark.parametrize("test", [orthogonal, diversity])
+def test_weights_of_zeros_have_no_angle(test: object) -> None:
+    layer = made.layer()
+    with torch.no_grad():
+        for linear in (layer.q_proj, layer.k_proj, layer.v_proj, layer.o_proj):
+            linear.weight.zero_()
+    assert test(made.subject(layer)).verdict == "not applicable"  # type: ignore[operator]

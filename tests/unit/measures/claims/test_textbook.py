@@ -71,3 +71,9 @@ def test_work_is_similar_unless_heads_are_wide_or_share_keys() -> None:
     assert textbook.same_work(of(mh.MultiHeadAttention(24, 4, head_dim=16))).verdict == "fails"
     grouped = textbook.same_work(of(mh.MultiHeadAttention(24, 4, num_kv_heads=1)))
     assert (grouped.verdict, grouped.numbers["ratio"] < 0.9) == ("fails", True)
+
+
+def test_values_of_another_size_are_named() -> None:
+    attn = mh.MultiHeadAttention(12, 3, value_dim=1)
+    found = textbook.dimensions(next(iter(subjects(attn, torch.randn(2, 7, 12)))))
+    assert (found.verdict, "d_k 4, d_v 1" in found.why) == ("fails", True)
