@@ -402,3 +402,17 @@ def test_a_twin_speaks_better_for_a_head_than_a_random_one_of_the_same_layer(
 
     chance = [cost(model, held_out, stand_in(model, found, [other(*p) for p in pairs])) for _ in range(10)]
     assert cost(model, held_out, stand_in(model, found, pairs)) < 0.95 * sum(chance) / 10
+
+
+def test_a_head_that_always_says_the_same_is_told_from_a_small_one() -> None:
+    """Rounding is measured by the head's own size: fp32 noise around a bias is none, a faint head is a head."""
+    drawn = torch.Generator().manual_seed(0)
+    z = torch.randn(200, 3, 5, generator=drawn, dtype=torch.float64)
+    same = 3.0 + 1e-7 * torch.randn(200, 5, generator=drawn, dtype=torch.float64)
+    for largest in (1 << 30, 16 * 20**2 - 16):
+        both = Sameness([5] * 4, [torch.eye(5)] * 4, largest=largest)
+        both.add([z[:, 0], same, 1e-8 * z[:, 2], z[:, 0] + 1e3])
+        for found in (both.correlation(), both.cka()):
+            assert found.isnan().any(1).tolist() == [True] * 4
+            assert found[1].isnan().all()
+            assert not found[[0, 2, 3]][:, [0, 2, 3]].isnan().any()

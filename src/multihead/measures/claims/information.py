@@ -50,7 +50,7 @@ class Channel:
     @staticmethod
     def of(subject: Subject) -> Channel | None:
         """None where the outputs never change."""
-        signal = covariance(subject.outputs.flatten(1))
+        signal = covariance(subject.deviations.flatten(1))
         power = float(signal.diagonal().mean())
         sizes = (subject.value_dim,) * subject.heads
         return Channel(signal, sizes, NOISE * power) if power > 0 else None

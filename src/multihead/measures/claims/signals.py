@@ -85,7 +85,7 @@ def _ranks(maps: Float[Tensor, "head query key"]) -> list[float]:
 
 def _cross(subject: Subject) -> Float[Tensor, "head head"]:
     """tr Cov(p_i, p_j) of p_i = z_i W_O[i]ᵀ, what each head adds to the output."""
-    z = subject.outputs - subject.outputs.mean(0)
+    z = subject.deviations
     count, heads, dim = z.shape
     moments = (z.flatten(1).T @ z.flatten(1) / count).view(heads, dim, heads, dim)
     gram = torch.einsum("ioa,job->iajb", subject.weights.W_O, subject.weights.W_O)

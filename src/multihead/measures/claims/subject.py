@@ -177,6 +177,13 @@ class Subject:
         return torch.cat([s.z for s in self.sequences], 1).transpose(0, 1)
 
     @cached_property
+    def deviations(self) -> Float[Tensor, "token head value_dim"]:
+        """outputs − their mean over tokens; 0 for heads that always say the same, but for the rounding of fp32."""
+        off = self.outputs - self.outputs.mean(0)
+        still = off.square().sum((0, 2)) <= 1e-12 * self.outputs.square().sum((0, 2))
+        return off.masked_fill(still[:, None], 0.0)
+
+    @cached_property
     def output(self) -> Float[Tensor, "token d_out"]:
         """Σ_i z_i W_O[i]ᵀ + b_O: what the layer gave."""
         w = self.weights

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from multihead.errors import SizeError
@@ -125,7 +125,7 @@ class Sameness:
                 for j in range(i, count):
                     value = ((self.weights[i].T @ self.weights[j]) * blocks[i][j]).sum()
                     traces[i, j] = traces[j, i] = value
-        own = self._varies(traces.diagonal())
+        own = traces.diagonal().masked_fill(self.still, torch.nan)
         return (traces / (own[:, None] * own).sqrt()).clamp(-1.0, 1.0)
 
     def cka(self) -> HeadPairs:
@@ -142,7 +142,7 @@ class Sameness:
             if self.sketched:
                 own = self._own[i].second_moments()
                 squares[i, i] = ((grams[i] @ own) * (own @ grams[i])).sum()
-        size = self._varies(squares.diagonal())
+        size = squares.diagonal().masked_fill(self.still, torch.nan)
         return (squares / (size[:, None] * size).sqrt()).clamp(0.0, 1.0)
 
     def guess(self, i: int, j: int) -> tuple[Float[Tensor, "size_j size_i"], Float[Tensor, " size_i"]]:
@@ -159,9 +159,20 @@ class Sameness:
         mean = self._all.mean()[0].split(self.sizes)
         return slope, mean[i] - mean[j] @ slope
 
-    def _varies(self, own: Float[Tensor, " head"]) -> Float[Tensor, " head"]:
-        """Sizes, NaN where they are 0 but for rounding."""
-        return own.masked_fill(own <= 1e-24 * own.max().clamp_min(torch.finfo(own.dtype).tiny), torch.nan)
+    @property
+    def still(self) -> Bool[Tensor, " head"]:
+        """Heads that always write the same, but for the rounding of fp32: tr C_ii ≤ 1e-12 E‖W_O z‖².
+
+        Against its own size and not that of others: a head may be small and vary all the same.
+        """
+        if self.sketched:
+            own, means = [one.second_moments() for one in self._own], [one.mean()[0] for one in self._own]
+        else:
+            blocks, means = self._blocks(), list(self._all.mean()[0].split(self.sizes))
+            own = [blocks[i][i] for i in range(len(self.sizes))]
+        varies = torch.stack([((w.T @ w) * c).sum() for w, c in zip(self.weights, own, strict=True)])
+        always = torch.stack([(w @ m).square().sum() for w, m in zip(self.weights, means, strict=True)])
+        return varies <= 1e-12 * (varies + always)
 
     def _blocks(self) -> list[tuple[Float[Tensor, "_ _"], ...]]:
         sizes = [self.sketched] * len(self.sizes) if self.sketched else self.sizes

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 
 import multihead as mh
 from multihead.measures.claims.gather import subjects
+from multihead.measures.claims.information import at_least_the_best, chain
 from multihead.measures.claims.signals import correlation, coverage, importance, redundancy, size, variance
 from unit.measures.claims import made
 from zoo import ZOO
@@ -264,3 +265,14 @@ def test_labels_do_not_change_what_is_taken_out() -> None:
     assert plain.ablation is not None
     assert labelled.ablation is not None
     torch.testing.assert_close(plain.ablation(), labelled.ablation())
+
+
+@torch.no_grad()
+def test_rounding_around_a_bias_is_no_variance() -> None:
+    layer = made.layer().float()
+    layer.v_proj.weight.zero_()
+    torch.nn.init.normal_(layer.v_proj.bias, generator=torch.Generator().manual_seed(0))
+    [subject] = subjects(layer, made.tokens(40, 13).float())
+    assert float(subject.outputs.var(0).max()) > 0  # rows of maps add up to 1 but for rounding
+    for test in (correlation, variance, at_least_the_best, chain):
+        assert test(subject).verdict == "not applicable"
