@@ -78,3 +78,9 @@ def test_failures_say_what_to_do(capsys: pytest.CaptureFixture[str], words: list
 def test_a_name_imports_no_torch() -> None:
     code = "import sys; from multihead.cli import main; main(['cost', 'gpt3']); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_source_that_nothing_reads_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "bert-base", "--source", "100"]) == 2
+    assert "--source 100: bert-base has no encoder beside it" in capsys.readouterr().err
+    assert "10 tokens on 100 of the encoder" in run(capsys, "whisper-tiny", "--source", "100", "--tokens", "10")

@@ -69,6 +69,11 @@ def run(args: argparse.Namespace) -> int:
         loaded = load_model(argparse.Namespace(model=spec))
         spec, name = loaded.model, loaded.name
     found = cost(spec, batch=args.batch, tokens=args.tokens, source=args.source, dtype=args.dtype)
+    if args.source is not None and all(s.queries == s.keys == "tokens" for s in found.specs):
+        raise MultiheadError(
+            f"--source {args.source}: {name or found.name} has no encoder beside it",
+            hint=f"--tokens {args.source} is the length of its only sequence",
+        )
     after = found = found if name is None else replace(found, name=name)
     if args.heads is not None:
         after = after.pruned(args.heads)

@@ -86,7 +86,17 @@ def batches(
         hint = "pass batches: {'input_ids': ..., 'decoder_input_ids': ...}"
         documents = _only_batches(documents, f"{type(model).__name__} reads two sequences; documents are one", hint)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    return _on(device, _batches(documents, tokenizer, batch_size, limit, max_tokens))
+    return _on(device, _batches(documents, tokenizer, batch_size, limit, max_tokens, _vocabulary(model)))
+
+
+def _vocabulary(model: nn.Module) -> int | None:
+    """How many token ids the model has a vector for, where it says so."""
+    try:
+        table: Any = cast(Any, model).get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+    size = getattr(table, "num_embeddings", None)
+    return size if isinstance(size, int) else None
 
 
 def _on(device: torch.device, made: Iterable[Mapping[str, Any] | None]) -> Iterator[Batch]:
@@ -115,7 +125,7 @@ def _only_batches(data: Iterable[Document], why: str, hint: str) -> Iterator[Doc
 
 
 def _batches(
-    data: Iterable[Document], tokenizer: Any, size: int, limit: int | None, cut: int | None
+    data: Iterable[Document], tokenizer: Any, size: int, limit: int | None, cut: int | None, known: int | None
 ) -> Iterator[Mapping[str, Any] | None]:
     """Batches that a model takes; None for a document without a token."""
     pad = getattr(tokenizer, "pad_token_id", None)
@@ -129,6 +139,12 @@ def _batches(
             raise SizeError(
                 f"document {at} has {len(found[0])} tokens, the model has positions for {limit}",
                 hint=f"max_tokens={limit} cuts long documents into pieces",
+            )
+        odd = [] if known is None else [i for piece in found for i in piece if not 0 <= i < known]
+        if odd:
+            raise SizeError(
+                f"document {at} holds the token id {odd[0]}, the model has vectors for {known}, from 0",
+                hint="the tokenizer must be the model's own",
             )
         if not found:
             yield None

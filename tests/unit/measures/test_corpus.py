@@ -120,3 +120,9 @@ def test_a_fast_tokenizer_puts_special_tokens_around_every_piece() -> None:
     assert whole["input_ids"].tolist() == [[cls, 4, 6, 8, 9, 4, 10, sep]]
     tight = list(batches(model, ["the cat"], tokenizer=fast, max_tokens=2))
     assert tight[0]["input_ids"].tolist() == [[cls, 4], [6, sep]], "no room for both: cut as they come"
+
+
+@pytest.mark.parametrize("odd", [10**6, -1])
+def test_ids_that_the_model_does_not_know_are_named(odd: int) -> None:
+    with pytest.raises(mh.SizeError, match=f"document 1 holds the token id {odd}, the model has vectors for"):
+        mh.measure(zoo.ZOO["gpt2"].build(), [[1, 2, 3], [1, odd]])

@@ -318,3 +318,7 @@ def test_minilm_knows_some_syntax(minilm: tuple[Any, Any]) -> None:
     for relation in ("obj", "det", "case"):
         assert got[relation].above
         assert got[relation].accuracy > got[relation].baseline + 0.15
+
+
+def test_an_empty_text_is_no_path() -> None:
+    assert read_conllu("") == []

@@ -378,3 +378,19 @@ def test_what_a_model_has_no_number_for_has_a_reason() -> None:
     one = mh.measure(zoo.ZOO["gpt2"].build(), [[7]])
     assert one.why("relative_entropy", "L0H0") == "no row sees more than one key"
     assert one.why("sink", "L0H0") == "the head has no learned sink"
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [(["a"], "'x' is a list"), ((1.0,), "'x' is a tuple"), (torch.ones(1, 2), r"Tensor of shape \(1, 2\)")],
+)
+def test_a_column_of_neither_numbers_nor_words_is_refused(column: Any, said: str) -> None:
+    with pytest.raises(mh.TypeMismatchError, match=said):
+        HeadTable(("L0H0",), {"x": column}, {"x": Meaning("", "")})
+
+
+def test_a_file_without_rows_is_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    file.write_text('{"format": "multihead head table", "version": 1, "columns": []}')
+    with pytest.raises(mh.MultiheadError, match=r"table\.json is damaged: it has no rows"):
+        HeadTable.load(file)

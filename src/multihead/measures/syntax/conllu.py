@@ -63,7 +63,7 @@ def read_conllu(source: str | Path | Iterable[str]) -> list[Sentence]:
 
 
 def _lines(source: str | Path | Iterable[str]) -> Iterable[str]:
-    if isinstance(source, str) and ("\n" in source or "\t" in source):
+    if isinstance(source, str) and ("\n" in source or "\t" in source or not source):
         return source.splitlines()
     if isinstance(source, str | Path):
         path = Path(source)

@@ -60,6 +60,8 @@ def from_json(text: str, place: str = "the text") -> HeadTable:
     if not isinstance(data, dict) or cast(dict[str, Any], data).get("format") != FORMAT:
         raise MultiheadError(f"{place} is JSON, but not a table of heads", hint="HeadTable.save writes one")
     held = cast(dict[str, Any], data)
+    if not isinstance(held.get("rows"), list):
+        raise MultiheadError(f"{place} is damaged: it has no rows", hint="measure again, or save the table again")
     return _made(held, held["rows"], place)
 
 

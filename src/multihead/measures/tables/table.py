@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -59,6 +59,11 @@ class HeadTable:
             twice = next(h for h in self.heads if self.heads.count(h) > 1)
             raise SizeError(f"head {twice!r} is in the table twice", hint="a row per head")
         for name, column in self.columns.items():
+            if not _holds(column):
+                raise TypeMismatchError(
+                    f"column {name!r} is {_said(column)}, and holds neither numbers nor words",
+                    hint="a tensor of a number for every head, or a tuple of strings",
+                )
             if len(column) != len(self.heads):
                 raise SizeError(
                     f"column {name!r} has {len(column)} rows, there are {len(self.heads)} heads",
@@ -309,6 +314,16 @@ def some(names: Sequence[str], *, but: set[str] | None = None, most: int = 4) ->
     """A few names for an error: `L0H1, L0H2, ... (12)`."""
     left = [n for n in names if but is None or n not in but]
     return "none" if not left else ", ".join(left[:most]) + (f", ... ({len(left)})" if len(left) > most else "")
+
+
+def _holds(column: object) -> bool:
+    if isinstance(column, Tensor):
+        return column.ndim == 1
+    return isinstance(column, tuple) and all(isinstance(x, str) for x in cast(tuple[object, ...], column))
+
+
+def _said(column: object) -> str:
+    return f"a {type(column).__name__}" + (f" of shape {tuple(column.shape)}" if isinstance(column, Tensor) else "")
 
 
 def _means(wanted: tuple[str | None, int, int], head: tuple[str | None, int, int]) -> bool:
