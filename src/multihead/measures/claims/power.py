@@ -23,6 +23,8 @@ TOKENS = 48
 EPSILON = 1e-3
 """A pattern counts as represented when its rows are off by less, in total variation."""
 SAME = 1e-5
+NEAR = 1e-3
+"""Heads computed anew are those of the run where they differ by no more: the run is of fp32, or less."""
 
 Map = Float[Tensor, "query key"]
 
@@ -150,11 +152,16 @@ def one_head(subject: Subject) -> Finding:
         why = f"Heads look at different keys (all agree in {agree:.0%} of rows), one head has one map for all."
         if agree == 1:
             why = "Heads agree on their first keys, but one head's map is another: of heads alike, P^√h normalised."
+    why += f" Made one-hot by force they differ by {short(sharp, 2)}."
+    left_out = _left_out(subject)
+    if left_out > NEAR:
+        why += " What is done to scores beside scaling (bias, window, cap, sink) is left out: "
+        why += f"{left_out:.0%} of the heads' outputs."
     return Finding(
         verdict,
         f"outputs differ {short(differ, 2)}",
         "0",
-        why + f" Made one-hot by force they differ by {short(sharp, 2)}.",
+        why,
         "in each row all heads are uniform over the same keys (one-hot on one): one head's map is Π P_i^(1/√h)",
         {
             "difference": differ,
@@ -162,8 +169,17 @@ def one_head(subject: Subject) -> Finding:
             "largest_weight": float(top.mean()),
             "heads_agree": agree,
             "maps_differ": maps,
+            "left_out": left_out,
         },
     )
+
+
+def _left_out(subject: Subject) -> float:
+    """How far the heads' outputs of `both` are from those of the run, relative to their size."""
+    s = subject.sequences[0]
+    made = both(subject, s)[2] @ s.v[list(subject.kv_of_head)]
+    size = float(s.z.norm())
+    return float((made - s.z).norm()) / size if size > 0 else float(made.norm())
 
 
 def _difference(subject: Subject, passages: list[Passage], sharpen: float) -> float:

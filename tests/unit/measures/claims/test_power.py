@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 import multihead as mh
 from multihead.measures.claims import power
 from multihead.measures.claims.gather import subjects
 from multihead.measures.claims.subject import Subject
+from zoo import ZOO
 
 
 def subject(d_model: int = 24, heads: int = 3, tokens: int = 7, x: torch.Tensor | None = None) -> Subject:
@@ -101,3 +103,11 @@ def test_one_dimension_less_than_tokens_is_enough() -> None:
     """Softmax does not see a shift of a row: centred logits have rank n − 1."""
     pattern = (2 * torch.randn(9, 9, dtype=torch.float64)).softmax(-1)
     assert power.best_of_rank(pattern, 8) < 1e-12 < 1e-3 < power.best_of_rank(pattern, 6)
+
+
+@pytest.mark.parametrize(("name", "said"), [("bloom", True), ("gemma2", True), ("gpt2", False)])
+def test_what_is_done_to_scores_beside_scaling_is_said_to_be_left_out(name: str, said: bool) -> None:
+    first = next(iter(subjects(ZOO[name].build(), [ZOO[name].batch(False)])))
+    found = power.one_head(first)
+    assert ("is left out" in found.why) == said
+    assert (float(found.numbers["left_out"]) > 0.01) == said  # type: ignore[arg-type]
