@@ -153,3 +153,14 @@ def test_a_condition_that_cannot_be_asked_is_a_failure(
     said = multihead("compare", runs / "a", runs / "b", "--fail-if", condition)
     assert said.code == 2
     assert said.err.startswith(f"multihead: {line}")
+
+
+def test_columns_of_the_environment_are_heard_in_a_pipe(
+    multihead: Multihead, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = [f"a column of a long name {i}" for i in range(9)]
+    numbers = {name: torch.ones(1) for name in wide}
+    HeadTable(("L0H0",), numbers, {name: Meaning("", "") for name in wide}).save(runs / "wide")
+    assert max(map(len, multihead("show", runs / "wide").out.splitlines())) > 60
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, multihead("show", runs / "wide").out.splitlines())) <= 60

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
 
 def out() -> Any:
-    """The console of data. As wide as the terminal; into a pipe, as wide as it takes."""
+    """The console of data. As wide as the terminal; into a pipe, as COLUMNS says, else as wide as it takes."""
     from rich.console import Console
 
     if sys.stdout.isatty():
         return Console(highlight=False, soft_wrap=False)
-    return Console(highlight=False, width=160)
+    said = os.environ.get("COLUMNS", "")
+    return Console(highlight=False, width=int(said) if said.isdecimal() and int(said) else 160)
 
 
 def err() -> Any:
