@@ -174,6 +174,8 @@ def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
         found = HeadTable.load(table)
         check_identity(found.about.get("run", {}), work.run.identity, table)
         return found
+    elif args.resume:
+        note(f"nothing to go on with in {args.out}: this is a new run")
     return None
 
 

@@ -167,9 +167,13 @@ def _pieces(document: Any, tokenizer: Any, at: int, cut: int | None) -> list[lis
     """
     if isinstance(document, str) and cut is not None and getattr(tokenizer, "is_fast", False):
         special: int = tokenizer.num_special_tokens_to_add()
-        if cut > special:
-            made = tokenizer(document, truncation=True, max_length=cut, return_overflowing_tokens=True)["input_ids"]
-            return [list(piece) for piece in made if piece]
+        if cut <= special:
+            raise SizeError(
+                f"max_tokens={cut} leaves no room beside the {special} special tokens of every piece",
+                hint=f"max_tokens={special + 1} is the least",
+            )
+        made = tokenizer(document, truncation=True, max_length=cut, return_overflowing_tokens=True)["input_ids"]
+        return [list(piece) for piece in made if piece]
     return list(_cut(_ids(document, tokenizer, at), cut))
 
 

@@ -51,6 +51,15 @@ class TestPlanted:
                 assert e.interval[0] > max(e.threshold, e.control)
                 assert len(e.runners_up) == 2
 
+    def test_a_copy_of_a_document_is_no_further_witness(self) -> None:
+        model, few = Planted(ENCODER, causal=False), documents()[:7]
+        once, often = (kinds(model, texts, special=SPECIAL, batch_size=3) for texts in (few, few + few[2:] + few))
+        assert_close(once.table["kind_low"], often.table["kind_low"], equal_nan=True)
+        assert often.table.about["kinds"]["documents"] == 7
+        assert often.table.about["kinds"]["copies"] == 12
+        alone = {e.kind for e in kinds(model, few[:1] * 50, special=SPECIAL)}
+        assert alone <= {"too little data", "duplicate"}, "duplicates are judged on random tokens that repeat"
+
     def test_what_drives_them(self) -> None:
         got = {e.name: e.driven for e in found(ENCODER, False)}
         for kind in ("previous", "next", "offset -3", "window ±2"):

@@ -139,6 +139,7 @@ def test_filter() -> None:
     assert table().filter("entropy<1").heads == ("L0H0", "L0H2", "L1H1")
     assert table().filter("entropy<1", "kind!=broad").heads == ("L0H2", "L1H1")
     assert table().filter("kind=previous").heads == ("L0H1",)
+    assert table().filter("layer=0", "head>=1").heads == ("L0H1", "L0H2")
     assert table().filter(lambda row: row["layer"] == 1, "worth>=7").heads == ("L1H1",)
     assert table().filter(heads=["1.1", "L0H0"]).heads == ("L1H1", "L0H0")
     assert len(table().filter("entropy>100")) == 0

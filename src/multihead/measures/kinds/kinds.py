@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -115,16 +116,24 @@ class KindsStage:
         self.records: dict[Key, _Record] = {}
         self.steps = 0
         self.documents = 0
+        self.seen: set[int] = set()
+        """what each document was: a copy says nothing new, and an interval would take it for one more witness"""
+        self.copies = 0
         self.alone = ""
         """why neither shuffled nor random tokens could run, if so"""
 
     def step(self, batch: Batch) -> None:
+        name = _ids_name(batch)
+        self.alone = self.alone or self._alone(batch, name)
+        if not self.alone and name is not None:
+            batch = self._new(batch, name)
+            if not batch[name].shape[0]:
+                self.steps += 1
+                return
         with torch.no_grad():
             ran = self._read(batch, "text", self._generator(0))
             if not ran:
                 raise nothing_found(inner(self.model), 1)
-            name = _ids_name(batch)
-            self.alone = self.alone or self._alone(batch, name)
             if not self.alone and name is not None:
                 self._shuffled(batch, name)
                 if self.steps == 0:
@@ -132,6 +141,22 @@ class KindsStage:
         self.memory.rest()
         self.steps += 1
         self.documents += max((x.shape[0] for x in batch.values() if isinstance(x, Tensor) and x.ndim), default=0)
+
+    def _new(self, batch: Batch, name: str) -> Batch:
+        """The documents of a batch that did not come before."""
+        ids, mask = batch[name], batch.get("attention_mask")
+        rows: list[int] = []
+        for row in range(ids.shape[0]):
+            tokens = ids[row] if mask is None else ids[row][mask[row].bool()]
+            digest = blake2b(tokens.cpu().numpy().tobytes(), digest_size=8).digest()
+            if (known := int.from_bytes(digest, "little", signed=True)) not in self.seen:
+                self.seen.add(known)
+                rows.append(row)
+        self.copies += ids.shape[0] - len(rows)
+        if len(rows) == ids.shape[0]:
+            return batch
+        documents = ids.shape[:1]
+        return {n: x[rows] if isinstance(x, Tensor) and x.shape[:1] == documents else x for n, x in batch.items()}
 
     def _generator(self, which: int) -> torch.Generator:
         """For the draws of this step: the same whenever it runs."""
@@ -226,6 +251,7 @@ class KindsStage:
             for (path, turn), r in self.records.items()
         ]
         counted = {"steps": self.steps, "documents": self.documents, "alone": self.alone, "seed": self.seed}
+        counted |= {"copies": self.copies, "seen": torch.tensor(sorted(self.seen), dtype=torch.long)}
         return {**counted, "options": self.options.state(), "sites": sites}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -236,6 +262,7 @@ class KindsStage:
                 hint="resume with the options that the run began with",
             )
         self.steps, self.documents, self.alone = state["steps"], state["documents"], state["alone"]
+        self.copies, self.seen = state["copies"], set(state["seen"].tolist())
         self.records = {}
         for site in state["sites"]:
             key = str(site["path"]), int(site["turn"])
@@ -252,7 +279,8 @@ class KindsStage:
             why = self.alone or ("its keys are of another sequence" if record.cross else "")
             names = [named[key].name(h) for h in range(record.heads)]
             found += judge(names, record.text, record.repeats, driven(record.pairs, why))
-        about = {"documents": self.documents, "repeats": 0 if self.alone else REPEATS, "seed": self.seed}
+        counted = {"documents": self.documents, "copies": self.copies}
+        about = {**counted, "repeats": 0 if self.alone else REPEATS, "seed": self.seed}
         return Kinds(found, {"kinds": about})
 
     @property

@@ -185,7 +185,7 @@ class HeadTable:
     def filter(self, *conditions: str | Callable[[dict[str, Any]], bool], heads: Sequence[str] = ()) -> HeadTable:
         """The heads that meet every condition: `filter("entropy<1", "kind=previous", lambda row: ...)`.
 
-        `heads` keeps the named ones. A head without a number meets no condition on it.
+        `layer` and `head` are there too; `heads` keeps the named ones. A head without a number meets no condition.
         """
         from multihead.measures.tables.condition import Condition
 
@@ -193,6 +193,9 @@ class HeadTable:
         for condition in conditions:
             if isinstance(condition, str):
                 asked = Condition.of(condition)
+                if asked.column in ("layer", "head") and asked.column not in self.columns:
+                    kept = [i for i in kept if asked.holds(float(self._place(i)[asked.column]))]
+                    continue
                 asked.check(self)
                 kept = [i for i in kept if asked.holds(cell(self[asked.column], i))]
             else:
