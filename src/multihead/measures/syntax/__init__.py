@@ -1,1 +1,1 @@
-"""Do heads point along the dependencies of parsed text?"""
+"""Whether heads point along the dependencies of parsed text."""
