@@ -32,8 +32,9 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.measures.worth.worth import worth
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
-    from multihead.model.capture import Keep, capture
+    from multihead.model.capture import capture
     from multihead.model.intervene import gate, patch, silence
+    from multihead.model.keep import Keep
 
 __all__ = [
     "MultiHeadAttention",
@@ -89,7 +90,7 @@ _HOME = {
     "Cells": "multihead.layer.ask",
     "Attended": "multihead.layer.ask",
     "capture": "multihead.model.capture",
-    "Keep": "multihead.model.capture",
+    "Keep": "multihead.model.keep",
     "Statistics": "multihead.measures.statistics.options",
     "measure": "multihead.measures.corpus",
     "HeadTable": "multihead.measures.tables.table",

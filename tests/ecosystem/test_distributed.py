@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch.distributed
 
 WORKER = Path(__file__).with_name("two_ranks.py")
 CHECKS = [
@@ -19,10 +18,6 @@ CHECKS = [
     "tensor_parallel_decode",
     "tensor_parallel_refuses",
 ]
-
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="torch without gloo"
-)
 
 
 @pytest.fixture(scope="module")

@@ -25,78 +25,21 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
-from multihead.layer.problem import Problem
 from multihead.measures.statistics.scratch import Memory
 from multihead.measures.statistics.stream import HeadStatistics, Statistics
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept, runs_again
-from multihead.model.known import note, remember, seen_sites, sites_of
+from multihead.model.keep import Keep, Kept
+from multihead.model.known import note, remember, seen_sites
 from multihead.model.missing import nothing_found
 from multihead.model.sites import HeadName, Key, Site, find
 from multihead.shapes import HeadOutputs
-
-Which = str | Sequence[str]
-"""Every layer: "all"; or the named ones: "L0", ["L0", "decoder.L3"]."""
 
 EVERY = Statistics()
 """Every statistic, as a capture takes them unless told otherwise."""
 
 LARGEST_MAP = 1 << 30
 """Bytes of attention weights that one question may take, unless the user allows more."""
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What a capture keeps of every call, beside statistics. Layers are named L0, L1, ...
-
-    - `qk`: queries and keys as the kernel saw them, from which `weights` gives any row of any map;
-    - `v`: values too;
-    - `outputs`: what each head gave, before W_O; `mh.patch` puts them into another run.
-    """
-
-    qk: Which | None = None
-    v: Which | None = None
-    outputs: Which | None = None
-
-    @staticmethod
-    def of(keep: Keep | str | None) -> Keep:
-        """A `Keep`, from itself or from words: "qk", "qk v outputs"."""
-        if keep is None or isinstance(keep, Keep):
-            return keep or Keep()
-        known = ("qk", "v", "outputs")
-        words = keep.replace(",", " ").replace("qkv", "qk v").split()
-        wrong = next((w for w in words if w not in known), None)
-        if wrong is not None or not words:
-            raise SizeError(
-                f"keep={keep!r} is not known", hint=f"keep some of {', '.join(known)}, or pass mh.Keep(qk=['L3'])"
-            )
-        return Keep(**dict.fromkeys(words, "all"))
-
-    def check(self, model: nn.Module) -> None:
-        """Raise where a layer is named that the model does not have."""
-        asked = [
-            [w] if isinstance(w, str) else w
-            for w in (self.qk, self.v, self.outputs)
-            if w is not None and w != "all"
-        ]
-        named = [label for which in asked for label in which]
-        if not named:
-            return
-        labels = [site.label for site in sites_of(model).values()]
-        wrong = next((label for label in named if label not in labels), None)
-        if wrong is not None:
-            raise SizeError(
-                f"there is no layer {wrong!r}: found {', '.join(labels)}",
-                hint="layers are named as in L3, decoder.L3",
-            )
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What was kept of one call of one attention."""
-
-    problem: Problem | None
-    outputs: HeadOutputs | None
 
 
 @dataclass
@@ -192,7 +135,8 @@ class Heads:
                 record.statistics = self._statistics(key, record.heads)
             record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         if self.keep != Keep():
-            self._keep(record, seen_sites(self.model)[key], call, out)
+            kept = self.keep.take(seen_sites(self.model)[key], call.problem, out)
+            record.calls += [] if kept is None else [kept]
         return out
 
     def _statistics(self, key: Key, heads: int) -> HeadStatistics:
@@ -240,15 +184,6 @@ class Heads:
             again = HeadStatistics(kept.heads, self.options, self._memory).merge(kept)  # into memory apart
             self._records[key] = _Record(kept.heads, bool(site["cross"]), again)
             remember(self.model, key, kept.heads, bool(site["cross"]))
-
-    def _keep(self, record: _Record, site: Site, call: Call, out: HeadOutputs) -> None:
-        qk, v, outputs = (_wanted(which, site) for which in (self.keep.qk, self.keep.v, self.keep.outputs))
-        if not (qk or v or outputs):
-            return
-        problem = call.problem
-        own = _own(problem.v) if v else problem.v[..., :0].detach()
-        kept = replace(problem, q=_own(problem.q), k=_own(problem.k), v=own) if qk or v else None
-        record.calls.append(Kept(kept, _own(out) if outputs else None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -405,15 +340,3 @@ def _warn(model: nn.Module, heads: Heads) -> None:
             "of activations that dropout has touched; model.eval() gives the model's own",
             stacklevel=3,
         )
-
-
-def _wanted(which: Which | None, site: Site) -> bool:
-    if which is None or isinstance(which, str):
-        return which is not None and which in ("all", site.label)
-    return site.label in which
-
-
-def _own(x: Tensor) -> Tensor:
-    """The numbers of a tensor that nobody writes over: copied where it is a part of something larger."""
-    x = x.detach()
-    return x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import multihead as mh
 import zoo
 from multihead import mask, position
-from multihead.model.capture import Keep
+from multihead.model.keep import Keep
 from multihead.model.sites import name_sites, parse
 
 

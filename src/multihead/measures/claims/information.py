@@ -66,17 +66,22 @@ def _too_little(subject: Subject, condition: str) -> Finding | None:
     return not_enough(subject.tokens, need, "The covariance of all heads' outputs", condition)
 
 
+def _channel(subject: Subject, condition: str) -> Channel | Finding:
+    """The heads as a channel, or why there is none."""
+    short_of = _too_little(subject, condition)
+    if short_of is not None:
+        return short_of
+    return Channel.of(subject) or Finding("not applicable", "0 nats", "0 nats", CONSTANT, condition)
+
+
 def at_least_the_best(subject: Subject) -> Finding:
     """I(MultiHead; X) ≥ max_i I(head_i; X), with the noise before W_O, and with it behind."""
     condition = (
         "W_O as a whole has independent columns and the noise is added before it; behind it, heads may cancel"
     )
-    short_of = _too_little(subject, condition)
-    if short_of is not None:
-        return short_of
-    channel = Channel.of(subject)
-    if channel is None:
-        return Finding("not applicable", "0 nats", "0 nats", CONSTANT, condition)
+    channel = _channel(subject, condition)
+    if isinstance(channel, Finding):
+        return channel
     w = subject.weights.W_O
     own = part_information(channel.signal, channel.sizes, channel.noise)
     before = projected_information(channel.signal, channel.noise, w.transpose(0, 1).flatten(1))
@@ -185,12 +190,9 @@ def chain(subject: Subject) -> Finding:
     )
     if subject.heads < 2:
         return one_head(condition)
-    short_of = _too_little(subject, condition)
-    if short_of is not None:
-        return short_of
-    channel = Channel.of(subject)
-    if channel is None:
-        return Finding("not applicable", "0 nats", "0 nats", CONSTANT, condition)
+    channel = _channel(subject, condition)
+    if isinstance(channel, Finding):
+        return channel
     joint = information(channel.signal, channel.noise)
     each = part_information(channel.signal, channel.sizes, channel.noise)
     seen = with_noise(channel.signal, channel.noise)

@@ -22,7 +22,8 @@ from torch import nn
 from multihead.measures.stage import Batch
 from multihead.measures.statistics.options import Statistics
 from multihead.measures.tables.table import HeadTable
-from multihead.model.capture import Heads, Keep
+from multihead.model.capture import Heads
+from multihead.model.keep import Keep
 
 
 class StatisticsStage:
