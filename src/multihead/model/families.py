@@ -131,3 +131,12 @@ def _places(
     numbered = {key: torch.arange(lengths[x]) for x, key in keys.items()}
     own = unpack(replace(layout, weights={}, biases=keys), numbered, sizes)
     return {letter: (key, own[f"{letter}_proj.bias"]) for letters, key in keys.items() for letter in letters}
+
+
+SIZES = {
+    "heads": "num_heads num_attention_heads n_heads n_head heads",
+    "kv_heads": "num_key_value_heads num_kv_heads n_kv_heads",
+    "group": "num_key_value_groups n_rep",
+    "width": "all_head_size inner_dim",
+}
+"""The attributes in which attention modules say their sizes: query heads, kv heads, one per other, heads × size."""

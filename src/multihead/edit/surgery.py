@@ -1,0 +1,149 @@
+"""Give an attention of a model other heads: fewer, shared, uneven from layer to layer, or none.
+
+>>> import torch, multihead as mh
+>>> from multihead.edit.surgery import install
+>>> from multihead.edit.weights import HeadWeights
+>>> from transformers import BertConfig, BertModel
+>>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3)).eval()
+>>> layer = mh.anatomy(model)[1]
+>>> _ = install(model, layer, HeadWeights.of(layer).keep([0, 2]))
+>>> [x.num_heads for x in mh.anatomy(model)]
+[3, 2]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from multihead.edit.packing import check_covered, contiguous, out_numbers, packs_of
+from multihead.edit.record import remember
+from multihead.edit.steps import Step, apply
+from multihead.edit.weights import HeadWeights
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.layer.problem import Groups
+from multihead.model.anatomy import LayerAnatomy
+from multihead.model.families import SIZES
+from multihead.model.intercept import inner
+
+
+def install(model: nn.Module, layer: LayerAnatomy, new: HeadWeights) -> list[Step]:
+    """Make this attention of `model` have these heads, in place; returns what that changed in the structure.
+
+    `layer` may be of another copy of the model, also of one that is not cut. Heads are stored by kv head: see
+    `arranged`.
+    """
+    root = inner(model)
+    _check_sizes(layer, new)
+    new = arranged(new)
+    packs = packs_of(layer.storage, layer.path)
+    for pack in packs:
+        check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
+    own = {name: _parameter(root, name, layer) for name in layer.parameters}
+    _check_alone(root, own, layer)
+
+    numbers = {pack.parameter: pack.numbers(new) for pack in packs}
+    numbers |= _out(layer, new)
+    steps = [_resize(name, list(x.shape)) for name, x in numbers.items()]
+    steps += _attributes(layer, new, root)
+    done = apply(root, steps)
+    with torch.no_grad():
+        for name, x in numbers.items():
+            root.get_parameter(name).copy_(x)
+    remember(root, done)
+    return done
+
+
+def arranged(new: HeadWeights) -> HeadWeights:
+    """The same heads, those of one kv head side by side: the order in which `install` stores them."""
+    if contiguous(new.groups):
+        return new
+    order = sorted(range(new.heads), key=lambda h: new.groups.kv_of_head[h])
+    return replace(
+        new,
+        q=new.q[order],
+        o=new.o[order],
+        b_q=None if new.b_q is None else new.b_q[order],
+        groups=Groups(tuple(new.groups.kv_of_head[h] for h in order), new.groups.kv_heads),
+        origin=tuple(new.origin[h] for h in order),
+    )
+
+
+def _resize(name: str, shape: list[int]) -> Step:
+    at, _, leaf = name.rpartition(".")
+    return Step("resize", at, leaf, shape)
+
+
+def _out(layer: LayerAnatomy, new: HeadWeights) -> dict[str, Tensor]:
+    part = layer.weights["o"]
+    found = {part.parameter: out_numbers(new, part.axis)}
+    if part.bias is not None:
+        found[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
+    return found
+
+
+def _attributes(layer: LayerAnatomy, new: HeadWeights, root: nn.Module) -> list[Step]:
+    """The numbers in which the module says how many heads it has."""
+    module = root.get_submodule(layer.path)
+    size = new.groups.size or 1
+    values = {"heads": new.heads, "kv_heads": new.kv_heads, "group": size, "width": new.heads * layer.key_dim}
+    return [
+        Step("set", layer.path, name, values[what])
+        for what, names in SIZES.items()
+        for name in names.split()
+        if isinstance(module.__dict__.get(name), int)
+    ]
+
+
+def _parameter(root: nn.Module, name: str, layer: LayerAnatomy) -> nn.Parameter:
+    try:
+        own = root.get_parameter(name)
+    except AttributeError:
+        raise MultiheadError(
+            f"{type(root).__name__} has no parameter {name}, which {layer.name} ({layer.path}) is made of",
+            hint="the layer must be of this model, or of a model that this one is a copy of",
+        ) from None
+    if type(own) is not nn.Parameter or not own.is_floating_point():
+        raise TypeMismatchError(
+            f"{layer.path}: {name} is a {type(own).__name__} of {own.dtype}, whose rows cannot be cut",
+            hint="cut the model before it is quantised, then quantise the cut model",
+        )
+    return own
+
+
+def _check_alone(root: nn.Module, own: dict[str, nn.Parameter], layer: LayerAnatomy) -> None:
+    """The weights must be this attention's only: a module used several times is one, two that share are not."""
+    names = {id(p): name for name, p in own.items()}
+    for path, module in root.named_modules():
+        for leaf, p in module.named_parameters(recurse=False):
+            name = names.get(id(p))
+            if name is not None and module is not root.get_submodule(name.rpartition(".")[0]):
+                raise MultiheadError(
+                    f"{layer.path}: {name} is also {path}.{leaf}: what one loses, the other would lose too",
+                    hint="give them weights of their own first: module.weight = nn.Parameter(module.weight.clone())",
+                )
+
+
+def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
+    own = (layer.key_dim, layer.value_dim)
+    if (new.q.shape[1], new.v.shape[1]) != own:
+        raise SizeError(
+            f"{layer.name} ({layer.path}): heads of size {new.q.shape[1]} and {new.v.shape[1]} were given, "
+            f"its heads have {own[0]} (query and key) and {own[1]} (value)",
+            hint="the size of a head stays as it is",
+        )
+    if len(new.groups.kv_of_head) != new.heads or new.groups.kv_heads != new.kv_heads:
+        raise SizeError(
+            f"{layer.name}: groups are of {len(new.groups.kv_of_head)} heads on {new.groups.kv_heads} kv heads, "
+            f"the weights of {new.heads} on {new.kv_heads}",
+            hint="groups.kv_of_head says for every query head which kv head it reads",
+        )
+    for letter in "qkvo":
+        given: Tensor | None = getattr(new, f"b_{letter}")
+        if given is not None and layer.weights[letter].bias is None and bool((given != 0).any()):
+            raise SizeError(
+                f"{layer.name} ({layer.path}): a bias of {letter} was given, the layer has none",
+                hint="give the projection a bias first, or fold it elsewhere",
+            )
