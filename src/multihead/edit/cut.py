@@ -1,0 +1,128 @@
+"""Cut a model as a plan says: layer by layer, each on what the layers before it now give.
+
+    keep → merge → group (numbers from the cut model's own inputs) → install → fit W_O → fit what stands behind
+
+The original is not touched. Of the calibration text nothing but token ids is held.
+
+>>> from transformers import GPT2Config, GPT2LMHeadModel
+>>> import multihead as mh
+>>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=24, vocab_size=50)).eval()
+>>> texts = [[(7 * i + j * j) % 50 for j in range(40)] for i in range(40)]
+>>> small = mh.cut(model, mh.plan(model, texts, keep=0.5))
+>>> sum(layer.num_heads for layer in mh.anatomy(small))
+4
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any
+
+from torch import nn
+
+from multihead.edit.calibration import Calibration
+from multihead.edit.group import JOINT, Grouping, grouped
+from multihead.edit.heal import Heal, heal as healed
+from multihead.edit.merge import merged
+from multihead.edit.moments import moments_of
+from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.record import remember
+from multihead.edit.refit import Fitted, Progress, Refit, correct
+from multihead.edit.refit import refit as fit_output
+from multihead.edit.surgery import arranged, install
+from multihead.edit.weights import HeadWeights
+from multihead.errors import MultiheadError
+from multihead.measures.corpus import Document
+from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
+
+REFIT = Refit()
+
+
+def cut(
+    model: nn.Module,
+    plan: Plan,
+    data: Iterable[Document] | Mapping[str, Any] | None = None,
+    *,
+    tokenizer: Any = None,
+    refit: Refit | None = REFIT,
+    grouping: Grouping = JOINT,
+    heal: Heal | None = None,
+    progress: Progress | None = None,
+) -> nn.Module:
+    """A smaller copy of `model`, without the heads that the plan takes out.
+
+    Args:
+        data: text to fit to; left out, that which the plan was made with.
+        refit: how what stays is fitted to what the original did; None: not at all.
+        grouping: how heads come to share keys and values, where the plan groups them.
+        heal: some steps of distillation at the end; None: none.
+    """
+    plan.check(model)
+    text = plan.calibration if data is None else Calibration(model, data, tokenizer)
+    found = anatomy(model)
+    work = [(part, _layer(found, part)) for part in plan.layers if part.changes]
+    if text is None and work and (refit is not None or heal is not None or any(_reads(part) for part, _ in work)):
+        raise MultiheadError(
+            "the plan came without its calibration text, which the cut is fitted to",
+            hint="cut(model, plan, data), with text like the model's own; refit=None cuts heads without it",
+        )
+    student = deepcopy(model)
+    shared = _shared(found)
+    fits: list[Fitted] = []
+    for part, layer in work:
+        new = arranged(_numbers(student, layer, part, text, grouping, progress))
+        install(student, layer, new)
+        if refit is None or text is None or layer.weights["o"].parameter in shared:
+            continue
+        new, fitted = fit_output(model, student, layer, new, text, refit, progress=progress)
+        install(student, layer, new)
+        fits += [fitted, *correct(model, student, layer, text, refit, progress=progress)]
+    done: dict[str, Any] = {"fits": [asdict(fit) for fit in fits]}
+    if heal is not None and text is not None:
+        done["healed"] = asdict(healed(model, student, text, heal, progress=progress))
+    remember(student, [], plan.to_json() | done)
+    return student
+
+
+def _numbers(
+    student: nn.Module,
+    layer: LayerAnatomy,
+    part: LayerPlan,
+    text: Calibration | None,
+    grouping: Grouping,
+    progress: Progress | None,
+) -> HeadWeights:
+    """The heads that stay, and what they take over from those that go."""
+    own = HeadWeights.of(layer)
+    if not _reads(part):
+        return own.keep(part.keep)
+    assert text is not None
+    if progress is not None:
+        progress(f"inputs of {layer.name}", 0, 1)
+    moments = moments_of(student, layer, text.fit())
+    for goes, stays in part.merge:
+        own = merged(own, goes, stays, moments)
+    own = own.keep([own.origin.index(h) for h in part.keep])
+    return own if part.groups is None else grouped(own, part.groups, moments, grouping)
+
+
+def _reads(part: LayerPlan) -> bool:
+    """Whether the numbers of a layer depend on what it is given."""
+    return part.groups is not None or bool(part.merge)
+
+
+def _layer(found: Anatomy, part: LayerPlan) -> LayerAnatomy:
+    layer = found[part.name]
+    assert isinstance(layer, LayerAnatomy)
+    return layer
+
+
+def _shared(found: Anatomy) -> set[str]:
+    """Output projections that several attentions have in common: what is fitted to one would be wrong for others."""
+    counts = Counter(layer.weights["o"].parameter for layer in found)
+    return {name for name, count in counts.items() if count > 1}
+
+
