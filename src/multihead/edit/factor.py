@@ -120,13 +120,10 @@ def _basis(basis: Tensor, mixes: Tensor, maps: Maps, weights: Squares, metrics: 
     off = (left @ (maps - mixes @ basis) @ metrics).sum(0)
     # Preconditioned by the mean of each side.
     near = torch.linalg.pinv(square.mean(0), hermitian=True, rtol=1e-10)
-    mean = metrics.mean(0)
-    slack = 1e-8 * mean.diagonal().mean()
-    far = torch.cholesky_inverse(torch.linalg.cholesky(mean + slack * torch.eye(len(mean)).to(mean)))
-    found, step, size = basis.clone(), near @ off @ far, torch.zeros((), dtype=basis.dtype)
-    turned = step
-    size = (off * turned).sum()
-    start = size
+    values, vectors = torch.linalg.eigh(metrics.mean(0))
+    far = (vectors / values.clamp_min(1e-7 * values[-1].clamp_min(1e-300))) @ vectors.mT
+    found, step = basis.clone(), near @ off @ far
+    size = start = (off * step).sum()
     for _ in range(steps):
         if not bool(size > 1e-16 * start) or not bool(start > 0):
             break

@@ -1,8 +1,8 @@
 """Multi-head → grouped attention: which heads share keys and values, and the weights that then come nearest.
 
-Heads are clustered by what sharing costs them, not by where they lie. The heads of a cluster get one key map and one
-value map from a joint low-rank factorisation in the metric of their activations; queries and W_O take up the change
-of basis.
+Heads are clustered by what sharing costs them, not by where they lie. The heads of a cluster get one key map and
+one value map from a joint low-rank factorisation in the metric of their activations; queries and W_O take up the
+change of basis.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.group import cluster, grouped
@@ -87,7 +87,7 @@ def estimate(own: HeadWeights, moments: Moments, clusters: Clusters) -> float:
 
 
 def grouped(own: HeadWeights, clusters: Clusters, moments: Moments, how: Grouping = JOINT) -> HeadWeights:
-    """The layer with one kv head per cluster; a cluster that is one kv head already keeps its numbers, to the bit."""
+    """The layer with one kv head per cluster; a cluster of one kv head keeps its numbers, to the bit."""
     kv_of = _check(own, clusters)
     if how.method == "mean":
         return mean_pooled(own, kv_of)
