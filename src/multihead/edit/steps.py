@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -51,6 +52,8 @@ class Step:
 
 def apply(model: nn.Module, steps: Iterable[Step]) -> list[Step]:
     """Do these steps, in order and in place; returns those that were not done already."""
+    for more in ("arguments", "kernels", "shells"):  # they bring kinds of steps
+        import_module(f"multihead.edit.{more}")
     done: list[Step] = []
     for step in steps:
         kind = KINDS.get(step.do)
@@ -109,15 +112,16 @@ def resize(module: nn.Module, name: str, shape: Any) -> bool:
 
 def _say_sizes(module: nn.Module) -> None:
     """The attributes in which modules of torch and transformers say the sizes of their weight."""
-    weight = module._parameters.get("weight")
-    if weight is None:
+    weight: Any = getattr(module, "weight", None)
+    if not isinstance(weight, nn.Parameter):
         return
     if isinstance(module, nn.Linear):
         module.out_features, module.in_features = weight.shape
     elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
         module.normalized_shape = tuple(weight.shape)
     elif hasattr(module, "nf") and hasattr(module, "nx"):  # transformers' Conv1D
-        module.nx, module.nf = weight.shape
+        other: Any = module
+        other.nx, other.nf = weight.shape
 
 
 @kind("set")
@@ -126,4 +130,14 @@ def set_attribute(module: nn.Module, name: str, value: Any) -> bool:
     if getattr(module, name, None) == value and type(getattr(module, name, None)) is type(value):
         return False
     setattr(module, name, value)
+    return True
+
+
+@kind("choose")
+def choose(module: nn.Module, name: str, places: Any) -> bool:
+    """Of a list of modules, one per head, those at these places stay, in this order."""
+    listed: Any = module
+    kept = [listed[i] for i in places]
+    del listed[:]
+    listed.extend(kept)
     return True

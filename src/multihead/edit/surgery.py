@@ -13,45 +13,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from multihead.edit.packing import check_covered, contiguous, out_numbers, packs_of
+from multihead.edit.packing import contiguous
+from multihead.edit.proving import proven, put
 from multihead.edit.record import remember
-from multihead.edit.steps import Step, apply
+from multihead.edit.steps import Step
+from multihead.edit.structure import Attention
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.families import SIZES
+from multihead.model.families import Cutting, cutting_of
 from multihead.model.intercept import inner
 
 
-def install(model: nn.Module, layer: LayerAnatomy, new: HeadWeights) -> list[Step]:
+def install(
+    model: nn.Module,
+    layer: LayerAnatomy,
+    new: HeadWeights,
+    *,
+    inputs: Mapping[str, Any] | tuple[Any, ...] | Tensor | None = None,
+) -> list[Step]:
     """Make this attention of `model` have these heads, in place; returns what that changed in the structure.
 
     `layer` may be of another copy of the model, also of one that is not cut. Heads are stored by kv head: see
-    `arranged`.
+    `arranged`. `inputs` are what model(**inputs) takes: a module whose code is not known is tried on them, and on
+    made up ones if they are left out.
     """
     root = inner(model)
     _check_sizes(layer, new)
     new = arranged(new)
-    packs = packs_of(layer.storage, layer.path)
-    for pack in packs:
-        check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
     own = {name: _parameter(root, name, layer) for name in layer.parameters}
     _check_alone(root, own, layer)
-
-    numbers = {pack.parameter: pack.numbers(new) for pack in packs}
-    numbers |= _out(layer, new)
-    steps = [_resize(name, list(x.shape)) for name, x in numbers.items()]
-    steps += _attributes(layer, new, root)
-    done = apply(root, steps)
-    with torch.no_grad():
-        for name, x in numbers.items():
-            root.get_parameter(name).copy_(x)
+    module = root.get_submodule(layer.path)
+    cutting = cutting_of(module)
+    attention = Attention(root, layer, new, cutting or Cutting())
+    if cutting is None:
+        done = proven(attention, inputs)
+    else:
+        done = put(root, attention.structure(attention.ways()[0]))
     remember(root, done)
     return done
 
@@ -69,32 +74,6 @@ def arranged(new: HeadWeights) -> HeadWeights:
         groups=Groups(tuple(new.groups.kv_of_head[h] for h in order), new.groups.kv_heads),
         origin=tuple(new.origin[h] for h in order),
     )
-
-
-def _resize(name: str, shape: list[int]) -> Step:
-    at, _, leaf = name.rpartition(".")
-    return Step("resize", at, leaf, shape)
-
-
-def _out(layer: LayerAnatomy, new: HeadWeights) -> dict[str, Tensor]:
-    part = layer.weights["o"]
-    found = {part.parameter: out_numbers(new, part.axis)}
-    if part.bias is not None:
-        found[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
-    return found
-
-
-def _attributes(layer: LayerAnatomy, new: HeadWeights, root: nn.Module) -> list[Step]:
-    """The numbers in which the module says how many heads it has."""
-    module = root.get_submodule(layer.path)
-    size = new.groups.size or 1
-    values = {"heads": new.heads, "kv_heads": new.kv_heads, "group": size, "width": new.heads * layer.key_dim}
-    return [
-        Step("set", layer.path, name, values[what])
-        for what, names in SIZES.items()
-        for name in names.split()
-        if isinstance(module.__dict__.get(name), int)
-    ]
 
 
 def _parameter(root: nn.Module, name: str, layer: LayerAnatomy) -> nn.Parameter:
@@ -122,7 +101,7 @@ def _check_alone(root: nn.Module, own: dict[str, nn.Parameter], layer: LayerAnat
             if name is not None and module is not root.get_submodule(name.rpartition(".")[0]):
                 raise MultiheadError(
                     f"{layer.path}: {name} is also {path}.{leaf}: what one loses, the other would lose too",
-                    hint="give them weights of their own first: module.weight = nn.Parameter(module.weight.clone())",
+                    hint="give them weights of their own first: m.weight = nn.Parameter(m.weight.clone())",
                 )
 
 

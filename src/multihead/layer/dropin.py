@@ -66,7 +66,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
-        _keep_off_the_fast_path(self)
+        keep_off_the_fast_path(self)
 
     def forward(
         self,
@@ -108,9 +108,9 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _attended(
         self,
-        q: Float[Tensor, "one two width"],
-        k: Float[Tensor, "... width"],
-        v: Float[Tensor, "... width"],
+        q: Float[Tensor, "one two heads_width"],
+        k: Float[Tensor, "... kv_width"],
+        v: Float[Tensor, "... kv_width"],
         attn_mask: Tensor | None,
         key_padding_mask: Tensor | None,
         is_causal: bool,
@@ -121,13 +121,12 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Float[Tensor, "one two width"], Float[Tensor, "batch head query key"] | None]:
         """All that follows the projections of q, k and v."""
         first = self.batch_first if batch_first is None else batch_first
-        q, k, v = (_heads(x, self.num_heads, first) for x in (q, k, v))
+        q, k, v = (_heads(x, self.head_dim, first) for x in (q, k, v))
         mask = _mask(q, k, attn_mask, key_padding_mask, is_causal, extra=self._extra_keys)
         k, v = self._with_extra_keys(k, v)
         frame = Frame(q.shape[0], self.num_heads, q.shape[2], k.shape[2], q.device)
         scores = Scores(self.head_dim**-0.5, dropout=self.dropout if self.training else 0.0)
-        groups = Groups.even(self.num_heads, self.num_heads)
-        problem = Problem(q, k, v, groups, mask, frame, scores, cross=cross)
+        problem = Problem(q, k, v, self._groups(), mask, frame, scores, cross=cross)
 
         heads = attend(problem)
         out = self.out_proj((heads.transpose(1, 2) if first else heads.permute(2, 0, 1, 3)).flatten(2))
@@ -141,15 +140,22 @@ class MultiheadAttention(nn.MultiheadAttention):
         packed = cast("Tensor | None", self.in_proj_weight)  # torch's annotations forget that these may be None
         bias = cast("Tensor | None", self.in_proj_bias)
         if packed is not None and query is key and key is value:
-            q, k, v = F.linear(query, packed, bias).chunk(3, dim=-1)
+            q, k, v = F.linear(query, packed, bias).split(self._rows(), dim=-1)
             return q, k, v
         if packed is not None:
-            weights = packed.split(self.embed_dim)
+            weights = packed.split(self._rows())
         else:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases = (None, None, None) if bias is None else bias.split(self.embed_dim)
+        biases = (None, None, None) if bias is None else bias.split(self._rows())
         q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
         return q, k, v
+
+    def _rows(self) -> list[int]:
+        """How wide q, k and v are; a cut layer has others (edit/shells.py)."""
+        return [self.embed_dim] * 3
+
+    def _groups(self) -> Groups:
+        return Groups.even(self.num_heads, self.num_heads)
 
     @property
     def _extra_keys(self) -> int:
@@ -204,11 +210,11 @@ def replace_all(model: nn.Module) -> list[str]:
         )
     for mha in found.values():
         mha.__class__ = MultiheadAttention
-        _keep_off_the_fast_path(mha)
+        keep_off_the_fast_path(mha)
     return list(found)
 
 
-def _keep_off_the_fast_path(mha: nn.MultiheadAttention) -> None:
+def keep_off_the_fast_path(mha: nn.MultiheadAttention) -> None:
     """Attach a hook that does nothing, so that nn.TransformerEncoderLayer calls us in eval as well.
 
     Without one it reads our weights and computes around us, on a path that returns unmasked output for
@@ -221,8 +227,8 @@ def _nothing(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     """A forward pre-hook that changes nothing."""
 
 
-def _heads(x: Tensor, heads: int, batch_first: bool) -> Float[Tensor, "batch head token dim"]:
-    split = x.unflatten(-1, (heads, -1))
+def _heads(x: Tensor, dim: int, batch_first: bool) -> Float[Tensor, "batch head token dim"]:
+    split = x.unflatten(-1, (x.shape[-1] // dim, dim))
     return split.transpose(1, 2) if batch_first else split.permute(1, 2, 0, 3)
 
 

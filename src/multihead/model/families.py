@@ -7,7 +7,7 @@ the same name, a wrapped projection), the finder looks instead. Layouts live in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -140,3 +140,54 @@ SIZES = {
     "width": "all_head_size inner_dim",
 }
 """The attributes in which attention modules say their sizes: query heads, kv heads, one per other, heads × size."""
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """What the code of an attention class needs to be told, beside `SIZES`, when it gets other heads."""
+
+    sizes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """attributes that mean something else than their name says; `widths`: of what one packed projection holds"""
+    config: Mapping[str, str] = field(default_factory=dict[str, str])
+    """fields of the config that its forward reads"""
+    copies: bool = False
+    """it wants as many key heads as query heads, whatever the kernel could do"""
+    grouped_if: str = ""
+    """attributes of which one must be true for groups to be in its own code"""
+    selects: str = ""
+    """arguments that hold numbers of all heads"""
+    rows: str = ""
+    """linears beside q, k and v that have rows for every query head"""
+    returns: str = "o-"
+    """see edit/shells.py: NoHeads"""
+
+
+_Z = Cutting(returns="z-")  # W_O is in another module
+
+CUTTINGS = {
+    name: cutting
+    for names, cutting in (
+        ("BertSelfAttention BertCrossAttention RobertaSelfAttention RobertaCrossAttention", _Z),
+        ("XLMRobertaSelfAttention CamembertSelfAttention ElectraSelfAttention ElectraCrossAttention", _Z),
+        ("AlbertAttention", Cutting(returns="n-")),
+        ("MPNetSelfAttention", Cutting(selects="position_bias", returns="o")),
+        ("DisentangledSelfAttention", Cutting(rows="pos_key_proj pos_query_proj", returns="z-")),
+        ("GPT2Attention", Cutting(sizes={"split_size": "widths"})),
+        ("ModernBertAttention GPTNeoXAttention OPTAttention", Cutting(copies=True)),
+        ("BloomAttention", Cutting(selects="alibi", returns="r-")),
+        (
+            "FalconAttention",
+            Cutting(grouped_if="new_decoder_architecture multi_query", selects="alibi attention_mask"),
+        ),
+        ("Phi3Attention", Cutting(config={"num_attention_heads": "heads"})),
+        ("WhisperAttention", Cutting(sizes={"num_heads": "kv_heads"})),  # only keys and values are split by it
+        ("T5Attention", Cutting(returns="ob-")),
+    )
+    for name in names.split()
+}
+
+
+def cutting_of(module: nn.Module) -> Cutting | None:
+    """What is known of a module's code; None: nothing, so that a cut of it has to be proven by a run."""
+    name = type(module).__name__
+    return CUTTINGS.get(name) or (Cutting() if name in _BY_CLASS and name != "CausalSelfAttention" else None)

@@ -21,6 +21,7 @@ from multihead.model.given import mask_of, problem_of
 from multihead.model.sites import is_cross
 
 NAME = "multihead"
+GROUPED = "multihead-grouped"  # of cut models, for good: see edit/kernels.py
 _FIELD = "_attn_implementation_internal"
 _users = 0
 _lock = Lock()
@@ -52,7 +53,11 @@ def _configs(model: nn.Module) -> list[Any]:
         config = getattr(module, "config", None)
         name = getattr(config, _FIELD, None)
         home = sys.modules.get(type(module).__module__)
-        if isinstance(name, str) and name not in ("sdpa", NAME) and hasattr(home, "ALL_ATTENTION_FUNCTIONS"):
+        if (
+            isinstance(name, str)
+            and name not in ("sdpa", NAME, GROUPED)
+            and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
+        ):
             found[id(config)] = config
     return list(found.values())
 
