@@ -1,4 +1,4 @@
-"""MODEL on the command line: a folder that transformers loads, or the name of a packaged model."""
+"""MODEL on the command line: a folder that transformers loads or mh.save wrote, or the name of a packaged model."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _LOADERS = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "*.model")
+_CUT = "multihead.json"
+"""In a folder that mh.save wrote."""
 _MAX_TOKENS = 1024
 """Documents of a model without a table of positions are cut into pieces of this, unless told otherwise."""
 
@@ -98,7 +100,7 @@ def model_folder(name: str) -> Path:
             hint=f"a folder with config.json and safetensors, or {', '.join(PACKAGED)}; from the hub: "
             f"hf download {name} --local-dir DIR",
         )
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").is_file() and not (folder / _CUT).is_file():
         raise MultiheadError(f"there is no config.json in {name}", hint="save_pretrained of transformers writes it")
     return folder
 
@@ -120,6 +122,10 @@ def _model(folder: Path, dtype: Any, trust: bool) -> Any:
     import torch
 
     transformers = _transformers()
+    if (folder / _CUT).is_file():
+        from multihead.store.load import load
+
+        return load(folder, dtype=dtype, trust_remote_code=trust)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     architecture = next(iter(config.get("architectures") or ()), "")
     loader = next((auto for end, auto in _LOADERS.items() if architecture.endswith(end)), "AutoModel")

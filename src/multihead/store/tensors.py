@@ -39,6 +39,12 @@ class Held:
     shared: Mapping[str, str]
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """By every name, those of tied weights included."""
+        own = {name: tuple(t.shape) for name, t in self.tensors.items()}
+        return own | {name: own[of] for name, of in self.shared.items()}
+
+    @property
     def bytes(self) -> int:
         return sum(t.nbytes for t in self.tensors.values())
 
@@ -73,12 +79,12 @@ def temporary_buffers(model: nn.Module) -> dict[str, Tensor]:
 # ---- files ------------------------------------------------------------------------------------
 
 
-def write(tensors: Mapping[str, Tensor], folder: Path, stem: str, largest: int = LARGEST) -> None:
-    """STEM.safetensors, or, above `largest` bytes, numbered files and the index that transformers reads."""
+def write(tensors: Mapping[str, Tensor], folder: Path, stem: str) -> None:
+    """STEM.safetensors, or, above LARGEST bytes, numbered files and the index that transformers reads."""
     files: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, t in sorted(tensors.items()):
-        if files[-1] and size + t.nbytes > largest:
+        if files[-1] and size + t.nbytes > LARGEST:
             files.append({})
             size = 0
         files[-1][name] = t
@@ -137,11 +143,14 @@ class Contents:
                     shapes[key] = tuple(file.get_slice(key).get_shape())
         return Contents(files, shapes)
 
-    def read(self, device: torch.device) -> dict[str, Tensor]:
+    def read(self, device: torch.device, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+        """All of them; `dtype` is for those of floating point."""
         found: dict[str, Tensor] = {}
         for path in sorted(set(self.files.values())):
             with _opened(path, str(device)) as file:
-                found |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                for key in file.keys():  # noqa: SIM118
+                    t: Tensor = file.get_tensor(key)
+                    found[key] = t if dtype is None or not t.is_floating_point() else t.to(dtype)
         return found
 
 
