@@ -1,0 +1,1 @@
+"""SHOW: one HTML file that tells what every head does."""

@@ -1,0 +1,219 @@
+// ---- one head: its map, the text, and beside them what is known of it -------------------------
+
+const LOOKS = "looks";
+const SEEN = "seen";
+
+function headView(state, at) {
+  const view = el("div", { class: "headview" });
+  const second = state.second && DATA.at.has(state.second) ? DATA.at.get(state.second) : null;
+  const t = Math.min(Number(state.text) || 0, Math.max(0, DATA.texts.length - 1));
+  const shown = new HeadScene(state, at, second, t);
+  view.append(headTop(state, at, second), shown.box, layerStrip(at, t));
+  return { view, after: () => shown.start(), resize: () => shown.redraw(), done: () => shown.stop() };
+}
+
+function headTop(state, at, second) {
+  const name = DATA.heads[at];
+  const chip = column("kind") ? el("span", { class: "chip" }, kindCell(at)) : null;
+  const step = (move, sign, said) => {
+    const to = neighbour(DATA.places[at], move);
+    return el("a", { href: headLink(to), class: "step", title: `${DATA.heads[to]} (${said})`, "aria-label": `${said}: ${DATA.heads[to]}` }, sign);
+  };
+  return el("div", { class: "headtop" },
+    el("h2", {}, name),
+    second === null ? null : el("span", { class: "beside" }, `beside ${DATA.heads[second]}`),
+    chip,
+    el("span", { class: "steps" }, step([0, -1], "←", "head before"), step([0, 1], "→", "next head"), step([-1, 0], "↑", "layer before"), step([1, 0], "↓", "next layer")),
+    el("a", { href: link({ view: "heads", layer: undefined, head: undefined, second: undefined, row: undefined }), class: "back" }, "all heads"));
+}
+
+class HeadScene {
+  constructor(state, at, second, t) {
+    Object.assign(this, { state, at, second, t, live: true });
+    this.direction = state.dir === SEEN ? SEEN : LOOKS;
+    this.pinned = state.row !== undefined ? Number(state.row) : null;
+    this.row = this.pinned;
+    const heads = second === null ? [at] : [at, second];
+    this.panes = heads.map((head) => this.pane(head));
+    this.text = el("div", { class: "textside" });
+    this.side = second === null ? headPanel(at, this) : el("div", { class: "pair" }, pairNumbers(at, second));
+    this.box = el("div", { class: second === null ? "scene" : "scene both" },
+      el("div", { class: "mapside" }, this.controls(), el("div", { class: "panes" }, this.panes.map((p) => p.box)), this.text),
+      this.side);
+  }
+
+  pane(head) {
+    const say_ = el("p", { class: "cellnote" });
+    const bars = el("canvas", { class: "profile", "aria-hidden": "true" });
+    const view = new MapView({
+      tell: (i, j) => this.point(i, j),
+      pick: (i, j) => this.pin(this.direction === LOOKS ? i : j),
+      moved: () => this.profiles(),
+    });
+    const name = this.second === null ? null : el("h3", {}, `${DATA.heads[head]} `, el("small", {}, kindName(head)));
+    const zoom = el("div", { class: "zoom" },
+      el("button", { type: "button", "aria-label": "zoom in", onclick: () => view.zoom(1.6) }, "+"),
+      el("button", { type: "button", "aria-label": "zoom out", onclick: () => view.zoom(1 / 1.6) }, "−"),
+      el("button", { type: "button", onclick: () => view.whole() }, "whole"),
+      el("button", { type: "button", onclick: () => view.png() }, "PNG"));
+    const box = el("div", { class: "pane" }, name, view.box, bars, say_, zoom);
+    return { head, view, bars, note: say_, box };
+  }
+
+  controls() {
+    const { state } = this;
+    const texts = DATA.texts.map((text, i) => [String(i), text.name]);
+    const text = texts.length > 1 ? choice("Text", texts, String(this.t), (to) => go({ text: to, row: undefined })) : null;
+    const twin = cell("twin", this.at);
+    const names = [...(twin ? [twin] : []), ...DATA.places.map((p, i) => [p, i]).filter(([p]) => p.site === DATA.places[this.at].site).map(([, i]) => DATA.heads[i])];
+    const list = el("datalist", { id: "others" }, [...new Set(names)].filter((n) => n !== DATA.heads[this.at]).map((n) => el("option", { value: n })));
+    const other = el("input", { list: "others", placeholder: twin ? `e.g. ${twin}` : "head", size: "9", "aria-label": "compare with head", autocomplete: "off" });
+    other.value = state.second || "";
+    other.addEventListener("change", () => go({ second: DATA.at.has(other.value.trim()) ? other.value.trim() : undefined }));
+    const lengths = DATA.texts.length && DATA.texts[this.t].lengths;
+    return el("div", { class: "controls" }, text,
+      el("label", { class: "choice" }, el("span", {}, "Beside"), other, list),
+      toggle("norm-weighted", state.norm === "1", (on) => go({ norm: on ? "1" : undefined }), `each weight times ‖${lengths || "v"}‖, the length of what that token adds; rows sum to 1 again (Kobayashi et al. 2020)`),
+      toggle("hide delimiters", state.hide === "1", (on) => go({ hide: on ? "1" : undefined }), "without special tokens; rows sum to 1 again"));
+  }
+
+  async start() {
+    const maps = await Promise.all(this.panes.map((p) => headMap(this.t, p.head)));
+    if (!this.live) return;
+    if (!maps[0]) {
+      this.text.replaceChildren(el("p", { class: "dim" }, "The map of this head is not in this page."));
+      this.panes.forEach((p) => p.box.remove());
+      return;
+    }
+    this.panes.forEach((pane, n) => {
+      pane.map = maps[n] && maps[n].shaped(this.state.norm === "1", this.state.hide === "1");
+      if (pane.map) pane.view.show(pane.map);
+    });
+    this.words();
+    this.paint();
+    if (this.onMap) this.onMap(maps[0]);
+  }
+
+  stop() {
+    this.live = false;
+  }
+
+  redraw() {
+    this.panes.forEach((p) => p.view.draw());
+    this.paint();
+  }
+
+  words() {
+    const map = this.panes[0].map;
+    const handlers = { hover: (i) => this.aim(i), pick: (i) => this.pin(i) };
+    const choose = (way) => go({ dir: way === LOOKS ? undefined : way });
+    const way = el("fieldset", { class: "way" }, el("legend", { class: "quiet" }, "Direction"),
+      [[LOOKS, "where a token looks"], [SEEN, "who looks at a token"]].map(([key, text]) => {
+        const radio = el("input", { type: "radio", name: "way", value: key, onchange: () => choose(key) });
+        radio.checked = key === this.direction;
+        return el("label", {}, radio, text);
+      }));
+    this.readings = map.square
+      ? { one: new Reading(map.rows, { ...handlers, label: "Tokens of the text" }) }
+      : { rows: new Reading(map.rows, { ...handlers, label: "Tokens that look" }), columns: new Reading(map.columns, { ...handlers, label: "Tokens that are looked at" }) };
+    this.said = el("p", { class: "said" });
+    const note = DATA.texts[this.t].note;
+    this.text.replaceChildren(el("div", { class: "texttop" }, el("h3", {}, this.second === null ? "Text" : `Text, as ${DATA.heads[this.at]} reads it`), way), note ? el("p", { class: "dim" }, note) : "",
+      ...Object.values(this.readings).map((r) => r.box), this.said);
+  }
+
+  /** The pointer is on a token, or on none: the pinned one counts again. */
+  aim(i) {
+    this.row = i === null ? this.pinned : i;
+    this.paint();
+  }
+
+  pin(i) {
+    const same = this.pinned === i;
+    this.pinned = same ? null : i;
+    this.row = this.pinned;
+    replace({ row: same ? undefined : String(i) });
+    this.paint();
+  }
+
+  point(i, j) {
+    this.cell = i === null ? null : [i, j];
+    this.aim(i === null ? null : this.direction === LOOKS ? i : j);
+  }
+
+  /** The weights that are shown of a map: of row i, or of column i. */
+  weights(map, i) {
+    return this.direction === LOOKS ? map.row(i) : map.column(i);
+  }
+
+  paint() {
+    if (!this.readings) return;
+    const looks = this.direction === LOOKS;
+    const { row } = this;
+    for (const pane of this.panes) {
+      if (!pane.map) continue;
+      pane.view.mark = looks ? { row, column: null } : { row: null, column: row };
+      pane.view.draw();
+      pane.note.textContent = this.cellSaid(pane.map);
+    }
+    const map = this.panes[0].map;
+    const colour = css("--shade");
+    const weights = row === null ? null : this.weights(map, row);
+    if (this.readings.one) this.readings.one.paint(weights, row, colour);
+    else {
+      this.readings[looks ? "columns" : "rows"].paint(weights, null, colour);
+      this.readings[looks ? "rows" : "columns"].paint(null, row, colour);
+    }
+    this.said.textContent = row === null ? "Point at a token, in the text or on the map; click to hold it." : this.rowSaid(map, row, weights);
+  }
+
+  cellSaid(map) {
+    if (!this.cell) return " ";
+    const [i, j] = this.cell;
+    return `${brief(map.rows.shown[i], 16)} → ${brief(map.columns.shown[j], 16)}  ${map.row(i)[j].toFixed(3)}`;
+  }
+
+  rowSaid(map, i, weights) {
+    const [own, others] = this.direction === LOOKS ? [map.rows, map.columns] : [map.columns, map.rows];
+    const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 6).filter((j) => weights[j] >= 0.005);
+    const parts = order.map((j) => `${brief(others.shown[j], 16)} ${share(weights[j])}`).join(", ");
+    const verb = this.direction === LOOKS ? "looks at" : "is looked at by";
+    return parts ? `${brief(own.shown[i], 24)} (${i}) ${verb}: ${parts}` : `${brief(own.shown[i], 24)} (${i}) ${verb} no token much`;
+  }
+
+  profiles() {
+    if (this.row === null || this.direction !== LOOKS) {
+      this.panes.forEach((p) => (p.bars.hidden = true));
+      return;
+    }
+    for (const pane of this.panes) {
+      if (!pane.map) continue;
+      pane.bars.hidden = false;
+      profile(pane.bars, pane.map.row(this.row), pane.view, pane.view.window, css("--accent"));
+    }
+  }
+}
+
+// ---- all heads of the layer, small ------------------------------------------------------------
+
+function layerStrip(at, t) {
+  const site = DATA.places[at].site;
+  const heads = DATA.places.map((p, i) => [p, i]).filter(([p]) => p.site === site).map(([, i]) => i);
+  const slots = heads.map((head) => {
+    const slot = el("a", { href: headLink(head), class: head === at ? "slot on" : "slot", "aria-label": `${DATA.heads[head]} ${kindName(head)}` },
+      el("span", { class: "hole" }), el("span", { class: "name" }, DATA.heads[head].replace(/^.*H/, "H")));
+    slot.dataset.at = head;
+    return slot;
+  });
+  const box = el("section", { class: "strip", "aria-label": `Heads of ${DATA.sites[site].label}` }, el("h3", {}, `All heads of ${DATA.sites[site].label}`), el("div", { class: "slots" }, slots));
+  const seen = new IntersectionObserver(async (entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting || !DATA.texts.length) continue;
+      seen.unobserve(entry.target);
+      const map = await headMap(t, Number(entry.target.dataset.at));
+      if (map && entry.target.isConnected) entry.target.querySelector(".hole").replaceChildren(thumbnail(map, 84));
+    }
+  }, { rootMargin: "100px" });
+  setTimeout(() => slots.forEach((slot) => seen.observe(slot)), 60);
+  return box;
+}

@@ -1,0 +1,129 @@
+// ---- what is known of a head ------------------------------------------------------------------
+
+function headPanel(at, scene) {
+  const pairs = el("section", { class: "pairs" }, el("h3", {}, "Strongest pairs in this text"), el("ol", {}));
+  scene.onMap = (map) => pairs.querySelector("ol").replaceChildren(...strongest(map));
+  return el("aside", { class: "panel", "aria-label": `Numbers of ${DATA.heads[at]}` }, kindPart(at), worthPart(at), twinPart(at), offsetPart(at), DATA.texts.length ? pairs : null, measuresPart(at));
+}
+
+function kindPart(at) {
+  if (!column("kind")) return null;
+  const kind = kindOf(at);
+  const why = DATA.why && DATA.why[DATA.heads[at]];
+  const bars = [];
+  const scores = Object.keys(DATA.kinds).map((k) => [k, cell(`kind:${k}`, at)]).filter(([, x]) => x !== null);
+  scores.sort((a, b) => (b[0] === kind) - (a[0] === kind) || b[1] - a[1]);
+  for (const [name, score] of scores.slice(0, 4)) {
+    const mine = name === kind;
+    bars.push(scoreBar(name, score, DATA.kinds[name].threshold, mine ? cell("kind_control", at) : null, mine ? [cell("kind_low", at), cell("kind_high", at)] : null));
+  }
+  const driven = cell("driven", at);
+  const said = { position: "places, not words", content: "words, not places", mixed: "places and words" }[driven];
+  const score = cell("driven_score", at);
+  const shuffled = score === null ? "" : ` (when tokens are shuffled, ${score > 0 ? "+" : ""}${share(score)})`;
+  return el("section", {}, el("h3", {}, "Kind"), why ? el("p", {}, why) : null,
+    el("div", { class: "scores" }, bars), said ? el("p", { class: "dim" }, `Follows ${said}${shuffled}.`) : null);
+}
+
+/** A score with its interval, its threshold (a tick) and what chance gives (a dot). */
+function scoreBar(name, score, threshold, control, ends) {
+  const x = (v) => `${(100 * Math.max(0, Math.min(1, v))).toFixed(1)}%`;
+  const picture = svg("svg", { class: "score", role: "img", "aria-label": `${name} ${share(score)}, threshold ${threshold}${control === null ? "" : `, chance ${share(control)}`}` },
+    svg("rect", { x: 0, y: 5, width: "100%", height: 6, class: "track", rx: 3 }));
+  const fill = svg("rect", { x: 0, y: 5, width: x(score), height: 6, rx: 3, fill: KIND_COLOURS[name] || "#9aa3ad" });
+  picture.append(fill, svg("rect", { x: x(threshold), y: 1, width: 1.5, height: 14, class: "tick" }));
+  if (ends && ends[0] !== null) picture.append(svg("line", { x1: x(ends[0]), x2: x(ends[1]), y1: 8, y2: 8, class: "ends" }));
+  if (control !== null) picture.append(svg("circle", { cx: x(control), cy: 8, r: 3, class: "chance" }));
+  return el("div", { class: "scoreline", title: `${DATA.kinds[name].meaning}; the tick is the threshold${control === null ? "" : ", the dot what chance gives"}` },
+    el("span", {}, name), picture, el("span", { class: "value" }, share(score)));
+}
+
+function worthPart(at) {
+  if (!DATA.worth) return null;
+  const rank = cell("rank", at);
+  const error = worthError(at);
+  const going = goingHeads().has(DATA.heads[at]);
+  return el("section", {}, el("h3", {}, "Worth"),
+    el("p", {}, el("b", {}, number(worthOf(at), 2)), error === null ? "" : ` ± ${number(error, 1)}`, rank === null ? "" : `, place ${rank} of ${DATA.heads.length}`, going ? ". It can go." : "."),
+    el("p", { class: "dim" }, `${column(DATA.worth).meaning}. ${DATA.corpus.loss || ""}`));
+}
+
+function twinPart(at) {
+  const twin = cell("twin", at);
+  if (!twin) return null;
+  const to = DATA.at.get(twin);
+  return el("section", {}, el("h3", {}, "Nearest twin"),
+    el("p", {}, el("a", { href: headLink(to) }, twin), ` writes alike to ${share(cell("twin_cka", at))} (CKA). `,
+      el("a", { href: link({ second: twin }) }, "Side by side"), " · ", el("a", { href: link({ view: "alike", pick: DATA.heads[at], layer: undefined, head: undefined }) }, "all pairs")));
+}
+
+/** Mean mass by distance, over the corpus. */
+function offsetPart(at) {
+  const known = [];
+  for (let o = -64; o <= 64; o += 1) {
+    const value = cell(`offset${o < 0 ? o : `+${o}`}`, at);
+    if (value !== null) known.push([o, value]);
+  }
+  if (known.length < 3) return null;
+  const top = Math.max(...known.map(([, v]) => v), 1e-9);
+  const wide = 100 / known.length;
+  const picture = svg("svg", { class: "offsets", viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": "mean weight by distance" });
+  known.forEach(([o, v], i) => {
+    const tall = (v / top) * 38;
+    const bar = svg("rect", { x: (i * wide + wide * 0.12).toFixed(2), y: (40 - tall).toFixed(2), width: (wide * 0.76).toFixed(2), height: tall.toFixed(2), class: o === 0 ? "zero" : "" });
+    bar.append(svg("title", {}, `${o > 0 ? "+" : ""}${o}: ${share(v)}`));
+    picture.append(bar);
+  });
+  const [first, last] = [known[0][0], known[known.length - 1][0]];
+  return el("section", {}, el("h3", {}, "Where it looks, by distance"), picture,
+    el("p", { class: "ends dim" }, el("span", {}, `${-first} back`), el("span", {}, "itself"), el("span", {}, `${last} ahead`)), el("p", { class: "dim" }, `Highest bar: ${share(top)} of the weight, mean over the corpus.`));
+}
+
+/** The pairs of tokens with the largest weights, delimiters and the token itself left out. */
+function strongest(map, count = 7) {
+  const best = [];
+  for (let i = 0; i < map.queries; i += 1) {
+    if (map.rows.special[i]) continue;
+    for (let j = 0; j < map.keys; j += 1) {
+      const v = map.coded[i * map.keys + j];
+      if (map.columns.special[j] || (map.square && i === j)) continue;
+      if (best.length < count || v > best[best.length - 1][0]) {
+        best.push([v, i, j]);
+        best.sort((a, b) => b[0] - a[0]);
+        if (best.length > count) best.pop();
+      }
+    }
+  }
+  return best.map(([v, i, j]) => el("li", {}, el("span", { class: "word" }, brief(map.rows.shown[i], 14)), " → ", el("span", { class: "word" }, brief(map.columns.shown[j], 14)), el("span", { class: "value" }, share((v / 255) ** 2))));
+}
+
+function measuresPart(at) {
+  const names = Object.keys(DATA.table || {}).filter((n) => !/^(offset[+-]|kind|twin|second|third|order$|cluster$|driven)/.test(n));
+  if (!names.length) return null;
+  const rows = names.map((n) => {
+    const value = cell(n, at);
+    const shown = value === null ? NOTHING : typeof value === "string" ? value : number(value);
+    return el("tr", {}, el("th", { scope: "row", title: column(n).meaning }, n), el("td", { title: whyNone(n, at) || null }, shown), el("td", { class: "dim" }, column(n).unit));
+  });
+  return el("details", {}, el("summary", {}, `All ${names.length} measures`), el("table", { class: "measures" }, el("tbody", {}, rows)));
+}
+
+/** Two heads in numbers. */
+function pairNumbers(a, b) {
+  const parts = [];
+  if (DATA.pairs) parts.push(el("p", { class: "alikeness" }, "Alike: "));
+  if (DATA.pairs) {
+    const heads = DATA.pairs.heads;
+    const [i, j] = [heads.indexOf(DATA.heads[a]), heads.indexOf(DATA.heads[b])];
+    Promise.all(DATA.pairs.measures.map((m) => pairValues(m))).then((all) => {
+      const said = all.map((values, n) => `${DATA.pairs.measures[n].name} ${share(values(i, j))}`).join(", ");
+      parts[0].textContent = `How alike: ${said}`;
+    });
+  }
+  const names = [DATA.worth, "kind_score", "entropy", "max_weight", "distance", "first", "special", "previous", "output_norm"].filter((n) => n && column(n));
+  parts.push(el("table", { class: "measures" },
+    el("thead", {}, el("tr", {}, el("th", {}), el("th", { scope: "col" }, DATA.heads[a]), el("th", { scope: "col" }, DATA.heads[b]))),
+    el("tbody", {}, column("kind") ? el("tr", {}, el("th", { scope: "row" }, "kind"), el("td", {}, kindName(a)), el("td", {}, kindName(b))) : null,
+      names.map((n) => el("tr", {}, el("th", { scope: "row", title: column(n).meaning }, n), el("td", {}, number(cell(n, a))), el("td", {}, number(cell(n, b))))))));
+  return parts;
+}

@@ -1,0 +1,264 @@
+"""All that a page shows, part by part; whatever was finished before a stop makes a page.
+
+>>> from transformers import GPT2Config, GPT2LMHeadModel
+>>> from multihead.page.gather import gather
+>>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
+>>> found = gather(model, [[3, 1, 4, 1, 5], [9, 2, 6]], parts=("measure", "cost"))
+>>> len(found.table), found.stopped, found.texts[0]["name"]
+(6, False, '3 1 4 1 5')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from torch import nn
+
+from multihead.errors import MultiheadError, SizeError
+from multihead.measures.claims.run import claims
+from multihead.measures.corpus import Document, batches, with_special
+from multihead.measures.costs.cost import Cost, cost
+from multihead.measures.kinds.found_kinds import Kinds
+from multihead.measures.kinds.kinds import KindsStage, kinds_options
+from multihead.measures.likeness.redundancy import Redundancy, redundancy
+from multihead.measures.stage import Batch, run_stage
+from multihead.measures.statistics.options import Statistics
+from multihead.measures.statistics.stage import StatisticsStage
+from multihead.measures.tables.table import HeadTable
+from multihead.measures.worth.worth import worth
+from multihead.page.attended import Lines
+from multihead.page.curve import quick_curve
+from multihead.page.findings import worth_column
+from multihead.page.texts import read_text, written_with
+
+PARTS = ("measure", "kinds", "worth", "redundancy", "curve", "claims", "cost")
+"""What a page may hold beside maps, in the order in which it is gathered."""
+
+TEXTS = 3
+"""Documents whose maps are shown, where no text is given."""
+
+EXACT = 256
+"""Heads up to which worth is measured by taking each of them out; of more heads, by gradients."""
+
+LAYERS = 3
+"""Layers that the statements of the theory are tested on: the first, the last and those between."""
+
+TOKENS = 2048
+"""Tokens that they are tested on."""
+
+Progress = Callable[[str, int, int], None]
+"""Called as (part, done, all)."""
+
+
+@dataclass
+class Gathered:
+    """What is known of a model; each part is None or empty where it was not asked for, not possible, or stopped."""
+
+    model: dict[str, Any]
+    corpus: dict[str, Any]
+    sites: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    texts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    lines: Lines = field(default_factory=Lines)
+    table: HeadTable | None = None
+    kinds: Kinds | None = None
+    redundancy: Redundancy | None = None
+    curve: Mapping[str, Any] | None = None
+    claims: Mapping[str, Any] | None = None
+    cost: Cost | None = None
+    notes: list[str] = field(default_factory=list[str])
+    stopped: bool = False
+
+    @property
+    def heads(self) -> list[str]:
+        return [f"{site['label']}H{h}" for site in self.sites for h in range(site["heads"])]
+
+    def join(self, table: HeadTable) -> None:
+        """More columns."""
+        self.table = table if self.table is None else self.table.join(table)
+
+
+def gather(
+    model: nn.Module,
+    data: Iterable[Document] | Mapping[str, Any],
+    *,
+    tokenizer: Any = None,
+    text: Document | Sequence[str] | None = None,
+    name: str | None = None,
+    corpus: str = "",
+    parts: Sequence[str] = PARTS,
+    how: str = "auto",
+    curve: Mapping[str, Any] | None = None,
+    heads: Sequence[str] | None = None,
+    maps: str | None = None,
+    batch_size: int = 8,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Gathered:
+    """Run the parts one after another. After Ctrl-C what is there is given back, and `stopped` says so.
+
+    Args:
+        data: what is measured over, as for `mh.measure`.
+        text: what maps are shown of: a text, or several; left out, the first documents of `data`.
+        parts: some of `PARTS`.
+        how: worth by "gradient" or "ablation"; "auto" takes each head out where there are not too many.
+        curve: a curve that was measured before, in the place of the quick one; see `docs/report.md`.
+        heads: the heads whose maps are kept; by default all.
+        maps: "maps" or "qk", in the place of the smaller.
+    """
+    wrong = sorted(set(parts) - set(PARTS))
+    if wrong:
+        raise SizeError(f"there is no part {wrong[0]!r} of a page", hint=f"choose some of {', '.join(PARTS)}")
+    documents = [cast(Document, data)] if isinstance(data, Mapping) else list(data)
+    read = list(batches(model, documents, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
+    parameters = sum(p.numel() for p in model.parameters())
+    found = Gathered(
+        {"name": name or type(model).__name__, "class": type(model).__name__, "parameters": parameters},
+        {"name": corpus, "documents": len(documents)},
+        curve=curve,
+    )
+    work = _Work(model, tokenizer, documents, read, found, set(parts), seed, progress, how)
+    shown = _shown(text, documents)
+    try:
+        work.maps(shown, max_tokens, heads, maps)
+        for part in PARTS:
+            if part in parts:
+                with work.part(part):
+                    getattr(work, part)()
+    except KeyboardInterrupt:
+        if not found.texts:
+            raise
+        found.stopped = True
+    return found
+
+
+def _shown(text: Any, documents: Sequence[Document]) -> list[Document]:
+    if text is None:
+        return list(documents[:TEXTS])
+    several = isinstance(text, Sequence) and not isinstance(text, str) and all(isinstance(t, str) for t in text)
+    found: list[Document] = list(text) if several else [text]
+    if not found or any(isinstance(t, str) and not t.strip() for t in found):
+        raise MultiheadError("there is no word in the text to show", hint="text is a text, or a list of them")
+    return found
+
+
+@dataclass
+class _Work:
+    """The parts, each of which puts what it found into `found`."""
+
+    model: nn.Module
+    tokenizer: Any
+    documents: Sequence[Document]
+    read: Sequence[Batch]
+    found: Gathered
+    asked: set[str]
+    seed: int
+    progress: Progress | None
+    how: str
+
+    @contextmanager
+    def part(self, name: str) -> Generator[None]:
+        """A part that a model is not made for is no reason to lose the others: the page says why."""
+        try:
+            yield
+        except MultiheadError as refused:
+            self.found.notes.append(f"{name}: {refused.message.partition(chr(10))[0]}")
+
+    def told(self, part: str) -> Callable[[int], None]:
+        return lambda done: self.tell(part, done, len(self.read))
+
+    def tell(self, part: str, done: int, every: int) -> None:
+        if self.progress is not None:
+            self.progress(part, done, every)
+
+    def maps(self, shown: Sequence[Document], max_tokens: int | None, heads: Any, only: str | None) -> None:
+        writes, why = written_with(self.model)
+        if why:
+            self.found.notes.append(f"norm-weighted attention is by the length of v, without W_O: {why}")
+        for at, document in enumerate(shown):
+            self.tell("maps", at, len(shown))
+            text = read_text(
+                self.model,
+                document,
+                self.found.lines,
+                tokenizer=self.tokenizer,
+                writes=writes,
+                max_tokens=max_tokens,
+                only=only,
+                chosen=heads,
+            )
+            self.found.sites = self.found.sites or text.sites
+            self.found.texts.append(text.data)
+        self.tell("maps", len(shown), len(shown))
+
+    def measure(self) -> None:
+        stage = StatisticsStage(self.model, with_special(Statistics(), self.tokenizer))
+        run_stage(stage, self.read, progress=self.told("measure"))
+        self.found.corpus["tokens"] = stage.heads.tokens
+        self.found.join(stage.table)
+
+    def kinds(self) -> None:
+        stage = KindsStage(self.model, kinds_options(self.tokenizer), seed=self.seed)
+        self.found.kinds = run_stage(stage, self.read, progress=self.told("kinds")).result
+        self.found.join(self.found.kinds.table)
+
+    def worth(self) -> None:
+        exact = self.how == "ablation" or (self.how == "auto" and len(self.found.heads) <= EXACT)
+        result = worth(
+            self.model,
+            self.read,
+            tokenizer=self.tokenizer,
+            how="zero" if exact else "gradient",
+            seed=self.seed,
+            progress=lambda _, done, every: self.tell("worth", done, every),
+        )
+        self.found.corpus["loss"] = result.loss
+        self.found.join(result.table)
+
+    def redundancy(self) -> None:
+        self.found.redundancy = redundancy(
+            self.model,
+            self.read,
+            seed=self.seed,
+            progress=lambda _, done, every: self.tell("redundancy", done, every),
+        )
+        self.found.join(self.found.redundancy.table)
+
+    def curve(self) -> None:
+        by = worth_column(self.found.table)
+        if self.found.curve is not None or by is None or self.found.table is None:
+            return
+        self.found.curve = quick_curve(
+            self.model,
+            self.read,
+            self.found.table.sort(by).heads,
+            tokenizer=self.tokenizer,
+            seed=self.seed,
+            progress=lambda done, every: self.tell("curve", done, every),
+        )
+
+    def claims(self) -> None:
+        labels = [site["label"] for site in self.found.sites]
+        last = len(labels) - 1
+        chosen = sorted({round(last * i / (LAYERS - 1)) for i in range(LAYERS)})
+        layers = [labels[at] for at in chosen]
+
+        def told(layer: str, done: int, every: int) -> None:
+            self.tell("claims", layers.index(layer) * every + done, len(layers) * every)
+
+        found = claims(
+            self.model,
+            self.documents,
+            tokenizer=self.tokenizer,
+            layers=layers,
+            tokens=TOKENS,
+            seed=self.seed,
+            progress=told,
+        )
+        self.found.claims = found.to_json()
+
+    def cost(self) -> None:
+        self.found.cost = cost(self.model)
