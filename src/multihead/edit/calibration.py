@@ -66,6 +66,7 @@ class Calibration:
         self._held = _batched(model, held, tokenizer, batch_size, draw) + ready_held
         self.documents = sum(documents_in(b) for b in self._fit + self._held)
         """all of them, pieces of long ones counted apart"""
+        self.documents_to_fit = sum(map(documents_in, self._fit))
         self.tokens = sum(map(tokens_in, self._fit))
         """real tokens that are fitted to"""
         self.tokens_held_out = sum(map(tokens_in, self._held))
@@ -129,8 +130,7 @@ def _read(
     """Token ids of documents, one list each, and batches that were given ready."""
     rows: list[list[int]] = []
     ready: list[Batch] = []
-    given = [data] if isinstance(data, Mapping) else data
-    for document in _listed(given):
+    for document in _listed(data):
         if isinstance(document, Mapping):
             ready += batches(model, document)
         else:
@@ -142,11 +142,14 @@ def _read(
     return read, ready
 
 
-def _listed(data: Iterable[Document]) -> Iterator[Any]:
+def _listed(data: Iterable[Document] | Mapping[str, Any]) -> Iterator[Any]:
     """The documents; of one text its error."""
     if isinstance(data, str):
         raise MultiheadError("data is one text", hint="a corpus is a list of texts: [text]")
-    yield from data
+    if isinstance(data, Mapping):
+        yield data
+    else:
+        yield from data
 
 
 def _parts(

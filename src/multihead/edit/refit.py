@@ -197,7 +197,11 @@ def _fit(
 ) -> tuple[Crossed, Fitted]:
     """The change of [W; b] that is best on held-out tokens."""
     total = len(calibration)
-    told = None if progress is None else (lambda done: progress(f"refit {where}", done, total))
+
+    def told(done: int) -> None:
+        if progress is not None:
+            progress(f"refit {where}", done, total)
+
     sums = gather(teacher, student, parameter, calibration.fit(), bias=bias, progress=told)
     held = gather(teacher, student, parameter, calibration.held_out(), bias=bias)
     columns, rank = len(sums.zz) - bias, _rank(sums)

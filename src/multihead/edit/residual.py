@@ -273,18 +273,24 @@ class _Maps(TorchFunctionMode):
         return run()
 
 
+def linear_maps(model: nn.Module, batch: Batch) -> list[str | None]:
+    """The weights of all linear maps in the order of the run, with None in the place of every attention."""
+    root = inner(model)
+    maps = _Maps(root)
+    with torch.no_grad(), clean(root), maps, intercept(model, maps.listen):
+        model(**plain_inputs(model, batch))
+    return maps.seen
+
+
 def behind(model: nn.Module, batch: Batch, parameter: str) -> list[str]:
     """The linear maps that run behind that of `parameter`, before the next attention, and add to the stream.
 
     Those of weights that are used more than once are left out.
     """
-    root = inner(model)
-    maps = _Maps(root)
-    with torch.no_grad(), clean(root), maps, intercept(model, maps.listen):
-        model(**plain_inputs(model, batch))
-    if parameter not in maps.seen:
+    seen = linear_maps(model, batch)
+    if parameter not in seen:
         return []
-    after = maps.seen[maps.seen.index(parameter) + 1 :]
+    after = seen[seen.index(parameter) + 1 :]
     after = after[: after.index(None)] if None in after else after
-    once = [name for name in after if name is not None and maps.seen.count(name) == 1]
+    once = [name for name in after if name is not None and seen.count(name) == 1]
     return [name for name in once if watched(model, batch, name).total is not None]
