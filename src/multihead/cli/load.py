@@ -49,9 +49,10 @@ class Loaded:
     folder: Path
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """MODEL and the options of loading it."""
-    parser.add_argument("model", metavar="MODEL", help="a folder that transformers loads, or minilm")
+def add_model(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """MODEL, which may be left out where there is a default, and the options of loading it."""
+    said = "a folder that transformers loads, or minilm" + (f" (default: {default})" if default else "")
+    parser.add_argument("model", metavar="MODEL", nargs="?" if default else None, default=default, help=said)
     group = parser.add_argument_group("the model")
     group.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps")
     group.add_argument("--dtype", default="float32", help="float32 (default), bfloat16, float16, float64")

@@ -88,8 +88,9 @@ def _kinds(table: HeadTable | None) -> Found | None:
     clear = count_of(sum(counts.values()), len(table), "head")
     does = "does" if sum(counts.values()) == 1 else "do"
     example = _special(table)
-    such = "" if example is None else f": {example.text.removesuffix('.')}, for one"
-    return Found(f"{clear} {does} one clear thing{such}.", "#view=heads&sort=score")
+    name, _, rest = ("", "", "") if example is None else example.text.partition(" ")
+    such = f"; {name}, for one, {rest}" if rest else "."
+    return Found(f"{clear} {does} one clear thing{such}", "#view=heads&sort=score")
 
 
 def _special(table: HeadTable | None) -> Found | None:
@@ -105,7 +106,7 @@ def _special(table: HeadTable | None) -> Found | None:
     if not rare:
         return None
     score, name, kind = max(rare)
-    return Found(f"{name} {_verb(kind, 1)}, with {score * 100:.0f} % of its weight.", head_link(name))
+    return Found(f"{name} {_verb(kind, 1)} with {score * 100:.0f} % of its weight.", head_link(name))
 
 
 def _verb(kind: str, some: int) -> str:
@@ -155,7 +156,7 @@ def _twins(found: Redundancy | None) -> Found | None:
         return Found(
             f"{first} and {second} are near-twins: they write nearly the same.", f"#view=alike&pick={first}"
         )
-    text = f"No two heads are copies: the nearest, {first} and {second}, write alike to {like * 100:.0f} %."
+    text = f"No two heads are copies: the nearest, {first} and {second}, are {like * 100:.0f} % alike."
     return Found(text, f"#view=alike&pick={first}")
 
 

@@ -56,7 +56,7 @@ class HeadScene {
       el("button", { type: "button", "aria-label": "zoom out", onclick: () => view.zoom(1 / 1.6) }, "−"),
       el("button", { type: "button", onclick: () => view.whole() }, "whole"),
       el("button", { type: "button", onclick: () => view.png() }, "PNG"));
-    const box = el("div", { class: "pane" }, name, view.box, bars, say_, zoom);
+    const box = el("div", { class: "pane" }, name, view.box, bars, el("div", { class: "under" }, zoom, say_));
     return { head, view, bars, note: say_, box };
   }
 
@@ -170,15 +170,15 @@ class HeadScene {
   cellSaid(map) {
     if (!this.cell) return " ";
     const [i, j] = this.cell;
-    return `${brief(map.rows.shown[i], 16)} → ${brief(map.columns.shown[j], 16)}  ${map.row(i)[j].toFixed(3)}`;
+    return `“${brief(map.rows.shown[i], 16)}” → “${brief(map.columns.shown[j], 16)}” ${map.row(i)[j].toFixed(3)}`;
   }
 
   rowSaid(map, i, weights) {
     const [own, others] = this.direction === LOOKS ? [map.rows, map.columns] : [map.columns, map.rows];
     const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 6).filter((j) => weights[j] >= 0.005);
-    const parts = order.map((j) => `${brief(others.shown[j], 16)} ${share(weights[j])}`).join(", ");
+    const parts = order.map((j) => `“${brief(others.shown[j], 16)}” ${share(weights[j])}`).join(", ");
     const verb = this.direction === LOOKS ? "looks at" : "is looked at by";
-    return parts ? `${brief(own.shown[i], 24)} (${i}) ${verb}: ${parts}` : `${brief(own.shown[i], 24)} (${i}) ${verb} no token much`;
+    return `“${brief(own.shown[i], 24)}”, token ${i}, ${verb} ${parts || "no token much"}`;
   }
 
   profiles() {
