@@ -1,4 +1,4 @@
-"""`multihead COMMAND ...`: see, measure and compare the heads of a model from a terminal.
+"""`multihead COMMAND ...`: see, measure, compare and cut the heads of a model from a terminal.
 
 Every command is a file of this folder with `add(commands)`, which describes its arguments, and `run(args)`, which
 gives the exit code: 0 fine, 1 a finding, 2 a failure. Only the asked one is imported, so help comes at once.
@@ -22,6 +22,10 @@ COMMANDS = {
     "compare": "what changed between two tables; a gate for CI",
     "claims": "put the statements of the theory to the test on a model",
     "cost": "parameters, FLOPs and bytes of attention",
+    "prune": "take heads out, fit what stays, save a smaller model",
+    "group": "multi-head to grouped-query attention: fewer kv heads, a smaller cache",
+    "check": "a model and its cut copy side by side: sizes, quality, speed; a gate for CI",
+    "curve": "quality against heads kept, for several methods: where is the knee?",
 }
 """Each command, and its line of help; it lives in the module of its name."""
 
@@ -31,8 +35,10 @@ _EPILOG = """examples:
   multihead measure minilm -o run          a small model that comes in a package
   multihead show run --sort previous --top 10
   multihead compare before after --fail-if 'entropy>0.1'
+  multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
+  multihead check minilm smaller/ --text held_out.txt
 
-MODEL is a folder that transformers loads, or minilm. Data goes to stdout, everything else to stderr.
+MODEL is a folder that transformers or multihead saved, or minilm. Data goes to stdout, everything else to stderr.
 Exit codes: 0 fine, 1 a finding, 2 a failure. MULTIHEAD_TRACEBACK=1 shows where a failure came from."""
 
 
@@ -40,7 +46,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     """The arguments of `command`, with the others by name only."""
     made = argparse.ArgumentParser(
         prog="multihead",
-        description="See, measure and compare the attention heads of a model.",
+        description="See, measure, compare and cut the attention heads of a model.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -25,7 +25,7 @@ from torch import nn
 from multihead.edit.calibration import Calibration
 from multihead.edit.group import Clusters, cluster
 from multihead.edit.moments import moments_of
-from multihead.edit.plan import LayerPlan, Plan, distinct, named
+from multihead.edit.plan import LayerPlan, Plan, distinct
 from multihead.edit.refit import Progress
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
@@ -53,11 +53,11 @@ def plan(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Plan:
-    """Which heads of `model` go, and which share keys and values, for one of `keep`, `remove`, `budget`, `kv_heads`.
+    """Which heads go, and which share keys and values, for one of `keep`, `remove`, `budget`, or for `kv_heads`.
 
     Args:
         data: calibration text, as `measure` takes it; only named heads are removed without any.
-        keep: the share of heads that stays. budget: what else may be spent, "flops=0.8", "cache=0.5", "latency=0.9".
+        keep: the share of heads that stays. budget: what else may be spent, "flops=0.8" of the original's.
         kv_heads: kv heads of every layer afterwards; with `keep` or `budget`, of the heads that stay.
         scope: heads of all layers compete ("global"), or every layer loses its share ("layer").
         least: heads that every layer keeps. uniform: all layers keep as many. multiple_of: of so many.
@@ -75,10 +75,9 @@ def plan(
         made = _removed(made, list(remove))
     elif keep is not None or budget is not None:
         assert text is not None
-        made = _searched(
-            model, made, turns, text, keep, budget, progress,
-            {"method": method, "scope": scope, "least": least, "uniform": uniform, "multiple_of": multiple_of, "seed": seed},
-        )  # fmt: skip
+        shape = {"scope": scope, "least": least, "uniform": uniform, "multiple_of": multiple_of}
+        how = {"method": method, "seed": seed, **shape}
+        made = _searched(model, made, turns, text, keep, budget, progress, how)
     if kv_heads is not None:
         assert text is not None
         made = _grouped(model, made, turns, text, kv_heads, progress)
@@ -114,7 +113,7 @@ def _check_kv(start: Plan, kv_heads: int) -> None:
             allowed = [n for n in range(1, layer.kv_heads + 1) if layer.kv_heads % n == 0]
             raise SizeError(
                 f"kv_heads={kv_heads} does not divide the {layer.kv_heads} kv heads of {layer.name} ({layer.path})",
-                hint=f"choose one of {', '.join(map(str, allowed))}; uneven groups are made by plan.edit(groups=...)",
+                hint=f"choose one of {', '.join(map(str, allowed))}; plan.edit(groups=...) makes uneven groups",
             )
 
 

@@ -67,9 +67,9 @@ def side_by_side(
     repeats = [_repeats(job) for job in jobs]
     took: tuple[list[float], list[float]] = ([], [])
     order, draw = [0, 1], random.Random(0)
+    gc.collect()
     for done in range(rounds):
         draw.shuffle(order)
-        gc.collect()
         for side in order:
             took[side].append(_sample(jobs[side], repeats[side]))
         if progress is not None:

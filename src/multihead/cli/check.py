@@ -1,0 +1,95 @@
+"""`multihead check MODEL CUT --text held_out.txt`: quality and speed of both, side by side; a gate for CI."""
+
+from __future__ import annotations
+
+import argparse
+
+from multihead.cli.console import duration, note, out, write_json
+from multihead.cli.cutting import about, add_text, bar, check_numbers, read
+from multihead.cli.load import add_model, load_model
+from multihead.errors import MultiheadError
+
+_EPILOG = """examples:
+  multihead check minilm smaller/ --text held_out.txt
+  multihead check path/to/model grouped/ --text held_out.txt --fail-if 'perplexity:relative>5%'
+
+conditions (exit 1 if one is met):
+  nn10<0.8                   of the cut model's number; also cosine, agreement, relative_error, perplexity
+  perplexity:relative>5%     it changed by more than a twentieth; :rise> and :drop> for one direction
+  speed_model<1.2            the whole model is not 1.2 times as fast; also speed_attention
+  parameters:relative<10%    less than a tenth of the parameters went; also attention_parameters, kv_bytes
+
+Use text that the cut was not fitted to. Speed depends on the machine and on what else runs on it."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    parser = commands.add_parser(
+        "check",
+        help="a model and its cut copy side by side: sizes, quality, speed; a gate for CI",
+        description="Compare a model with its cut copy: parameters, KV cache, quality on held-out text, speed.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    parser.add_argument("cut", metavar="CUT", help="a folder that multihead prune or group wrote, or any other")
+    add_text(
+        parser, "--text", "--corpus",
+        title="held-out text (default: a sample of English that comes with the package)",
+        what="text that the cut was not fitted to: .txt, .jsonl or a folder of them; may be repeated",
+    )  # fmt: skip
+    group = parser.add_argument_group("the check")
+    group.add_argument(
+        "--rounds", type=int, default=15, metavar="N", help="rounds of timing (default: 15); 0: none"
+    )
+    group.add_argument(
+        "--fail-if", action="append", default=[], metavar="CONDITION", help="exit 1 if it is met; may be repeated"
+    )
+    group.add_argument("--json", action="store_true", help="for a program")
+    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
+
+
+def run(args: argparse.Namespace) -> int:
+    check_numbers(args)
+    if args.rounds < 0:
+        raise MultiheadError(f"--rounds {args.rounds} is less than 0")
+    from multihead.edit.check import check
+    from multihead.measures.tables.condition import Condition
+
+    conditions = [Condition.of(text) for text in args.fail_if]
+    before = load_model(args)
+    after = load_model(argparse.Namespace(**{**vars(args), "model": args.cut}))
+    text = read(args, args.text, before.tokenizer, args.model)
+    if not args.quiet:
+        note(f"{about(before)}; {about(after)}; {text.name}: {text.documents} documents")
+        if not args.text and not args.ids:
+            note("note: no --text: a small sample of English stands in for held-out text of yours")
+        note(f"about {duration(_seconds(before.model, text.size, args.rounds))}")
+    with bar(args) as progress:
+        found = check(
+            before.model,
+            after.model,
+            list(text),
+            tokenizer=before.tokenizer,
+            batch_size=args.batch_size,
+            max_tokens=args.max_tokens,
+            rounds=args.rounds,
+            progress=progress,
+        )
+    findings = found.findings(conditions)
+    if args.json:
+        write_json(found.plain() | {"findings": findings})
+        return 1 if findings else 0
+    console = out()
+    console.print(found)
+    for finding in findings:
+        console.print(f"✗ {finding}", style="red", markup=False, soft_wrap=True)
+    if conditions and not findings:
+        console.print(f"✓ none of {', '.join(map(repr, conditions))}", style="green", markup=False, soft_wrap=True)
+    return 1 if findings else 0
+
+
+def _seconds(model: object, characters: int, rounds: int) -> float:
+    """About: two runs per token of text (4 characters), and per round two runs of 128 and of 512 tokens."""
+    parameters = sum(p.numel() for p in model.parameters())  # type: ignore[attr-defined]
+    per_token = 2.0 * parameters / 2e10
+    return per_token * (2 * characters / 4 + rounds * 2 * (128 + 512 / 3)) + rounds * 4 * 0.05 + 3

@@ -1,0 +1,134 @@
+"""`multihead curve MODEL`: quality against heads kept, for several methods; a picture, a table, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from multihead.cli.console import duration, out, write_json
+from multihead.cli.cutting import METHODS, Work, about, add_text, bar, check_numbers, read, speaker
+from multihead.cli.load import Loaded, add_model, load_model
+from multihead.errors import MultiheadError
+
+_EPILOG = """examples:
+  multihead curve minilm --calib text.txt --text held_out.txt -o curve.png
+  multihead curve minilm --calib text.txt --at 0.75,0.5,0.25 --method obs --method random
+
+Every point is a plan, a cut, a re-fit and a check on text that nothing was fitted to; without --text that is a
+quarter of the calibration documents, held back."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    parser = commands.add_parser(
+        "curve",
+        help="quality against heads kept, for several methods: where is the knee?",
+        description="Cut a model at several sizes by several methods, and draw what is left of its quality.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    group = parser.add_argument_group("the curve")
+    group.add_argument(
+        "--at", metavar="0.75,0.5", default="0.875,0.75,0.625,0.5,0.375,0.25", help="shares of heads kept"
+    )
+    group.add_argument(
+        "--method", action="append", choices=METHODS, help="may be repeated (default: obs, fisher, random)"
+    )
+    group.add_argument("--no-refit", action="store_true", help="leave the weights that stay as they are")
+    group.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
+    group.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("curve.png"),
+        metavar="FILE",
+        help=".png or .svg (default: curve.png)",
+    )
+    group.add_argument("--force", action="store_true", help="replace FILE")
+    group.add_argument("--json", action="store_true", help="the points as JSON on stdout instead of the table")
+    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
+    add_text(
+        parser, "--calib", title="calibration text (default: a sample of English that comes with the package)",
+        what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--text", action="append", default=[], metavar="FILE|DIR", help="held-out text to judge by")
+
+
+def run(args: argparse.Namespace) -> int:
+    check_numbers(args)
+    shares = _shares(args.at)
+    if args.out.exists() and not args.force:
+        raise MultiheadError(f"{args.out} exists", hint="--force replaces it, or choose another -o")
+    if args.out.suffix not in (".png", ".svg"):
+        raise MultiheadError(f"{args.out} is no picture", hint="-o curve.png or -o curve.svg")
+    loaded = load_model(args)
+    fit = list(read(args, args.calib, loaded.tokenizer, args.model))
+    if args.text:
+        held = list(
+            read(argparse.Namespace(**{**vars(args), "ids": None}), args.text, loaded.tokenizer, args.model)
+        )
+    else:
+        fit, held = [d for i, d in enumerate(fit) if i % 4 != 3], fit[3::4]
+    if not fit or not held:
+        raise MultiheadError(
+            f"there are {len(fit)} documents to fit to and {len(held)} to judge by", hint="--text held_out.txt"
+        )
+    return _drawn(args, loaded, shares, fit, held)
+
+
+def _drawn(
+    args: argparse.Namespace, loaded: Loaded, shares: list[float], fit: Sequence[Any], held: Sequence[Any]
+) -> int:
+    from multihead.edit.calibration import Calibration
+    from multihead.edit.curve import curve, draw
+
+    say = speaker(args)
+    methods = tuple(dict.fromkeys(args.method or ("obs", "fisher", "random")))
+    text = Calibration(
+        loaded.model, fit, loaded.tokenizer, batch_size=args.batch_size, max_tokens=args.max_tokens, seed=args.seed
+    )
+    say(f"{about(loaded)}; {text.documents} documents to fit to, {len(held)} to judge by")
+    if not args.calib and not args.ids:
+        say("note: no --calib: a small sample of English stands in for text like the model's own")
+    work, points = Work.of(loaded, text), len(methods) * len(shares)
+    layers = getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1
+    each = work.once * (6 + layers * (1.5 if args.no_refit else 4))
+    say(f"{points} points, about {duration(points * each)}, about {work.memory / 1e6:.0f} MB of memory")
+    with bar(args) as progress:
+        found = curve(
+            loaded.model,
+            text,
+            held,
+            tokenizer=loaded.tokenizer,
+            shares=shares,
+            methods=methods,
+            refit=not args.no_refit,
+            seed=args.seed,
+            progress=progress,
+        )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    draw(found, args.out, title=f"{loaded.name}: {found.heads} heads")
+    if args.json:
+        write_json(found.plain() | {"picture": str(args.out)})
+    else:
+        out().print(found)
+    say(f"picture → {args.out}")
+    if (knee := found.knee()) is not None:
+        calib = " ".join(f"--calib {shlex.quote(c)}" for c in args.calib)
+        say(f"next: multihead prune {shlex.quote(args.model)} --keep {knee.keep:g} {calib} -o smaller/")
+    return 0
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        found = [float(word) for word in text.replace(",", " ").split()]
+    except ValueError:
+        raise MultiheadError(f"--at {text} is no list of numbers", hint="--at 0.75,0.5,0.25") from None
+    wrong = [x for x in found if not (math.isfinite(x) and 0 < x <= 1)]
+    if wrong or not found:
+        raise MultiheadError(f"--at {text}: shares are above 0 and at most 1", hint="--at 0.75,0.5,0.25")
+    return sorted(set(found), reverse=True)

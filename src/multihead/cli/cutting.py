@@ -1,0 +1,319 @@
+"""What `prune`, `group`, `check` and `curve` share: calibration text, estimates, progress, and the cut itself."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multihead.cli.console import duration, err, note, out, size, write, write_json
+from multihead.cli.load import Loaded
+from multihead.cli.texts import SPLITS, Texts, texts
+from multihead.errors import MultiheadError
+
+if TYPE_CHECKING:
+    from multihead.edit.calibration import Calibration
+    from multihead.edit.plan import Plan
+    from multihead.edit.refit import Progress
+
+METHODS = ("obs", "gauss-newton", "fisher", "norm", "random")
+"""Ways to say what a head costs; the first is the best, the last two are baselines."""
+
+PROCESS = 400e6
+"""Python, torch and transformers."""
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+
+def add_text(parser: argparse.ArgumentParser, *names: str, what: str, title: str) -> None:
+    """Options that read documents: a file or folder under `names`, and how it is cut."""
+    group = parser.add_argument_group(title)
+    group.add_argument(*names, action="append", default=[], metavar="FILE|DIR", help=what)
+    group.add_argument(
+        "--split",
+        choices=SPLITS,
+        default="auto",
+        help="what a document of a .txt file is: a line, a paragraph, the whole file, or auto: a paragraph where "
+        "the file has blank lines, else a line (default: auto)",
+    )
+    group.add_argument("--ids", metavar="FILE", help="token ids instead of text: JSON, a list of lists of numbers")
+    group.add_argument(
+        "--max-tokens", type=int, metavar="N", help="cut longer documents into pieces (default: 512)"
+    )
+    group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents")
+    group.add_argument("--batch-size", type=int, default=16, metavar="N", help="documents at a time (default: 16)")
+
+
+def add_cut(parser: argparse.ArgumentParser) -> None:
+    """What becomes of the plan."""
+    group = parser.add_argument_group("the cut")
+    group.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder to write the cut model to")
+    group.add_argument("--dry-run", action="store_true", help="print the plan, cut and write nothing")
+    group.add_argument(
+        "--plan",
+        type=Path,
+        metavar="FILE",
+        help="write the plan there; if there is one already, do what it says instead of making one",
+    )
+    group.add_argument("--no-refit", action="store_true", help="leave the weights that stay as they are")
+    group.add_argument(
+        "--heal", type=int, metavar="N", help="then N steps of distillation from the original (attention only)"
+    )
+    group.add_argument("--heal-lr", type=float, metavar="X", help="the learning rate of --heal (default: 5e-4)")
+    group.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
+    group.add_argument("--force", action="store_true", help="replace DIR, or the plan in FILE")
+    group.add_argument("--json", action="store_true", help="plan and results as JSON on stdout")
+    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
+
+
+def read(args: argparse.Namespace, given: list[str], tokenizer: Any, model: str) -> Texts:
+    """The documents of `add_text`'s arguments."""
+    asked = argparse.Namespace(model=model, text=[], corpus=given, ids=args.ids, split=args.split, limit=args.limit)
+    return texts(asked, tokenizer)
+
+
+def check_numbers(args: argparse.Namespace) -> None:
+    """What can be said before anything is loaded."""
+    for option in ("batch_size", "max_tokens", "heal"):
+        value: int | None = getattr(args, option, None)
+        if value is not None and value < 1:
+            raise MultiheadError(f"--{option.replace('_', '-')} {value} is less than 1")
+
+
+def check_out(args: argparse.Namespace) -> None:
+    """Where the cut model goes, said before the work and not after it."""
+    check_numbers(args)
+    if args.dry_run:
+        return
+    if args.out is None:
+        raise MultiheadError("-o DIR says where the cut model goes", hint="-o smaller/; --dry-run prints the plan")
+    if args.out.exists() and not args.out.is_dir():
+        raise MultiheadError(f"{args.out} is a file", hint="-o takes a folder")
+    if args.out.is_dir() and any(args.out.iterdir()) and not args.force:
+        raise MultiheadError(f"{args.out} exists", hint="--force replaces it, or choose another -o")
+
+
+# ---- during -------------------------------------------------------------------------------------
+
+
+def speaker(args: argparse.Namespace) -> Callable[[str], None]:
+    return _silent if args.quiet else note
+
+
+def _silent(text: str) -> None:
+    """--quiet"""
+
+
+@contextmanager
+def bar(args: argparse.Namespace) -> Generator[Progress]:
+    """One line on a terminal: what is being done, and how far."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = err()
+    columns = (TextColumn("{task.description:>20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shown = console.is_terminal and not getattr(args, "quiet", False)
+    with Progress(*columns, console=console, disable=not shown, transient=True) as drawn:
+        task = drawn.add_task("", total=None)
+
+        def progress(what: str, done: int, total: int) -> None:
+            drawn.update(task, description=what, completed=done, total=max(total, done, 1))
+
+        yield progress
+
+
+@dataclass(frozen=True)
+class Work:
+    """About how long calibration takes: seconds of one plain run over all of it, bytes at a time."""
+
+    once: float
+    memory: float
+
+    @staticmethod
+    def of(loaded: Loaded, text: Calibration) -> Work:
+        """Runs the model on one batch; all others are like it."""
+        import torch
+
+        from multihead.edit.calibration import tokens_in
+
+        batch = next(text.fit())
+        with torch.no_grad():
+            loaded.model(**batch)  # the first run is slower
+            start = time.perf_counter()
+            loaded.model(**batch)
+            took = time.perf_counter() - start
+        weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
+        config = getattr(loaded.model, "config", None)
+        width = getattr(config, "hidden_size", None) or 0
+        layers = getattr(config, "num_hidden_layers", None) or 1
+        activations = 4.0 * tokens_in(batch) * 24 * width * layers
+        squares = 8.0 * 6 * (4 * width) ** 2
+        return Work(took * text.tokens / max(1, tokens_in(batch)), PROCESS + 3 * weights + activations + squares)
+
+
+def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], None]) -> Calibration:
+    """The text that the cut is fitted to, and a line about it."""
+    from multihead.edit.calibration import Calibration
+
+    _one_sequence(loaded)
+    given = read(args, args.calib, loaded.tokenizer, args.model)
+    made = Calibration(
+        loaded.model,
+        given,
+        loaded.tokenizer,
+        batch_size=args.batch_size,
+        max_tokens=args.max_tokens,
+        seed=args.seed,
+    )
+    say(f"{about(loaded)}; calibration: {given.name}, {made.documents} documents, {made.tokens} tokens")
+    if not args.calib and not args.ids:
+        say("note: no --calib: a small sample of English stands in for text like the model's own")
+    return made
+
+
+def _one_sequence(loaded: Loaded) -> None:
+    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
+        raise MultiheadError(
+            f"{loaded.name} reads two sequences, and the command line gives it one",
+            hint="in Python: mh.plan(model, [{'input_ids': ..., 'decoder_input_ids': ...}], keep=0.5)",
+        )
+
+
+def about(loaded: Loaded) -> str:
+    """A model in a few words."""
+    from multihead.model.known import sites_of
+
+    heads = sum(site.heads for site in sites_of(loaded.model).values())
+    return (
+        f"{loaded.name}: {heads} heads, {sum(p.numel() for p in loaded.model.parameters()) / 1e6:.3g} M parameters"
+    )
+
+
+def planned(
+    args: argparse.Namespace,
+    loaded: Loaded,
+    make: Callable[[Calibration, Progress], Plan],
+    asked: list[str],
+    runs: float,
+) -> Plan:
+    """The plan of --plan FILE where there is one, else a new one; `asked` are the options that would make it."""
+    from dataclasses import replace
+
+    from multihead.edit.plan import Plan
+
+    say = speaker(args)
+    if args.plan is not None and args.plan.exists() and not (args.force and asked):
+        if asked:
+            raise MultiheadError(
+                f"{args.plan} holds a plan, and {', '.join(asked)} asks for another",
+                hint="leave the option out to use the file, --force to write it anew",
+            )
+        found = Plan.load(args.plan)
+        found.check(loaded.model)
+        say(f"the plan of {args.plan}")
+        return found if args.dry_run else replace(found, calibration=calibration(args, loaded, say))
+    text = calibration(args, loaded, say)
+    work = Work.of(loaded, text)
+    layers = max(1, getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
+    seconds = runs * work.once
+    if not args.dry_run:
+        seconds += work.once * layers * (1.5 if args.no_refit else 4.0)
+        seconds += (args.heal or 0) * work.once / max(1, len(text)) * 2 * 4
+    say(f"about {duration(seconds)}, about {size(work.memory)} of memory")
+    with bar(args) as progress:
+        made = make(text, progress)
+    if args.plan is not None:
+        args.plan.parent.mkdir(parents=True, exist_ok=True)
+        made.save(args.plan)
+        say(f"plan → {args.plan}")
+    return made
+
+
+# ---- the cut ------------------------------------------------------------------------------------
+
+
+def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str = "joint") -> int:
+    """Print the plan, and unless that is all, cut, save, and say what comes next."""
+    say = speaker(args)
+    if not plan.changes:
+        if args.json:
+            write_json({"plan": plan.to_json(), "changed": False})
+        else:
+            write(str(plan))
+        note(f"multihead: nothing to cut: all {plan.heads} heads stay (asked: {plan.asked}); nothing is written")
+        return 1
+    if not args.json:
+        out().print(str(plan), markup=False, soft_wrap=True)
+    if args.dry_run:
+        if args.json:
+            write_json({"plan": plan.to_json(), "changed": True})
+        say("a dry run: nothing is written")
+        return 0
+    written = _cut(args, loaded, plan, grouping, say)
+    if args.json:
+        write_json({"plan": plan.to_json(), "changed": True, **written})
+    say(f"next: multihead check {shlex.quote(args.model)} {shlex.quote(str(args.out))} --text held_out.txt")
+    return 0
+
+
+def _cut(
+    args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str, say: Callable[[str], None]
+) -> dict[str, Any]:
+    from multihead.edit.cut import cut
+    from multihead.edit.group import Grouping
+    from multihead.edit.heal import Heal
+    from multihead.edit.record import record_of
+    from multihead.edit.refit import Refit
+    from multihead.store.save import save
+
+    heal = None
+    if args.heal:
+        heal = Heal(steps=args.heal, seed=args.seed, **({"lr": args.heal_lr} if args.heal_lr else {}))
+    started = time.perf_counter()
+    with bar(args) as progress:
+        small = cut(
+            loaded.model,
+            plan,
+            refit=None if args.no_refit else Refit(),
+            grouping=Grouping(grouping),  # pyright: ignore[reportArgumentType]  # one of argparse's choices
+            heal=heal,
+            progress=progress,
+        )
+        took = time.perf_counter() - started
+    record = record_of(small)
+    done: dict[str, Any] = {} if record is None or record.plan is None else record.plan
+    for line in _done_lines(done):
+        say(line)
+    before, after = (sum(p.numel() for p in m.parameters()) for m in (loaded.model, small))
+    saved = save(small, args.out, tokenizer=loaded.tokenizer, source=loaded.folder, force=args.force)
+    say(f"{before / 1e6:.3g} → {after / 1e6:.3g} M parameters in {duration(took)}")
+    say(f"saved: {saved}")
+    return {
+        "fits": done.get("fits", []), "healed": done.get("healed"), "parameters": [before, after],
+        "seconds": took, "folder": str(args.out), "plain": saved.plain, "why": saved.why,
+    }  # fmt: skip
+
+
+def _done_lines(done: dict[str, Any]) -> list[str]:
+    """What fitting and healing did, on held-out documents of the calibration text."""
+    said: list[str] = []
+    fits: list[dict[str, Any]] = [f for f in done.get("fits", []) if f.get("before")]
+    if fits:
+        kept = sum(bool(f.get("kept")) for f in fits)
+        left = sorted(f["after"] / f["before"] for f in fits)
+        said.append(
+            f"re-fit: {kept} of {len(fits)} maps changed; error on held-out calibration text × "
+            f"{left[len(left) // 2]:.2g} (median), × {left[-1]:.2g} (worst)"
+        )
+    if healed := done.get("healed"):
+        early = ", stopped early" if healed["stopped_early"] else ""
+        said.append(
+            f"heal: held-out loss {healed['before']:.4g} → {healed['after']:.4g}, best at step "
+            f"{healed['best_step']} of {healed['steps']}{early}, {duration(healed['seconds'])}"
+        )
+    return said

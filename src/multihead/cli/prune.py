@@ -1,0 +1,111 @@
+"""`multihead prune MODEL --keep 0.5 -o DIR`: take heads out, fit what stays, save a smaller model."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from multihead.cli.cutting import METHODS, add_cut, add_text, carry_out, check_out, planned
+from multihead.cli.load import add_model, load_model
+from multihead.errors import MultiheadError
+
+if TYPE_CHECKING:
+    from multihead.edit.calibration import Calibration
+    from multihead.edit.plan import Plan
+    from multihead.edit.refit import Progress
+
+_EPILOG = """examples:
+  multihead prune minilm --keep 0.5 --calib text.txt --dry-run       what would go, and why
+  multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
+  multihead prune path/to/model --heads 3.7,4.1 --calib text.txt -o smaller/
+  multihead prune path/to/model --budget "flops=0.8" --least 1 --calib text.txt -o smaller/
+  multihead prune minilm --keep 0.5 --calib text.txt --plan plan.json --dry-run; edit plan.json;
+  multihead prune minilm --plan plan.json --calib text.txt -o smaller/
+
+Exit codes: 0 done, 1 the request changes nothing, 2 a failure. docs/cut.md says what the methods do."""
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    parser = commands.add_parser(
+        "prune",
+        help="take heads out, fit what stays, save a smaller model",
+        description="Take out the heads that cost least, fit the weights that stay, and save a physically smaller "
+        "model.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    group = parser.add_argument_group("which heads (one of the first three)")
+    group.add_argument(
+        "--keep", type=float, metavar="X", help="the share of heads that stays, above 0 and at most 1"
+    )
+    group.add_argument("--heads", action="append", metavar="3.7,L4H1", help="these heads go")
+    group.add_argument(
+        "--budget", metavar="WHAT=X", help='a share of the original: "flops=0.8", "cache=0.5", "latency=0.9"'
+    )
+    group.add_argument("--method", choices=METHODS, default="obs", help="what a head costs (default: obs)")
+    group.add_argument(
+        "--scope", choices=("global", "layer"), default="global", help="heads compete over all layers, or in each"
+    )
+    group.add_argument("--least", type=int, default=0, metavar="K", help="every layer keeps K heads or more")
+    group.add_argument("--uniform", action="store_true", help="every layer keeps the same number of heads")
+    group.add_argument("--multiple-of", type=int, default=1, metavar="N", help="heads of a layer: a multiple of N")
+    group.add_argument("--kv-heads", type=int, metavar="N", help="also: N kv heads in every layer, as `group` does")
+    add_text(
+        parser, "--calib", title="calibration text (default: a sample of English that comes with the package)",
+        what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
+    )  # fmt: skip
+    add_cut(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    check_out(args)
+    asked = [
+        f"--{n.replace('_', '-')}" for n in ("keep", "heads", "budget", "kv_heads") if getattr(args, n) is not None
+    ]
+    _check(args, asked)
+    loaded = load_model(args)
+
+    def make(text: Calibration, progress: Progress) -> Plan:
+        from multihead.edit.planning import plan
+
+        return plan(
+            loaded.model,
+            text,
+            keep=args.keep,
+            remove=None if args.heads is None else words(args.heads),
+            budget=args.budget,
+            kv_heads=args.kv_heads,
+            method=args.method,
+            scope=args.scope,
+            least=args.least,
+            uniform=args.uniform,
+            multiple_of=args.multiple_of,
+            seed=args.seed,
+            progress=progress,
+        )
+
+    runs = 0.0 if args.heads is not None else {"random": 0.0, "norm": 0.0}.get(args.method, 12.0)
+    return carry_out(args, loaded, planned(args, loaded, make, asked, runs))
+
+
+def words(given: list[str]) -> list[str]:
+    """Names between commas."""
+    return [word for part in given for word in part.replace(",", " ").split()]
+
+
+def _check(args: argparse.Namespace, asked: list[str]) -> None:
+    if not asked and (args.plan is None or not args.plan.exists()):
+        raise MultiheadError(
+            "nothing says which heads go", hint='--keep 0.5, --heads 3.7,4.1, --budget "flops=0.8" or --plan FILE'
+        )
+    first = [a for a in asked if a != "--kv-heads"]
+    if len(first) > 1:
+        raise MultiheadError(f"{' and '.join(first)} are given: only one of them says which heads go")
+    if args.keep is not None and not (math.isfinite(args.keep) and 0 < args.keep <= 1):
+        raise MultiheadError(
+            f"--keep {args.keep:g} is no share of the heads", hint="above 0 and at most 1: --keep 0.5 keeps half"
+        )
+    if args.heads is not None and not words(args.heads):
+        raise MultiheadError("--heads names no head", hint="--heads 3.7,4.1 or --heads L3H7")

@@ -1,0 +1,202 @@
+"""Healing: it gets nearer to the teacher, never farther on held-out text, touches only what it may, and repeats."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+
+import multihead as mh
+from multihead.edit import heal as module
+from multihead.edit.calibration import Calibration
+from multihead.edit.heal import Heal, blocks_of, heal, rate
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+
+
+def bert() -> BertModel:
+    torch.manual_seed(0)
+    return BertModel(
+        BertConfig(num_hidden_layers=2, num_attention_heads=3, hidden_size=21, intermediate_size=23, vocab_size=53,
+                   initializer_range=0.3),
+        add_pooling_layer=False,
+    ).eval()  # fmt: skip
+
+
+def gpt2() -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(
+        GPT2Config(n_layer=2, n_head=3, n_embd=21, vocab_size=53, n_positions=31, initializer_range=0.3)
+    ).eval()
+
+
+def text(model: nn.Module) -> Calibration:
+    drawn = torch.Generator().manual_seed(1)
+    rows = [torch.randint(1, 53, (5 + i % 7,), generator=drawn).tolist() for i in range(24)]
+    return Calibration(model, rows, batch_size=8)
+
+
+def hurt(model: nn.Module) -> nn.Module:
+    """A copy whose attention says less."""
+    student = copy.deepcopy(model)
+    with torch.no_grad():
+        for layer in mh.anatomy(student):
+            for w in layer.W_O:
+                w.mul_(0.6)
+    return student
+
+
+def state(model: nn.Module) -> dict[str, Tensor]:
+    return {n: x.clone() for n, x in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_it_gets_nearer_and_touches_attention_only(make: Callable[[], nn.Module]) -> None:
+    teacher = make()
+    student, original = hurt(teacher), state(teacher)
+    before = state(student)
+    steps: list[tuple[str, int, int]] = []
+    done = heal(
+        teacher, student, text(teacher), Heal(steps=12, lr=1e-2, judge_every=6), progress=lambda *a: steps.append(a)
+    )
+    assert done.after < 0.6 * done.before
+    assert 0 < done.best_step <= done.steps <= 12
+    assert steps[-1][0] == "heal"
+    assert steps[-1][2] == 12
+    changed = {n for n, x in student.state_dict().items() if not torch.equal(x, before[n])}
+    assert changed
+    assert all("attention.self." in n or "attention.output.dense." in n or ".attn." in n for n in changed)
+    assert all(torch.equal(x, original[n]) for n, x in teacher.state_dict().items())
+    assert all(p.requires_grad and p.grad is None for m in (teacher, student) for p in m.parameters())
+
+
+def test_what_may_learn_is_as_it_was_afterwards() -> None:
+    teacher = bert()
+    student = hurt(teacher)
+    student.requires_grad_(False)
+    student.train()
+    heal(teacher, student, text(teacher), Heal(steps=2))
+    assert not any(p.requires_grad for p in student.parameters())
+    assert all(m.training for m in student.modules())
+
+
+def test_all_parameters_learn_when_asked() -> None:
+    teacher = bert()
+    student = hurt(teacher)
+    before = state(student)
+    done = heal(teacher, student, text(teacher), Heal(steps=3, lr=1e-3, parameters="all"))
+    assert done.parameters == sum(p.numel() for p in student.parameters())
+    assert not torch.equal(
+        student.encoder.layer[0].output.dense.weight, before["encoder.layer.0.output.dense.weight"]
+    )
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_another() -> None:
+    teacher = gpt2()
+    made = [hurt(teacher) for _ in range(3)]
+    for student, seed in zip(made, (7, 7, 8), strict=True):
+        torch.manual_seed(seed * 100 + len(made))  # the global state does not matter
+        heal(teacher, student, text(teacher), Heal(steps=2, lr=1e-3, seed=seed))
+    states = [state(m) for m in made]
+    assert all(torch.equal(x, states[1][n]) for n, x in states[0].items())
+    assert any(not torch.equal(x, states[2][n]) for n, x in states[0].items())
+
+
+def test_steps_that_make_it_worse_are_not_kept() -> None:
+    teacher = bert()
+    student = copy.deepcopy(teacher)
+    before = state(student)
+    done = heal(teacher, student, text(teacher), Heal(steps=20, lr=0.3, judge_every=2, patience=2))
+    assert done.before == pytest.approx(0.0, abs=1e-6)
+    assert done.stopped_early
+    assert done.steps < 20
+    assert all(torch.equal(x, before[n]) for n, x in student.state_dict().items()) == (done.best_step == 0)
+    assert done.after <= done.before
+
+
+def test_the_best_state_is_kept_and_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher = bert()
+    student = hurt(teacher)
+    losses = iter([9.0, 3.0, 1.0, 5.0, 6.0])
+    seen: list[dict[str, Tensor]] = []
+
+    def judged(self: Any, calibration: Calibration) -> float:
+        seen.append(state(student))
+        return next(losses)
+
+    monkeypatch.setattr(module._Pair, "judged", judged)
+    done = heal(teacher, student, text(teacher), Heal(steps=8, judge_every=2, patience=5))
+    assert (done.before, done.after, done.best_step) == (9.0, 1.0, 4)
+    assert all(torch.equal(x, seen[2][n]) for n, x in student.state_dict().items())
+    assert any(not torch.equal(x, seen[4][n]) for n, x in student.state_dict().items())
+
+
+def test_the_loss_is_what_it_says() -> None:
+    """By hand: relative squared distance of every block, and 1 − cos of means over real tokens."""
+    teacher = bert()
+    student = hurt(teacher)
+    ids = torch.tensor([[3, 5, 7, 11, 2], [13, 17, 0, 0, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    batch = {"input_ids": ids, "attention_mask": mask}
+    layers = list(mh.anatomy(teacher))
+    with torch.no_grad():
+        got = float(module._Pair(teacher, student, layers, 2.0, batch).loss(batch))
+        old, new = (m(**batch, output_hidden_states=True) for m in (teacher, student))
+    total, real = 0.0, mask.bool()
+    for row in range(2):
+        kept = real[row]
+        for a, b in zip(old.hidden_states[1:], new.hidden_states[1:], strict=True):
+            a, b = a[row][kept], b[row][kept]
+            total += 2.0 * float((a - b).square().sum() / a.square().sum()) / 2 / 2
+        a, b = (x.last_hidden_state[row][kept].mean(0) for x in (old, new))
+        total += (1 - float(torch.cosine_similarity(a, b, dim=0))) / 2
+    assert got == pytest.approx(total, rel=1e-4)
+
+
+def test_blocks_of_paths() -> None:
+    assert blocks_of(mh.anatomy(bert())) == ["encoder.layer.0", "encoder.layer.1"]
+    assert blocks_of(mh.anatomy(gpt2())) == ["transformer.h.0", "transformer.h.1"]
+    assert blocks_of(mh.anatomy(nn.TransformerEncoderLayer(12, 2, batch_first=True))) == []
+
+
+def test_the_rate_rises_and_falls() -> None:
+    rates = [rate(step, 20, 0.25) for step in range(1, 21)]
+    assert rates[:5] == [0.2, 0.4, 0.6, 0.8, 1.0]
+    assert all(a > b > 0 for a, b in pairwise(rates[4:]))
+    assert rate(1, 1, 0.1) == 1.0
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"steps": 0}, "steps=0, batches=2"),
+        ({"lr": 0.0}, "lr=0.0 and warmup=0.1 are no rates"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"warmup": 1.0}, "warmup=1.0"),
+        ({"parameters": "some"}, "parameters='some' is not known"),
+    ],
+)
+def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SizeError) as wrong:
+        Heal(**given)
+    assert said in str(wrong.value)
+
+
+def test_half_precision_is_refused() -> None:
+    teacher = bert().to(torch.bfloat16)
+    with pytest.raises(TypeMismatchError, match=r"is torch\.bfloat16: steps of healing are smaller"):
+        heal(teacher, copy.deepcopy(teacher), text(teacher), Heal(steps=1))
+
+
+def test_a_gradient_that_is_no_number_stops_it() -> None:
+    teacher = bert()
+    student = copy.deepcopy(teacher)
+    with torch.no_grad():
+        student.encoder.layer[1].attention.output.dense.bias[3] = float("nan")
+    with pytest.raises(MultiheadError, match="the gradient of step 1 is nan"):
+        heal(teacher, student, text(teacher), Heal(steps=1))

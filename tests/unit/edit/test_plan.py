@@ -1,0 +1,269 @@
+"""Plans: what they say, how they are edited, whose they are, and what is refused before any work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import AlbertConfig, AlbertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+import multihead as mh
+from multihead.edit.plan import LayerPlan, Plan, distinct, fingerprint
+from multihead.edit.planning import plan
+from multihead.errors import MultiheadError, SizeError
+
+
+def gpt2(seed: int = 0) -> GPT2LMHeadModel:
+    torch.manual_seed(seed)
+    config = GPT2Config(n_layer=2, n_head=6, n_embd=42, vocab_size=53, n_positions=31, initializer_range=0.3)
+    return GPT2LMHeadModel(config).eval()
+
+
+def llama() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, hidden_size=30, head_dim=10,
+                    intermediate_size=34, vocab_size=53, max_position_embeddings=64)
+    ).eval()  # fmt: skip
+
+
+def ids(count: int = 23, length: int = 19) -> list[list[int]]:
+    drawn = torch.randint(1, 53, (count, length), generator=torch.Generator().manual_seed(3))
+    return drawn.tolist()
+
+
+# ---- one layer --------------------------------------------------------------------------------
+
+
+def test_a_layer_counts_its_kv_heads() -> None:
+    layer = LayerPlan("L0", "x", 6, 3, (0, 1, 5))
+    assert layer.gone == (2, 3, 4)
+    assert layer.kv_of_head == (0, 0, 1, 1, 2, 2)
+    assert layer.kv_after == 2, "kv head 1 has lost both its readers"
+    assert replace(layer, reads=(0, 1, 2, 2, 2, 0)).kv_after == 2
+    assert replace(layer, groups=((0, 5), (1,))).kv_after == 2
+    assert layer.changes
+    assert not LayerPlan("L0", "x", 6, 3, tuple(range(6))).changes
+    assert LayerPlan("L0", "x", 6, 3, tuple(range(6)), groups=((0, 1, 2, 3), (4, 5))).changes
+    assert not LayerPlan("L0", "x", 6, 3, tuple(range(6)), groups=((0, 1), (2, 3), (4, 5))).changes
+    assert LayerPlan("L0", "x", 6, 3, ()).kv_after == 0
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"keep": (0, 6)}, "L3 cannot keep heads [0, 6]: it has 6"),
+        ({"keep": (1, 1)}, "L3 cannot keep heads [1, 1]: it has 6"),
+        ({"keep": (0, 1), "groups": ((0,),)}, "the groups of L3 are of heads [0], the heads that stay are [0, 1]"),
+        ({"keep": (0, 1), "groups": ((0, 1), (1,))}, "are of heads [0, 1, 1]"),
+        ({"keep": (0, 1), "merge": ((1, 0),)}, "L3 cannot merge [(1, 0)]"),
+        ({"keep": (0, 1), "merge": ((2, 3),)}, "L3 cannot merge [(2, 3)]"),
+    ],
+)
+def test_a_layer_that_cannot_be(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(SizeError) as said:
+        LayerPlan("L3", "x", 6, 6, **given)
+    assert text in str(said.value)
+
+
+# ---- the whole --------------------------------------------------------------------------------
+
+
+def test_removing_by_name_prints_what_goes() -> None:
+    made = plan(gpt2(), remove=["L0H4", "1.2", (1, 5)])
+    assert [x.keep for x in made.layers] == [(0, 1, 2, 3, 5), (0, 1, 3, 4)]
+    assert (made.kept, made.heads, made.changes) == (9, 12, True)
+    assert str(made).splitlines() == [
+        "GPT2LMHeadModel: 9 of 12 heads stay (asked: remove L0H4, L1H2, L1H5)",
+        "layer  heads  goes",
+        "L0     6 → 5  H4",
+        "L1     6 → 4  H2, H5",
+    ]
+    assert repr(made) == str(made)
+
+
+def test_scores_say_why() -> None:
+    made = plan(gpt2(), remove=["L0H4", "L0H1"])
+    told = str(replace(made, scores={f"L0H{h}": 1.5 * (6 - h) for h in range(6)}, notes=("mind the gap",)))
+    assert "L0     6 → 4  H4 (3), H1 (7.5)      H5 (1.5)" in told, "cheapest first"
+    assert "L1     6      –" in told
+    assert told.endswith("\nnote: mind the gap")
+
+
+def test_nothing_asked_for_changes_nothing() -> None:
+    made = plan(gpt2(), remove=[])
+    assert not made.changes
+    assert "nothing would change" in str(made)
+
+
+def test_edit_by_hand() -> None:
+    first = plan(gpt2(), remove=["L0H4", "L1H2"])
+    made = first.edit(remove=["L1H0"], keep="L0H4")
+    assert [x.keep for x in made.layers] == [(0, 1, 2, 3, 4, 5), (1, 3, 4, 5)]
+    assert made.asked == "remove L0H4, L1H2, then by hand"
+    assert made.edit(keep=["L1H0"]).asked == made.asked, "said once"
+    assert first["L1"].gone == (2,), "the first is as it was"
+    grouped = made.edit(groups={"L1": [[1, 5], [3, 4]]})
+    assert grouped["L1"].groups == ((1, 5), (3, 4))
+    assert grouped.kv_kept == 6 + 2
+    assert "{1 5} {3 4}" in str(grouped)
+    assert grouped.edit(remove=["L1H3", "L1H4"])["L1"].groups == ((1, 5),), "a group without members is gone"
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"remove": ["L0H6"]}, "there is no head 6 in L0: it has 6"),
+        ({"remove": ["L2H0"]}, "there is no layer for 'L2H0'"),
+        ({"remove": ["seven"]}, "'seven' is not the name of a head"),
+        ({"remove": ["L0H1"], "keep": ["0.1"]}, "L0H1 is to be removed and to be kept"),
+        ({"groups": {"L7": [[0]]}}, "the plan has no layer 'L7'\n\nhint: it has L0, L1"),
+        ({"groups": {"L0": [[0, 1]]}}, "the groups of L0 are of heads [0, 1]"),
+    ],
+)
+def test_edits_that_cannot_be(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(SizeError) as said:
+        plan(gpt2(), remove=[]).edit(**given)
+    assert text in str(said.value)
+
+
+def test_a_head_that_comes_back_needs_a_group() -> None:
+    made = plan(gpt2(), remove=["L0H0"]).edit(groups={"L0": [[1, 2], [3, 4, 5]]})
+    with pytest.raises(SizeError, match="L0H0 would be in no group"):
+        made.edit(keep="L0H0")
+    back = made.edit(keep="L0H0", groups={"L0": [[0, 1, 2], [3, 4, 5]]})
+    assert back["L0"].keep == tuple(range(6))
+
+
+# ---- files, and whose it is -------------------------------------------------------------------
+
+
+def test_json_there_and_back(tmp_path: Path) -> None:
+    made = plan(gpt2(), remove=["L0H4"]).edit(groups={"L1": [[0, 1, 2], [3, 4, 5]]})
+    made = replace(made, scores={"L0H4": 0.25}, notes=("a",), method="obs")
+    made.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == made
+    assert json.loads((tmp_path / "plan.json").read_text())["layers"][0]["keep"] == [0, 1, 2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("{", "is not JSON"),
+        ("[1]", "is no plan"),
+        ("{}", "this is no plan: format None, version None"),
+        ('{"format": "multihead plan", "version": 2}', "version 2"),
+        ('{"format": "multihead plan", "version": 1}', "the plan cannot be read: KeyError 'layers'"),
+    ],
+)
+def test_files_that_are_no_plan(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(MultiheadError) as wrong:
+        Plan.load(tmp_path / "plan.json")
+    assert said in str(wrong.value)
+
+
+def test_a_plan_is_for_the_weights_it_was_made_for() -> None:
+    mine, other = gpt2(0), gpt2(1)
+    made = plan(mine, remove=["L0H4"])
+    made.check(gpt2(0))
+    with pytest.raises(MultiheadError) as said:
+        made.check(other)
+    assert f"with weights {fingerprint(mine)}, this is GPT2LMHeadModel with weights {fingerprint(other)}" in str(
+        said.value
+    )
+    with torch.no_grad():
+        mine.transformer.h[0].attn.c_attn.weight[0, 0] += 1e-3
+    with pytest.raises(MultiheadError, match="the plan was made for"):
+        made.check(mine)
+
+
+def test_layers_that_share_weights_are_one() -> None:
+    torch.manual_seed(0)
+    config = AlbertConfig(num_hidden_layers=3, num_attention_heads=2, hidden_size=14, intermediate_size=11,
+                          embedding_size=5, vocab_size=53)  # fmt: skip
+    model = AlbertModel(config).eval()
+    assert [len(same) for same in distinct(mh.anatomy(model))] == [3]
+    made = plan(model, remove=["L0H1"])
+    assert (made.heads, made.kept, made["L0"].turns) == (2, 1, 3)
+    assert "L0 ×3  2 → 1  H1" in str(made)
+
+
+# ---- asking -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [0.0, -0.5, 1.01, float("nan"), float("inf")])
+def test_keep_outside_of_its_range(keep: float) -> None:
+    with pytest.raises(SizeError, match=r"is no share of the heads\n\nhint: above 0 and at most 1"):
+        plan(gpt2(), ids(), keep=keep)
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({}, "nothing is asked for"),
+        ({"keep": 0.5, "remove": ["L0H1"]}, "keep and remove are given: only one"),
+        ({"keep": 0.5, "budget": "flops=0.5"}, "keep and budget are given"),
+        ({"keep": 0.5, "scope": "town"}, "scope='town' is not known"),
+        ({"keep": 0.5, "least": -1}, "least=-1 and multiple_of=1 are no counts"),
+        ({"keep": 0.5, "multiple_of": 0}, "least=0 and multiple_of=0 are no counts"),
+    ],
+)
+def test_requests_that_make_no_sense(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(SizeError) as said:
+        plan(gpt2(), ids(), **given)
+    assert text in str(said.value)
+
+
+@pytest.mark.parametrize(
+    "make, kv_heads, text",
+    [
+        (gpt2, 4, "does not divide the 6 kv heads of L0 (transformer.h.0.attn)\n\nhint: choose one of 1, 2, 3, 6"),
+        (gpt2, 0, "kv_heads=0 does not divide the 6 kv heads of L0"),
+        (gpt2, 12, "kv_heads=12 does not divide the 6 kv heads of L0"),
+        (llama, 2, "not divide the 3 kv heads of L0 (model.layers.0.self_attn)\n\nhint: choose one of 1, 3"),
+    ],
+)  # fmt: skip
+def test_a_kv_count_that_does_not_divide(make: Any, kv_heads: int, text: str) -> None:
+    with pytest.raises(SizeError) as said:
+        plan(make(), ids(), kv_heads=kv_heads)
+    assert text in str(said.value)
+
+
+def test_text_is_needed_to_choose() -> None:
+    with pytest.raises(MultiheadError, match="there is no calibration text to choose by"):
+        plan(gpt2(), keep=0.5)
+    with pytest.raises(MultiheadError, match="there is no calibration text to choose by"):
+        plan(gpt2(), kv_heads=2)
+
+
+def test_groups_are_of_all_heads_and_equal_in_size() -> None:
+    made = plan(gpt2(), ids(), kv_heads=2)
+    assert made.asked == "kv_heads=2"
+    assert made.calibration is not None
+    for layer in made.layers:
+        assert layer.groups is not None
+        assert sorted(map(len, layer.groups)) == [3, 3]
+    assert made.kv_kept == 4
+
+
+def test_of_a_grouped_model_whole_kv_heads_go_together() -> None:
+    made = plan(llama(), ids(), kv_heads=1)
+    assert [x.groups for x in made.layers] == [((0, 1, 2, 3, 4, 5),)] * 2
+
+
+def test_as_many_kv_heads_as_there_are_is_no_change() -> None:
+    made = plan(gpt2(), ids(), kv_heads=6)
+    assert not made.changes
+    assert not plan(llama(), ids(), kv_heads=3).changes
+
+
+def test_a_module_without_a_config() -> None:
+    encoder = nn.TransformerEncoderLayer(21, 3, batch_first=True).eval()
+    made = plan(encoder, remove=["L0H1"])
+    assert (made.model, made["L0"].keep) == ("TransformerEncoderLayer", (0, 2))
