@@ -15,6 +15,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
     from multihead import dropin
+    from multihead.edit.check import check
+    from multihead.edit.cut import cut
+    from multihead.edit.heal import Heal
+    from multihead.edit.plan import Plan
+    from multihead.edit.planning import plan
+    from multihead.edit.refit import Refit
     from multihead.errors import AnatomyError, CacheError, MultiheadError, SizeError, TypeMismatchError
     from multihead.layer import cache, init, interop, mask, position
     from multihead.layer.ask import Ask, Attended, Cells
@@ -35,6 +41,9 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.model.capture import capture
     from multihead.model.intervene import gate, patch, silence
     from multihead.model.keep import Keep
+    from multihead.page.build import report
+    from multihead.store.load import load
+    from multihead.store.save import save
 
 __all__ = [
     "MultiHeadAttention",
@@ -66,6 +75,15 @@ __all__ = [
     "gate",
     "patch",
     "adapter",
+    "plan",
+    "Plan",
+    "cut",
+    "Refit",
+    "Heal",
+    "check",
+    "save",
+    "load",
+    "report",
     "MultiheadError",
     "SizeError",
     "TypeMismatchError",
@@ -105,6 +123,15 @@ _HOME = {
     "gate": "multihead.model.intervene",
     "patch": "multihead.model.intervene",
     "adapter": "multihead.model.adapters",
+    "plan": "multihead.edit.planning",
+    "Plan": "multihead.edit.plan",
+    "cut": "multihead.edit.cut",
+    "Refit": "multihead.edit.refit",
+    "Heal": "multihead.edit.heal",
+    "check": "multihead.edit.check",
+    "save": "multihead.store.save",
+    "load": "multihead.store.load",
+    "report": "multihead.page.build",
     "MultiheadError": "multihead.errors",
     "SizeError": "multihead.errors",
     "TypeMismatchError": "multihead.errors",
