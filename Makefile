@@ -24,10 +24,10 @@ help: ## list the targets
 report: $(VENV)/.report-ready ## look at the 72 heads of a real model, write report/index.html
 	$(BIN)/python examples/minilm_heads.py --out report
 
-test: lint ## lint, then all tests (mutants included) with coverage
+test: lint $(VENV)/.browser-ready ## lint, then all tests (mutants included) with coverage
 	HYPOTHESIS_PROFILE=ci $(PYTEST)
 
-test-all: lint ## the same with at least 10,000 drawn cases: for the night
+test-all: lint $(VENV)/.browser-ready ## the same with at least 10,000 drawn cases: for the night
 	HYPOTHESIS_PROFILE=nightly $(PYTEST)
 
 lint: $(VENV)/.test-ready ## ruff and pyright
@@ -74,6 +74,17 @@ $(VENV)/.test-ready: $(VENV)/.report-ready
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 # Compared with, by its attention file alone; as a whole it does not import beside a current torchao.
 	$(PIP) install --quiet -c constraints.txt --no-deps torchtune
+	@touch $@
+
+# The page is tested in a real browser. Where there is none Debian's is installed, elsewhere we say what is missing.
+$(VENV)/.browser-ready: $(VENV)/.test-ready
+	@browser() { for name in "$$MULTIHEAD_CHROMIUM" chromium chromium-browser google-chrome; do \
+	  test -n "$$name" && command -v "$$name" >/dev/null && return 0; done; return 1; }; \
+	root=; test "$$(id -u)" = 0 || root="sudo -n"; \
+	browser || { command -v apt-get >/dev/null && $$root apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive $$root apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; \
+	browser || { echo "the tests of the page need Chromium, and it could not be installed" >&2; \
+	  echo "hint: install it, or set MULTIHEAD_CHROMIUM to its path" >&2; exit 1; }
 	@touch $@
 
 # Compared with by bench-see alone, so it stays out of the environment of the tests: a folder of its own, with what
