@@ -24,8 +24,12 @@ from multihead.errors import MultiheadError
 
 def skeleton(cls: type[nn.Module], config: Any) -> nn.Module:
     """cls(config) in eval mode, at no cost of memory or time for its weights."""
-    with _no_weights(), _not_initialised():
-        model = cls(config)
+    try:
+        with _no_weights(), _not_initialised():
+            model = cls(config)
+    except (ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError, LookupError) as wrong:
+        said = " ".join(str(wrong).split())[:200]
+        raise MultiheadError(f"{cls.__name__} cannot be built with this config: {said}") from wrong
     return emptied(model).eval()
 
 
