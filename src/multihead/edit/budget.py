@@ -74,7 +74,10 @@ class Heads(_Share):
 
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Heads are counted."""
-        of = lambda kept: float(sum(len(kept[layer.name]) for layer in layers))
+
+        def of(kept: Kept) -> float:
+            return float(sum(len(kept[layer.name]) for layer in layers))
+
         return _ledger(layers, of, self.share, "heads")
 
 
@@ -92,7 +95,10 @@ class Flops(_Share):
         sizes = {name: p.numel() for name, p in model.named_parameters()}
         every = float(sum(2 * sizes[name] for name in maps if name is not None))
         rest = every - sum(_flops(layer, range(layer.num_heads), 0.0) for layer in layers)
-        of = lambda kept: max(rest, 0.0) + sum(_flops(x, kept[x.name], length) for x in layers)
+
+        def of(kept: Kept) -> float:
+            return max(rest, 0.0) + sum(_flops(x, kept[x.name], length) for x in layers)
+
         made = _ledger(layers, of, self.share, "FLOPs per token")
         floor = of({layer.name: () for layer in layers})
         if floor > made.limit:
@@ -140,7 +146,10 @@ class Latency(_Share):
                     f"which has {layer.num_heads} heads",
                     hint="milliseconds with 0, 1, 2, … heads: one more number than heads",
                 )
-        of = lambda kept: float(sum(table[x.name][len(kept[x.name])] for x in layers))
+
+        def of(kept: Kept) -> float:
+            return float(sum(table[x.name][len(kept[x.name])] for x in layers))
+
         return _ledger(layers, of, self.share, "ms")
 
 
@@ -218,12 +227,10 @@ def _once(layer: LayerAnatomy, x: Tensor, heads: int, kv_heads: int) -> float:
     q, k, v = (x.new_empty(shape).normal_(0, 0.02) for shape in shapes)
     o = x.new_empty(layer.W_O[0].shape[0], heads * layer.value_dim).normal_(0, 0.02)
     start = time.perf_counter()
-    parts = [
-        F.linear(x, w).view(1, n, count, -1).transpose(1, 2)
-        for w, count in ((q, heads), (k, kv_heads), (v, kv_heads))
-    ]
+    sizes = ((q, heads), (k, kv_heads), (v, kv_heads))
+    queries, keys, values = (F.linear(x, w).view(1, n, count, -1).transpose(1, 2) for w, count in sizes)
     if group > 1:
-        parts[1:] = [t.repeat_interleave(group, dim=1)[:, :heads] for t in parts[1:]]
-    z = F.scaled_dot_product_attention(*parts)
+        keys, values = (t.repeat_interleave(group, dim=1)[:, :heads] for t in (keys, values))
+    z = F.scaled_dot_product_attention(queries, keys, values)
     F.linear(z.transpose(1, 2).reshape(1, n, -1), o)
     return time.perf_counter() - start

@@ -16,7 +16,7 @@ E_r[∇(rᵀAy) ∇(rᵀAy)ᵀ] = G. The diagonal is what `multihead.measures.wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -129,7 +129,7 @@ def _slopes(
         target = loss.target(batch, inputs, seen.detach())
         for probe in range(probes):
             each = loss.probe(seen, target, drawn(seed, index, probe)).masked_fill(~target.counts, 0.0)
-            found = torch.autograd.grad(
+            found: Sequence[Tensor | None] = torch.autograd.grad(
                 each.sum(), list(gates.values()), retain_graph=probe + 1 < probes, allow_unused=True
             )
             rows = torch.zeros(size, count, dtype=torch.float64)

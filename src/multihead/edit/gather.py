@@ -43,6 +43,18 @@ class Sums:
     """whether R is what is missing of the residual stream, not only of the map's output"""
     bias: bool
 
+    def __add__(self, other: Sums) -> Sums:
+        """Over the tokens of both."""
+        return Sums(
+            self.zz + other.zz,
+            self.zr + other.zr,
+            self.missing + other.missing,
+            self.size + other.size,
+            self.tokens + other.tokens,
+            self.stream and other.stream,
+            self.bias,
+        )
+
     def error(self, change: Crossed) -> float:
         """Σ ‖R − changeᵀ z‖²: what is still missing after the map was changed so."""
         return self.missing + float((change * (self.zz @ change - 2 * self.zr)).sum())

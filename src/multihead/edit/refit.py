@@ -2,7 +2,8 @@
 
 Z is what goes into W_O in the *cut* model, R what is missing of the original's residual stream behind it (see
 `gather`). The ridge pulls towards the weights as they are, not towards 0, and leaves the bias alone. λ is the one
-of `ridges` that is best on the held-out documents; where none makes them better, the weights stay.
+of `ridges` that is best on the held-out documents; where none makes them better, the weights stay. With λ chosen,
+the held-out documents are fitted to as well: their sums are there already.
 
 >>> import copy, torch, multihead as mh
 >>> from multihead.edit.calibration import Calibration
@@ -66,7 +67,10 @@ class Refit:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit did. Errors are Σ‖R‖² on held-out tokens, as a share of the size of what R is missing from."""
+    """What a fit did. Errors are Σ‖R‖² on held-out tokens, as a share of the size of what R is missing from.
+
+    `after` is that of a fit which has not seen them.
+    """
 
     where: str
     before: float
@@ -213,6 +217,8 @@ def _fit(
         error = held.error(candidate)
         if error < best * (1 - 1e-9):
             ridge, change, best = λ, candidate, error
+    if ridge:  # what was held out has judged: now it may help
+        ((_, change),) = solutions(sums + held, (ridge,))
     size = held.size or 1.0
     fitted = Fitted(
         where, held.missing / size, best / size, sums.tokens, ridge, rank, columns, ridge > 0, sums.stream

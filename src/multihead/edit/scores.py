@@ -83,7 +83,11 @@ def scorer(
         return Fixed({name: found.of(name).diagonal().tolist() for name in found.places}, "loss")
     if method == "gauss-newton":
         return Interacting(found.matrix, found.places)
-    told = None if progress is None else (lambda done: progress("heads", done, len(calibration)))
+
+    def told(done: int) -> None:
+        if progress is not None:
+            progress("heads", done, len(calibration))
+
     covariances = contexts(model, layers, calibration.fit(), progress=told)
     outputs = {s[0].name: torch.stack([w.detach() for w in s[0].W_O]).mT.double() for s in layers}
     weighted = {

