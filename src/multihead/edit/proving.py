@@ -139,7 +139,8 @@ def _expected(attention: Attention, given: Inputs, returned: list[Any]) -> list[
 
     def listen(call: Call, run: Run) -> HeadOutputs:
         out = run()
-        return out.index_fill(1, torch.tensor(gone, device=out.device), 0.0) if call.path == layer.path else out
+        at = torch.tensor(gone, dtype=torch.long, device=out.device)
+        return out.index_fill(1, at, 0.0) if call.path == layer.path else out
 
     def look(module: nn.Module, args: Any, output: Any) -> None:
         returned.append(output)

@@ -97,7 +97,9 @@ class NoHeads(Shell):
         nothing = x.new_zeros(*x.shape[:-1], 0)
 
         def out() -> Tensor:
-            return own.get_submodule(told["out"])(nothing)
+            bias: Tensor | None = own.get_submodule(told["out"]).bias
+            zeros = x.new_zeros(*x.shape[:-1], told["width"])
+            return zeros if bias is None else zeros + bias
 
         made: dict[str, Callable[[], Tensor | None]] = {
             "z": lambda: nothing,

@@ -106,7 +106,7 @@ class Attention:
         """All that changes; `returns` where it is not known of the class what a module without heads returns."""
         made = Structure()
         layer, new = self.layer, self.new
-        whole = self._between(made)
+        whole = self._between(made) if new.heads else set[str]()
         spread: set[str] = set()
         for pack in packs_of(layer.storage, layer.path):
             if pack.letters in whole:
@@ -194,7 +194,8 @@ class Attention:
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
         # What the module would have been told is of no use to a module that runs none of its code.
         made.steps = [s for s in made.steps if s.do in ("resize", "choose") or s.name == NAME]
-        made.steps.append(Step("become", self.layer.path, "no heads", {"returns": returns, "out": out}))
+        told = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
+        made.steps.append(Step("become", self.layer.path, "no heads", told))
 
     # ---- parameters ----------------------------------------------------------------------------
 

@@ -234,7 +234,7 @@ def _heads(x: Tensor, dim: int, batch_first: bool) -> Float[Tensor, "batch head 
 
 def _mask(
     q: Float[Tensor, "batch head query dim"],
-    k: Float[Tensor, "batch head key dim"],
+    k: Float[Tensor, "batch kv_head key dim"],
     attn_mask: Tensor | None,
     key_padding_mask: Tensor | None,
     is_causal: bool,
