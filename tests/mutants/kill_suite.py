@@ -9,6 +9,7 @@ prints one JSON object, check → "ok", "differs: ..." or "error: ...".
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -27,6 +28,12 @@ import multihead as mh
 import oracle
 from blocks import blocks_of
 from multihead import cache, mask, position
+from multihead.edit.calibration import Calibration
+from multihead.edit.group import grouped
+from multihead.edit.moments import moments_of
+from multihead.edit.refit import Refit, refit
+from multihead.edit.surgery import install
+from multihead.edit.weights import HeadWeights
 from multihead.layer.frame import Span
 from multihead.layer.routes import ROUTES
 
@@ -601,6 +608,61 @@ def interventions() -> None:
     with mh.gate(model) as gates:
         (model(q, k, v) * wide).sum().backward()
     same(gates["L0"].grad.double(), (want * wide).sum((0, 2, 3)).float().double(), "gates")
+
+
+class Stream(nn.Module):
+    """Two attentions that write into a residual stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(made() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+@check
+def grouping() -> None:
+    """Heads 0 and 2, and 1 and 3, have the same keys and values but for a change of basis and the value bias."""
+    model = Stream()
+    with torch.no_grad():
+        for one, other in ((0, 2), (1, 3)):
+            for w in (model.layers[0].k_proj, model.layers[0].v_proj):
+                rows = w.weight.unflatten(0, (HEADS, DIM))
+                rows[other] = torch.randn(DIM, DIM, dtype=torch.float64) @ rows[one]
+        batch = {"x": tokens(3, 23)}
+        layer, want = mh.anatomy(model, batch)[0], model(**batch)
+        moments = moments_of(model, layer, [batch])
+        for weights in (HeadWeights.of(layer), HeadWeights.of(layer).keep([3, 0, 2, 1])):
+            small = copy.deepcopy(model)
+            install(small, layer, grouped(weights, ((0, 2), (1, 3)), moments))
+            assert small.layers[0].k_proj.out_features == 2 * DIM, "keys are not shared"
+            off = (small(**batch) - want).abs().max() / want.abs().max()
+            assert off < 1e-6, f"grouped heads: off by {off:.3g}"
+
+
+@check
+def refitting() -> None:
+    """W_O of the second layer behind a first one that lost two heads, beside its normal equations written out."""
+    model, ridge = Stream(), 0.1
+    given = [{"x": tokens(2, 11)} for _ in range(9)]
+    with torch.no_grad():
+        first, second = mh.anatomy(model, given[0])
+        small = copy.deepcopy(model)
+        install(small, first, HeadWeights.of(first).keep([0, 3]))
+        new, _ = refit(model, small, second, HeadWeights.of(second), Calibration(model, given), Refit((ridge,)))
+        x = torch.cat([b["x"] for b in given])
+        with mh.capture(small, keep="outputs") as heads:
+            got = small(x)
+        z = torch.cat([heads[1, h].output() for h in range(HEADS)], dim=-1).flatten(0, 1)
+        z = torch.cat([z, torch.ones(len(z), 1).double()], dim=1)
+        gram, missing = z.T @ z, (model(x) - got).flatten(0, 1)
+        pull = torch.cat([torch.full((HEADS * DIM,), float(gram.diagonal()[:-1].mean())), torch.zeros(1)]).double()
+        change = torch.linalg.solve(gram + ridge * pull.diag(), z.T @ missing)
+        same(new.o, torch.stack(list(second.W_O)) + change[:-1].view(HEADS, DIM, -1).mT, "W_O")
+        same(new.b_o, second.b_O + change[-1], "b_O")
 
 
 def main(names: Sequence[str]) -> dict[str, str]:

@@ -386,4 +386,19 @@ MUTANTS: dict[str, Mutant] = {
         "(torch.ones_like(real_key).cumsum(-1) == 2)",
         ("statistics",),
     ),
+    # ---- cutting
+    "grouping forgets the value bias": Mutant(
+        "edit/group.py", "lost = bias + ((maps", "lost = 0 * bias + ((maps", ("grouping",)
+    ),
+    "groups in the wrong order": Mutant(
+        "edit/surgery.py",
+        "order = sorted(range(new.heads), key=lambda h: new.groups.kv_of_head[h])",
+        "order = list(range(new.heads))",
+        ("grouping",),
+    ),
+    "refit on uncut inputs": Mutant("edit/gather.py", "z = new.z.double()", "z = old.z.double()", ("refitting",)),
+    "ridge dropped": Mutant("edit/refit.py", "zz.diagonal()[:count] += ridge * mean", "pass", ("refitting",)),
+    "ridge on the bias too": Mutant(
+        "edit/refit.py", "zz.diagonal()[:count] += ridge * mean", "zz.diagonal().add_(ridge * mean)", ("refitting",)
+    ),
 }
