@@ -392,8 +392,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "groups in the wrong order": Mutant(
         "edit/surgery.py",
-        "order = sorted(range(new.heads), key=lambda h: new.groups.kv_of_head[h])",
-        "order = list(range(new.heads))",
+        "Groups(tuple(new.groups.kv_of_head[h] for h in order)",
+        "Groups(tuple(new.groups.kv_of_head)",
         ("grouping",),
     ),
     "refit on uncut inputs": Mutant("edit/gather.py", "z = new.z.double()", "z = old.z.double()", ("refitting",)),
