@@ -38,22 +38,22 @@ class Shared:
     loss: float
 
 
-def shared(maps: Maps, weights: Squares, metrics: Metrics, rank: int, *, rounds: int = 20) -> Shared:
+def shared(maps: Maps, weights: Squares, metrics: Metrics, rank: int, *, rounds: int = 6) -> Shared:
     """The basis that all maps share, with the best mix for each; alternating least squares from the joint SVD."""
     pooled = pool(weights, maps, metrics)
     basis = _joint(maps, weights, pooled, rank)
     alike = bool((metrics == metrics[:1]).all())
-    mixes = _mixes(basis, maps, metrics)
+    mixes = best_mixes(basis, maps, metrics)
     for _ in range(0 if alike else rounds):
         basis = _basis(basis, mixes, maps, weights, metrics)
         basis = _normed(basis, pooled)
-        mixes = _mixes(basis, maps, metrics)
+        mixes = best_mixes(basis, maps, metrics)
     return Shared(basis, mixes, loss(basis, mixes, maps, weights, metrics))
 
 
 def pool(weights: Squares, maps: Maps, metrics: Metrics) -> Float[Tensor, "width width"]:
     """The mean of the metrics, heads weighed by what they say in their own."""
-    said = torch.einsum("hij,hjw,hwx,hix->h", weights, maps, metrics, maps).clamp_min(0)
+    said = said_by(maps, weights, metrics).clamp_min(0)
     said = said / said.sum().clamp_min(torch.finfo(said.dtype).tiny)
     flat = torch.full_like(said, 1 / len(said))
     return torch.einsum("h,hwx->wx", (said + 1e-3 * flat) / 1.001, metrics)
@@ -68,13 +68,18 @@ def loss(
 ) -> float:
     """Σ_h tr N_h (W_h − T_h B) C_h (W_h − T_h B)ᵀ."""
     off = maps - mixes @ basis
-    return float(torch.einsum("hij,hjw,hwx,hix->", weights, off, metrics, off).clamp_min(0))
+    return float(said_by(off, weights, metrics).sum().clamp_min(0))
+
+
+def said_by(maps: Maps, weights: Squares, metrics: Metrics) -> Float[Tensor, " head"]:
+    """tr N_h W_h C_h W_hᵀ: what each head says."""
+    return ((weights @ maps) * (maps @ metrics)).sum((1, 2))
 
 
 def gram(maps: Maps, weights: Squares, metric: Float[Tensor, "width width"]) -> Float[Tensor, "head dim other dim"]:
     """N_h^½ W_h C W_jᵀ N_j^½ of every pair: the eigenvalues of a part tell the least loss of its heads."""
     scaled = root(weights) @ maps
-    return torch.einsum("hiw,wx,jkx->hijk", scaled, metric, scaled)
+    return torch.einsum("hiw,jkw->hijk", scaled @ metric, scaled)
 
 
 def root(square: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
@@ -104,7 +109,7 @@ def _normed(basis: Tensor, metric: Tensor) -> Tensor:
     return (vectors / safe.sqrt()).mT @ basis
 
 
-def _mixes(basis: Tensor, maps: Maps, metrics: Metrics) -> Tensor:
+def best_mixes(basis: Tensor, maps: Maps, metrics: Metrics) -> Tensor:
     """T_h = W_h C_h Bᵀ (B C_h Bᵀ)⁻¹: the best mix for each head, whatever its weights are."""
     right = metrics @ basis.mT  # head, width, rank
     square = basis @ right
@@ -113,7 +118,7 @@ def _mixes(basis: Tensor, maps: Maps, metrics: Metrics) -> Tensor:
     return torch.linalg.solve(square, (maps @ right).mT).mT
 
 
-def _basis(basis: Tensor, mixes: Tensor, maps: Maps, weights: Squares, metrics: Metrics, steps: int = 12) -> Tensor:
+def _basis(basis: Tensor, mixes: Tensor, maps: Maps, weights: Squares, metrics: Metrics, steps: int = 6) -> Tensor:
     """A few steps of conjugate gradients on Σ T_hᵀ N_h T_h B C_h = Σ T_hᵀ N_h W_h C_h, from the basis that was."""
     left = mixes.mT @ weights  # head, rank, dim
     square = left @ mixes
@@ -127,7 +132,7 @@ def _basis(basis: Tensor, mixes: Tensor, maps: Maps, weights: Squares, metrics: 
     for _ in range(steps):
         if not bool(size > 1e-16 * start) or not bool(start > 0):
             break
-        pushed = torch.einsum("hrs,sw,hwx->rx", square, step, metrics)
+        pushed = ((square @ step) @ metrics).sum(0)
         far_enough = size / (step * pushed).sum()
         found = found + far_enough * step
         off = off - far_enough * pushed

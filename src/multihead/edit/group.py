@@ -22,15 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import combinations, pairwise, product
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from multihead.edit import factor
+from multihead.edit.group_cost import costs, key_problem, outer, turned_problem, units_of, value_problem
 from multihead.edit.moments import Moments
 from multihead.edit.pool import mean_pooled, procrustes
 from multihead.edit.rotary_factor import Pairs, shared_turn
@@ -60,9 +59,11 @@ JOINT = Grouping()
 
 def adjacent(own: HeadWeights, kv_heads: int) -> Clusters:
     """Heads that lie beside each other, the baseline."""
-    units, sizes = _units(own), _sizes(own, kv_heads, "")
+    units, sizes = units_of(own), _sizes(own, kv_heads, "")
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return tuple(tuple(h for unit in units[a : a + n] for h in unit) for a, n in zip(starts, sizes, strict=True))
+    return tuple(
+        tuple(own.origin[h] for unit in units[a : a + n] for h in unit) for a, n in zip(starts, sizes, strict=True)
+    )
 
 
 def cluster(layer: LayerAnatomy, own: HeadWeights, moments: Moments, kv_heads: int) -> Clusters:
@@ -70,10 +71,10 @@ def cluster(layer: LayerAnatomy, own: HeadWeights, moments: Moments, kv_heads: i
 
     Heads that share a kv head already stay together: then whole kv heads are clustered.
     """
-    units, sizes = _units(own), _sizes(own, kv_heads, layer.name)
+    units, sizes = units_of(own), _sizes(own, kv_heads, layer.name)
     cost = costs(own, moments)
     found = exchange(len(units), sizes, cost)
-    return tuple(tuple(sorted(h for u in some for h in units[u])) for some in found)
+    return tuple(tuple(sorted(own.origin[h] for u in some for h in units[u])) for some in found)
 
 
 def estimate(own: HeadWeights, moments: Moments, clusters: Clusters) -> float:
@@ -82,8 +83,10 @@ def estimate(own: HeadWeights, moments: Moments, clusters: Clusters) -> float:
     Times the layer's sensitivity it is what the search holds against the cost of a head.
     """
     cost = costs(own, moments)
-    units = _units(own)
-    return sum(cost(tuple(i for i, unit in enumerate(units) if unit[0] in some)) for some in map(set, clusters))
+    units = units_of(own)
+    return sum(
+        cost(tuple(i for i, unit in enumerate(units) if own.origin[unit[0]] in some)) for some in map(set, clusters)
+    )
 
 
 def grouped(own: HeadWeights, clusters: Clusters, moments: Moments, how: Grouping = JOINT) -> HeadWeights:
@@ -143,7 +146,7 @@ class _Grouped:
     def values(self, group: int) -> None:
         heads, own = self.readers[group], self.own
         maps, metrics, mean = value_problem(own, self.moments, heads)
-        found = factor.shared(maps, _outer(own.o[heads]), metrics, own.v.shape[1])
+        found = factor.shared(maps, outer(own.o[heads]), metrics, own.v.shape[1])
         basis, mixes = _sized(found, own.v[self.members[group]])
         self.o[heads] = (own.o[heads].double() @ mixes).to(own.o)
         if self.b_v is None:
@@ -217,105 +220,6 @@ class _Grouped:
             self.b_k[group] = self.own.b_k[best]
 
 
-# ---- the factorisation problems of a layer ------------------------------------------------------------
-
-
-def value_problem(own: HeadWeights, moments: Moments, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """(maps, metrics, means): with an output bias to take constants up, maps and metrics are without them."""
-    origin = [own.origin[h] for h in heads]
-    kv = [own.groups.kv_of_head[h] for h in heads]
-    maps, metric = own.v[kv].double(), moments.averaged[origin]
-    mean = metric[:, :-1, -1]
-    free = own.b_o is not None and bool((metric[:, -1, -1] - 1).abs().max() < 1e-6)  # no sinks
-    if free:
-        return maps, metric[:, :-1, :-1] - mean[:, :, None] * mean[:, None, :], mean
-    if own.b_v is None:
-        return maps, metric[:, :-1, :-1], torch.zeros_like(mean)
-    return torch.cat([maps, own.b_v[kv].double()[:, :, None]], dim=2), metric, mean
-
-
-def key_problem(
-    own: HeadWeights, moments: Moments, heads: Sequence[int], dims: slice | list[int] = slice(None)
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(maps, weights, metrics) of the scores: E[q qᵀ], and the covariance of keys within what a query sees."""
-    origin = [own.origin[h] for h in heads]
-    kv = [own.groups.kv_of_head[h] for h in heads]
-    q = _with_bias(own.q[heads], own.b_q, heads)[:, dims]
-    weights = q @ moments.query @ q.mT
-    maps = own.k[kv].double()[:, dims]
-    if moments.shift_free:
-        return maps, weights, (moments.looked[origin] - moments.centre[origin])[:, :-1, :-1]
-    return _with_bias(own.k[kv], own.b_k, kv)[:, dims], weights, moments.looked[origin]
-
-
-def turned_problem(
-    own: HeadWeights, moments: Moments, heads: Sequence[int], pairs: Pairs
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(complex maps of the kv heads, E[k_j k̄_l] per pair, E|q|² per pair of all who read them)."""
-    kv = sorted({own.groups.kv_of_head[h] for h in heads})
-    k = _with_bias(own.k[kv], own.b_k, kv)
-    maps = pairs.complex(k.mT).mT  # kv head, pair, width
-    metric = moments.key.to(maps.dtype)
-    moment = torch.einsum("jfw,wx,lfx->fjl", maps, metric, maps.conj())
-    weights = maps.real.new_zeros(len(pairs.first), len(kv))
-    for h in heads:
-        q = pairs.complex(_with_bias(own.q[[h]], own.b_q, [h])[0].mT).mT
-        size = torch.einsum("fw,wx,fx->f", q, moments.query.to(q.dtype), q.conj()).real
-        weights[:, kv.index(own.groups.kv_of_head[h])] += size
-    return maps, moment, weights
-
-
-def costs(own: HeadWeights, moments: Moments) -> Callable[[tuple[int, ...]], float]:
-    """What it costs the layer's output if these kv heads become one: E‖o − o'‖² of values, and of scores.
-
-    An error of the scores moves the output by at most its variance within what a query sees, times the variance of
-    the values there.
-    """
-    units = _units(own)
-    reads = list(range(own.heads))
-    maps, metrics, _ = value_problem(own, moments, reads)
-    outer = _outer(own.o)
-    values = factor.gram(maps, outer, factor.pool(outer, maps, metrics))
-    origin = [own.origin[h] for h in reads]
-    spread = (moments.looked[origin] - moments.centre[origin])[:, :-1, :-1]
-    v = own.v[list(own.groups.kv_of_head)].double()
-    wide = torch.ones(own.heads, dtype=torch.float64)
-    if spread.shape[-1] == v.shape[-1]:
-        wide = torch.einsum("hij,hjw,hwx,hix->h", outer, v, spread, v).clamp_min(0)
-    turned = moments.kind == "rotary" and moments.pairs is not None
-    plain = moments.kind == "plain" or (turned and moments.pairs is not None and bool(moments.pairs.rest))
-    keys: Tensor | None = None
-    if plain:
-        dims = list(moments.pairs.rest) if turned and moments.pairs is not None else slice(None)
-        k_maps, k_weights, k_metrics = key_problem(own, moments, reads, dims)
-        k_weights = k_weights * wide[:, None, None]
-        keys = factor.gram(k_maps, k_weights, factor.pool(k_weights, k_maps, k_metrics))
-
-    @cache
-    def cost(some: tuple[int, ...]) -> float:
-        if len(some) == 1:
-            return 0.0
-        heads = [h for u in some for h in units[u]]
-        total = _tail(values, heads, own.v.shape[1])
-        if keys is not None:
-            total += _tail(keys, heads, keys.shape[1])
-        if turned and moments.pairs is not None:
-            _, moment, weights = turned_problem(own, moments, heads, moments.pairs)
-            mean = float(wide[heads].mean())
-            total += mean * shared_turn(moment, weights).loss
-        if moments.kind == "normed" and moments.keys_seen is not None:
-            old = sorted({own.groups.kv_of_head[h] for h in heads})
-            total += float(wide[heads].mean()) * float(moments.keys_seen[old][:, old].sum(0).min())
-        return total
-
-    return cost
-
-
-def _tail(gram: Float[Tensor, "head dim other dim"], heads: Sequence[int], rank: int) -> float:
-    part = gram[list(heads)][:, :, list(heads)].flatten(2).flatten(0, 1)
-    return float(torch.linalg.eigvalsh((part + part.mT) / 2)[:-rank].clamp_min(0).sum())
-
-
 # ---- who goes with whom -------------------------------------------------------------------------------
 
 
@@ -352,11 +256,6 @@ def _improved(groups: list[tuple[int, ...]], cost: Callable[[tuple[int, ...]], f
     return better
 
 
-def _units(own: HeadWeights) -> list[tuple[int, ...]]:
-    """Query heads that share a kv head, by kv head."""
-    return [tuple(h for h in range(own.heads) if own.groups.kv_of_head[h] == i) for i in range(own.kv_heads)]
-
-
 def _sizes(own: HeadWeights, kv_heads: int, place: str) -> list[int]:
     count = own.kv_heads
     if not 1 <= kv_heads <= count:
@@ -378,7 +277,7 @@ def _check(own: HeadWeights, clusters: Clusters) -> list[int]:
         )
     where = {h: g for g, some in enumerate(clusters) for h in some}
     kv_of = [where[h] for h in own.origin]
-    for i, unit in enumerate(_units(own)):
+    for i, unit in enumerate(units_of(own)):
         apart = {kv_of[h] for h in unit}
         if len(apart) > 1:
             names = [own.origin[h] for h in unit]
@@ -390,16 +289,6 @@ def _check(own: HeadWeights, clusters: Clusters) -> list[int]:
 
 
 # ---- small things -------------------------------------------------------------------------------------
-
-
-def _outer(o: Float[Tensor, "head d_out value_dim"]) -> Float[Tensor, "head value_dim value_dim"]:
-    return o.double().mT @ o.double()
-
-
-def _with_bias(w: Tensor, b: Tensor | None, heads: Sequence[int]) -> Tensor:
-    """[W b] in fp64; b = 0 where there is none."""
-    column = torch.zeros_like(w[..., :1]) if b is None else b[list(heads)][:, :, None]
-    return torch.cat([w, column], dim=-1).double()
 
 
 def _sized(found: factor.Shared, old: Tensor) -> tuple[Tensor, Tensor]:

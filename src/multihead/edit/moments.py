@@ -161,11 +161,11 @@ class _Sums:
         mass = torch.zeros(frame.batch, frame.heads, frame.keys, dtype=torch.float64, device=xk.device)
         for start in range(0, frame.queries, step):
             rows = list(range(start, min(start + step, frame.queries)))
-            p = weights_of(problem, Cells(rows=rows)).double() * asks[:, None, rows, None]
-            mass += p.sum(2)
+            p = weights_of(problem, Cells(rows=rows)) * asks[:, None, rows, None]
+            mass += p.sum(2, dtype=torch.float64)
             for name, x in (("centre", xk), ("averaged", xv)):
                 if x is not None:
-                    mean = (p @ x.double()[:, None]).transpose(0, 1).flatten(1, 2)  # head, row, width
+                    mean = (p @ x[:, None].to(p)).transpose(0, 1).flatten(1, 2).double()  # head, row, width
                     self._plus(name, mean.mT @ mean)
         for head in range(frame.heads):  # one at a time: the product with all heads would be as many copies of x
             weighed = (xk.double() * mass[:, head, :, None]).flatten(0, 1)
