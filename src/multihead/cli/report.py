@@ -296,11 +296,16 @@ def _show(found: Gathered) -> None:
     if not rows:
         return
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, justify in (("kind", "left"), ("heads", "right"), ("mean worth", "right"), ("which", "left")):
-        drawn.add_column(title, justify=justify)  # pyright: ignore[reportArgumentType]  # one of rich's words
+    measured = any(worth is not None for _, _, worth in rows)
+    drawn.add_column("kind")
+    drawn.add_column("heads", justify="right")
+    if measured:
+        drawn.add_column("mean worth", justify="right")
+    drawn.add_column("which")
     for kind, names, worth in rows:
         some = " ".join(names[:8]) + (" ..." if len(names) > 8 else "")
-        drawn.add_row(Text(kind, "bold"), str(len(names)), "–" if worth is None else f"{worth:.3g}", Text(some))
+        middle = ["–" if worth is None else f"{worth:.3g}"] if measured else []
+        drawn.add_row(Text(kind, "bold"), str(len(names)), *middle, Text(some))
     console.print(drawn)
 
 

@@ -31,9 +31,9 @@ from multihead.page.encode import (
     ROWS,
     Seen,
     counts_text,
-    halved,
     halves_text,
     map_text,
+    scaled,
     singles_text,
     weights_from,
 )
@@ -90,32 +90,35 @@ def _layer(
 
 def _group(problem: Problem, mine: Sequence[int], lines: Lines, only: str | None) -> list[dict[str, Any]]:
     """The heads of one kv head: q and k, k being theirs together, or maps."""
-    halves = None if only == "maps" else _halves(problem, mine)
-    if halves is not None and (only == "qk" or problem.frame.queries > LONG):
-        return _kept(halves, lines)
+    pair = None if only == "maps" else _pair(problem, mine)
+    if pair is not None and (only == "qk" or problem.frame.queries > LONG):
+        return _kept(pair, lines)
     maps = [map_text(_rows(problem, h, range(problem.frame.queries))) for h in mine]
-    if halves is not None and sum(map(len, halves.texts)) < sum(map(len, maps)):
-        return _kept(halves, lines)
+    if pair is not None and pair.size < sum(map(len, maps)):
+        return _kept(pair, lines)
     return [{"map": lines.add(text)} for text in maps]
 
 
 @dataclass(frozen=True)
-class _Halves:
+class _Pair:
+    """q of some heads and the k that they share, as text; `wide`: single precision."""
+
     seen: list[Seen]
     queries: list[str]
     keys: str
     width: int
+    wide: bool
 
     @property
-    def texts(self) -> list[str]:
-        return [*self.queries, self.keys]
+    def size(self) -> int:
+        return len(self.keys) + sum(map(len, self.queries))
 
 
-def _kept(halves: _Halves, lines: Lines) -> list[dict[str, Any]]:
-    k = lines.add(halves.keys)
+def _kept(pair: _Pair, lines: Lines) -> list[dict[str, Any]]:
+    k = lines.add(pair.keys)
     kept: list[dict[str, Any]] = []
-    for text, seen in zip(halves.queries, halves.seen, strict=True):
-        one: dict[str, Any] = {"q": lines.add(text), "k": k, "dim": halves.width}
+    for text, seen in zip(pair.queries, pair.seen, strict=True):
+        one: dict[str, Any] = {"q": lines.add(text), "k": k, "dim": pair.width, "wide": pair.wide}
         one |= {"first": lines.add(counts_text(seen.first)), "end": lines.add(counts_text(seen.end))}
         if seen.bias is not None:
             one["bias"] = lines.add(singles_text(seen.bias))
@@ -125,27 +128,37 @@ def _kept(halves: _Halves, lines: Lines) -> list[dict[str, Any]]:
     return kept
 
 
-def _halves(problem: Problem, mine: Sequence[int]) -> _Halves | None:
-    """q and k at half precision, where the maps that follow from them are near enough; None where not."""
+def _pair(problem: Problem, mine: Sequence[int]) -> _Pair | None:
+    """q and k as short as gives maps that are near enough; None where no way does."""
     seen = [_seen(problem, h) for h in mine]
-    if any(s is None for s in seen):
-        return None
     known = [s for s in seen if s is not None]
+    if len(known) < len(seen):
+        return None
     plain = problem.scores.softcap is None and problem.scores.sinks is None
     kv = problem.groups.kv_of_head[mine[0]]
-    q, k, scale = problem.q[0, list(mine)].float().cpu(), problem.k[0, kv].float().cpu(), problem.scores.scale
-    largest = q.abs().amax((1, 2), keepdim=True).clamp_min(1e-30)  # one k for all heads: q of each as large
-    width, most = k.shape[1], float(largest.max())
-    coded = [halved(x * (most / float(top)), k, scale, shift=plain) for x, top in zip(q, largest, strict=True)]
-    keys = coded[0][1]
-    queries = [(c.float() * (float(top) / most)).half() for (c, _), top in zip(coded, largest, strict=True)]
-    for h, half, s in zip(mine, queries, known, strict=True):
-        for start in range(0, problem.frame.queries, ROWS):
-            rows = range(start, min(start + ROWS, problem.frame.queries))
-            far = (weights_from(half, keys, s, rows) - _rows(problem, h, rows)).abs()
-            if not bool((far <= NEAR / 2).all()):  # also where it is NaN
-                return None
-    return _Halves(known, [halves_text(x) for x in queries], halves_text(keys), width)
+    queries: list[Tensor] = []
+    keys = k = problem.k[0, kv].float().cpu()
+    most = float(problem.q[0, list(mine)].abs().max()) or 1.0
+    for q in problem.q[0, list(mine)].float().cpu():
+        own = float(q.abs().max()) or most  # as large as the largest, so that k comes out the same for all
+        one, keys = scaled(q * (most / own), k, problem.scores.scale, shift=plain)
+        queries.append(one * (own / most))
+    for wide in (False, True):
+        write = singles_text if wide else halves_text
+        rounded = [x if wide else x.half() for x in (*queries, keys)]
+        if all(_near(problem, h, x, rounded[-1], s) for h, x, s in zip(mine, rounded, known, strict=False)):
+            return _Pair(known, [write(x) for x in rounded[:-1]], write(rounded[-1]), k.shape[1], wide)
+    return None
+
+
+def _near(problem: Problem, head: int, q: Tensor, k: Tensor, seen: Seen) -> bool:
+    """Whether the map that follows from q and k is the head's own."""
+    for start in range(0, problem.frame.queries, ROWS):
+        rows = range(start, min(start + ROWS, problem.frame.queries))
+        far = (weights_from(q, k, seen, rows) - _rows(problem, head, rows)).abs()
+        if not bool((far <= 0.9 * NEAR).all()):  # also where it is NaN
+            return False
+    return True
 
 
 def _rows(problem: Problem, head: int, rows: range) -> Float[Tensor, "row key"]:
@@ -159,7 +172,7 @@ def _seen(problem: Problem, head: int) -> Seen | None:
     index = torch.tensor([head], device=frame.device)
     first, end = torch.zeros(2, frame.queries, dtype=torch.long)
     bias = torch.full((frame.queries + frame.keys - 1,), math.nan)
-    places, plain = torch.arange(frame.keys), True
+    places, plain, sinks = torch.arange(frame.keys), True, problem.scores.sinks
     for start in range(0, frame.queries, ROWS):
         at = torch.arange(start, min(start + ROWS, frame.queries), device=frame.device)
         grid = frame.grid(rows=at, heads=index)
@@ -169,6 +182,9 @@ def _seen(problem: Problem, head: int) -> Seen | None:
         extra = torch.zeros(shape) if added is None else added[0, 0].detach().float().cpu().expand(shape)
         may = may & (extra > -1e9)  # what is lowered so far has no weight
         at = at.cpu()
+        if sinks is None:  # what is added to a whole row no softmax sees: less what the row adds to its own place
+            own = (at + frame.keys - frame.queries).clamp(0, frame.keys - 1)
+            extra = extra - extra.gather(1, own[:, None]).clamp(-1e9, 1e9)
         count = may.sum(1)
         begin = may.int().argmax(1)
         first[at], end[at] = begin, begin + count
@@ -180,13 +196,12 @@ def _seen(problem: Problem, head: int) -> Seen | None:
         bias[where] = torch.where(bias[where].isnan(), extra[may], bias[where])
         if not torch.allclose(bias[where], extra[may], atol=1e-4):
             return None  # not a function of the distance alone
-    sinks = problem.scores.sinks
     return Seen(
         first,
         end,
         None if plain else bias.nan_to_num(0.0),
         problem.scores.softcap,
-        None if sinks is None else float(sinks[head]),
+        None if sinks is None else float(sinks.detach()[head]),
     )
 
 

@@ -1,9 +1,9 @@
 """Attention of one head as a few bytes of text: an 8-bit map, or the q and k that it follows from.
 
 A map is kept as round(255 √p), so that p is off by at most √p/255 < 4e-3; small weights, of which there are many,
-are kept best. q and k are kept at half precision, linear in tokens, and the browser computes softmax(q kᵀ) from
-them: only where that was found to be as near. Both are deflated (RFC 1951) and written in base64, which holds no
-character that means anything in HTML.
+are kept best. q and k are kept at half precision (single, where scores are too large for it), linear in tokens, and
+the browser computes softmax(q kᵀ) from them: only where that was found to be as near. Both are deflated (RFC 1951)
+and written in base64, which holds no character that means anything in HTML.
 
 >>> import torch
 >>> from multihead.page.encode import map_from_text, map_text
@@ -75,10 +75,10 @@ class Seen:
     sink: float | None = None
 
 
-def halved(
+def scaled(
     q: Float[Tensor, "query dim"], k: Float[Tensor, "key dim"], scale: float, *, shift: bool
 ) -> tuple[Float[Tensor, "query dim"], Float[Tensor, "key dim"]]:
-    """q and k at half precision, as large as each other, the scale in them.
+    """q and k as large as each other, the scale in them: what is best rounded to half precision.
 
     `shift`: the mean key is taken out, which adds the same to all scores of a row: no softmax sees it, and what
     remains is smaller, so that it is rounded less.
@@ -88,7 +88,7 @@ def halved(
         k = k - k.mean(0)
     largest = [float(x.abs().max()) if x.numel() else 0.0 for x in (q, k)]
     both = (largest[1] / largest[0]) ** 0.5 if all(largest) else 1.0
-    return (q * both).half(), (k / both).half()
+    return q * both, k / both
 
 
 def weights_from(
@@ -120,7 +120,7 @@ def halves_text(x: Float[Tensor, "token dim"]) -> str:
     return deflated(pairs[:, ::-1].T.tobytes())
 
 
-def singles_text(x: Float[Tensor, " number"]) -> str:
+def singles_text(x: Float[Tensor, "*shape"]) -> str:
     """Single-precision numbers, little end first."""
     return deflated(x.float().cpu().contiguous().numpy().astype("<f4").tobytes())
 

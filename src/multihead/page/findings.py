@@ -66,6 +66,9 @@ def findings(
         _special(table),
         _claims(claims),
     ]
+    special = said[3]
+    if special is not None and said[0] is not None and special.text.partition(" ")[0] in said[0].text:
+        said[3] = None  # said already
     return [found for found in said if found is not None][:MOST]
 
 

@@ -117,7 +117,8 @@ class HeadMap {
       map.coded = await line(kept.map);
     } else {
       const [q, k, first, end] = await Promise.all([kept.q, kept.k, kept.first, kept.end].map(line));
-      map.parts = { q: halves(q), k: halves(k), first: counts(first), end: counts(end), dim: kept.dim };
+      const numbers = kept.wide ? floats : halves;
+      map.parts = { q: numbers(q), k: numbers(k), first: counts(first), end: counts(end), dim: kept.dim };
       if (kept.bias !== undefined) map.parts.bias = floats(await line(kept.bias));
       map.parts.softcap = kept.softcap;
       map.parts.sink = kept.sink;

@@ -134,4 +134,15 @@ async function start() {
   });
 }
 
+
+/** For the console of the browser, and for tests: `await multihead.weights("L3H7")` gives the rows of a map. */
+async function weights(name, t = 0, { norm = false, hide = false } = {}) {
+  const map = DATA.at.has(name) ? await headMap(t, DATA.at.get(name)) : null;
+  if (!map) return null;
+  const shaped = map.shaped(norm, hide);
+  return Array.from({ length: map.queries }, (_, i) => Array.from(shaped.row(i)));
+}
+
+window.multihead = Object.freeze({ weights, get data() { return DATA; } });
+
 start();
