@@ -138,7 +138,9 @@ def _searched(
 
     spend = parse(budget) if budget is not None else Heads(1.0 if keep is None else keep)
     found = search(model, turns, text, budget=spend, progress=progress, **how)
-    layers = tuple(replace(x, keep=tuple(sorted(found.keep[x.name]))) for x in start.layers)
+    layers = tuple(
+        replace(x, keep=tuple(sorted(found.keep[x.name])), groups=found.groups.get(x.name)) for x in start.layers
+    )
     usual = {"scope": "global", "least": 0, "uniform": False, "multiple_of": 1}
     words = [f"{n}={how[n]}" for n, was in usual.items() if how[n] != was]
     asked = ", ".join([f"keep={keep:g}" if keep is not None else f"budget {budget}", *words])

@@ -121,13 +121,13 @@ def attention_layers(
     """The attention modules alone, output projections included, on what the original gives them."""
     batch, tokens = _size(inputs)
     with torch.no_grad(), clean(before), clean(after):
-        jobs = [_attention_job(m, layers, inputs) for m in (before, after)]
+        jobs = [attention_job(m, layers, inputs) for m in (before, after)]
         return side_by_side(
             "attention layers", jobs[0], jobs[1], rounds=rounds, tokens=tokens, batch=batch, progress=progress
         )
 
 
-def _attention_job(model: nn.Module, layers: Sequence[LayerAnatomy], inputs: Mapping[str, Any]) -> Job:
+def attention_job(model: nn.Module, layers: Sequence[LayerAnatomy], inputs: Mapping[str, Any]) -> Job:
     """All attention modules of a model, each called with what it was called with in one run."""
     root = inner(model)
     places = list(dict.fromkeys(place for layer in layers for place in _modules(layer)))

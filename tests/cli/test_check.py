@@ -1,0 +1,65 @@
+"""`multihead check`: both models side by side, and a gate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Folders, Said
+
+Multihead = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def smaller(given: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from multihead.cli import main
+
+    out = tmp_path_factory.mktemp("cut") / "smaller"
+    assert main(["prune", str(given.gpt2), "--heads", "0.1,1.2", "--calib", str(given.corpus), "-o", str(out)]) == 0
+    return out
+
+
+def test_side_by_side(multihead: Multihead, given: Folders, smaller: Path) -> None:
+    said = multihead("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 3)
+    assert said.code == 0, said.err
+    assert "gpt2: 6 heads, 0.0161 M parameters; smaller: 4 heads" in said.err
+    for words in ("perplexity", "parameters of attention", "bytes of the KV cache", "−33.3%", "same likeliest",
+                  "whole model, 1 × 37 tokens", "attention layers alone", "quality on 7 documents"):  # fmt: skip
+        assert words in said.out, words
+
+
+def test_json_and_conditions(multihead: Multihead, given: Folders, smaller: Path) -> None:
+    words = ("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 0)
+    said = multihead(*words, "--json", "--fail-if", "perplexity<1", "--quiet")
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(said.out)
+    assert found["numbers"]["heads"] == {"before": 6.0, "after": 4.0}
+    assert found["numbers"]["kv_bytes"]["after"] * 6 == found["numbers"]["kv_bytes"]["before"] * 4
+    assert found["findings"] == []
+    assert found["speed"] == {}
+    met = multihead(*words, "--fail-if", "parameters:relative<50%", "--fail-if", "perplexity<1")
+    assert met.code == 1
+    assert "✗ parameters:relative<0.5: 16 104 → " in met.out
+    fine = multihead(*words, "--fail-if", "perplexity<1")
+    assert fine.code == 0
+    assert "✓ none of perplexity<1" in fine.out
+
+
+def test_what_is_refused(multihead: Multihead, given: Folders, smaller: Path) -> None:
+    words = ("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 0)
+    said = multihead(*words, "--fail-if", "nn10<0.8")
+    assert said.code == 2
+    assert "there is no number 'nn10'\n\nhint: there are parameters, " in said.err
+    assert "is not a condition" in multihead(*words, "--fail-if", "perplexity").err
+    assert "there is no model folder nowhere" in multihead("check", given.gpt2, "nowhere").err
+    assert "--rounds -1 is less than 0" in multihead(*words[:-1], -1).err
+    assert "there is no file none.txt" in multihead("check", given.gpt2, smaller, "--text", "none.txt").err
+
+
+def test_the_sample_stands_in(multihead: Multihead, given: Folders, smaller: Path) -> None:
+    said = multihead("check", given.gpt2, smaller, "--rounds", 0, "--limit", 2)
+    assert said.code == 0, said.err
+    assert "note: no --text: a small sample of English stands in" in said.err

@@ -1,0 +1,76 @@
+"""`multihead curve`: a picture, a table, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Folders, Said
+
+Multihead = Callable[..., Said]
+
+
+def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    out = tmp_path / "pictures" / "curve.png"
+    words = (
+        "curve",
+        given.gpt2,
+        "--calib",
+        given.corpus,
+        "--at",
+        "0.5,0.84",
+        "--method",
+        "norm",
+        "--method",
+        "random",
+    )
+    said = multihead(*words, "-o", out)
+    assert said.code == 0, said.err
+    assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "6 documents to fit to, 1 to judge by" in said.err
+    assert "4 points, about" in said.err
+    assert said.out.splitlines()[0].startswith("perplexity on 1 held-out documents; the original has ")
+    assert said.out.splitlines()[1].split() == ["heads", "kept", "norm", "random"]
+    assert [line.split()[:3] for line in said.out.splitlines()[2:4]] == [["5", "of", "6"], ["3", "of", "6"]]
+    again = multihead(*words, "-o", out)
+    assert again.code == 2
+    assert "curve.png exists\n\nhint: --force replaces it" in again.err
+
+
+def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    words = (
+        "--calib",
+        given.corpus,
+        "--text",
+        given.corpus,
+        "--at",
+        "0.84,0.67,0.5",
+        "--method",
+        "norm",
+        "--no-refit",
+    )
+    said = multihead("curve", given.gpt2, *words, "-o", tmp_path / "c.svg", "--json", "--quiet")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["documents"] == 7
+    assert [p["kept"] for p in found["points"]] == [5, 4, 3]
+    assert found["points"][0]["perplexity"] > 1
+    assert "<svg" in (tmp_path / "c.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (("--at", "0.5,x"), "--at 0.5,x is no list of numbers"),
+        (("--at", "0,0.5"), "--at 0,0.5: shares are above 0 and at most 1"),
+        (("--at", ","), "shares are above 0"),
+        (("-o", "curve.txt"), "curve.txt is no picture"),
+    ],
+)
+def test_what_is_refused(multihead: Multihead, given: Folders, words: tuple[str, ...], line: str) -> None:
+    said = multihead("curve", given.gpt2, "--calib", given.corpus, *words)
+    assert said.code == 2
+    assert line in said.err
