@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +43,7 @@ class Ledger:
     unit: str
 
 
+@runtime_checkable
 class Budget(Protocol):
     """A share of something that heads cost."""
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float, Float64
@@ -129,8 +130,11 @@ def _slopes(
         target = loss.target(batch, inputs, seen.detach())
         for probe in range(probes):
             each = loss.probe(seen, target, drawn(seed, index, probe)).masked_fill(~target.counts, 0.0)
-            found: Sequence[Tensor | None] = torch.autograd.grad(
-                each.sum(), list(gates.values()), retain_graph=probe + 1 < probes, allow_unused=True
+            found = cast(
+                Sequence[Tensor | None],
+                torch.autograd.grad(
+                    each.sum(), list(gates.values()), retain_graph=probe + 1 < probes, allow_unused=True
+                ),
             )
             rows = torch.zeros(size, count, dtype=torch.float64)
             for key, slope in zip(gates, found, strict=True):

@@ -25,12 +25,13 @@ from torch import nn
 
 from multihead.edit.calibration import Calibration
 from multihead.edit.group import JOINT, Grouping, grouped
-from multihead.edit.heal import Heal, heal as healed
+from multihead.edit.heal import Heal
+from multihead.edit.heal import heal as healed
 from multihead.edit.merge import merged
 from multihead.edit.moments import moments_of
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.edit.record import remember
-from multihead.edit.refit import Fitted, Progress, Refit, correct
+from multihead.edit.refit import Fitted, Progress, Refit, correct, fit_map
 from multihead.edit.refit import refit as fit_output
 from multihead.edit.surgery import arranged, install
 from multihead.edit.weights import HeadWeights
@@ -63,7 +64,8 @@ def cut(
     plan.check(model)
     text = plan.calibration if data is None else Calibration(model, data, tokenizer)
     found = anatomy(model)
-    work = [(part, _layer(found, part)) for part in plan.layers if part.changes]
+    first = next((i for i, part in enumerate(plan.layers) if part.changes), len(plan.layers))
+    work = [(part, _layer(found, part)) for part in plan.layers[first:]]  # those before see nothing of the cut
     if text is None and work and (refit is not None or heal is not None or any(_reads(part) for part, _ in work)):
         raise MultiheadError(
             "the plan came without its calibration text, which the cut is fitted to",
@@ -73,13 +75,19 @@ def cut(
     shared = _shared(found)
     fits: list[Fitted] = []
     for part, layer in work:
-        new = arranged(_numbers(student, layer, part, text, grouping, progress))
-        install(student, layer, new)
+        new = HeadWeights.of(layer)
+        if part.changes:
+            new = arranged(_numbers(student, layer, part, text, grouping, progress))
+            install(student, layer, new)
         if refit is None or text is None or layer.weights["o"].parameter in shared:
             continue
-        new, fitted = fit_output(model, student, layer, new, text, refit, progress=progress)
-        install(student, layer, new)
-        fits += [fitted, *correct(model, student, layer, text, refit, progress=progress)]
+        if part.changes:
+            new, fitted = fit_output(model, student, layer, new, text, refit, progress=progress)
+            install(student, layer, new)
+            fits.append(fitted)
+        elif refit.behind:  # it is whole, but what it reads is no longer what it was
+            fits.append(fit_map(model, student, layer.weights["o"].parameter, text, refit, progress=progress))
+        fits += correct(model, student, layer, text, refit, progress=progress)
     done: dict[str, Any] = {"fits": [asdict(fit) for fit in fits]}
     if heal is not None and text is not None:
         done["healed"] = asdict(healed(model, student, text, heal, progress=progress))
@@ -121,8 +129,6 @@ def _layer(found: Anatomy, part: LayerPlan) -> LayerAnatomy:
 
 
 def _shared(found: Anatomy) -> set[str]:
-    """Output projections that several attentions have in common: what is fitted to one would be wrong for others."""
+    """Output projections that several attentions share: what is fitted to one would be wrong for the others."""
     counts = Counter(layer.weights["o"].parameter for layer in found)
     return {name for name, count in counts.items() if count > 1}
-
-

@@ -73,7 +73,8 @@ def gather(
     zz = zr = None
     missing, size, tokens, stream = 0.0, 0.0, 0, True
     for done, batch in enumerate(batches, start=1):
-        old, new = watched(teacher, batch, parameter), watched(student, batch, parameter)
+        old = watched(teacher, batch, parameter)
+        new = watched(student, batch, parameter, old)
         if old.o.shape != new.o.shape:
             raise MultiheadError(
                 f"{parameter} gives {tuple(old.o.shape)} in the original and {tuple(new.o.shape)} in the cut model",

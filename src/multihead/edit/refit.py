@@ -114,6 +114,8 @@ def refit(
     weight = dict(inner(student).named_parameters()).get(part.parameter)
     if weight is None:
         raise MultiheadError(f"the cut model has no {part.parameter}", hint="install keeps the name of W_O")
+    if not new.heads and new.b_o is None:  # nothing is left that could be fitted
+        return new, Fitted(layer.name, 0.0, 0.0, 0, 0.0, 0, 0, kept=False, stream=False)
     columns = _columns(weight.detach() if part.axis == 1 else weight.detach().T, new, layer.name)
     change, fitted = _fit(
         teacher, student, part.parameter, new.b_o is not None, calibration, options, layer.name, progress

@@ -52,19 +52,26 @@ class Passing:
     """s, the residual sum that first takes o up"""
     scale: float | Float[Tensor, " row"]
     """c: 1 but for layers that scale what they add"""
+    kept: Int[Tensor, " token"] | None = None
+    """the rows of all that went through the map, padding included, that these are; None: all"""
 
 
 class _Enough(Exception):
     """What was asked for was seen: the rest of the forward pass is not needed."""
 
 
-def watched(model: nn.Module, batch: Batch, parameter: str) -> Passing:
-    """Run a model up to the linear map of `parameter` and the sum behind it; padding is left out."""
+def watched(model: nn.Module, batch: Batch, parameter: str, like: Passing | None = None) -> Passing:
+    """Run a model up to the linear map of `parameter` and the sum behind it; padding is left out.
+
+    Which rows are padding is told by the attention before; where a cut has left no heads there, they are those of
+    `like`, the same map in the original.
+    """
     root = inner(model)
-    weight = dict(root.named_parameters()).get(parameter)
+    parameters = dict(root.named_parameters())
+    weight = parameters.get(parameter)
     if weight is None:
         raise MultiheadError(f"the model has no parameter {parameter}", hint="was it replaced by a cut?")
-    watch, tokens = Watch(weight), _Queries()
+    watch, tokens = Watch(weight, parameters.get(f"{parameter.rpartition('.')[0]}.bias")), _Queries()
     with torch.no_grad(), clean(root), suppress(_Enough), watch, intercept(model, tokens.listen):
         model(**plain_inputs(model, batch))
     if watch.z is None or watch.o is None:
@@ -72,7 +79,10 @@ def watched(model: nn.Module, batch: Batch, parameter: str) -> Passing:
             f"no linear map with the weight {parameter} was seen as the model ran",
             hint="weights that are transformed before use (quantized, fused) cannot be fitted again",
         )
-    keep = _kept_rows(watch.z, tokens)
+    if like is not None and not watch.z.shape[-1]:
+        keep = like.kept
+    else:
+        keep = _kept_rows(watch.z, tokens)
     z, o = (x.reshape(-1, x.shape[-1]) if x.numel() else x.flatten(0, -2) for x in (watch.z, watch.o))
     total = None if watch.total is None else watch.total.reshape(-1, o.shape[-1])
     if total is not None and watch.order is not None:
@@ -81,15 +91,15 @@ def watched(model: nn.Module, batch: Batch, parameter: str) -> Passing:
         total = total[back]
     if keep is None:
         return Passing(z, o, total, watch.scale)
-    return Passing(z[keep], o[keep], None if total is None else total[keep], watch.scale)
+    return Passing(z[keep], o[keep], None if total is None else total[keep], watch.scale, keep)
 
 
 class Watch(TorchFunctionMode):
     """Stands on all functions: waits for the map with `weight`, then for the first that uses its output."""
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None = None) -> None:
         super().__init__()
-        self.weight = weight
+        self.weight, self.bias = weight, bias
         self.z: Tensor | None = None
         self.o: Tensor | None = None
         self.total: Tensor | None = None
@@ -109,7 +119,10 @@ class Watch(TorchFunctionMode):
             self.o = self.o.clone()  # it is about to be written over
         result = func(*args, **kwargs)
         if self.o is None:
-            if isinstance(result, Tensor) and (given := map_input(func, args, kwargs, self.weight)) is not None:
+            given = map_input(func, args, kwargs, self.weight)
+            if given is None and not self.weight.numel() and func in _ADD and any(x is self.bias for x in args):
+                given = result[..., :0]  # a layer without heads: only its bias is added
+            if isinstance(result, Tensor) and given is not None:
                 self.z, self.o, self._follow = given, result, result
                 self._base = (result, None)
                 if result.dim() < 2:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float64
@@ -47,6 +47,7 @@ RIDGE = 0.01
 """of the mean of diag Cov(c): what heads that never differ would have in common is not taken for certain"""
 
 
+@runtime_checkable
 class Scorer(Protocol):
     """Costs of heads, by layer name and number; they change as heads are removed."""
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -48,6 +48,7 @@ class Choice:
     """in words, in the order they were made"""
 
 
+@runtime_checkable
 class Move(Protocol):
     """Something that saves and costs: heads taken out here, kv heads grouped elsewhere."""
 
