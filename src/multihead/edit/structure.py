@@ -162,7 +162,7 @@ class Attention:
             say(Step("become", path, "shared bias", {"heads": self.q.first}))
         if way == "kernel":
             say(Step("kernel", path, "kv_of_head", kv_of_head))
-        if way == "copies" and new.heads:
+        if new.heads and (way == "copies" or getattr(module, self.cutting.caches_copies_if or "_", False)):
             taken = _arguments(module)
             for name in CACHES:
                 if name in taken:

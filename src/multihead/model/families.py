@@ -154,6 +154,8 @@ class Cutting:
     """it wants as many key heads as query heads, whatever the kernel could do"""
     grouped_if: str = ""
     """attributes of which one must be true for groups to be in its own code"""
+    caches_copies_if: str = ""
+    """an attribute that, if true, makes its code cache a copy of every kv head for each reader"""
     selects: str = ""
     """arguments that hold numbers of all heads"""
     rows: str = ""
@@ -177,7 +179,11 @@ CUTTINGS = {
         ("BloomAttention", Cutting(selects="alibi", returns="r-")),
         (
             "FalconAttention",
-            Cutting(grouped_if="new_decoder_architecture multi_query", selects="alibi attention_mask"),
+            Cutting(
+                grouped_if="new_decoder_architecture multi_query",
+                caches_copies_if="new_decoder_architecture",
+                selects="alibi attention_mask",
+            ),
         ),
         ("Phi3Attention", Cutting(config={"num_attention_heads": "heads"})),
         ("WhisperAttention", Cutting(sizes={"num_heads": "kv_heads"})),  # only keys and values are split by it
