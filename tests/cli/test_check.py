@@ -42,7 +42,7 @@ def test_json_and_conditions(multihead: Multihead, given: Folders, smaller: Path
     assert found["speed"] == {}
     met = multihead(*words, "--fail-if", "parameters:relative<50%", "--fail-if", "perplexity<1")
     assert met.code == 1
-    assert "✗ parameters:relative<0.5: 16 104 → " in met.out
+    assert "✗ parameters:relative<0.5: 16 128 → " in met.out
     fine = multihead(*words, "--fail-if", "perplexity<1")
     assert fine.code == 0
     assert "✓ none of perplexity<1" in fine.out

@@ -143,10 +143,7 @@ class Work:
 
         batch = next(text.fit())
         with torch.no_grad():
-            loaded.model(**batch)  # the first run is slower
-            start = time.perf_counter()
-            loaded.model(**batch)
-            took = time.perf_counter() - start
+            took = min(_timed(loaded.model, batch) for _ in range(3))  # the first run is slower, others wait
         weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
         config = getattr(loaded.model, "config", None)
         width = getattr(config, "hidden_size", None) or 0
@@ -154,6 +151,12 @@ class Work:
         activations = 4.0 * tokens_in(batch) * 24 * width * layers
         squares = 8.0 * 6 * (4 * width) ** 2
         return Work(took * text.tokens / max(1, tokens_in(batch)), PROCESS + 3 * weights + activations + squares)
+
+
+def _timed(model: Any, batch: Any) -> float:
+    start = time.perf_counter()
+    model(**batch)
+    return time.perf_counter() - start
 
 
 def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], None]) -> Calibration:

@@ -36,7 +36,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser)
-    group = parser.add_argument_group("which heads (one of the first three)")
+    group = parser.add_argument_group("which heads (one of the first four)")
     group.add_argument(
         "--keep", type=float, metavar="X", help="the share of heads that stays, above 0 and at most 1"
     )
@@ -44,6 +44,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     group.add_argument(
         "--budget", metavar="WHAT=X", help='a share of the original: "flops=0.8", "cache=0.5", "latency=0.9"'
     )
+    group.add_argument(
+        "--twins", type=float, metavar="X",
+        help="merge heads of a layer whose attention maps are nearer than X (0: the same, 1: nothing in common)",
+    )  # fmt: skip
     group.add_argument("--method", choices=METHODS, default="obs", help="what a head costs (default: obs)")
     group.add_argument(
         "--scope", choices=("global", "layer"), default="global", help="heads compete over all layers, or in each"
@@ -62,7 +66,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 def run(args: argparse.Namespace) -> int:
     check_out(args)
     asked = [
-        f"--{n.replace('_', '-')}" for n in ("keep", "heads", "budget", "kv_heads") if getattr(args, n) is not None
+        f"--{n.replace('_', '-')}"
+        for n in ("keep", "heads", "budget", "twins", "kv_heads")
+        if getattr(args, n) is not None
     ]
     _check(args, asked)
     loaded = load_model(args)
@@ -76,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             keep=args.keep,
             remove=None if args.heads is None else words(args.heads),
             budget=args.budget,
+            twins=args.twins,
             kv_heads=args.kv_heads,
             method=args.method,
             scope=args.scope,

@@ -167,12 +167,15 @@ class Plan:
         remove: HeadName | Iterable[HeadName] = (),
         keep: HeadName | Iterable[HeadName] = (),
         groups: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        merge: Mapping[str, str] | None = None,
     ) -> Plan:
         """The plan with some heads gone that stayed, some that stay after all, or other groups in some layers.
 
-        Heads are named L3H7, 3.7 or (3, 7); groups are {"L3": [[0, 5], [1, 2, 7]]}, every head that stays in one.
+        Heads are named L3H7, 3.7 or (3, 7); groups are {"L3": [[0, 5], [1, 2, 7]]}, every head that stays in one;
+        merge is {"L3H7": "L3H2"}: the first goes, the second takes over what it can.
         """
-        out, back = self._named(remove), self._named(keep)
+        twins = self._twins(merge or {})
+        out, back = self._named(remove) | {(p, a) for p, a, _ in twins}, self._named(keep)
         both = sorted(out & back)
         if both:
             raise SizeError(f"{self._head(both[0])} is to be removed and to be kept", hint="name it once")
@@ -183,6 +186,7 @@ class Plan:
                 {h for p, h in out if p == layer.path},
                 {h for p, h in back if p == layer.path},
                 given.get(layer.name),
+                [(a, b) for p, a, b in twins if p == layer.path],
             )
             for layer in self.layers
         ]
@@ -191,6 +195,16 @@ class Plan:
 
     def _named(self, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
         return {(site.path, h) for site, h in named([_site(x) for x in self.layers], names)}
+
+    def _twins(self, pairs: Mapping[str, str]) -> list[tuple[str, int, int]]:
+        """(layer, goes, stays) of pairs of names."""
+        found: list[tuple[str, int, int]] = []
+        for pair in pairs.items():
+            (one, goes), (other, stays) = named([_site(x) for x in self.layers], pair)
+            if one.path != other.path or goes == stays:
+                raise SizeError(f"{pair[0]} cannot be merged into {pair[1]}", hint="two heads of one layer can")
+            found.append((one.path, goes, stays))
+        return found
 
     def _head(self, key: tuple[str, int]) -> str:
         return self[key[0]].head(key[1])
@@ -311,7 +325,11 @@ def _site(layer: LayerPlan) -> Site:
 
 
 def _edited(
-    layer: LayerPlan, out: set[int], back: set[int], groups: tuple[tuple[int, ...], ...] | None
+    layer: LayerPlan,
+    out: set[int],
+    back: set[int],
+    groups: tuple[tuple[int, ...], ...] | None,
+    twins: Sequence[tuple[int, int]],
 ) -> LayerPlan:
     keep = tuple(h for h in range(layer.heads) if h in back or (h in layer.keep and h not in out))
     if groups is None and layer.groups is not None:
@@ -322,7 +340,8 @@ def _edited(
                 hint=f"say all of them: groups={{{layer.name!r}: [[...], ...]}}",
             )
         groups = tuple(left for g in layer.groups if (left := tuple(h for h in g if h in keep)))
-    merge = tuple((a, b) for a, b in layer.merge if a not in keep and b in keep)
+    new = {a for a, _ in twins}
+    merge = tuple((a, b) for a, b in layer.merge if a not in keep and b in keep and a not in new) + tuple(twins)
     return replace(layer, keep=keep, groups=groups, merge=merge)
 
 

@@ -45,6 +45,7 @@ def plan(
     remove: Iterable[HeadName] | None = None,
     kv_heads: int | None = None,
     budget: str | None = None,
+    twins: float | None = None,
     method: str = "obs",
     scope: Scope = "global",
     least: int = 0,
@@ -53,16 +54,20 @@ def plan(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Plan:
-    """Which heads go, and which share keys and values, for one of `keep`, `remove`, `budget`, or for `kv_heads`.
+    """Which heads go, and which share keys and values: for `keep`, `remove`, `budget` or `twins`, and `kv_heads`.
 
     Args:
         data: calibration text, as `measure` takes it; only named heads are removed without any.
         keep: the share of heads that stays. budget: what else may be spent, "flops=0.8" of the original's.
+        twins: heads of a layer whose attention maps are nearer than this become one: mean √JS, 0 the same, 1 apart.
         kv_heads: kv heads of every layer afterwards; with `keep` or `budget`, of the heads that stay.
         scope: heads of all layers compete ("global"), or every layer loses its share ("layer").
         least: heads that every layer keeps. uniform: all layers keep as many. multiple_of: of so many.
     """
-    _check(keep, remove, kv_heads, budget, scope, least, multiple_of)
+    given = {"keep": keep, "remove": remove, "budget": budget, "twins": twins}
+    _check([n for n, x in given.items() if x is not None], keep, kv_heads, scope, least, multiple_of)
+    if twins is not None and not 0 < twins <= 1:
+        raise SizeError(f"twins={twins:g} is no distance of maps", hint="above 0 and at most 1; 0.1 is near")
     turns = distinct(anatomy(model))
     start = Plan.whole(model, (layer for same in turns for layer in same))
     if kv_heads is not None:
@@ -73,6 +78,9 @@ def plan(
     made = replace(start, calibration=text)
     if remove is not None:
         made = _removed(made, list(remove))
+    elif twins is not None:
+        assert text is not None
+        made = _twins(model, made, text, twins)
     elif keep is not None or budget is not None:
         assert text is not None
         shape = {"scope": scope, "least": least, "uniform": uniform, "multiple_of": multiple_of}
@@ -85,15 +93,8 @@ def plan(
 
 
 def _check(
-    keep: float | None,
-    remove: Iterable[HeadName] | None,
-    kv_heads: int | None,
-    budget: str | None,
-    scope: str,
-    least: int,
-    multiple_of: int,
+    given: Sequence[str], keep: float | None, kv_heads: int | None, scope: str, least: int, multiple_of: int
 ) -> None:
-    given = [n for n, x in (("keep", keep), ("remove", remove), ("budget", budget)) if x is not None]
     if len(given) > 1:
         raise SizeError(f"{' and '.join(given)} are given: only one of them says which heads go")
     if not given and kv_heads is None:
@@ -121,6 +122,26 @@ def _removed(start: Plan, names: Sequence[HeadName]) -> Plan:
     made = start.edit(remove=names)
     gone = [x.head(h) for x in made.layers for h in x.gone]
     return replace(made, asked=f"remove {', '.join(gone) or 'nothing'}")
+
+
+def _twins(model: nn.Module, start: Plan, text: Calibration, within: float) -> Plan:
+    """Of the two heads of a layer whose maps are nearest, the later one goes into the other; then the next two."""
+    from multihead.measures.likeness.redundancy import redundancy
+
+    found = redundancy(model, text.fit())
+    place, apart = {name: i for i, name in enumerate(found.heads)}, found["attention"]
+    scores: dict[str, float] = {}
+    merge: dict[str, str] = {}
+    for layer in start.layers:
+        names = [layer.head(h) for h in range(layer.heads)]
+        pairs = sorted(
+            (float(apart[place[a], place[b]]), b, a) for i, a in enumerate(names) for b in names[i + 1 :]
+        )
+        for distance, goes, stays in pairs:
+            scores[goes] = min(distance, scores.get(goes, 1.0))
+            if distance < within and not {goes, stays} & {*merge, *merge.values()}:
+                merge[goes] = stays
+    return replace(start.edit(merge=merge), asked=f"twins={within:g}", scores=scores, method="distance of maps")
 
 
 def _searched(

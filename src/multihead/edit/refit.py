@@ -124,7 +124,7 @@ def refit(
         return new, fitted
     dims = new.o.shape[2]
     rows = torch.tensor(columns, dtype=torch.long, device=change.device)
-    o = new.o + change[rows].view(new.heads, dims, -1).mT.to(new.o)
+    o = new.o + change[rows].view(new.heads, dims, new.o.shape[1]).mT.to(new.o)
     b_o = None if new.b_o is None else new.b_o + change[-1].to(new.b_o)
     return replace(new, o=o, b_o=b_o), fitted
 

@@ -140,6 +140,33 @@ def test_a_head_that_comes_back_needs_a_group() -> None:
     assert back["L0"].keep == tuple(range(6))
 
 
+def test_twins_become_one() -> None:
+    """A layer whose head 4 looks where head 1 does: a copy of its queries and keys, with values of its own."""
+    model = gpt2()
+    with torch.no_grad():
+        first = mh.anatomy(model)[0]
+        for views in (first.W_Q, first.W_K, first.b_Q, first.b_K):
+            views[4].copy_(views[1])
+    made = plan(model, ids(), twins=0.02)
+    assert (made["L0"].merge, made["L0"].gone, made["L1"].merge) == (((4, 1),), (4,), ())
+    assert made.asked == "twins=0.02"
+    assert "into H1" in str(made)
+    with pytest.raises(SizeError, match="twins=0 is no distance of maps"):
+        plan(model, ids(), twins=0.0)
+
+
+def test_merging_by_hand() -> None:
+    made = plan(gpt2(), remove=[]).edit(merge={"L0H4": "L0H1", "L1H0": "L1H5"})
+    assert [x.merge for x in made.layers] == [((4, 1),), ((0, 5),)]
+    assert "H4 into H1" in str(made)
+    assert made.edit(keep="L0H4")["L0"].merge == ()
+    for pair in ({"L0H4": "L1H4"}, {"L0H4": "L0H4"}):
+        with pytest.raises(SizeError, match="cannot be merged into"):
+            made.edit(merge=pair)
+    with pytest.raises(SizeError, match="cannot merge"):
+        made.edit(remove=["L0H1"], merge={"L0H4": "L0H1"})
+
+
 # ---- files, and whose it is -------------------------------------------------------------------
 
 
