@@ -110,7 +110,7 @@ def costs(own: HeadWeights, moments: Moments) -> Callable[[tuple[int, ...]], flo
     if plain:
         dims = list(moments.pairs.rest) if turned and moments.pairs is not None else slice(None)
         k_maps, k_weights, k_metrics = key_problem(own, moments, reads, dims)
-        k_weights = k_weights * wide[:, None, None]
+        k_weights = k_weights * (moments.scale**2 * wide)[:, None, None]
         keys = factor.gram(k_maps, k_weights, factor.pool(k_weights, k_maps, k_metrics))
 
     @cache
@@ -123,14 +123,19 @@ def costs(own: HeadWeights, moments: Moments) -> Callable[[tuple[int, ...]], flo
             total += _tail(keys, heads, keys.shape[1])
         if turned and moments.pairs is not None:
             _, moment, weights = turned_problem(own, moments, heads, moments.pairs)
-            mean = float(wide[heads].mean())
-            total += mean * shared_turn(moment, weights).loss
+            total += _moved(moments.scale**2 * shared_turn(moment, weights).loss, wide[heads])
         if moments.kind == "normed" and moments.keys_seen is not None:
             old = sorted({own.groups.kv_of_head[h] for h in heads})
-            total += float(wide[heads].mean()) * float(moments.keys_seen[old][:, old].sum(0).min())
+            total += _moved(moments.scale**2 * float(moments.keys_seen[old][:, old].sum(0).min()), wide[heads])
         return total
 
     return cost
+
+
+def _moved(off: float, wide: Float[Tensor, " head"]) -> float:
+    """How far scores that are off by so much in all move the output: by no more than all that the values vary."""
+    each = off / len(wide)
+    return float(wide.sum()) * each / (1 + each)
 
 
 def _tail(gram: Float[Tensor, "head dim other dim"], heads: Sequence[int], rank: int) -> float:

@@ -19,7 +19,7 @@ All sums are in fp64, over real tokens; memory is that of the sums and of one ba
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ from multihead.measures.worth.means import real_rows
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
+from multihead.model.special import is_reused
 from multihead.shapes import HeadOutputs
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
@@ -65,6 +66,8 @@ class Moments:
     pairs: Pairs | None
     shift_free: bool
     """a number added to all scores of a query changes nothing: no sinks, no softcap"""
+    scale: float = 1.0
+    """scores are so much times the product of the projections"""
     keys_seen: Float[Tensor, "kv_head kv_head"] | None = None
     """normed keys: E[(q · (k_i − k_j))²] summed over the query heads that read k_i"""
 
@@ -74,8 +77,13 @@ def moments_of(model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[
     sums = _Sums(layer, inner(model))
     with torch.no_grad(), clean(model), sums.watch(), intercept(model, sums.listen):
         for batch in batches:
-            model(**plain_inputs(model, batch))
+            with suppress(_Enough):
+                model(**plain_inputs(model, batch))
     return sums.moments()
+
+
+class _Enough(Exception):
+    """The layer has run: what is behind it need not."""
 
 
 @dataclass
@@ -88,6 +96,7 @@ class _Sums:
     kind: Kind | None = None
     pairs: Pairs | None = None
     shift_free: bool = True
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         self.own = HeadWeights.of(self.layer)
@@ -121,6 +130,8 @@ class _Sums:
         if call.path == self.layer.path:
             self.add(call)
             self.given.clear()
+            if not is_reused(call.module):
+                raise _Enough
         return run()
 
     def add(self, call: Call) -> None:
@@ -201,6 +212,8 @@ class _Sums:
             (_projected(x["q"], own.q, own.b_q) * asks[:, None, :, None], problem.q * asks[:, None, :, None]),
             (_projected(x["k"], own.k, own.b_k) * seen[:, None, :, None], k * seen[:, None, :, None]),
         ]
+        grown = [float(after.double().norm() / before.double().norm().clamp_min(1e-300)) for before, after in pairs]
+        self.scale = problem.scores.scale * grown[0] * grown[1]
         if all(_scaled(before, after) for before, after in pairs):
             self.kind = "plain"
             return
@@ -239,6 +252,7 @@ class _Sums:
             self.kind,
             self.pairs,
             self.shift_free,
+            self.scale,
             mean.get("keys_seen"),
         )
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError
 
-Turned = Float[Tensor, "batch head token key_dim"]
+Turned = Float[Tensor, "batch _ token key_dim"]  # of queries or keys: as many heads as there are
 
 
 @dataclass(frozen=True)
