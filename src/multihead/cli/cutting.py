@@ -219,15 +219,13 @@ def planned(
         found = Plan.load(args.plan)
         found.check(loaded.model)
         say(f"the plan of {args.plan}")
-        return found if args.dry_run else replace(found, calibration=calibration(args, loaded, say))
+        if args.dry_run:
+            return found
+        text = calibration(args, loaded, say)
+        _estimate(args, loaded, text, 0.0, say)
+        return replace(found, calibration=text)
     text = calibration(args, loaded, say)
-    work = Work.of(loaded, text)
-    layers = max(1, getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
-    seconds = runs * work.once
-    if not args.dry_run:
-        seconds += work.once * layers * (1.5 if args.no_refit else 4.0)
-        seconds += (args.heal or 0) * work.once / max(1, len(text)) * 2 * 4
-    say(f"about {duration(seconds)}, about {size(work.memory)} of memory")
+    _estimate(args, loaded, text, runs, say)
     with bar(args) as progress:
         made = make(text, progress)
     if args.plan is not None:
@@ -235,6 +233,19 @@ def planned(
         made.save(args.plan)
         say(f"plan → {args.plan}")
     return made
+
+
+def _estimate(
+    args: argparse.Namespace, loaded: Loaded, text: Calibration, runs: float, say: Callable[[str], None]
+) -> None:
+    """Say about how long it takes: `runs` over the text for the plan, some per layer to cut, steps of healing."""
+    work = Work.of(loaded, text)
+    layers = max(1, getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
+    seconds = runs * work.once
+    if not args.dry_run:
+        seconds += work.once * layers * (1.5 if args.no_refit else 6.0)
+        seconds += (args.heal or 0) * work.once / max(1, len(text)) * 2 * 4
+    say(f"about {duration(seconds)}, about {size(work.memory)} of memory")
 
 
 # ---- the cut ------------------------------------------------------------------------------------

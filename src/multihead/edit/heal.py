@@ -43,6 +43,7 @@ from multihead.measures.worth.loss import OwnOutputs, Seen, Target, tensor_in
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.intercept import inner
 
+_MIXABLE = {"input_ids", "attention_mask", "token_type_ids"}
 _BLOCK = re.compile(r"^(.*\.)?\d+(?=\.|$)")
 
 
@@ -59,6 +60,8 @@ class Heal:
     weight_decay: float = 0.0
     hidden: float = 1.0
     """how much the blocks count beside what comes out"""
+    mix: float = 0.5
+    """share of the documents that are the beginning of one and the end of another: more text out of the same"""
     parameters: Literal["attention", "all"] = "attention"
     judge_every: int | None = None
     """steps between two looks at the held-out documents; left out, a twelfth of all, at least 5"""
@@ -73,6 +76,8 @@ class Heal:
             )
         if not (self.lr > 0 and math.isfinite(self.lr)) or not 0 <= self.warmup < 1:
             raise SizeError(f"lr={self.lr} and warmup={self.warmup} are no rates", hint="lr=3e-4, warmup=0.1")
+        if not 0 <= self.mix <= 1:
+            raise SizeError(f"mix={self.mix:g} is no share of the documents", hint="0 mixes none, 1 all of them")
         if self.parameters not in ("attention", "all"):
             raise SizeError(f"parameters={self.parameters!r} is not known", hint="choose attention or all")
 
@@ -127,7 +132,7 @@ def _train(pair: _Pair, calibration: Calibration, asked: Heal, best: _Best, prog
     optimizer = torch.optim.AdamW(
         best.learning.values(), lr=asked.lr, betas=(0.9, 0.98), weight_decay=asked.weight_decay
     )
-    read, every = _endless(calibration, asked.seed), asked.judge_every or max(5, asked.steps // 12)
+    read, every = _endless(calibration, asked), asked.judge_every or max(5, asked.steps // 12)
     waited = 0
     for step in range(1, asked.steps + 1):
         for group in optimizer.param_groups:
@@ -279,9 +284,30 @@ def _able(parameters: Iterable[nn.Parameter]) -> Generator[None]:
             p.requires_grad = False
 
 
-def _endless(calibration: Calibration, seed: int) -> Iterator[Batch]:
-    """The batches to fit to, over and over, in an order that is drawn anew each time."""
-    draw, batches = random.Random(seed), list(calibration.fit())
+def _endless(calibration: Calibration, asked: Heal) -> Iterator[Batch]:
+    """The batches to fit to, over and over, in an order that is drawn anew each time, some documents mixed."""
+    draw, batches = random.Random(asked.seed), list(calibration.fit())
     while True:
         draw.shuffle(batches)
-        yield from batches
+        for batch in batches:
+            yield mixed(batch, asked.mix, draw) if asked.mix else batch
+
+
+def mixed(batch: Batch, share: float, draw: random.Random) -> Batch:
+    """Some rows go on as another row of the batch does, from a place inside both; other batches as they are.
+
+    The teacher knows what it would say to such a text, and so the student learns from many more than there are.
+    """
+    ids = batch.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or not set(batch) <= _MIXABLE or len(ids) < 2:
+        return batch
+    mask = batch.get("attention_mask", torch.ones_like(ids))
+    made = {name: x.clone() for name, x in batch.items()}
+    for row in range(len(ids)):
+        other = draw.randrange(len(ids))
+        shorter = int(min(mask[row].sum(), mask[other].sum()))
+        at = draw.randrange(1, shorter) if shorter > 1 else 0
+        if draw.random() < share and at and bool(mask[row, 0]) and bool(mask[other, 0]):  # padded on the right
+            for name, x in made.items():
+                x[row, at:] = batch[name][other, at:]
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 import multihead as mh
 from multihead.edit import heal as module
 from multihead.edit.calibration import Calibration
-from multihead.edit.heal import Heal, blocks_of, heal, rate
+from multihead.edit.heal import Heal, blocks_of, heal, mixed, rate
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 
 
@@ -158,6 +159,26 @@ def test_the_loss_is_what_it_says() -> None:
     assert got == pytest.approx(total, rel=1e-4)
 
 
+def test_mixed_documents_begin_as_one_and_end_as_another() -> None:
+    ids = torch.tensor([[1, 2, 3, 4, 5], [11, 12, 13, 0, 0], [21, 22, 23, 24, 0]])
+    mask = (ids > 0).long()
+    seen: set[tuple[int, ...]] = set()
+    for seed in range(40):
+        made = mixed({"input_ids": ids, "attention_mask": mask}, 1.0, random.Random(seed))
+        assert torch.equal(made["attention_mask"], (made["input_ids"] > 0).long())
+        for row, old in zip(made["input_ids"].tolist(), ids.tolist(), strict=True):
+            at = next((i for i, (a, b) in enumerate(zip(row, old, strict=True)) if a != b), 5)
+            assert at > 0, "the first token stays"
+            assert any(row[at:] == other[at:] for other in ids.tolist())
+            seen.add(tuple(row))
+    assert len(seen) > 12
+    assert ids[0].tolist() == [1, 2, 3, 4, 5], "the batch itself is as it was"
+    other = {"pixel_values": torch.ones(3, 2)}
+    assert mixed(other, 1.0, random.Random(0)) is other
+    same = mixed({"input_ids": ids, "attention_mask": mask}, 0.0, random.Random(0))
+    assert torch.equal(same["input_ids"], ids)
+
+
 def test_blocks_of_paths() -> None:
     assert blocks_of(mh.anatomy(bert())) == ["encoder.layer.0", "encoder.layer.1"]
     assert blocks_of(mh.anatomy(gpt2())) == ["transformer.h.0", "transformer.h.1"]
@@ -178,6 +199,7 @@ def test_the_rate_rises_and_falls() -> None:
         ({"lr": 0.0}, "lr=0.0 and warmup=0.1 are no rates"),
         ({"lr": float("nan")}, "lr=nan"),
         ({"warmup": 1.0}, "warmup=1.0"),
+        ({"mix": 1.5}, "mix=1.5 is no share"),
         ({"parameters": "some"}, "parameters='some' is not known"),
     ],
 )
