@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+import multihead as mh
+from multihead.measures.claims.run import claims
 from multihead.page.build import write_page
-from multihead.page.gather import Gathered, gather
+from multihead.page.gather import PARTS, Gathered, gather
 
 SHOTS = Path(os.environ.get("MULTIHEAD_SHOTS", "report/shots"))
 """Where screenshots are kept, for eyes."""
@@ -122,6 +124,13 @@ class Page:
     tokenizer: Any = None
 
 
+def maps_of(page: Page, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The model's own map of every head, on one sequence."""
+    with torch.no_grad(), mh.capture(page.model, statistics=None, keep="qk v") as heads:
+        page.model(input_ids=ids)
+    return {head.name: head.weights()[0].double() for head in heads}
+
+
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """Everything about a causal model of 2 layers × 4 heads with random weights."""
@@ -132,7 +141,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Page:
     model = GPT2LMHeadModel(config).eval()
     generator = torch.Generator().manual_seed(5)
     documents = [torch.randint(0, 53, (n,), generator=generator).tolist() for n in (23, 19, 29, 17, 31, 23)]
-    found = gather(model, documents, name="a small model", corpus="random ids", batch_size=3)
+    parts = tuple(part for part in PARTS if part != "claims")
+    found = gather(model, documents, name="a small model", corpus="random ids", parts=parts, batch_size=3)
+    some = ["1", "2", "5", "16", "T1"]  # all of them take half a minute
+    found.claims = claims(model, documents, only=some, tokens=128).to_json()
     return Page(found, write_page(found, tmp_path_factory.mktemp("small") / "small.html"), model)
 
 

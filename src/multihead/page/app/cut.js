@@ -27,7 +27,7 @@ class CurveView {
     this.curve = curve;
     this.canvas = el("canvas", { class: "curve", role: "img", "aria-label": "Quality lost against heads kept" });
     this.total = curve.curves[0].order.length;
-    const start = state.gone !== undefined ? Number(state.gone) : curve.can_go;
+    const start = placeIn(state.gone, this.total + 1) ?? curve.can_go;
     this.slider = el("input", { type: "range", min: "0", max: String(this.total), value: String(start), "aria-label": "heads that go" });
     this.slider.addEventListener("input", () => {
       replace({ gone: this.slider.value });

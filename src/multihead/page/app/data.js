@@ -30,7 +30,7 @@ function line(at) {
 }
 
 /** A column of the table, or null. */
-const column = (name) => (DATA.table && DATA.table[name]) || null;
+const column = (name) => (DATA.table && Object.hasOwn(DATA.table, name) ? DATA.table[name] : null);
 const cell = (name, at) => (column(name) ? column(name).values[at] : null);
 const isWords = (c) => c.values.some((x) => typeof x === "string");
 

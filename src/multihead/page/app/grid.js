@@ -204,7 +204,9 @@ function legend(state) {
 
 // ---- the first view ---------------------------------------------------------------------------
 
-function headsView(state) {
+function headsView(asked) {
+  const known = asked.kind && DATA.heads.some((_, at) => kindOf(at) === asked.kind);
+  const state = { ...asked, kind: known ? asked.kind : undefined, color: column(asked.color) ? asked.color : undefined };
   const grid = new Grid(state);
   const names = measureNames();
   const options = [...(column("kind") ? [["kind", "kind of head"]] : []), ...names.map((n) => [n, n])];

@@ -6,7 +6,7 @@ const SEEN = "seen";
 function headView(state, at) {
   const view = el("div", { class: "headview" });
   const second = state.second && DATA.at.has(state.second) ? DATA.at.get(state.second) : null;
-  const t = Math.min(Number(state.text) || 0, Math.max(0, DATA.texts.length - 1));
+  const t = placeIn(state.text, DATA.texts.length) || 0;
   const shown = new HeadScene(state, at, second, t);
   view.append(headTop(state, at, second), shown.box, layerStrip(at, t));
   return { view, after: () => shown.start(), resize: () => shown.redraw(), done: () => shown.stop() };
@@ -29,10 +29,8 @@ function headTop(state, at, second) {
 
 class HeadScene {
   constructor(state, at, second, t) {
-    Object.assign(this, { state, at, second, t, live: true });
+    Object.assign(this, { state, at, second, t, live: true, pinned: null, row: null });
     this.direction = state.dir === SEEN ? SEEN : LOOKS;
-    this.pinned = state.row !== undefined ? Number(state.row) : null;
-    this.row = this.pinned;
     const heads = second === null ? [at] : [at, second];
     this.panes = heads.map((head) => this.pane(head));
     this.text = el("div", { class: "textside" });
@@ -89,6 +87,8 @@ class HeadScene {
       pane.map = maps[n] && maps[n].shaped(this.state.norm === "1", this.state.hide === "1");
       if (pane.map) pane.view.show(pane.map);
     });
+    const map = this.panes[0].map;
+    this.pinned = this.row = placeIn(this.state.row, this.direction === LOOKS ? map.queries : map.keys);
     this.words();
     this.paint();
     if (this.onMap) this.onMap(maps[0]);

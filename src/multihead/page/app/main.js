@@ -12,6 +12,12 @@ function stateNow() {
   return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 }
 
+/** A place from the address: a whole number from 0, below `count`; null where it is none. */
+function placeIn(value, count) {
+  const found = Number(value);
+  return value !== undefined && Number.isInteger(found) && found >= 0 && found < count ? found : null;
+}
+
 /** The fragment for a state: the present one with some changes; undefined takes a part away. */
 function link(changes) {
   const next = { ...stateNow(), ...changes };

@@ -3,7 +3,7 @@
 const MOST_TOLD = 1024; // heads up to which all of them are asked
 
 function tokensView(state) {
-  const t = Math.min(Number(state.text) || 0, Math.max(0, DATA.texts.length - 1));
+  const t = placeIn(state.text, DATA.texts.length) || 0;
   const view = el("div", { class: "tokensview" });
   if (!DATA.texts.length) return { view: el("p", {}, "There is no text in this page.") };
   const scene = new TokenScene(state, t);
@@ -22,7 +22,7 @@ class TokenScene {
     this.direction = state.dir === SEEN ? SEEN : LOOKS;
     this.words = DATA.texts[t].sequences[0];
     const fallback = this.words.special.findIndex((s, i) => !s && i > 0);
-    this.token = Math.min(state.row !== undefined ? Number(state.row) : Math.max(0, fallback), this.words.shown.length - 1);
+    this.token = placeIn(state.row, this.words.shown.length) ?? Math.max(0, fallback);
     this.reading = new Reading(this.words, { hover: () => {}, pick: (i) => this.choose(i), label: "Tokens of the text" });
     this.said = el("p", { class: "said", role: "status" });
     this.cells = new Map();
