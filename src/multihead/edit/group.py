@@ -74,7 +74,7 @@ def cluster(layer: LayerAnatomy, own: HeadWeights, moments: Moments, kv_heads: i
     units, sizes = units_of(own), _sizes(own, kv_heads, layer.name)
     cost = costs(own, moments)
     found = exchange(len(units), sizes, cost)
-    return tuple(tuple(sorted(own.origin[h] for u in some for h in units[u])) for some in found)
+    return _named(own, units, found)
 
 
 def estimate(own: HeadWeights, moments: Moments, clusters: Clusters) -> float:
@@ -87,6 +87,28 @@ def estimate(own: HeadWeights, moments: Moments, clusters: Clusters) -> float:
     return sum(
         cost(tuple(i for i, unit in enumerate(units) if own.origin[unit[0]] in some)) for some in map(set, clusters)
     )
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way to share: the clusters, and E‖o − o'‖² of the layer's output without a re-fit."""
+
+    clusters: Clusters
+    cost: float
+
+
+def ladder(layer: LayerAnatomy, own: HeadWeights, moments: Moments) -> dict[int, Rung]:
+    """What each even number of kv heads would cost this layer, most first: the first costs nothing.
+
+    Times the layer's sensitivity these are in the unit of the search, which may hold them against removals.
+    """
+    counts = [n for n in range(own.kv_heads, 0, -1) if own.kv_heads % n == 0]
+    cost, units = costs(own, moments), units_of(own)
+    rungs: dict[int, Rung] = {}
+    for n in counts:
+        found = exchange(len(units), _sizes(own, n, layer.name), cost)
+        rungs[n] = Rung(_named(own, units, found), sum(map(cost, found)))
+    return rungs
 
 
 def grouped(own: HeadWeights, clusters: Clusters, moments: Moments, how: Grouping = JOINT) -> HeadWeights:
@@ -254,6 +276,11 @@ def _improved(groups: list[tuple[int, ...]], cost: Callable[[tuple[int, ...]], f
                 groups[a], groups[b], better = one, two, True
                 break
     return better
+
+
+def _named(own: HeadWeights, units: Sequence[Sequence[int]], found: Clusters) -> Clusters:
+    """Clusters of units as clusters of heads, by their numbers in the uncut layer."""
+    return tuple(tuple(sorted(own.origin[h] for u in some for h in units[u])) for some in found)
 
 
 def _sizes(own: HeadWeights, kv_heads: int, place: str) -> list[int]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.group import Grouping, adjacent, cluster, estimate, exchange, grouped
+from multihead.edit.group import Grouping, adjacent, cluster, estimate, exchange, grouped, ladder
 from multihead.edit.moments import moments_of
 from multihead.edit.rotary_factor import Pairs
 from multihead.edit.surgery import arranged, install
@@ -295,6 +295,18 @@ def test_exchange_finds_the_best_of_all_partitions() -> None:
         if len(parts := {tuple(sorted(order[i : i + 2])) for i in (0, 2, 4)}) == 3
     )
     assert sum(map(cost, found)) == pytest.approx(best)
+
+
+def test_the_ladder_costs_more_with_every_step_and_nothing_where_heads_are_alike() -> None:
+    model = bert()
+    planted(model, TWINS, turn=None)
+    layer, own = first(model)
+    found = moments_of(model, layer, text())
+    rungs = ladder(layer, own, found)
+    assert list(rungs) == [6, 3, 2, 1]
+    assert (rungs[6].cost, rungs[3].clusters) == (0.0, tuple(TWINS))
+    assert rungs[3].cost < 1e-8 * rungs[2].cost < 1e-8 * rungs[1].cost
+    assert rungs[2].cost == pytest.approx(estimate(own, found, rungs[2].clusters))
 
 
 def test_errors_say_both_values() -> None:
