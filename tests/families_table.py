@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-COLUMNS = ("capture", "anatomy", "silence")
+COLUMNS = ("capture", "anatomy", "silence", "prune", "group")
 PAGE = Path(__file__).parent.parent / "docs" / "families.md"
 _proven: set[tuple[str, str]] = set()
 _ran: set[tuple[str, str]] = set()
@@ -24,6 +24,27 @@ installed transformers, with a plain and a padded batch.
   the kernel gave; the model's own output stays the same, and nothing is left behind.
 - **anatomy**: W_Q, W_K, W_V and W_O of every head are found as views of the parameters, and proven by numbers.
 - **silence**: a silenced head gives nothing, the others what they gave.
+- **prune**: with heads cut out, another number in every layer, the model gives what it gives with them silenced; a
+  layer may lose all its heads; groups may be of different sizes.
+- **group**: with keys and values shared, the model gives what the whole one gives with the same numbers copied to
+  every head. Decoders cache each kv head once.
+
+What is cut, and how:
+
+- Most modules are shrunk where they stand: smaller matrices, and a few attributes that say the number of heads.
+- Heads that share keys and values in a way the module's code cannot say (BERT, GPT-2, T5, ...; groups of different
+  sizes everywhere) go through a kernel of ours on Hugging Face's attention interface, in front of eager, sdpa or
+  whichever the model uses. Only that module's view of the config changes.
+- Modules that compute attention by hand or want as many keys as queries (GPT-J, GPT-Neo, GPT-NeoX, OPT, BLOOM,
+  Falcon, MPNet, DeBERTa, ModernBERT) have a projection that computes each kv head once and hands out copies, and a
+  cache that keeps one: weights and cache are smaller, the arithmetic of the scores is the same.
+- OLMo 2 normalises all heads together, so that the norm of the heads that stay needs the others: W_Q and W_K stay
+  whole there; W_V, W_O, the scores and the cache get smaller.
+- T5, MPNet, BLOOM and Falcon hand numbers of all heads from layer to layer (position bias, ALiBi): each layer picks
+  those of its heads.
+- ALBERT has one layer for all depths: what it loses, all of them lose.
+- A module whose class is in no table is tried in several ways, and held against a run with the heads silenced; if
+  none gives the same numbers, it is refused and left as it was.
 
 """
 

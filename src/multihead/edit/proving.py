@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead.edit.shells import Spread
 from multihead.edit.steps import Step, apply
 from multihead.edit.structure import NAME, Attention, Structure
 from multihead.errors import MultiheadError
@@ -121,6 +122,11 @@ def _plain(attention: Attention, made: Structure) -> Structure:
         "dim": layer.key_dim,
         "kv_of_head": list(new.groups.kv_of_head),
     }
+    home = layer.weights["q"].module
+    if isinstance(attention.root.get_submodule(home), Spread):  # an earlier cut went another way
+        pieces = new.heads + 2 * new.kv_heads
+        plain = {"sizes": [layer.key_dim] * pieces, "order": list(range(pieces)), "packing": "blocks"}
+        made.steps.append(Step("become", home, "spread", plain))
     made.steps.append(Step("become", path, "plain", told))
     return made
 

@@ -1,7 +1,7 @@
 """Modules that stay where they are, with their parameters and their name, and compute a little differently.
 
 A module becomes a shell by a change of its class, to one made of a mixin and the class it had: paths, state dict,
-hooks and isinstance stay as they were, and so does the name of the class. What the mixin needs to know is data,
+hooks and isinstance stay as they were, and mostly the name of the class. What the mixin needs to know is data,
 in `module.multihead_shell`.
 """
 
@@ -93,6 +93,8 @@ class NoHeads(Shell):
         own: Any = self
         given, told = self._given(args, kwargs), self.multihead_shell
         x: Tensor = next(v for v in list(given.values())[1:] if isinstance(v, Tensor))
+        if given.get("ask") is not None:
+            raise MultiheadError(f"{given['ask']!r} was asked of a layer without heads", hint="leave ask out")
         self._lengthen(x, given)
         nothing = x.new_zeros(*x.shape[:-1], 0)
 
@@ -188,8 +190,10 @@ SHELLS: dict[str, type[Shell]] = {
 
 @cache
 def _shell_class(shell: type[Shell], own: type[nn.Module]) -> type[nn.Module]:
-    named = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
-    return type(own.__name__, (shell, own), named)
+    """Under the name of the class it had, by which it is known; without heads it is known no more."""
+    more = "WithoutHeads" if shell is NoHeads else ""
+    named = {"__module__": own.__module__, "__qualname__": own.__qualname__ + more, "__doc__": own.__doc__}
+    return type(own.__name__ + more, (shell, own), named)
 
 
 @kind("become")

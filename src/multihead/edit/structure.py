@@ -189,11 +189,11 @@ class Attention:
         return found[0] if len(set(found)) == 1 else found
 
     def _no_heads(self, made: Structure, returns: str) -> None:
-        if isinstance(self.module, nn.MultiheadAttention | MultiHeadAttention):
-            return
+        if isinstance(self.module, MultiHeadAttention):
+            returns = "=o"
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
         # What the module would have been told is of no use to a module that runs none of its code.
-        made.steps = [s for s in made.steps if s.do in ("resize", "choose") or s.name == NAME]
+        made.steps = [s for s in made.steps if s.do in ("resize", "groups") or s.name in (NAME, "num_heads")]
         told = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
         made.steps.append(Step("become", self.layer.path, "no heads", told))
 
@@ -256,17 +256,17 @@ class Attention:
         for letter in "qkv":
             chosen = self.q if letter == "q" else self.kv
             for name in self.layer.between[letter]:
-                own = self.root.get_parameter(name)
                 at = name.rpartition(".")[0]
-                home, above = self.root.get_submodule(at), at.rpartition(".")[0]
+                above = at.rpartition(".")[0]
                 several = self.root.get_submodule(above) if above else None
-                if isinstance(several, nn.ModuleList) and len(several) == chosen.count:
+                if isinstance(several, nn.ModuleList):
                     if above not in lists and chosen.now != list(range(chosen.count)):
                         made.steps.append(Step("choose", above, "", chosen.now))
-                        at = above.rpartition(".")[0]
-                        made.steps.append(Step("set", at, "num_heads", len(chosen.now)))
+                        made.steps.append(Step("set", above.rpartition(".")[0], "num_heads", len(chosen.now)))
                     lists.add(above)
-                elif is_shell(home, "some columns") or own.shape == (chosen.count * self.layer.key_dim,) != (
+                    continue
+                home, own = self.root.get_submodule(at), self.root.get_parameter(name)
+                if is_shell(home, "some columns") or own.shape == (chosen.count * self.layer.key_dim,) != (
                     self.layer.key_dim,
                 ):
                     whole.add(letter)
@@ -285,22 +285,16 @@ class Attention:
     def _per_head(self, made: Structure) -> None:
         """What else has a number, or rows, for every head."""
         if self.layer.sinks is not None:
-            self._rows_of(made, self.layer.sinks, self.q, 0)
+            self._rows_of(made, self.layer.sinks)
         for linear in self.cutting.rows.split():
             for leaf in ("weight", "bias"):
                 name = f"{self.layer.path}.{linear}.{leaf}"
                 if name in dict(self.root.named_parameters()):
-                    self._rows_of(made, name, self.q, 0)
-        if isinstance(self.module, nn.MultiheadAttention):
-            for leaf in ("bias_k", "bias_v"):
-                if getattr(self.module, leaf) is not None:
-                    self._rows_of(made, f"{self.layer.path}.{leaf}".lstrip("."), self.kv, 2)
+                    self._rows_of(made, name)
 
-    def _rows_of(self, made: Structure, name: str, chosen: Chosen, axis: int) -> None:
+    def _rows_of(self, made: Structure, name: str) -> None:
         own = self.root.get_parameter(name).detach()
-        heads = own.unflatten(axis, (chosen.count, -1))
-        at = torch.tensor(chosen.now, dtype=torch.long, device=own.device)
-        made.put(name, heads.index_select(axis, at).flatten(axis, axis + 1))
+        made.put(name, own.unflatten(0, (self.q.count, -1))[self.q.now].flatten(0, 1))
 
 
 def _arguments(module: nn.Module) -> set[str]:

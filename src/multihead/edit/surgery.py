@@ -48,8 +48,7 @@ def install(
     root = inner(model)
     _check_sizes(layer, new)
     new = arranged(new)
-    own = {name: _parameter(root, name, layer) for name in layer.parameters}
-    _check_alone(root, own, layer)
+    _check_weights(root, layer)
     module = root.get_submodule(layer.path)
     cutting = cutting_of(module)
     attention = Attention(root, layer, new, cutting or Cutting())
@@ -76,33 +75,46 @@ def arranged(new: HeadWeights) -> HeadWeights:
     )
 
 
-def _parameter(root: nn.Module, name: str, layer: LayerAnatomy) -> nn.Parameter:
-    try:
-        own = root.get_parameter(name)
-    except AttributeError:
-        raise MultiheadError(
-            f"{type(root).__name__} has no parameter {name}, which {layer.name} ({layer.path}) is made of",
-            hint="the layer must be of this model, or of a model that this one is a copy of",
-        ) from None
-    if type(own) is not nn.Parameter or not own.is_floating_point():
-        raise TypeMismatchError(
-            f"{layer.path}: {name} is a {type(own).__name__} of {own.dtype}, whose rows cannot be cut",
-            hint="cut the model before it is quantised, then quantise the cut model",
+def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
+    """The weights must be there, be plain numbers, and be this attention's only.
+
+    A module that is used several times is one; two modules that share a weight are two.
+    """
+    owners = {
+        f"{path}.{leaf}".lstrip("."): (module, p)
+        for path, module in root.named_modules(remove_duplicate=False)
+        for leaf, p in module.named_parameters(recurse=False, remove_duplicate=False)
+    }
+    for name in layer.parameters:
+        if name not in owners:
+            raise _missing(root, layer, name, set(owners))
+        home, own = owners[name]
+        if type(own) is not nn.Parameter or not own.is_floating_point():
+            raise TypeMismatchError(
+                f"{layer.path}: {name} is a {type(own).__name__} of {own.dtype}, whose rows cannot be cut",
+                hint="cut the model before it is quantised, then quantise the cut model",
+            )
+        other = next((n for n, (module, p) in owners.items() if p is own and module is not home), None)
+        if other is not None:
+            raise MultiheadError(
+                f"{layer.path}: {name} is also {other}: what one loses, the other would lose too",
+                hint="give them weights of their own first: m.weight = nn.Parameter(m.weight.clone())",
+            )
+
+
+def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -> MultiheadError:
+    path, _, leaf = name.rpartition(".")
+    wrapped = f"{path}.base_layer.{leaf}"
+    inside = min((n for n in there if n.startswith(f"{path}.")), key=lambda n: n != wrapped, default=None)
+    if inside is not None:
+        return MultiheadError(
+            f"{layer.path}: {type(root).__name__} has {inside} instead of {name}: something is wrapped around it",
+            hint="merge adapters (LoRA) into the weights first: model.merge_and_unload(); remove parametrizations",
         )
-    return own
-
-
-def _check_alone(root: nn.Module, own: dict[str, nn.Parameter], layer: LayerAnatomy) -> None:
-    """The weights must be this attention's only: a module used several times is one, two that share are not."""
-    names = {id(p): name for name, p in own.items()}
-    for path, module in root.named_modules():
-        for leaf, p in module.named_parameters(recurse=False):
-            name = names.get(id(p))
-            if name is not None and module is not root.get_submodule(name.rpartition(".")[0]):
-                raise MultiheadError(
-                    f"{layer.path}: {name} is also {path}.{leaf}: what one loses, the other would lose too",
-                    hint="give them weights of their own first: m.weight = nn.Parameter(m.weight.clone())",
-                )
+    return MultiheadError(
+        f"{type(root).__name__} has no parameter {name}, which {layer.name} ({layer.path}) is made of",
+        hint="the layer must be of this model, or of a model that this one is a copy of",
+    )
 
 
 def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
