@@ -3,7 +3,8 @@
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.edit.calibration import Calibration
 >>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50))
->>> text = Calibration(model, [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3], [5, 8]], held_out=0.25, batch_size=2)
+>>> texts = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3], [5, 8]]
+>>> text = Calibration(model, texts, held_out=0.25, batch_size=2, spliced=0)
 >>> text
 Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
 >>> [tuple(batch["input_ids"].shape) for batch in text.fit()]
@@ -31,6 +32,8 @@ PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
 PER_COLUMN = 25
 """So many tokens for every input column of W_O are enough; with fewer the ridge does more of the work."""
+FEW = 50_000
+"""With fewer tokens documents are spliced, so that there are more; the model itself says what is right for them."""
 UNKNOWN = 0.1
 """A share of unknown tokens from which on the text is said not to be in the model's language."""
 
@@ -51,8 +54,13 @@ class Calibration:
         batch_size: int = 16,
         max_tokens: int | None = None,
         held_out: float = 0.125,
+        spliced: float | None = None,
         seed: int = 0,
     ) -> None:
+        """`spliced`: so many times the documents to fit are there again, as first and second halves of two each.
+
+        Left out, once where the documents have fewer than `FEW` tokens, else not at all.
+        """
         if not 0 < held_out < 1:
             raise SizeError(
                 f"held_out={held_out} is no share of the documents", hint="between 0 and 1; 0.125 is usual"
@@ -62,11 +70,15 @@ class Calibration:
         draw = random.Random(seed)
         fit, held = _parts(rows, held_out, draw, len(ready))
         ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held))
-        self._fit = _batched(model, fit, tokenizer, batch_size, draw) + ready_fit
+        times = float(sum(map(len, fit)) < FEW) if spliced is None else spliced
+        made = _spliced(fit, round(times * len(fit)), draw)
+        self._fit = _batched(model, fit + made, tokenizer, batch_size, draw) + ready_fit
         self._held = _batched(model, held, tokenizer, batch_size, draw) + ready_held
-        self.documents = sum(documents_in(b) for b in self._fit + self._held)
-        """all of them, pieces of long ones counted apart"""
+        self.spliced = len(made)
+        """documents to fit that were made of halves of others"""
         self.documents_to_fit = sum(map(documents_in, self._fit))
+        """pieces of long ones counted apart, spliced ones included"""
+        self.documents = self.documents_to_fit + sum(map(documents_in, self._held)) - self.spliced
         self.tokens = sum(map(tokens_in, self._fit))
         """real tokens that are fitted to"""
         self.tokens_held_out = sum(map(tokens_in, self._held))
@@ -102,7 +114,8 @@ class Calibration:
     def __repr__(self) -> str:
         held = sum(documents_in(b) for b in self._held)
         return (
-            f"Calibration({self.documents} documents: {self.documents - held} to fit with {self.tokens} tokens, "
+            f"Calibration({self.documents} documents: {self.documents - held} to fit"
+            f"{f' and {self.spliced} spliced of them' * bool(self.spliced)} with {self.tokens} tokens, "
             f"{held} held out with {self.tokens_held_out} tokens)"
         )
 
@@ -168,6 +181,18 @@ def _parts(
     draw.shuffle(mixed)
     held = min(max(1, round(share * len(rows))), len(rows) - 1) if len(rows) > 1 else 0
     return mixed[held:], mixed[:held]
+
+
+def _spliced(rows: Sequence[list[int]], count: int, draw: random.Random) -> list[list[int]]:
+    """The first half of one document and the second of another, special tokens at both ends as they were."""
+    if len(rows) < 2:
+        return []
+    made: list[list[int]] = []
+    while len(made) < count:
+        others = list(rows)
+        draw.shuffle(others)
+        made += [a[: (len(a) + 1) // 2] + b[(len(b) + 1) // 2 :] for a, b in zip(rows, others, strict=True)]
+    return made[:count]
 
 
 def _ready_parts(

@@ -66,14 +66,7 @@ def watched(model: nn.Module, batch: Batch, parameter: str, like: Passing | None
     Which rows are padding is told by the attention before; where a cut has left no heads there, they are those of
     `like`, the same map in the original.
     """
-    root = inner(model)
-    parameters = dict(root.named_parameters())
-    weight = parameters.get(parameter)
-    if weight is None:
-        raise MultiheadError(f"the model has no parameter {parameter}", hint="was it replaced by a cut?")
-    watch, tokens = Watch(weight, parameters.get(f"{parameter.rpartition('.')[0]}.bias")), _Queries()
-    with torch.no_grad(), clean(root), suppress(_Enough), watch, intercept(model, tokens.listen):
-        model(**plain_inputs(model, batch))
+    watch, tokens = _watch(model, batch, parameter)
     if watch.z is None or watch.o is None:
         raise MultiheadError(
             f"no linear map with the weight {parameter} was seen as the model ran",
@@ -92,6 +85,19 @@ def watched(model: nn.Module, batch: Batch, parameter: str, like: Passing | None
     if keep is None:
         return Passing(z, o, total, watch.scale)
     return Passing(z[keep], o[keep], None if total is None else total[keep], watch.scale, keep)
+
+
+def _watch(model: nn.Module, batch: Batch, parameter: str) -> tuple[Watch, _Queries]:
+    """Run a model until the map of `parameter` was seen, and what first uses its output."""
+    root = inner(model)
+    parameters = dict(root.named_parameters())
+    weight = parameters.get(parameter)
+    if weight is None:
+        raise MultiheadError(f"the model has no parameter {parameter}", hint="was it replaced by a cut?")
+    watch, tokens = Watch(weight, parameters.get(f"{parameter.rpartition('.')[0]}.bias")), _Queries()
+    with torch.no_grad(), clean(root), suppress(_Enough), watch, intercept(model, tokens.listen):
+        model(**plain_inputs(model, batch))
+    return watch, tokens
 
 
 class Watch(TorchFunctionMode):
@@ -306,4 +312,4 @@ def behind(model: nn.Module, batch: Batch, parameter: str) -> list[str]:
     after = seen[seen.index(parameter) + 1 :]
     after = after[: after.index(None)] if None in after else after
     once = [name for name in after if name is not None and seen.count(name) == 1]
-    return [name for name in once if watched(model, batch, name).total is not None]
+    return [name for name in once if _watch(model, batch, name)[0].total is not None]

@@ -1,0 +1,135 @@
+"""Calibration text: what is fitted to, what is held out, and what is said of text that will not do."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2Model
+
+from multihead.edit.calibration import Calibration, tokens_in
+from multihead.errors import MultiheadError, SizeError
+
+DOCUMENTS = [[(7 * i + j) % 41 + 1 for j in range(3 + i % 11)] for i in range(67)]
+
+
+@pytest.fixture(scope="module")
+def model() -> GPT2Model:
+    return GPT2Model(GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=50, n_positions=13)).eval()
+
+
+def _documents(batches: list[dict[str, torch.Tensor]]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for batch in batches:
+        real = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+        found += [row[mask.bool()].tolist() for row, mask in zip(batch["input_ids"], real, strict=True)]
+    return found
+
+
+def test_every_document_is_in_one_part(model: GPT2Model) -> None:
+    text = Calibration(model, DOCUMENTS, batch_size=5, held_out=0.25, spliced=0)
+    fit, held = _documents(list(text.fit())), _documents(list(text.held_out()))
+    assert len(held) == round(0.25 * len(DOCUMENTS))
+    assert sorted(fit + held) == sorted(DOCUMENTS)
+    assert text.tokens == sum(map(len, fit))
+    assert text.tokens_held_out == sum(map(len, held))
+    assert text.documents == len(DOCUMENTS)
+    assert text.documents_to_fit == len(fit)
+
+
+def test_batches_are_of_like_length_and_the_same_every_time(model: GPT2Model) -> None:
+    text = Calibration(model, DOCUMENTS, batch_size=5)
+    spread = [max(map(len, rows)) - min(map(len, rows)) for rows in (_documents([b]) for b in text.fit())]
+    assert max(spread) <= 2
+    lengths = [b["input_ids"].shape[1] for b in text.fit()]
+    assert lengths != sorted(lengths)
+    assert lengths != sorted(lengths, reverse=True)
+    again = Calibration(model, DOCUMENTS, batch_size=5)
+    for a, b in zip(text.fit(), again.fit(), strict=True):
+        assert torch.equal(a["input_ids"], b["input_ids"])
+
+
+def test_long_documents_are_cut_to_the_models_positions(model: GPT2Model) -> None:
+    text = Calibration(model, [list(range(1, 31)), [5, 6]], held_out=0.25, spliced=0)
+    assert max(b["input_ids"].shape[1] for b in [*text.fit(), *text.held_out()]) == 13
+    assert text.documents == 4
+
+
+def test_few_documents_are_spliced_and_only_to_fit(model: GPT2Model) -> None:
+    documents = [[i] * 5 + [i + 20] * 3 for i in range(1, 18)]
+    plain, text = (Calibration(model, documents, batch_size=5, spliced=s) for s in (0, None))
+    held = _documents(list(text.held_out()))
+    assert held == _documents(list(plain.held_out()))
+    fit = _documents(list(text.fit()))
+    assert (len(fit), text.spliced, text.documents_to_fit) == (30, 15, 30)
+    made = [x for x in fit if x not in documents]
+    assert made
+    for document in made:
+        assert document[:4] == [document[0]] * 4
+        assert document[4:] in [x[4:] for x in documents if x not in held]
+    assert text.documents == 17
+    assert "15 to fit and 15 spliced of them" in repr(text)
+
+
+def test_one_document_is_cut_in_two(model: GPT2Model) -> None:
+    text = Calibration(model, [[1, 2, 3, 4, 5, 6, 7, 8]])
+    assert _documents(list(text.fit())) == [[1, 2, 3, 4, 5, 6, 7]]
+    assert _documents(list(text.held_out())) == [[8]]
+    with pytest.raises(SizeError, match="one document of 3 tokens"):
+        Calibration(model, [[1, 2, 3]])
+
+
+def test_ready_batches_are_held_out_whole_or_by_rows(model: GPT2Model) -> None:
+    batch = {"input_ids": torch.arange(1, 23).view(11, 2), "attention_mask": torch.ones(11, 2, dtype=torch.long)}
+    text = Calibration(model, batch)
+    assert [tuple(b["input_ids"].shape) for b in text.fit()] == [(10, 2)]
+    assert [tuple(b["attention_mask"].shape) for b in text.held_out()] == [(1, 2)]
+    many = Calibration(model, [batch] * 16)
+    assert (len(list(many.fit())), len(list(many.held_out()))) == (14, 2)
+    with pytest.raises(SizeError, match="one batch of one document"):
+        Calibration(model, {"input_ids": torch.tensor([[1, 2, 3]])})
+
+
+def test_padding_is_no_token() -> None:
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    assert tokens_in({"input_ids": torch.zeros(2, 3), "attention_mask": mask}) == 4
+    assert tokens_in({"src": torch.zeros(2, 3, 7)}) == 6
+
+
+def test_few_tokens_are_said_once_with_numbers(model: GPT2Model) -> None:
+    text = Calibration(model, DOCUMENTS)
+    with pytest.warns(
+        UserWarning, match=rf"{text.tokens} tokens for the 97 input columns of W_O in L3.*2425 tokens"
+    ):
+        text.check(97, "L3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text.check(97, "L4")
+        Calibration(model, DOCUMENTS).check(5, "L0")
+
+
+class _Foreign:
+    """A tokenizer to which most words are unknown."""
+
+    unk_token_id, pad_token_id, is_fast = 0, 49, False
+
+    def __call__(self, text: str, verbose: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": [len(word) if word.isascii() else 0 for word in text.split()]}
+
+
+def test_text_in_another_language_is_said(model: GPT2Model) -> None:
+    texts = ["das ist ein Übermaß äöü", "größe üben"] * 4
+    with pytest.warns(UserWarning, match=r"16 of 28 tokens \(57%\) are unknown"):
+        Calibration(model, texts, _Foreign())
+
+
+def test_what_is_no_calibration_text_is_refused(model: GPT2Model) -> None:
+    with pytest.raises(MultiheadError, match="data is one text"):
+        Calibration(model, "a text")
+    with pytest.raises(SizeError, match=r"held_out=1\.5"):
+        Calibration(model, DOCUMENTS, held_out=1.5)
+    with pytest.raises(MultiheadError, match="nothing to measure"):
+        Calibration(model, [])
+    with pytest.raises(SizeError, match="token id 77"):
+        Calibration(model, [[77, 1], [2]])
