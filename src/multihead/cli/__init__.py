@@ -17,6 +17,7 @@ from multihead import __version__
 from multihead.errors import MultiheadError
 
 COMMANDS = {
+    "report": "one page that tells what every head does",
     "measure": "fill a table: what every head of a model does, and what it is worth",
     "show": "look at a table: sort, filter, choose columns",
     "compare": "what changed between two tables; a gate for CI",
@@ -32,6 +33,7 @@ COMMANDS = {
 FINDING, FAILURE, STOPPED = 1, 2, 130
 
 _EPILOG = """examples:
+  multihead report                         one page of all heads, of a small model that comes in a package
   multihead measure minilm -o run          a small model that comes in a package
   multihead show run --sort previous --top 10
   multihead compare before after --fail-if 'entropy>0.1'
