@@ -35,7 +35,7 @@ from multihead.measures.costs.cost import LINES, Cost
 from multihead.measures.costs.cost_text import amount, title
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.likeness.redundancy import PAIRS, Redundancy
-from multihead.measures.tables.table import HeadTable
+from multihead.measures.tables.table import Column, HeadTable
 from multihead.page.encode import deflated, shares_text
 from multihead.page.findings import findings, worth_column
 from multihead.page.gather import PARTS, Gathered, Progress, gather
@@ -200,7 +200,7 @@ def _table(table: HeadTable, heads: Sequence[str]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name, column in table.columns.items():
         words = not isinstance(column, Tensor)
-        cells: list[Any] = list(column) if words else [_number(x) for x in column.tolist()]
+        cells: list[Any] = list(column) if words else rounded(column.tolist())
         why: dict[str, list[str]] = {}
         for head, reason in table.reasons.get(name, {}).items():
             why.setdefault(reason, []).append(head)
@@ -209,8 +209,9 @@ def _table(table: HeadTable, heads: Sequence[str]) -> dict[str, Any]:
     return columns
 
 
-def _number(x: float) -> float | None:
-    return float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None
+def rounded(numbers: Sequence[float]) -> list[float | None]:
+    """Some digits of each; None where there is no number."""
+    return [float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None for x in numbers]
 
 
 def _pairs(found: Redundancy | None, lines: list[str]) -> dict[str, Any] | None:
@@ -285,20 +286,19 @@ def _plain(found: Gathered) -> str:
         by = worth_column(table)
         names = [n for n in (*PLAIN[:2], by, *PLAIN[2:]) if n is not None and n in table.columns]
         head = "".join(f'<th scope="col">{escape(n)}</th>' for n in ("head", *names))
+        columns = [[escape(name) for name in table.heads], *(_cells(table.columns[n]) for n in names)]
         rows = (
-            f'<tr><th scope="row">{escape(row["name"])}</th>'
-            + "".join(f"<td>{escape(_cell(row[n]))}</td>" for n in names)
-            + "</tr>"
-            for row in table
+            f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+            for name, *cells in zip(*columns, strict=True)
         )
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
     return "\n".join(parts)
 
 
-def _cell(x: float | str) -> str:
-    if isinstance(x, str):
-        return clear(x)
-    return "–" if math.isnan(x) else f"{x:.3g}"
+def _cells(column: Column) -> list[str]:
+    if isinstance(column, Tensor):
+        return ["–" if math.isnan(x) else f"{x:.3g}" for x in column.tolist()]
+    return [escape(clear(x)) for x in column]
 
 
 def card(found: Gathered) -> str:

@@ -61,7 +61,7 @@ def quick_curve(
     for goes in steps:
         lost_without(goes)
     low = max((g for g in steps if found[g] <= lost), default=0)
-    high = min((g for g in steps if g > low), default=low + 1)
+    high = min((g for g in steps if g > low), default=count)
     while high - low > 1:  # between two points of the curve: the quality lost mostly grows with every head
         middle = (low + high) // 2
         low, high = (middle, high) if lost_without(middle) <= lost else (low, middle)

@@ -1,0 +1,117 @@
+"""Many heads, long texts, small files: what the page is made for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from multihead.measures.kinds.evidence import RULES
+from multihead.measures.statistics.meaning import Meaning
+from multihead.measures.tables.table import HeadTable
+from multihead.page.attended import Lines
+from multihead.page.build import write_page
+from multihead.page.encode import NEAR
+from multihead.page.gather import Gathered, gather
+from multihead.page.texts import read_text
+from page.conftest import TEXT, Open, Page, maps_of
+
+
+@pytest.mark.parametrize(("layers", "each"), [(96, 96), (128, 128), (1, 1), (3, 61)])
+def test_grids_of_every_size(layers: int, each: int, opened: Open, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    names = tuple(f"L{layer}H{h}" for layer in range(layers) for h in range(each))
+    kinds = [rule.kind for rule in RULES] + ["mixed"]
+    columns: dict[str, Any] = {
+        "kind": tuple(kinds[i % len(kinds)] for i in range(len(names))),
+        "kind_detail": ("",) * len(names),
+        "kind_score": torch.rand(len(names)),
+        "importance": torch.rand(len(names)) ** 4,
+        "entropy": torch.rand(len(names)) * 5,
+    }
+    table = HeadTable(names, columns, {n: Meaning("share", n) for n in columns})
+    sites = [
+        {
+            "label": f"L{i}",
+            "stack": "",
+            "layer": i,
+            "heads": each,
+            "cross": False,
+            "dim": 8,
+            "kv": each,
+            "kv_of_head": [],
+        }
+        for i in range(layers)
+    ]
+    model = {"name": "large", "class": "Large", "parameters": 175_000_000_000}
+    found = Gathered(model, {"name": "", "documents": 5, "tokens": 10}, sites, table=table)
+    shown = opened(write_page(found, tmp_path / "large.html"))
+    box = shown.page.locator("canvas.grid").bounding_box()
+    cell = (box["width"] - 40) / each
+    assert cell >= 5
+    at = (layers // 2, each // 3)
+    shown.page.locator("canvas.grid").hover(
+        position={"x": 40 + (at[1] + 0.5) * cell, "y": 20 + (at[0] + 0.5) * cell}
+    )
+    assert shown.text(".hover").startswith(f"L{at[0]}H{at[1]} ·")
+    assert shown.page.locator("table.heads tbody tr").count() == min(150, len(names))
+    if len(names) > 150:
+        shown.page.click(".more")
+        assert shown.page.locator("table.heads tbody tr").count() == min(300, len(names))
+    shown.go(f"layer={at[0]}&head={at[1]}")
+    assert shown.text("h2") == f"L{at[0]}H{at[1]}"
+    assert "not in this page" in shown.text("main")
+    shown.go("view=heads&color=entropy")
+    shown.shot(f"grid-{layers}-{each}")
+
+
+def test_minilm_at_406_tokens(minilm: tuple[Any, Any], tmp_path: Path) -> None:
+    """72 heads: less than 5 MB, and what is asked for is what is kept."""
+    model, tokenizer = minilm
+    text = " ".join([TEXT] * 20)
+    found = gather(model, [TEXT], tokenizer=tokenizer, text=text, parts=(), max_tokens=406)
+    assert len(found.texts[0]["sequences"][0]["shown"]) == 406
+    assert "first of" in found.texts[0]["note"]
+    assert write_page(found, tmp_path / "long.html").stat().st_size < 5e6
+
+
+def test_long_text_of_some_heads(opened: Open, tmp_path: Path) -> None:
+    """Size is linear in tokens where q and k are kept; heads that were not asked for are not there."""
+    from transformers import LlamaConfig, LlamaModel
+
+    torch.manual_seed(1)
+    shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2}
+    config = LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=8, initializer_range=0.3, **shape)
+    model = LlamaModel(config).eval()
+    sizes = {}
+    for tokens in (1100, 2200):
+        ids = torch.randint(0, 50, (tokens,)).tolist()
+        found = gather(model, [ids], parts=(), heads=["L0H1", "L1H3"])
+        sizes[tokens] = sum(map(len, found.lines.texts))
+        assert ["q" in h for h in found.texts[0]["layers"][0]["heads"] if h is not None] == [True]
+    assert sizes[2200] < 2.1 * sizes[1100]
+    file = write_page(found, tmp_path / "long.html")
+    shown = opened(file, "layer=1&head=3")
+    want = maps_of(Page(found, file, model), torch.tensor([ids]))["L1H3"]
+    rows = [0, 7, 1099, 2199]
+    got = shown.page.evaluate(
+        "async (some) => { const w = await multihead.weights('L1H3'); return some.map((i) => w[i]) }", rows
+    )
+    assert (torch.tensor(got, dtype=torch.float64) - want[rows]).abs().max() < NEAR
+    shown.go("layer=0&head=0")
+    assert "not in this page" in shown.text("main")
+
+
+def test_two_sequences() -> None:
+    """Encoder and decoder: rows and columns are named by their own sequence."""
+    from transformers import T5Config, T5Model
+
+    torch.manual_seed(0)
+    model = T5Model(T5Config(vocab_size=50, d_model=16, d_kv=4, d_ff=8, num_layers=1, num_heads=3)).eval()
+    batch = {"input_ids": torch.randint(0, 50, (1, 7)), "decoder_input_ids": torch.randint(0, 50, (1, 5))}
+    data = read_text(model, batch, Lines()).data
+    lengths = [len(s["shown"]) for s in data["sequences"]]
+    seen = {x["label"]: (lengths[x["rows"]], lengths[x["columns"]]) for x in data["layers"]}
+    assert seen == {"encoder.L0": (7, 7), "decoder.L0": (5, 5), "cross.L0": (5, 7)}
