@@ -98,8 +98,16 @@ def built(cls: type[nn.Module], config: Any, attention: str | None) -> nn.Module
 def rebuild(bare: nn.Module, record: Record | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Give a model without numbers the structure that the cut one has."""
     steps = [] if record is None else record.steps
-    check_steps(bare, steps, shapes)
-    apply(bare, steps)
+    check_steps(steps, shapes)
+    try:
+        apply(bare, steps)
+    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as wrong:
+        if isinstance(wrong, MultiheadError):
+            raise
+        raise MultiheadError(
+            f"the steps in {MANIFEST} do not fit {type(bare).__name__}: {type(wrong).__name__}: {wrong}",
+            hint="steps belong to the model that was cut: same class, same config",
+        ) from wrong
 
 
 def fill(bare: nn.Module, tensors: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:

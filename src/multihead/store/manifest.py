@@ -127,11 +127,18 @@ def _check_cut(cut: Mapping[str, Any], place: Path) -> None:
 # ---- steps of an untrusted folder -------------------------------------------------------------
 
 
-def check_steps(model: nn.Module, steps: Sequence[Step], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse steps that do not belong to this model, before any of them is done.
+_VALUES: dict[str, tuple[type, ...]] = {
+    "resize": (list,),
+    "select": (dict, type(None)),
+    "cache": (list, type(None)),
+    "kernel": (list, type(None)),
+    "groups": (list,),
+}
+"""What a step of a kind may be told."""
 
-    `shapes` are those of the stored tensors: no step may make a parameter of another shape.
-    """
+
+def check_steps(steps: Sequence[Step], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse, before any is done, steps that are none, or that make parameters of other shapes than stored."""
     last: dict[str, Step] = {}
     for step in steps:
         if step.do not in KINDS:
@@ -139,15 +146,10 @@ def check_steps(model: nn.Module, steps: Sequence[Step], shapes: Mapping[str, tu
                 f"there is no step {step.do!r} (at {step.at})",
                 hint=f"known are {', '.join(KINDS)}; was this cut by a later version of multihead?",
             )
-        try:
-            module = model.get_submodule(step.at)
-        except AttributeError:
-            raise MultiheadError(
-                f"{type(model).__name__} has no module {step.at!r}, in which {step.name} was to {step.do}",
-                hint="steps belong to the model that was cut: same class, same config",
-            ) from None
-        if step.name.startswith("_") or callable(getattr(module, step.name, None)):
+        if step.do == "set" and (step.name.startswith("_") or callable(getattr(nn.Module, step.name, None))):
             raise MultiheadError(f"a step may not {step.do} {step.at}.{step.name}, which is no size of a module")
+        if not isinstance(step.value, _VALUES.get(step.do, object)):
+            raise MultiheadError(f"a step may not {step.do} {step.at}.{step.name} by {step.value!r}")
         if step.do == "resize":
             last[f"{step.at}.{step.name}" if step.at else step.name] = step
     for name, step in last.items():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Generator, Iterator, Mapping
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead.edit.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import Anatomy, anatomy
@@ -52,13 +54,16 @@ class Plain:
     why: str
 
 
-def plain(root: nn.Module, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], cut: bool) -> Plain:
+def plain(
+    root: nn.Module, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], steps: Sequence[Step]
+) -> Plain:
     """What stock transformers would have to build to take tensors of these names and shapes."""
     name, why = type(root).__name__, ""
     if not hasattr(import_transformers(), name):
         return Plain(name, None, f"transformers has no {name}")
     try:
-        sizes = _sizes(anatomy(root)) if cut else {}
+        _alike(steps, shapes)
+        sizes = _sizes(anatomy(root)) if steps else {}
     except MultiheadError as failed:
         return Plain(name, None, failed.message)
     for cls, data in _candidates(root, config, sizes):
@@ -68,6 +73,27 @@ def plain(root: nn.Module, config: Mapping[str, Any], shapes: Mapping[str, tuple
             return Plain(cls.__name__, data, said)
         why = why or misfit
     return Plain(name, None, why)
+
+
+def _alike(steps: Sequence[Step], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """What was cut in one layer must be cut alike in all, which their names tell before anything is run."""
+
+    def of(name: str) -> str:
+        return re.sub(r"\d+", "#", name)
+
+    changed = {of(f"{step.at}.{step.name}") for step in steps if step.do == "resize"}
+    first: dict[str, str] = {}
+    for name in (n for n in shapes if of(n) in changed):
+        other = first.setdefault(of(name), name)
+        if shapes[other] != shapes[name]:
+            raise MultiheadError(
+                "layers differ, and a config has one number for all: "
+                f"{other} is {_by(shapes[other])}, {name} is {_by(shapes[name])}"
+            )
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))
 
 
 def _sizes(layers: Anatomy) -> dict[str, int]:

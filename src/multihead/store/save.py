@@ -94,7 +94,7 @@ def put(root: nn.Module, part: Path, *, tokenizer: Any = None, source: Path | No
     _write_buffers(root, bare, part)
     found = Plain(type(root).__name__, None, misfit)
     if bare is not None and config is not None:
-        found = plain(root, config, contents.shapes, bool(record and record.steps))
+        found = plain(root, config, contents.shapes, [] if record is None else record.steps)
     found = _write_weights(root, contents, config, found, part)
     Manifest(
         model=type(root).__name__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 import multihead as mh
 from multihead.edit.surgery import install
 from multihead.edit.weights import HeadWeights
+from multihead.errors import MultiheadError
+from multihead.layer.problem import Groups
 
 
 def drop(model: nn.Module, keep: Callable[[int, int, int], list[int]], inputs: Any = None) -> nn.Module:
@@ -19,6 +22,29 @@ def drop(model: nn.Module, keep: Callable[[int, int, int], list[int]], inputs: A
     for i, layer in enumerate(mh.anatomy(model, inputs)):
         own = HeadWeights.of(layer)
         install(model, layer, own.keep(keep(i, own.heads, own.heads // own.kv_heads)))
+    return model
+
+
+def mixed(model: nn.Module, inputs: Any = None) -> nn.Module:
+    """Every other layer loses its first kv head; in the others, the first two become one, where they can."""
+    for i, layer in enumerate({layer.path: layer for layer in mh.anatomy(model, inputs)}.values()):
+        own = HeadWeights.of(layer)
+        read = tuple(max(kv - 1, 0) for kv in own.groups.kv_of_head)
+        first = [0, *range(2, own.kv_heads)]
+        shared = replace(
+            own,
+            k=own.k[first],
+            v=own.v[first],
+            b_k=None if own.b_k is None else own.b_k[first],
+            b_v=None if own.b_v is None else own.b_v[first],
+            groups=Groups(read, len(first)),
+            kv_origin=tuple(first),
+        )
+        lost = own.keep([h for h, kv in enumerate(own.groups.kv_of_head) if kv or own.kv_heads == 1])
+        try:
+            install(model, layer, lost if i % 2 or own.kv_heads == 1 else shared)
+        except MultiheadError:  # relative positions of its own for every key head
+            install(model, layer, lost)
     return model
 
 

@@ -1,4 +1,4 @@
-"""save → load gives the same bits, and again the same bytes: every family of the zoo, cut unevenly."""
+"""save → load gives the same bits, and again the same bytes: every family of the zoo, cut and shared unevenly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from multihead.edit.record import record_of
 from multihead.store.load import load
 from multihead.store.save import save
-from unit.store.cutting import bytes_of, drop, equal, outputs, same_state, uneven
+from unit.store.cutting import bytes_of, drop, equal, mixed, outputs, same_state
 from zoo import ZOO
 
 
@@ -19,7 +19,7 @@ def test_the_same_bits_come_back(tmp_path: Path, name: str) -> None:
     entry = ZOO[name]
     model = entry.build()
     given = entry.inputs(model)
-    drop(model, uneven, given)
+    mixed(model, given)
     before = copy.deepcopy(model.state_dict())
     save(model, tmp_path / "a")
     assert equal(list(before.values()), list(model.state_dict().values())), "saving changes nothing"
@@ -35,3 +35,15 @@ def test_the_same_bits_come_back(tmp_path: Path, name: str) -> None:
             assert equal(outputs(again, batch), outputs(model, batch))
     save(again, tmp_path / "b")
     assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "gpt-neo", "llama", "t5", "torch-encoder", "multihead"])
+def test_a_layer_without_heads(tmp_path: Path, name: str) -> None:
+    entry = ZOO[name]
+    model = entry.build()
+    given = entry.inputs(model)
+    drop(model, lambda i, heads, group: [] if i == 1 else list(range(heads)), given)
+    assert not save(model, tmp_path / "a").plain
+    again = load(tmp_path / "a", model=None if hasattr(model, "config") else entry.build())
+    assert same_state(again, model)
+    assert equal(outputs(again, given), outputs(model, given))
