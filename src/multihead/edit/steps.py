@@ -52,8 +52,6 @@ class Step:
 
 def apply(model: nn.Module, steps: Iterable[Step]) -> list[Step]:
     """Do these steps, in order and in place; returns those that were not done already."""
-    for more in ("arguments", "kernels", "shells"):  # they bring kinds of steps
-        import_module(f"multihead.edit.{more}")
     done: list[Step] = []
     for step in steps:
         kind = KINDS.get(step.do)
@@ -141,3 +139,7 @@ def choose(module: nn.Module, name: str, places: Any) -> bool:
     del listed[:]
     listed.extend(kept)
     return True
+
+
+for _more in ("arguments", "kernels", "shells"):  # which bring kinds of their own, and import this module first
+    import_module(f"multihead.edit.{_more}")

@@ -30,6 +30,7 @@ from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.families import Cutting, cutting_of
 from multihead.model.intercept import inner
+from multihead.model.known import changed
 
 
 def install(
@@ -57,6 +58,7 @@ def install(
     else:
         done = put(root, attention.structure(attention.ways()[0]))
     remember(root, done)
+    changed(root, layer.path, new.heads)
     return done
 
 
@@ -85,7 +87,7 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
         for path, module in root.named_modules(remove_duplicate=False)
         for leaf, p in module.named_parameters(recurse=False, remove_duplicate=False)
     }
-    for name in layer.parameters:
+    for name in sorted(layer.parameters):
         if name not in owners:
             raise _missing(root, layer, name, set(owners))
         home, own = owners[name]

@@ -31,6 +31,17 @@ def remember(model: nn.Module, key: Key, heads: int, cross: bool) -> None:
     _seen.setdefault(inner(model), {})[key] = (heads, cross)
 
 
+def changed(model: nn.Module, path: str, heads: int) -> None:
+    """The attention at this path has another number of heads from now on; with none, it is one no more."""
+    seen = _seen.get(inner(model), {})
+    for key in [key for key in seen if key[0] == path]:
+        cross = seen[key][1]
+        if heads:
+            seen[key] = (heads, cross)
+        else:
+            del seen[key]
+
+
 def seen_sites(model: nn.Module) -> dict[Key, Site]:
     """The attentions that were seen so far, in the order of the run."""
     return name_sites(_seen.get(inner(model), {}))
