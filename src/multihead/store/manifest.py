@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,9 +91,18 @@ def _cut_lines(cut: Mapping[str, Any] | None) -> str:
     return f'{{\n "plan": {_json(cut["plan"])},\n "steps": [\n{steps}\n ]}}'
 
 
+def _plain(x: Any) -> Any:
+    """Scores may be infinite or none at all, for which JSON has no word but null."""
+    if isinstance(x, float) and not math.isfinite(x):
+        return None
+    if isinstance(x, Mapping):
+        return {key: _plain(value) for key, value in cast(Mapping[Any, Any], x).items()}
+    return [_plain(value) for value in cast(list[Any], x)] if isinstance(x, list | tuple) else x
+
+
 def _json(x: object) -> str:
     try:
-        return json.dumps(x, ensure_ascii=False, allow_nan=False)
+        return json.dumps(_plain(x), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as wrong:
         raise MultiheadError(
             f"{MANIFEST} cannot hold this: {wrong}", hint="plans and steps are made of JSON only"

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.edit.record import record_of
+import multihead as mh
+from multihead.edit.record import record_of, remember
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.store import tensors
 from multihead.store.load import load
@@ -128,6 +129,36 @@ def test_a_changed_table_is_stored(tmp_path: Path) -> None:
     assert same_state(load(tmp_path / "a"), model)
     save(ZOO["llama"].build(), tmp_path / "b")
     assert not (tmp_path / "b" / "buffers.safetensors").exists()
+
+
+def test_the_plan_is_carried_along(tmp_path: Path) -> None:
+    model = ZOO["gpt2"].build()
+    texts = [[5 + (7 * i + j * j) % 90 for j in range(30)] for i in range(40)]
+    small = mh.cut(model, mh.plan(model, texts, keep=0.5))
+    save(small, tmp_path / "a")
+    again = load(tmp_path / "a")
+    record, own = record_of(again), record_of(small)
+    assert record is not None
+    assert own is not None
+    assert record.steps == own.steps
+    assert record.plan is not None
+    assert [layer["keep"] for layer in record.plan["layers"]] == [x["keep"] for x in own.plan["layers"]]  # type: ignore
+    assert same_state(again, small)
+    given = ZOO["gpt2"].inputs(model)
+    assert equal(outputs(again, given), outputs(small, given))
+
+
+def test_a_plan_with_numbers_that_json_lacks(tmp_path: Path) -> None:
+    model = ZOO["gpt2"].build()
+    remember(model, [], {"scores": {"L0H0": float("nan"), "L0H1": float("inf")}, "pair": (1, 2.5)})
+    save(model, tmp_path / "a")
+    record = record_of(load(tmp_path / "a"))
+    assert record is not None
+    assert record.plan == {"scores": {"L0H0": None, "L0H1": None}, "pair": [1, 2.5]}
+    remember(model, [], {"what": torch.ones(1)})
+    with pytest.raises(MultiheadError, match=r"multihead.json cannot hold this: .*Tensor"):
+        save(model, tmp_path / "b")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
 # ---- models that transformers does not build --------------------------------------------------
