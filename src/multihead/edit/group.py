@@ -171,17 +171,16 @@ class _Grouped:
         found = factor.shared(maps, outer(own.o[heads]), metrics, own.v.shape[1])
         basis, mixes = _sized(found, own.v[self.members[group]])
         self.o[heads] = (own.o[heads].double() @ mixes).to(own.o)
-        if self.b_v is None:
-            self.v[group] = basis.to(own.v)
+        self.v[group] = basis[:, : own.v.shape[2]].to(own.v)
+        if maps.shape[2] > own.v.shape[2] and self.b_v is not None:  # the bias is the last column of the map
+            self.b_v[group] = basis[:, -1].to(self.b_v)
+        if mean is None or self.b_o is None:
             return
-        if self.b_o is None:  # the bias is the last column of the map
-            self.v[group], self.b_v[group] = basis[:, :-1].to(own.v), basis[:, -1].to(self.b_v)
-            return
-        self.v[group], self.b_v[group] = basis.to(own.v), 0.0
-        # P 1 = 1: the value bias is a constant of the output, and so is the mean of what is lost.
-        assert own.b_v is not None
-        bias = own.b_v[[own.groups.kv_of_head[h] for h in heads]].double()
-        lost = bias + ((maps - mixes @ basis) @ mean[:, :, None])[..., 0]
+        # P 1 = 1: a value bias is a constant of the output, and so is the mean of what is lost.
+        lost = ((maps - mixes @ basis) @ mean[:, :, None])[..., 0]
+        if self.b_v is not None and own.b_v is not None:
+            lost = lost + own.b_v[[own.groups.kv_of_head[h] for h in heads]].double()
+            self.b_v[group] = 0.0
         self.b_o = self.b_o + torch.einsum("hov,hv->o", own.o[heads].double(), lost).to(self.b_o)
 
     # ---- keys ----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.edit import factor
+from multihead.edit.factor import Maps, Metrics
 from multihead.edit.moments import Moments
 from multihead.edit.rotary_factor import Pairs, shared_turn
 from multihead.edit.weights import HeadWeights
@@ -30,22 +31,24 @@ VALUE_SHRINK, KEY_SHRINK = 0.2, 0.5
 keys, and would fit noise."""
 
 
-def value_problem(own: HeadWeights, moments: Moments, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """(maps, metrics, means): with an output bias to take constants up, maps and metrics are without them."""
+def value_problem(
+    own: HeadWeights, moments: Moments, heads: Sequence[int]
+) -> tuple[Maps, Metrics, Float[Tensor, "head width"] | None]:
+    """(maps, metrics, means). Where the output bias can take constants up, maps and metrics are without them.
+
+    Else there are no means, and a value bias is the last column of the maps.
+    """
     origin = [own.origin[h] for h in heads]
     kv = [own.groups.kv_of_head[h] for h in heads]
-    maps, metric = own.v[kv].double(), moments.averaged[origin]
-    mean = metric[:, :-1, -1]
-    ends = moments.averaged[:, :, -1]
-    spread = moments.averaged - ends[:, :, None] * ends[:, None, :]
-    spread = _shrunk(spread[origin], spread.mean(0), VALUE_SHRINK)
-    metric = spread + ends[origin][:, :, None] * ends[origin][:, None, :]
-    free = own.b_o is not None and bool((moments.averaged[:, -1, -1] - 1).abs().max() < 1e-6)  # no sinks
-    if free:
-        return maps, spread[:, :-1, :-1], mean
+    maps, mean = own.v[kv].double(), moments.averaged[:, :, -1]
+    spread = moments.averaged - mean[:, :, None] * mean[:, None, :]
+    mean, spread = mean[origin], _shrunk(spread[origin], spread.mean(0), VALUE_SHRINK)
+    if own.b_o is not None and moments.sums_to_one:
+        return maps, spread[:, :-1, :-1], mean[:, :-1]
+    metric = spread + mean[:, :, None] * mean[:, None, :]
     if own.b_v is None:
-        return maps, metric[:, :-1, :-1], torch.zeros_like(mean)
-    return torch.cat([maps, own.b_v[kv].double()[:, :, None]], dim=2), metric, mean
+        return maps, metric[:, :-1, :-1], None
+    return torch.cat([maps, own.b_v[kv].double()[:, :, None]], dim=2), metric, None
 
 
 def key_problem(

@@ -39,7 +39,7 @@ def merged(own: HeadWeights, goes: int, stays: int, moments: Moments) -> HeadWei
     kv_i, kv_j = own.groups.kv_of_head[stays], own.groups.kv_of_head[goes]
     alone = all(h in (goes, stays) or own.groups.kv_of_head[h] != kv_i for h in range(own.heads))
     o, v = own.o.double(), own.v.double()
-    b_o = None if own.b_o is None else own.b_o.double()
+    b_o = own.b_o.double() if own.b_o is not None and moments.sums_to_one else None  # what can take constants up
     metric = (moments.averaged[own.origin[stays]] + moments.averaged[own.origin[goes]]) / 2
     new_o, new_v = own.o.clone(), own.v.clone()
     new_b_v = None if own.b_v is None else own.b_v.clone()

@@ -6,7 +6,8 @@ x̃ = [x; 1], so that biases are columns of the maps. For every query head, with
 - `looked` is E[X̃ᵀ diag(1ᵀP) X̃]; looked − averaged is the mean over queries of the covariance of the keys that a
   query sees, each with its attention weight: what an error of the scores counts by (a constant per query does not).
 
-All sums are in fp64, over real tokens; memory is that of the sums and of one batch.
+All sums are in fp64, over real tokens; memory is that of the sums, two squares of the width for every head, and of
+one batch.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.moments import moments_of
@@ -66,6 +67,8 @@ class Moments:
     pairs: Pairs | None
     shift_free: bool
     """a number added to all scores of a query changes nothing: no sinks, no softcap"""
+    sums_to_one: bool = True
+    """the attention weights of a query sum to 1: no sinks"""
     scale: float = 1.0
     """scores are so much times the product of the projections"""
     keys_seen: Float[Tensor, "kv_head kv_head"] | None = None
@@ -96,6 +99,7 @@ class _Sums:
     kind: Kind | None = None
     pairs: Pairs | None = None
     shift_free: bool = True
+    sums_to_one: bool = True
     scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -154,6 +158,7 @@ class _Sums:
         if self.kind is None:
             self._look(problem, x, asks, seen)
         self.shift_free &= problem.scores.sinks is None and problem.scores.softcap is None
+        self.sums_to_one &= problem.scores.sinks is None
         self.tokens += int(asks.sum())
         with own_precision(problem.q.device):
             self._plus("query", _square(_one(x["q"])[asks]))
@@ -252,6 +257,7 @@ class _Sums:
             self.kind,
             self.pairs,
             self.shift_free,
+            self.sums_to_one,
             self.scale,
             mean.get("keys_seen"),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import permutations
 from typing import Any
 
@@ -121,7 +121,7 @@ def test_without_an_output_bias_the_value_bias_stays_with_the_kv_head() -> None:
     with torch.no_grad():
         assert own.b_o is not None
         layer.parameters["self_attn.out_proj.bias"].zero_()
-    own = HeadWeights(**{f.name: getattr(own, f.name) for f in fields(own)} | {"b_o": None})
+    own = replace(own, b_o=None)
     assert own.b_v is not None
     own.b_v[4] = own.v[4] @ torch.linalg.lstsq(own.v[0], own.b_v[0][:, None]).solution[:, 0]
     found = moments_of(model, layer, [{"src": torch.randn(5, 11, 42, dtype=torch.float64)} for _ in range(9)])
@@ -133,6 +133,33 @@ def test_without_an_output_bias_the_value_bias_stays_with_the_kv_head() -> None:
         was = own.o[h] @ (own.v[old] @ x + own.b_v[old])
         now = new.o[h] @ (new.v[0] @ x + new.b_v[0])
         torch.testing.assert_close(now, was, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("value_bias", [False, True])
+@pytest.mark.parametrize("sums_to_one", [False, True])
+def test_the_mean_of_what_is_lost_is_given_back_by_the_output_bias(value_bias: bool, sums_to_one: bool) -> None:
+    model = bert()
+    layer, own = first(model)
+    own = own if value_bias else replace(own, b_v=None)
+    found = replace(moments_of(model, layer, text()), sums_to_one=sums_to_one)
+    new = grouped(own, ((0, 3, 4), (1, 2, 5)), found)
+
+    def mean(w: HeadWeights) -> Tensor:
+        assert w.b_o is not None
+        total = w.b_o.clone()
+        for h, kv in enumerate(w.groups.kv_of_head):
+            at = found.averaged[h, :-1, -1]
+            total += w.o[h] @ (w.v[kv] @ at + (0 if w.b_v is None else w.b_v[kv]))
+        return total
+
+    assert own.b_o is not None
+    assert new.b_o is not None
+    assert sums_to_one != torch.equal(own.b_o, new.b_o)
+    if sums_to_one:
+        torch.testing.assert_close(mean(new), mean(own))
+    if value_bias:
+        assert new.b_v is not None
+        assert bool(new.b_v.any()) != sums_to_one
 
 
 @pytest.mark.parametrize("bias", [False, True])
