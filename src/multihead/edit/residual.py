@@ -312,4 +312,11 @@ def behind(model: nn.Module, batch: Batch, parameter: str) -> list[str]:
     after = seen[seen.index(parameter) + 1 :]
     after = after[: after.index(None)] if None in after else after
     once = [name for name in after if name is not None and seen.count(name) == 1]
-    return [name for name in once if _watch(model, batch, name)[0].total is not None]
+    return [name for name in once if _adds(*_watch(model, batch, name))]
+
+
+def _adds(watch: Watch, tokens: _Queries) -> bool:
+    """Whether a map gives something to the stream at every token: not so poolers, and experts that see a few."""
+    if watch.z is None or watch.total is None or tokens.heads is None:
+        return False
+    return watch.z.shape[:-1].numel() == tokens.heads.shape[0] * tokens.heads.shape[2]

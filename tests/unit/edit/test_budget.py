@@ -19,7 +19,7 @@ IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(7)] for i in range(16)]
 @pytest.fixture(scope="module")
 def llama() -> LlamaForCausalLM:
     config = LlamaConfig(
-        hidden_size=20, intermediate_size=23, vocab_size=53, num_hidden_layers=2, num_attention_heads=6,
+        hidden_size=18, intermediate_size=23, vocab_size=53, num_hidden_layers=2, num_attention_heads=6,
         num_key_value_heads=2, head_dim=4,
     )  # fmt: skip
     return LlamaForCausalLM(config).eval()
@@ -37,16 +37,16 @@ def test_bytes_of_the_cache_are_those_of_kv_heads_that_are_read(llama: LlamaForC
 
 
 def test_flops_are_those_of_all_linear_maps_and_of_pairs(llama: LlamaForCausalLM) -> None:
-    """Every document has 7 tokens, so that torch's own counter has the same pairs; it counts no SDPA on a CPU."""
+    """Every document has 7 tokens, also those that are spliced."""
     text = Calibration(llama, IDS, batch_size=4)
     ledger = Flops(0.9).ledger(llama, mh.anatomy(llama), text)
-    attention = 2 * (2 * 20 * (24 + 24 + 2 * 8))
-    feed = 2 * (3 * 2 * 20 * 23)
-    head, pairs = 2 * 20 * 53, 2 * (6 * 2 * 7 * 8)
+    attention = 2 * (2 * 18 * (24 + 24 + 2 * 8))
+    feed = 2 * (3 * 2 * 18 * 23)
+    head, pairs = 2 * 18 * 53, 2 * (6 * 2 * 7 * 8)
     assert ledger.whole == attention + feed + head + pairs
-    one = 2 * (20 * 4 + 20 * 4) + 2 * 7 * 8
+    one = 2 * (18 * 4 + 18 * 4) + 2 * 7 * 8
     assert ledger.whole - ledger.of(WHOLE | {"L1": (0, 1, 2, 3, 4)}) == one
-    assert ledger.whole - ledger.of(WHOLE | {"L1": (0, 1, 2)}) == 3 * one + 2 * 20 * 8
+    assert ledger.whole - ledger.of(WHOLE | {"L1": (0, 1, 2)}) == 3 * one + 2 * 18 * 8
 
 
 def test_flops_have_a_floor(llama: LlamaForCausalLM) -> None:

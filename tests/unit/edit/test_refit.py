@@ -326,3 +326,9 @@ def test_without_heads_and_bias_there_is_nothing_to_fit() -> None:
     student, layer, new = _cut(model, 0, [])
     found, fitted = refit(model, student, layer, new, Calibration(model, IDS[:9]))
     assert (found is new, fitted.kept) == (True, False)
+
+
+def test_a_pooler_is_no_writer_into_the_stream(bert: BertModel) -> None:
+    batch = {"input_ids": torch.tensor(IDS[6:7] * 3)}
+    last = mh.anatomy(bert)[1].weights["o"].parameter
+    assert behind(bert, batch, last) == ["encoder.layer.1.output.dense.weight"]
