@@ -81,7 +81,7 @@ def _change(before: int, after: int) -> str:
 
 
 def _one(head: int, cost: dict[int, float]) -> str:
-    return f"H{head} ({cost[head]:.3g})" if head in cost else f"H{head}"
+    return f"H{head} ({cost[head]:.2g})" if head in cost else f"H{head}"
 
 
 def _some(words: Sequence[str]) -> str:

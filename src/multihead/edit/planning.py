@@ -200,6 +200,4 @@ def _shared(model: nn.Module, layer: LayerPlan, found: LayerAnatomy, text: Calib
         return layer
     own = HeadWeights.of(found).keep(layer.keep)
     clusters: Clusters = cluster(found, own, moments_of(model, found, text.fit()), kv_heads)
-    if sorted(h for g in clusters for h in g) != sorted(own.origin):  # places among the heads that stay
-        clusters = tuple(tuple(own.origin[h] for h in g) for g in clusters)
     return replace(layer, groups=clusters)
