@@ -131,6 +131,9 @@ def _check(args: argparse.Namespace) -> tuple[str, ...]:
         raise MultiheadError(f"{args.out} is a folder", hint=f"-o {args.out / 'report.html'}")
     if args.out.exists() and not args.force:
         raise MultiheadError(f"{args.out} is there already", hint="--force writes over it, or choose another -o")
+    above = next(folder for folder in (*args.out.parents, Path("/")) if folder.exists())
+    if not above.is_dir():
+        raise MultiheadError(f"{above} is a file, so {args.out} cannot be in it", hint="choose another -o")
     for option in ("batch_size", "max_tokens"):
         value: int | None = getattr(args, option)
         if value is not None and value < 1:
@@ -149,7 +152,7 @@ def _text(name: str) -> str:
     path = Path(name)
     if name == "-":
         found = sys.stdin.read()
-    elif len(name) < 1024 and "\0" not in name and path.is_file():
+    elif len(name) < 256 and "\0" not in name and path.is_file():
         try:
             found = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as wrong:

@@ -298,7 +298,8 @@ def _plain(found: Gathered) -> str:
 def _cells(column: Column) -> list[str]:
     if isinstance(column, Tensor):
         return ["–" if math.isnan(x) else f"{x:.3g}" for x in column.tolist()]
-    return [escape(clear(x)) for x in column]
+    known = {word: escape(clear(word)) for word in set(column)}
+    return [known[word] for word in column]
 
 
 def card(found: Gathered) -> str:

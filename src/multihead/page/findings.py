@@ -101,10 +101,12 @@ def _special(table: HeadTable | None) -> Found | None:
     if table is None or "kind" not in table.columns:
         return None
     counts = Counter(table["kind"])
+    scores: list[float] = table["kind_score"].tolist()
+    few = max(3, len(table) // 20)
     rare = [
-        (float(table["kind_score"][at]), name, kind)
-        for at, (name, kind) in enumerate(zip(table.heads, table["kind"], strict=True))
-        if kind in SENTENCE and counts[kind] <= max(3, len(table) // 20) and kind not in ("dead", "broad")
+        (score, name, kind)
+        for score, name, kind in zip(scores, table.heads, table["kind"], strict=True)
+        if kind in SENTENCE and counts[kind] <= few and kind not in ("dead", "broad")
     ]
     if not rare:
         return None

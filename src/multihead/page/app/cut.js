@@ -55,19 +55,20 @@ class CurveView {
 
   draw() {
     const gone = Number(this.slider.value);
-    const [width, height] = [Math.min(this.frame.clientWidth || 560, 720), 300];
-    const [left, right, top, bottom] = [52, 12, 10, 34];
+    const [width, height] = [Math.min(this.frame.clientWidth || 560, 720), 310];
+    const [left, right, top, bottom] = [52, 12, 10, 44];
     const context = sized(this.canvas, width, height);
-    const most = Math.max(0.01, ...this.curve.curves.flatMap((c) => c.points.map((p) => Math.min(p.lost, 2))));
+    const every = this.curve.curves.flatMap((c) => c.points.map((p) => Math.min(p.lost, 2)));
+    const [least, most] = [Math.min(0, ...every), Math.max(0.01, this.curve.limit, ...every)];
     const x = (g) => left + (g / this.total) * (width - left - right);
-    const y = (lost) => height - bottom - (Math.min(lost, most) / most) * (height - top - bottom);
+    const y = (lost) => height - bottom - ((Math.min(lost, most) - least) / (most - least)) * (height - top - bottom);
     context.font = `11px ${FONT}`;
     context.fillStyle = css("--dim");
     context.strokeStyle = css("--line");
     context.lineWidth = 1;
     context.textBaseline = "middle";
     for (let k = 0; k <= 4; k += 1) {
-      const lost = (most * k) / 4;
+      const lost = least + ((most - least) * k) / 4;
       context.textAlign = "right";
       context.fillText(`${Math.round(100 * lost)} %`, left - 8, y(lost));
       context.beginPath();
@@ -76,8 +77,10 @@ class CurveView {
       context.stroke();
       const kept = Math.round((this.total * (4 - k)) / 4);
       context.textAlign = k === 0 ? "left" : k === 4 ? "right" : "center";
-      context.fillText(`${kept}${k === 0 ? " heads kept" : ""}`, x(this.total - kept), height - bottom + 16);
+      context.fillText(String(kept), x(this.total - kept), height - bottom + 14);
     }
+    context.textAlign = "center";
+    context.fillText("heads kept", (left + width - right) / 2, height - 6);
     context.setLineDash([4, 4]);
     context.strokeStyle = css("--dim");
     context.beginPath();

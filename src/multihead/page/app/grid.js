@@ -103,7 +103,8 @@ class Grid {
 
   draw() {
     const width = this.box.clientWidth || 600;
-    this.cell = Math.max(5, Math.min(46, Math.floor((width - GUTTER) / this.columns)));
+    const fits = (width - GUTTER) / this.columns;
+    this.cell = Math.max(5, Math.min(46, fits > 12 ? Math.floor(fits) : fits));
     const context = sized(this.canvas, GUTTER + this.cell * this.columns, CAPTION + this.cell * DATA.sites.length + 2);
     const paint = painter(this.state);
     const every = Math.max(1, Math.ceil(18 / this.cell));

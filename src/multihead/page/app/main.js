@@ -83,7 +83,7 @@ function frame() {
   const seen = corpus.tokens ? `${corpus.tokens.toLocaleString("en")} tokens in ${plural(corpus.documents, "document")}` : plural(corpus.documents, "document");
   const parts = [[large(model.parameters), "parameters"], [shape, ""], [kv, kv === DATA.heads.length ? "kv heads, one each" : "kv heads"], [seen, corpus.name ? `of ${brief(corpus.name, 60)}` : ""]];
   byId("card").replaceChildren(...parts.flatMap(([a, b], i) => [i ? el("span", { class: "sep", "aria-hidden": "true" }, "·") : "", el("span", {}, el("b", {}, String(a)), b ? ` ${b}` : "")]));
-  byId("findings").replaceChildren(...DATA.findings.map((f) => el("a", { class: "finding", href: f.link }, el("span", {}, f.text), el("span", { class: "arrow", "aria-hidden": "true" }, "see →"))));
+  byId("findings").replaceChildren(...DATA.findings.map((f) => el("a", { class: "finding", href: f.link }, el("span", {}, f.text.replace(/(\d) %/g, "$1\u00a0%")), el("span", { class: "arrow", "aria-hidden": "true" }, "see →"))));
   const other = () => (document.documentElement.dataset.theme === "dark" ? "light" : "dark");
   byId("tools").replaceChildren(
     el("button", { type: "button", id: "theme", onclick: () => theme(other()) }, "Light / dark"),

@@ -1,0 +1,183 @@
+"""`multihead report`: the page, the summary, what it refuses, and what is left after Ctrl-C."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import Folders, Said
+
+Multihead = Callable[..., Said]
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """What a page holds."""
+    found = re.search(r'<script type="text/plain" id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found is not None
+    return json.loads(zlib.decompress(base64.b64decode(found[1]), -15))
+
+
+def test_page_and_summary(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    page = tmp_path / "new folder" / "r.html"
+    said = multihead(
+        "report", given.gpt2, "--corpus", given.corpus, "--only", "measure,kinds,worth,curve,cost", "-o", page
+    )
+    assert said.code == 0, said.err
+    assert "2 layers × 3 heads" in said.out
+    assert "•" in said.out
+    assert "mean worth" in said.out
+    assert "\x1b" not in said.out, "no colours in a pipe"
+    assert re.search(r"about \d+ s, about \d+ MB of memory", said.err)
+    assert f"{page}: " in said.err
+    assert "next: multihead report" in said.err
+    data = data_of(page)
+    assert data["heads"] == ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]
+    assert data["model"]["name"] == "gpt2"
+    assert data["corpus"]["documents"] == 7
+    assert len(data["texts"]) == 3
+    assert data["curve"]["can_go"] <= 6
+    assert data["claims"] is None
+    assert not data["stopped"]
+    assert [p.name for p in page.parent.iterdir()] == ["r.html"]
+
+
+def test_text_is_what_maps_are_of(
+    multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("the old dog ran")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("who saw it"))
+    said = multihead(
+        *("report", given.gpt2, "--corpus", given.corpus, "--only", "measure", "-o", tmp_path / "r.html"),
+        *("--text", words, "--text", "-", "--text", "a cat sat", "--heads", "0.1,L1H2"),
+    )
+    assert said.code == 0, said.err
+    texts = data_of(tmp_path / "r.html")["texts"]
+    assert [t["sequences"][0]["shown"][1:-1] for t in texts] == [
+        ["the", "old", "dog", "ran"],
+        ["who", "saw", "it"],
+        ["a", "cat", "sat"],
+    ]
+    kept = [[h is not None for h in layer["heads"]] for layer in texts[0]["layers"]]
+    assert kept == [[False, True, False], [False, False, True]]
+
+
+def test_text_longer_than_the_model_takes(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    said = multihead(
+        *("report", given.gpt2, "--corpus", given.corpus, "--only", "cost", "-o", tmp_path / "r.html"),
+        *("--text", "the cat sat on the mat and " * 20),
+    )
+    assert said.code == 0, said.err
+    (text,) = data_of(tmp_path / "r.html")["texts"]
+    assert len(text["sequences"][0]["shown"]) == 37
+    assert "first of" in text["note"]
+
+
+def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    said = multihead(
+        *("report", given.bare, "--ids", given.corpus.with_name("ids.json"), "--only", "measure,kinds"),
+        *("-o", tmp_path / "r.html", "--json", "--quiet"),
+    )
+    assert said.code == 0, said.err
+    assert said.err == ""
+    found = json.loads(said.out)
+    assert set(found) == {
+        *("model", "corpus", "heads", "findings", "kinds", "can_go", "notes", "stopped", "page", "bytes")
+    }
+    assert found["heads"] == 6
+    assert found["bytes"] == (tmp_path / "r.html").stat().st_size
+    assert found["kinds"] == {"too little data": ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--text", "missing.txt"], "there is no file 'missing.txt'"),
+        (["--text", "   "], "there is no file"),
+        (["--text", "{empty}"], "there is no word in --text"),
+        (["--text", "{latin}"], "is not UTF-8 text"),
+        (["--corpus", "missing"], "there is no file missing"),
+        (["--only", "maps,wrong"], "there is no part 'maps'"),
+        (["--heads", "7.7"], "there is no layer for '7.7'"),
+        (["--batch-size", "0"], "--batch-size 0 is less than 1"),
+        (["-o", "{folder}"], "is a folder"),
+        (["-o", "{there}"], "is there already"),
+        (["-o", "{there}/r.html"], "is a file, so"),
+    ],
+)
+def test_refused(words: list[str], wrong: str, multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    names = {"there": tmp_path / "there.html", "folder": tmp_path, "empty": tmp_path / "empty"}
+    names |= {"latin": tmp_path / "latin"}
+    names["there"].write_text("before")
+    names["empty"].write_text("\n")
+    names["latin"].write_bytes("Grüße an alle".encode("latin-1"))
+    asked = [w.format(**names) for w in words]
+    said = multihead("report", given.gpt2, "--only", "cost", "--limit", 1, "-o", tmp_path / "r.html", *asked)
+    assert said.code == 2
+    assert wrong in said.err
+    assert len(said.err.split("hint:")[0].strip().splitlines()) <= 4, "one clear line, after the estimate at most"
+    assert not (tmp_path / "r.html").exists()
+    assert names["there"].read_text() == "before"
+
+
+def test_no_model_and_no_tokenizer(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    assert "there is no model folder" in multihead("report", "nothing", "-o", tmp_path / "r.html").err
+    said = multihead("report", given.bare, "-o", tmp_path / "r.html")
+    assert said.code == 2
+    assert "has no tokenizer" in said.err
+
+
+def test_force(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    page.write_text("before")
+    said = multihead("report", given.gpt2, "--limit", 1, "--only", "cost", "-o", page, "--force")
+    assert said.code == 0, said.err
+    assert data_of(page)["cost"] is not None
+
+
+def test_help_is_quick_and_ends_with_examples(multihead: Multihead) -> None:
+    said = multihead("report", "--help")
+    assert said.code == 0
+    assert "examples:" in said.out
+    assert "minilm" in said.out
+    code = "import sys\nfrom multihead.cli import main\ntry: main(['report', '--help'])\n"
+    code += "finally: assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_stopped(given: Folders, tmp_path: Path) -> None:
+    """A real Ctrl-C in the midst: a page is left, and the code says that it was stopped."""
+    page = tmp_path / "r.html"
+    code = f"""
+import os, signal, sys
+from multihead.page import gather
+before = gather._Work.worth
+def worth(self):
+    os.kill(os.getpid(), signal.SIGINT)
+    before(self)
+gather._Work.worth = worth
+from multihead.cli import main
+sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r}, "-o", {str(page)!r}]))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, env=dict(os.environ)
+    )
+    assert ran.returncode == 128 + signal.SIGINT, ran.stderr
+    assert "stopped" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    data = data_of(page)
+    assert data["stopped"]
+    assert "kind" in data["table"]
+    assert data["worth"] is None
