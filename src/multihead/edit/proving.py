@@ -29,18 +29,24 @@ _FAILS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, Asse
 
 
 def put(root: nn.Module, made: Structure) -> list[Step]:
-    """Do the steps and write the numbers."""
+    """Do the steps and write the numbers; into new parameters where other heads are there than before."""
     done = apply(root, made.steps)
+    other = any(step.name == NAME for step in done)
     with torch.no_grad():
         for name, x in made.numbers.items():
-            root.get_parameter(name).copy_(x)
+            own = root.get_parameter(name)
+            if other:
+                at, _, leaf = name.rpartition(".")
+                own = nn.Parameter(torch.empty_like(own), requires_grad=own.requires_grad)
+                root.get_submodule(at).register_parameter(leaf, own)
+            own.copy_(x)
     return done
 
 
 def proven(attention: Attention, inputs: Inputs) -> list[Step]:
     """The first way that computes what it should."""
     known = getattr(attention.module, NAME, None)
-    if known is not None and attention.q.count != attention.layer.num_heads:  # cut before: the way is found
+    if known is not None and attention.cut_since:  # the way is found
         return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
     root, layer = attention.root, attention.layer
     given = example_inputs(root) if inputs is None else inputs

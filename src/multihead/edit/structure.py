@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from multihead.edit.kernels import on_interface
 from multihead.edit.packing import Pack, Piece, check_covered, out_numbers, packs_of
-from multihead.edit.shells import CACHES, Spread, is_shell
+from multihead.edit.shells import CACHES, SharedBias, Spread, is_shell
 from multihead.edit.steps import Step
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
@@ -27,6 +27,10 @@ Way = Literal["sizes", "kernel", "copies"]
 
 NAME = "multihead_heads"
 """The attribute in which a cut module says which heads of the uncut one it has."""
+
+
+Told = dict[str, Any]
+"""{"q": {"heads": [...], "of": n}, "kv": ...}"""
 
 
 @dataclass
@@ -53,23 +57,6 @@ class Chosen:
     count: int
     """how many there are now"""
 
-    @staticmethod
-    def of_layer(origin: Sequence[int], heads: int, told: dict[str, Any] | None, place: str) -> Chosen:
-        """`origin` counts the heads of the layer at hand: of the model as it is now, or of the uncut one."""
-        if told is None:
-            return Chosen(list(origin), list(origin), heads, heads)
-        there: list[int] = told["heads"]
-        if heads == len(there):
-            return Chosen(list(origin), [there[h] for h in origin], told["of"], heads)
-        gone = [h for h in origin if h not in there]
-        if heads != told["of"] or gone:
-            raise MultiheadError(
-                f"{place} has heads {there} of {told['of']}, and was to get {list(origin)} of a layer of {heads}"
-                + (f": {gone} are gone" if gone else ""),
-                hint="start from a copy of the uncut model, or look at the cut one with mh.anatomy first",
-            )
-        return Chosen([there.index(h) for h in origin], list(origin), told["of"], len(there))
-
 
 class Attention:
     """One attention of a model, about to get other heads."""
@@ -77,10 +64,39 @@ class Attention:
     def __init__(self, root: nn.Module, layer: LayerAnatomy, new: HeadWeights, cutting: Cutting) -> None:
         self.root, self.layer, self.new, self.cutting = root, layer, new, cutting
         self.module = root.get_submodule(layer.path)
-        told: dict[str, Any] | None = getattr(self.module, NAME, None)
-        place = f"{layer.name} ({layer.path})"
-        self.q = Chosen.of_layer(new.origin, layer.num_heads, told and told["q"], place)
-        self.kv = Chosen.of_layer(new.kv_origin, layer.num_kv_heads, told and told["kv"], place)
+        self.q = self._chosen("q", new.origin, layer.num_heads)
+        self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
+
+    def _ids(self, what: str, heads: int) -> list[int]:
+        """What the heads that `layer` counts are called in the uncut model."""
+        told: Told | None = getattr(self.layer.module, NAME, None)
+        if self.layer.module is self.module and self.cut_since:
+            told = None
+        return list(range(heads)) if told is None else told[what]["heads"]
+
+    @property
+    def cut_since(self) -> bool:
+        """Whether the module was cut after `layer` was looked at."""
+        if self.layer.module is self.module:
+            return any(p is not self.layer.parameters[name] for name, p in self.own_parameters().items())
+        return getattr(self.layer.module, NAME, None) != getattr(self.module, NAME, None)
+
+    def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
+        """`origin` counts the heads of the layer at hand: of the model as it is now, or of the uncut one."""
+        told: Told | None = getattr(self.module, NAME, None)
+        ids = self._ids(what, heads)
+        first = [ids[h] for h in origin]
+        if told is None:
+            return Chosen(list(origin), first, heads, heads)
+        there, of = told[what]["heads"], told[what]["of"]
+        gone = [h for h in first if h not in there]
+        if gone or (ids == list(range(heads)) and heads not in (of, len(there))):
+            raise MultiheadError(
+                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and was to get {first}"
+                + (f": {gone} are gone" if gone else f" of a layer of {heads}"),
+                hint="start from a copy of the uncut model, or look at the cut one with mh.anatomy first",
+            )
+        return Chosen([there.index(h) for h in first], first, of, len(there))
 
     def ways(self) -> list[Way]:
         """The ways that fit the module and these heads, best first."""
@@ -112,6 +128,12 @@ class Attention:
             if pack.letters in whole:
                 made.numbers[pack.parameter] = self._kept_rows(pack)
                 continue
+            if any(letter in whole for letter in pack.letters):
+                raise MultiheadError(
+                    f"{layer.path}: {pack.parameter} holds {', '.join(pack.letters)}, "
+                    "and a norm behind it takes all heads together",
+                    hint="give q, k and v weights of their own: such a norm needs the rows of heads that go, too",
+                )
             check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
             if way == "copies" and (len(pack.letters) > 1 or pack.letters != "q"):
                 made.put(pack.parameter, self._spread(made, pack, spread))
@@ -158,7 +180,7 @@ class Attention:
             say(Step("config", path, name, sizes[what]))
         for name in self.cutting.selects.split():
             say(Step("select", path, name, {"heads": self.q.first, "of": self.q.of}))
-        if hasattr(module, "compute_bias"):  # T5
+        if isinstance(module, SharedBias) or {"position_bias", "mask"} <= _arguments(module):  # T5
             say(Step("become", path, "shared bias", {"heads": self.q.first}))
         if way == "kernel":
             say(Step("kernel", path, "kv_of_head", kv_of_head))
@@ -241,10 +263,7 @@ class Attention:
         """{head of the uncut layer: the new head that has its place}."""
         if letter == "q":
             return {head: i for i, head in enumerate(self.q.first)}
-        known: dict[str, Any] | None = getattr(self.module, NAME, None)
-        was = list(range(self.layer.num_kv_heads))
-        if known is not None and self.layer.num_kv_heads == len(known["kv"]["heads"]):
-            was = known["kv"]["heads"]
+        was = self._ids("kv", self.layer.num_kv_heads)
         old = self.layer.groups.kv_of_head
         merged = {was[old[h]]: kv for h, kv in zip(self.new.origin, self.new.groups.kv_of_head, strict=True)}
         return merged | {head: i for i, head in enumerate(self.kv.first)}
