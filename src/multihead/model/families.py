@@ -195,5 +195,5 @@ CUTTINGS = {
 
 def cutting_of(module: nn.Module) -> Cutting | None:
     """What is known of a module's code; None: nothing, so that a cut of it has to be proven by a run."""
-    name = type(module).__name__
+    name = type(module).__name__.removesuffix("WithoutHeads")  # it is given heads, or none, again
     return CUTTINGS.get(name) or (Cutting() if name in _BY_CLASS and name != "CausalSelfAttention" else None)
