@@ -56,6 +56,8 @@ class Curve:
     original: Mapping[str, float]
     heads: int
     documents: int
+    notes: tuple[str, ...] = ()
+    """points that could not be cut, and why"""
 
     @property
     def methods(self) -> list[str]:
@@ -94,7 +96,7 @@ class Curve:
         first = (
             f"{self.shown} on {self.documents} held-out documents; the original has {self.original[self.shown]:.4g}"
         )
-        return "\n".join([first, *table(titles, lines)])
+        return "\n".join([first, *table(titles, lines), *(f"note: {n}" for n in self.notes)])
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -106,7 +108,7 @@ class Curve:
                  **{n: x if math.isfinite(x) else None for n, x in p.numbers.items()}}
                 for p in self.points
             ],
-            "knee": None if knee is None else knee.keep,
+            "knee": None if knee is None else knee.keep, "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -131,22 +133,29 @@ def curve(
         raise SizeError(f"shares={list(shares)}, methods={list(methods)}", hint="shares above 0 and at most 1")
     documents = list(held_out)
     points: list[Point] = []
+    notes: list[str] = []
     original: dict[str, float] = {}
     heads = judged = 0
     total = len(methods) * len(shares)
     for method in methods:
         for keep in shares:
             if progress is not None:
-                progress(f"{method} {keep:g}", len(points), total)
+                progress(f"{method} {keep:g}", len(points) + len(notes), total)
             made = plan(model, calibration, keep=keep, method=method, seed=seed)
-            small = cut(model, made, refit=Refit() if refit else None) if made.changes else model
+            try:
+                small = cut(model, made, refit=Refit() if refit else None) if made.changes else model
+            except MultiheadError as wrong:  # the other points are worth having
+                notes.append(f"{method} {keep:g}: {wrong.message}")
+                continue
             found = quality(model, small, documents, tokenizer=tokenizer)
             original = {n: a for n, (a, _) in found.numbers.items()}
             heads, judged = made.heads, found.documents
             points.append(Point(method, keep, made.kept, {n: b for n, (_, b) in found.numbers.items()}))
     if progress is not None:
         progress("curve", total, total)
-    return Curve(tuple(points), next(n for n in SHOWN if n in original), original, heads, judged)
+    if not points:
+        raise MultiheadError(f"none of {total} cuts could be made: {notes[0]}", hint="multihead prune says more")
+    return Curve(tuple(points), next(n for n in SHOWN if n in original), original, heads, judged, tuple(notes))
 
 
 def draw(curve: Curve, path: Path, *, title: str = "") -> None:
