@@ -118,8 +118,10 @@ def _drawn(
         out().print(found)
     say(f"picture → {args.out}")
     if (knee := found.knee()) is not None:
-        calib = " ".join(f"--calib {shlex.quote(c)}" for c in args.calib)
-        say(f"next: multihead prune {shlex.quote(args.model)} --keep {knee.keep:g} {calib} -o smaller/")
+        words = ["multihead", "prune", args.model, "--keep", f"{knee.keep:g}"]
+        words += [word for given in args.calib for word in ("--calib", given)]
+        words += ["--ids", args.ids] if args.ids else []
+        say(f"next: {shlex.join([*words, '-o', 'smaller/'])}")
     return 0
 
 

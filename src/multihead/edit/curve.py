@@ -177,11 +177,13 @@ def draw(curve: Curve, path: Path, *, title: str = "") -> None:
     if knee is not None:
         axes.axvline(knee.kept, color="0.6", linestyle=":", linewidth=1)
         axes.annotate(
-            f"knee: {knee.kept} heads", (knee.kept, 0.03), xycoords=("data", "axes fraction"), rotation=90,
-            ha="right", va="bottom", color="0.4", fontsize=8,
+            f"knee: {knee.kept} heads", (knee.kept, 0.98), xycoords=("data", "axes fraction"), rotation=90,
+            ha="right", va="top", color="0.4", fontsize=8,
         )  # fmt: skip
     if curve.shown == "perplexity":
         axes.set_yscale("log")
+        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            axis(lambda x, _: f"{x:g}")  # 20, not 2 × 10¹
     axes.invert_xaxis()
     axes.set_xlabel(f"heads kept, of {curve.heads}")
     axes.set_ylabel(f"{curve.shown} ({curve.documents} held-out documents)")
