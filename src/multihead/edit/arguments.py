@@ -1,4 +1,10 @@
-"""What a module is handed at every call, changed on the way in: per-head numbers, and the cache."""
+"""What a module is handed at every call, changed on the way in: per-head numbers, and the cache.
+
+>>> import torch
+>>> from multihead.edit.arguments import some_heads
+>>> some_heads(torch.arange(6).view(6, 1), {"heads": [0, 2], "of": 3}).flatten().tolist()  # two rows of the batch
+[0, 2, 3, 5]
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,13 @@
 A module becomes a shell by a change of its class, to one made of a mixin and the class it had: paths, state dict,
 hooks and isinstance stay as they were, and mostly the name of the class. What the mixin needs to know is data,
 in `module.multihead_shell`.
+
+>>> import torch
+>>> from multihead.edit.steps import Step, apply
+>>> model = torch.nn.Sequential(torch.nn.Linear(3, 4))
+>>> _ = apply(model, [Step("become", "0", "spread", {"sizes": [2, 2], "order": [0, 1, 1]})])
+>>> model(torch.ones(1, 3)).shape, type(model[0]).__name__
+(torch.Size([1, 6]), 'Linear')
 """
 
 from __future__ import annotations
@@ -204,6 +211,11 @@ def become(module: nn.Module, name: str, value: Any) -> bool:
         raise MultiheadError(f"there is no shell {name!r}", hint=f"known are {', '.join(SHELLS)}")
     if isinstance(module, shell) and module.multihead_shell == value:
         return False
+    if "forward" in module.__dict__:
+        raise MultiheadError(
+            f"this {type(module).__name__} has a forward of its own beside its class's, which would hide ours",
+            hint="something is hooked into it: accelerate.hooks.remove_hook_from_submodules(model), or leave capture",
+        )
     if not isinstance(module, shell):
         own = type(module)
         if issubclass(own, Shell):  # what it was no longer counts: no heads need no bias

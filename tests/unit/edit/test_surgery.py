@@ -337,6 +337,16 @@ def test_a_bias_that_has_no_place_is_refused() -> None:
         ))  # fmt: skip
 
 
+def test_a_forward_put_beside_the_class_is_refused() -> None:
+    """As accelerate does to models that it spreads over devices: the class could then change without effect."""
+    small: Any = ZOO["olmo2"].build()
+    norm = small.model.layers[0].self_attn.q_norm
+    norm.forward = norm.forward
+    layer = layers("olmo2")[0]
+    with pytest.raises(MultiheadError, match=r"this Olmo2RMSNorm has a forward of its own"):
+        install(small, layer, HeadWeights.of(layer).keep([0, 3]))
+
+
 class Stubborn(nn.Module):
     """Its number of heads is in its code."""
 
