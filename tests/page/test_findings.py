@@ -152,6 +152,8 @@ def test_stop_leaves_what_was_finished(tmp_path: Any) -> None:
 def test_bad_input() -> None:
     with pytest.raises(SizeError, match="there is no part 'wrong'"):
         gather(small(), [[1, 2]], parts=("wrong",))
+    with pytest.raises(SizeError, match="there is no head 'L9H9' to keep the map of"):
+        gather(small(), [[1, 2]], heads=["L9H9"])
     with pytest.raises(MultiheadError, match="no word in the text"):
         gather(small(), [[1, 2]], text="  ")
 

@@ -26,6 +26,9 @@ PARTS = ("measure", "kinds", "worth", "redundancy", "curve", "claims", "cost")
 SHOWN = (0, 7, 8)
 """Documents of the sample whose maps are shown when no text is given: a story, nested clauses, repeats."""
 
+ROOM = 400e6
+"""What is held beside the weights: activations of a batch, q and k of the texts, covariances."""
+
 _RUNS = {"measure": 3.0, "kinds": 8.0, "redundancy": 6.0, "curve": 14.0, "claims": 25.0}
 """About how many plain runs over the documents a part takes; worth depends on the heads."""
 
@@ -220,7 +223,7 @@ def _estimate(
     return [
         f"{loaded.name}: {heads} heads, {parameters / 1e6:.3g} M parameters; {documents.name}: "
         f"{documents.documents} documents; {', '.join(('maps', *parts))}",
-        f"about {duration(seconds)}, about {size(PROCESS + 2.0 * weights)} of memory; Ctrl-C writes what is there",
+        f"about {duration(seconds)}, about {size(PROCESS + ROOM + weights)} of memory; Ctrl-C writes what is there",
     ]
 
 

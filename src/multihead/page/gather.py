@@ -192,6 +192,10 @@ class _Work:
             )
             self.found.sites = self.found.sites or text.sites
             self.found.texts.append(text.data)
+            unknown = next((name for name in heads or () if name not in self.found.heads), None)
+            if unknown is not None:
+                ends = f"{self.found.heads[0]} to {self.found.heads[-1]}"
+                raise SizeError(f"there is no head {unknown!r} to keep the map of", hint=f"heads are {ends}")
         self.tell("maps", len(shown), len(shown))
 
     def measure(self) -> None:

@@ -68,6 +68,8 @@ function brief(token, most = 24) {
   return letters.length <= most ? token : `${letters.slice(0, most - 1).join("")}…`;
 }
 
+const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "");
+
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 // ---- colours ----------------------------------------------------------------------------------
@@ -102,7 +104,11 @@ const inScale = (scale, x) => {
   return `rgb(${scale[i]} ${scale[i + 1]} ${scale[i + 2]})`;
 };
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const COLOURS = new Map(); // of the theme, which asks for them hundreds of times a drawing
+function css(name) {
+  if (!COLOURS.has(name)) COLOURS.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return COLOURS.get(name);
+}
 
 /** The colours of a map: paper for nothing, ink for everything; between them one hue. */
 let mapRamp = null;

@@ -109,8 +109,14 @@ class MapView {
     const context = sized(this.canvas, this.side + LABELS, this.tall + LABELS);
     const ratio = window.devicePixelRatio || 1;
     const [w, h] = [Math.round(this.side * ratio), Math.round(this.tall * ratio)];
-    const image = painted(this.map, this.window, w, h);
-    context.putImageData(image, Math.round(LABELS * ratio), Math.round(LABELS * ratio));
+    const { x, y, w: wide, h: high } = this.window;
+    const key = [x, y, wide, high, w, h].join(" ");
+    if (this.key !== key || this.drawn !== this.map) {
+      this.image = painted(this.map, this.window, w, h); // a pointer that moves changes the marks alone
+      this.key = key;
+      this.drawn = this.map;
+    }
+    context.putImageData(this.image, Math.round(LABELS * ratio), Math.round(LABELS * ratio));
     this.frame(context);
     if (this.moved) this.moved(this.window);
   }

@@ -103,6 +103,7 @@ function large(n) {
 function theme(name) {
   document.documentElement.dataset.theme = name;
   mapRamp = null;
+  COLOURS.clear();
   if (DATA) render();
 }
 

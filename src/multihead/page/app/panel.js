@@ -21,7 +21,7 @@ function kindPart(at) {
   const said = { position: "places, not words", content: "words, not places", mixed: "places and words" }[driven];
   const score = cell("driven_score", at);
   const shuffled = score === null ? "" : ` (when tokens are shuffled, ${score > 0 ? "+" : ""}${share(score)})`;
-  return el("section", {}, el("h3", {}, "Kind"), why ? el("p", {}, why) : null,
+  return el("section", {}, el("h3", {}, "Kind"), why ? el("p", {}, sentence(why)) : null,
     el("div", { class: "scores" }, bars), said ? el("p", { class: "dim" }, `Follows ${said}${shuffled}.`) : null);
 }
 
@@ -45,7 +45,7 @@ function worthPart(at) {
   const going = goingHeads().has(DATA.heads[at]);
   return el("section", {}, el("h3", {}, "Worth"),
     el("p", {}, el("b", {}, number(worthOf(at), 2)), error === null ? "" : ` ± ${number(error, 1)}`, rank === null ? "" : `, place ${rank} of ${DATA.heads.length}`, going ? ". It can go." : "."),
-    el("p", { class: "dim" }, `${column(DATA.worth).meaning}. ${DATA.corpus.loss || ""}`));
+    el("p", { class: "dim" }, `${sentence(column(DATA.worth).meaning)} ${sentence(DATA.corpus.loss || "")}`));
 }
 
 function twinPart(at) {
