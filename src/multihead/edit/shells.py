@@ -214,7 +214,7 @@ def become(module: nn.Module, name: str, value: Any) -> bool:
     if "forward" in module.__dict__:
         raise MultiheadError(
             f"this {type(module).__name__} has a forward of its own beside its class's, which would hide ours",
-            hint="something is hooked into it: accelerate.hooks.remove_hook_from_submodules(model), or leave capture",
+            hint="something hooks into it: accelerate.hooks.remove_hook_from_submodules(model), or leave capture",
         )
     if not isinstance(module, shell):
         own = type(module)

@@ -301,7 +301,7 @@ def test_adapters_are_refused() -> None:
     peft = import_module("peft")
     small, layer = ZOO["bert"].build(), layers("bert")[0]
     wrapped = peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query", "value"], r=3), small)
-    with pytest.raises(MultiheadError, match=r"has .*query.base_layer.weight instead of .*query.weight") as refused:
+    with pytest.raises(MultiheadError, match=r"has .*query.base_layer.bias instead of .*query.bias") as refused:
         install(wrapped, layer, HeadWeights.of(layer).keep([0]))
     assert "merge" in str(refused.value)
 
