@@ -23,13 +23,13 @@ class MapView {
     this.canvas.addEventListener("dblclick", () => this.whole());
   }
 
+  /** Another map; `draw` shows it. */
   show(map) {
     const same = this.map && this.map.queries === map.queries && this.map.keys === map.keys;
     this.map = map;
     if (!same) this.window = { x: 0, y: 0, w: map.keys, h: map.queries };
     this.canvas.setAttribute("aria-label",
       `Attention map of ${map.name}: ${map.queries} queries down, ${map.keys} keys across. The text below has the same weights.`);
-    this.draw();
   }
 
   whole() {

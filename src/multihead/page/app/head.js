@@ -99,7 +99,6 @@ class HeadScene {
   }
 
   redraw() {
-    this.panes.forEach((p) => p.view.draw());
     this.paint();
   }
 
@@ -118,7 +117,7 @@ class HeadScene {
       : { rows: new Reading(map.rows, { ...handlers, label: "Tokens that look" }), columns: new Reading(map.columns, { ...handlers, label: "Tokens that are looked at" }) };
     this.said = el("p", { class: "said" });
     const note = DATA.texts[this.t].note;
-    this.text.replaceChildren(el("div", { class: "texttop" }, el("h3", {}, this.second === null ? "Text" : `Text, as ${DATA.heads[this.at]} reads it`), way), note ? el("p", { class: "dim" }, note) : "",
+    this.text.replaceChildren(el("div", { class: "texttop" }, el("h3", {}, this.second === null ? "Text" : `Text, as ${DATA.heads[this.at]} reads it`), way), note ? el("p", { class: "dim" }, sentence(note)) : "",
       ...Object.values(this.readings).map((r) => r.box), this.said);
   }
 
