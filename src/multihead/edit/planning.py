@@ -75,6 +75,9 @@ def plan(
     if data is None and (kv_heads is not None or remove is None):
         raise MultiheadError("there is no calibration text to choose by", hint="plan(model, texts, ...)")
     text = data if isinstance(data, Calibration) or data is None else Calibration(model, data, tokenizer)
+    if text is not None and remove is None:
+        widest = max((same[0] for same in turns), key=lambda x: x.num_heads * x.value_dim)
+        text.check(widest.num_heads * widest.value_dim, widest.name)
     made = replace(start, calibration=text)
     if remove is not None:
         made = _removed(made, list(remove))
