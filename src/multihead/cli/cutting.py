@@ -74,6 +74,9 @@ def add_cut(parser: argparse.ArgumentParser) -> None:
 
 def read(args: argparse.Namespace, given: list[str], tokenizer: Any, model: str) -> Texts:
     """The documents of `add_text`'s arguments."""
+    missing = next((name for name in given if name != "-" and not Path(name).exists()), None)
+    if missing is not None:
+        raise MultiheadError(f"there is no file {missing}", hint="a .txt or .jsonl file, a folder of them, or -")
     asked = argparse.Namespace(model=model, text=[], corpus=given, ids=args.ids, split=args.split, limit=args.limit)
     return texts(asked, tokenizer)
 
