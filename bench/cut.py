@@ -53,7 +53,7 @@ class Row:
 
 def contestants() -> dict[str, tuple[str, Any]]:
     """{name: (method, how it is fitted again)}."""
-    from multihead.edit.refit import Refit
+    from multihead.edit.fitting.refit import Refit
 
     plain: dict[str, tuple[str, Any]] = {f"{m}, no re-fit": (m, None) for m in METHODS}
     fitted = {f"{m} + re-fit": (m, Refit()) for m in METHODS}
@@ -93,7 +93,7 @@ def one(
 def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     """25 % and 50 % of the heads of a sentence encoder."""
     from cut_eval import SentenceJudge, minilm, sentences
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
 
     works = {"minilm/0.75": 0.75, "minilm/0.5": 0.5}
     asked = [(w, c) for w in works for c in contestants() if wanted(w, c)]
@@ -115,7 +115,7 @@ def decoder(
 ) -> Iterator[Row]:
     """Perplexity against the heads kept."""
     from cut_eval import perplexity
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
 
     works = {f"{name}/{keep:g}": keep for keep in keeps}
     asked = [(w, c) for w in works for c in contestants() if wanted(w, c)]
@@ -138,7 +138,7 @@ def cost(wanted: Callable[[str, str], bool], threads: int) -> Iterator[Row]:
     if not wanted("minilm/cost", "obs + re-fit"):
         return
     from cut_eval import minilm, sentences
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
 
     model, tokenizer = minilm()
     text = Calibration(model, sentences(0).calibration, tokenizer)

@@ -51,8 +51,8 @@ class Row:
 
 def contestants() -> dict[str, tuple[str, bool, Any, Any]]:
     """{name: (method, heads that lie beside each other, re-fit, heal)}."""
-    from multihead.edit.heal import Heal
-    from multihead.edit.refit import Refit
+    from multihead.edit.fitting.heal import Heal
+    from multihead.edit.fitting.refit import Refit
 
     return {
         "mean-pool": ("mean", True, None, None),
@@ -83,13 +83,13 @@ class Works:
     def grouped(self, kv_heads: int, name: str) -> tuple[Any, float, float]:
         """The grouped model, seconds in all, seconds of healing."""
         from multihead.edit.cut import cut
-        from multihead.edit.group import Grouping, adjacent
         from multihead.edit.planning import plan
+        from multihead.edit.sharing.group import Grouping, adjacent
 
         method, beside, refit, heal = contestants()[name]
         begun = time.perf_counter()
         if heal is not None:
-            from multihead.edit.heal import heal as healed
+            from multihead.edit.fitting.heal import heal as healed
 
             small = deepcopy(self.made[kv_heads]) if kv_heads in self.made else self.grouped(kv_heads, OURS)[0]
             middle = time.perf_counter()
@@ -111,7 +111,7 @@ class Works:
 def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     """12 heads of a sentence encoder on 6, 4, 2 and 1 kv heads."""
     from cut_eval import SentenceJudge, minilm, sentences
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
 
     counts = {f"minilm/12→{n}": n for n in (4, 6, 2, 1)}
     asked = [(w, c) for w in counts for c in contestants() if wanted(w, c) and (c != HEALED or counts[w] in (1, 4))]
@@ -132,7 +132,7 @@ def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
 def stories(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     """A rotary decoder, 8 heads on 4 kv heads, on 2 and 1 of them."""
     from cut_eval import perplexity, stories
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
 
     counts = {"stories260K/4→2": 2, "stories260K/4→1": 1}
     asked = [(w, c) for w in counts for c in contestants() if wanted(w, c) and c != HEALED]

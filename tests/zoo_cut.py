@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.edit.surgery import install
+from multihead.edit.physical.surgery import install
 from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy

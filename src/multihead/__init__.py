@@ -15,12 +15,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
     from multihead import dropin
-    from multihead.edit.check import check
+    from multihead.edit.checking.check import check
     from multihead.edit.cut import cut
-    from multihead.edit.heal import Heal
+    from multihead.edit.fitting.heal import Heal
+    from multihead.edit.fitting.refit import Refit
     from multihead.edit.plan import Plan
     from multihead.edit.planning import plan
-    from multihead.edit.refit import Refit
     from multihead.errors import AnatomyError, CacheError, MultiheadError, SizeError, TypeMismatchError
     from multihead.layer import cache, init, interop, mask, position
     from multihead.layer.ask import Ask, Attended, Cells
@@ -126,9 +126,9 @@ _HOME = {
     "plan": "multihead.edit.planning",
     "Plan": "multihead.edit.plan",
     "cut": "multihead.edit.cut",
-    "Refit": "multihead.edit.refit",
-    "Heal": "multihead.edit.heal",
-    "check": "multihead.edit.check",
+    "Refit": "multihead.edit.fitting.refit",
+    "Heal": "multihead.edit.fitting.heal",
+    "check": "multihead.edit.checking.check",
     "save": "multihead.store.save",
     "load": "multihead.store.load",
     "report": "multihead.page.build",

@@ -28,11 +28,11 @@ import multihead as mh
 import oracle
 from blocks import blocks_of
 from multihead import cache, mask, position
-from multihead.edit.calibration import Calibration
-from multihead.edit.group import grouped
-from multihead.edit.moments import moments_of
-from multihead.edit.refit import Refit, refit
-from multihead.edit.surgery import install
+from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.refit import Refit, refit
+from multihead.edit.physical.surgery import install
+from multihead.edit.sharing.group import grouped
+from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.layer.frame import Span
 from multihead.layer.routes import ROUTES

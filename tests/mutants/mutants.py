@@ -388,17 +388,24 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- cutting
     "grouping forgets the value bias": Mutant(
-        "edit/group.py", "lost = bias + ((maps", "lost = 0 * bias + ((maps", ("grouping",)
+        "edit/sharing/group.py", "lost = bias + ((maps", "lost = 0 * bias + ((maps", ("grouping",)
     ),
     "groups in the wrong order": Mutant(
-        "edit/surgery.py",
+        "edit/physical/surgery.py",
         "Groups(tuple(new.groups.kv_of_head[h] for h in order)",
         "Groups(tuple(new.groups.kv_of_head)",
         ("grouping",),
     ),
-    "refit on uncut inputs": Mutant("edit/gather.py", "z = new.z.double()", "z = old.z.double()", ("refitting",)),
-    "ridge dropped": Mutant("edit/refit.py", "zz.diagonal()[:count] += ridge * mean", "pass", ("refitting",)),
+    "refit on uncut inputs": Mutant(
+        "edit/fitting/gather.py", "z = new.z.double()", "z = old.z.double()", ("refitting",)
+    ),
+    "ridge dropped": Mutant(
+        "edit/fitting/refit.py", "zz.diagonal()[:count] += ridge * mean", "pass", ("refitting",)
+    ),
     "ridge on the bias too": Mutant(
-        "edit/refit.py", "zz.diagonal()[:count] += ridge * mean", "zz.diagonal().add_(ridge * mean)", ("refitting",)
+        "edit/fitting/refit.py",
+        "zz.diagonal()[:count] += ridge * mean",
+        "zz.diagonal().add_(ridge * mean)",
+        ("refitting",),
     ),
 }

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     check_numbers(args)
     if args.rounds < 0:
         raise MultiheadError(f"--rounds {args.rounds} is less than 0")
-    from multihead.edit.check import check
+    from multihead.edit.checking.check import check
     from multihead.measures.tables.condition import Condition
 
     conditions = [Condition.of(text) for text in args.fail_if]

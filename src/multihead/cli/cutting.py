@@ -17,9 +17,9 @@ from multihead.cli.texts import SPLITS, Texts, texts
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.fitting.refit import Progress
     from multihead.edit.plan import Plan
-    from multihead.edit.refit import Progress
 
 METHODS = ("obs", "gauss-newton", "fisher", "norm", "random")
 """Ways to say what a head costs; the first is the best, the last two are baselines."""
@@ -142,7 +142,7 @@ class Work:
         """Runs the model on one batch; all others are like it."""
         import torch
 
-        from multihead.edit.calibration import tokens_in
+        from multihead.edit.fitting.calibration import tokens_in
 
         batch = next(text.fit())
         with torch.no_grad():
@@ -164,7 +164,7 @@ def _timed(model: Any, batch: Any) -> float:
 
 def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], None]) -> Calibration:
     """The text that the cut is fitted to, and a line about it."""
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
 
     _one_sequence(loaded)
     given = read(args, args.calib, loaded.tokenizer, args.model)
@@ -282,10 +282,10 @@ def _cut(
     args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str, say: Callable[[str], None]
 ) -> dict[str, Any]:
     from multihead.edit.cut import cut
-    from multihead.edit.group import Grouping
-    from multihead.edit.heal import Heal
-    from multihead.edit.record import record_of
-    from multihead.edit.refit import Refit
+    from multihead.edit.fitting.heal import Heal
+    from multihead.edit.fitting.refit import Refit
+    from multihead.edit.physical.record import record_of
+    from multihead.edit.sharing.group import Grouping
     from multihead.store.save import save
 
     heal = None

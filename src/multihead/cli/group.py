@@ -10,9 +10,9 @@ from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.fitting.refit import Progress
     from multihead.edit.plan import Plan
-    from multihead.edit.refit import Progress
 
 _EPILOG = """examples:
   multihead group minilm --kv-heads 4 --calib text.txt --dry-run      which heads would share

@@ -11,9 +11,9 @@ from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.calibration import Calibration
+    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.fitting.refit import Progress
     from multihead.edit.plan import Plan
-    from multihead.edit.refit import Progress
 
 _EPILOG = """examples:
   multihead prune minilm --keep 0.5 --calib text.txt --dry-run       what would go, and why

@@ -23,21 +23,21 @@ from typing import Any
 
 from torch import nn
 
-from multihead.edit.calibration import Calibration
-from multihead.edit.group import JOINT, Grouping, grouped
-from multihead.edit.heal import Heal
-from multihead.edit.heal import heal as healed
-from multihead.edit.merge import merged
-from multihead.edit.moments import moments_of
+from multihead.edit.fitting.calibration import Calibration, anatomy_on
+from multihead.edit.fitting.heal import Heal
+from multihead.edit.fitting.heal import heal as healed
+from multihead.edit.fitting.refit import Fitted, Progress, Refit, correct, fit_map
+from multihead.edit.fitting.refit import refit as fit_output
+from multihead.edit.physical.record import remember
+from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.plan import LayerPlan, Plan
-from multihead.edit.record import remember
-from multihead.edit.refit import Fitted, Progress, Refit, correct, fit_map
-from multihead.edit.refit import refit as fit_output
-from multihead.edit.surgery import arranged, install
+from multihead.edit.sharing.group import JOINT, Grouping, grouped
+from multihead.edit.sharing.merge import merged
+from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.measures.corpus import Document
-from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
+from multihead.model.anatomy import Anatomy, LayerAnatomy
 
 REFIT = Refit()
 
@@ -63,7 +63,8 @@ def cut(
     """
     plan.check(model)
     text = plan.calibration if data is None else Calibration(model, data, tokenizer)
-    found = anatomy(model)
+    found = anatomy_on(model, text)
+    seen = None if text is None else text.example()
     first = next((i for i, part in enumerate(plan.layers) if part.changes), len(plan.layers))
     work = [(part, _layer(found, part)) for part in plan.layers[first:]]  # those before see nothing of the cut
     if text is None and work and (refit is not None or heal is not None or any(_reads(part) for part, _ in work)):
@@ -78,19 +79,19 @@ def cut(
         new = HeadWeights.of(layer)
         if part.changes:
             new = arranged(_numbers(student, layer, part, text, grouping, progress))
-            install(student, layer, new)
+            install(student, layer, new, inputs=seen)
         if refit is None or text is None or layer.weights["o"].parameter in shared:
             continue
         if part.changes:
             new, fitted = fit_output(model, student, layer, new, text, refit, progress=progress)
-            install(student, layer, new)
+            install(student, layer, new, inputs=seen)
             fits.append(fitted)
         elif refit.behind:  # it is whole, but what it reads is no longer what it was
             fits.append(fit_map(model, student, layer.weights["o"].parameter, text, refit, progress=progress))
         fits += correct(model, student, layer, text, refit, progress=progress)
     done: dict[str, Any] = {"fits": [asdict(fit) for fit in fits]}
     if heal is not None and text is not None:
-        done["healed"] = asdict(healed(model, student, text, heal, progress=progress))
+        done["healed"] = asdict(healed(model, student, text, heal, layers=found, progress=progress))
     remember(student, [], plan.to_json() | done)
     return student
 

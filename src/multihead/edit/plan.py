@@ -26,7 +26,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from multihead.edit.calibration import Calibration
+from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.tables.files import write_at_once
 from multihead.model.anatomy import LayerAnatomy

@@ -22,15 +22,15 @@ from typing import Any, Literal
 
 from torch import nn
 
-from multihead.edit.calibration import Calibration
-from multihead.edit.group import Clusters, cluster
-from multihead.edit.moments import moments_of
+from multihead.edit.fitting.calibration import Calibration, anatomy_on
+from multihead.edit.fitting.refit import Progress
 from multihead.edit.plan import LayerPlan, Plan, distinct
-from multihead.edit.refit import Progress
+from multihead.edit.sharing.group import Clusters, cluster
+from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.corpus import Document
-from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.anatomy import LayerAnatomy
 from multihead.model.sites import HeadName
 
 Scope = Literal["global", "layer"]
@@ -68,13 +68,13 @@ def plan(
     _check([n for n, x in given.items() if x is not None], keep, kv_heads, scope, least, multiple_of)
     if twins is not None and not 0 < twins <= 1:
         raise SizeError(f"twins={twins:g} is no distance of maps", hint="above 0 and at most 1; 0.1 is near")
-    turns = distinct(anatomy(model))
+    text = data if isinstance(data, Calibration) or data is None else Calibration(model, data, tokenizer)
+    turns = distinct(anatomy_on(model, text))
     start = Plan.whole(model, (layer for same in turns for layer in same))
     if kv_heads is not None:
         _check_kv(start, kv_heads)
     if data is None and (kv_heads is not None or remove is None):
         raise MultiheadError("there is no calibration text to choose by", hint="plan(model, texts, ...)")
-    text = data if isinstance(data, Calibration) or data is None else Calibration(model, data, tokenizer)
     if text is not None and remove is None:
         widest = max((same[0] for same in turns), key=lambda x: x.num_heads * x.value_dim)
         text.check(widest.num_heads * widest.value_dim, widest.name)
@@ -157,8 +157,8 @@ def _searched(
     progress: Progress | None,
     how: Mapping[str, Any],
 ) -> Plan:
-    from multihead.edit.budget import Heads, parse
-    from multihead.edit.search import search
+    from multihead.edit.choosing.budget import Heads, parse
+    from multihead.edit.choosing.search import search
 
     spend = parse(budget) if budget is not None else Heads(1.0 if keep is None else keep)
     found = search(model, turns, text, budget=spend, progress=progress, **how)

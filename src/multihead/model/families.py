@@ -161,7 +161,7 @@ class Cutting:
     rows: str = ""
     """linears beside q, k and v that have rows for every query head"""
     returns: str = "o-"
-    """see edit/shells.py: NoHeads"""
+    """see edit/physical/shells.py: NoHeads"""
 
 
 _Z = Cutting(returns="z-")  # W_O is in another module

@@ -21,7 +21,7 @@ from multihead.model.given import mask_of, problem_of
 from multihead.model.sites import is_cross
 
 NAME = "multihead"
-GROUPED = "multihead-grouped"  # of cut models, for good: see edit/kernels.py
+GROUPED = "multihead-grouped"  # of cut models, for good: see edit/physical/kernels.py
 _FIELD = "_attn_implementation_internal"
 _users = 0
 _lock = Lock()

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from torch import nn
 
-from multihead.edit.record import Record
-from multihead.edit.steps import KINDS, Step
+from multihead.edit.physical.record import Record
+from multihead.edit.physical.steps import KINDS, Step
 from multihead.errors import MultiheadError, SizeError
 
 MANIFEST = "multihead.json"

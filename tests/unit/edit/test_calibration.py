@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2Model
 
-from multihead.edit.calibration import Calibration, tokens_in
+from multihead.edit.fitting.calibration import Calibration, tokens_in
 from multihead.errors import MultiheadError, SizeError
 
 DOCUMENTS = [[(7 * i + j) % 41 + 1 for j in range(3 + i % 11)] for i in range(67)]

@@ -12,10 +12,10 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, BertModel, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
-from multihead.edit import speed
-from multihead.edit.check import check, kv_bytes
-from multihead.edit.quality import neighbours_kept, quality
-from multihead.edit.speed import Timing, interval, side_by_side
+from multihead.edit.checking import speed
+from multihead.edit.checking.check import check, kv_bytes
+from multihead.edit.checking.quality import neighbours_kept, quality
+from multihead.edit.checking.speed import Timing, interval, side_by_side
 from multihead.errors import MultiheadError, SizeError
 
 SMALL = {
@@ -185,8 +185,8 @@ def test_side_by_side() -> None:
     ],
 )  # fmt: skip
 def test_conditions(condition: str, met: bool) -> None:
-    from multihead.edit.check import Check
-    from multihead.edit.quality import Quality
+    from multihead.edit.checking.check import Check
+    from multihead.edit.checking.quality import Quality
 
     found = Check(
         {"parameters": (100.0, 80.0)}, Quality("vectors", {"nn10": (1, 0.75), "cosine": (1, 0.95)}, 5, 9), {}

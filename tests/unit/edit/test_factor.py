@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from multihead.edit.factor import gram, loss, root, shared
-from multihead.edit.rotary_factor import Pairs, pairs_of, shared_turn
+from multihead.edit.sharing.factor import gram, loss, root, shared
+from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, shared_turn
 from multihead.errors import MultiheadError
 from multihead.layer.rotary import Rotary
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.group import Grouping, adjacent, cluster, estimate, exchange, grouped, ladder
-from multihead.edit.moments import moments_of
-from multihead.edit.rotary_factor import Pairs
-from multihead.edit.surgery import arranged, install
+from multihead.edit.physical.surgery import arranged, install
+from multihead.edit.sharing.group import Grouping, adjacent, cluster, estimate, exchange, grouped, ladder
+from multihead.edit.sharing.moments import moments_of
+from multihead.edit.sharing.rotary_factor import Pairs
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy

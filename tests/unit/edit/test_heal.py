@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
-from multihead.edit import heal as module
-from multihead.edit.calibration import Calibration
-from multihead.edit.heal import Heal, blocks_of, heal, mixed, rate
+from multihead.edit.fitting import heal as module
+from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.heal import Heal, blocks_of, heal, mixed, rate
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 
 

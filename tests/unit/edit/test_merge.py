@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.merge import merged
-from multihead.edit.moments import moments_of
-from multihead.edit.surgery import install
+from multihead.edit.physical.surgery import install
+from multihead.edit.sharing.merge import merged
+from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.moments import moments_of
-from multihead.edit.pool import mean_pooled, procrustes
+from multihead.edit.sharing.moments import moments_of
+from multihead.edit.sharing.pool import mean_pooled, procrustes
 from multihead.edit.weights import HeadWeights
 
 

@@ -28,11 +28,11 @@ from transformers import (
 )
 
 import multihead as mh
-from multihead.edit.calibration import Calibration
-from multihead.edit.gather import gather
-from multihead.edit.refit import Refit, correct, fit_map, refit, solutions
-from multihead.edit.residual import behind, watched
-from multihead.edit.surgery import arranged, install
+from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.gather import gather
+from multihead.edit.fitting.refit import Refit, correct, fit_map, refit, solutions
+from multihead.edit.fitting.residual import behind, watched
+from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 

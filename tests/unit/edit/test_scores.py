@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
-from multihead.edit.calibration import Calibration
-from multihead.edit.contexts import contexts
-from multihead.edit.curvature import curvature, own_loss
+from multihead.edit.choosing.contexts import contexts
+from multihead.edit.choosing.curvature import curvature, own_loss
+from multihead.edit.choosing.scores import METHODS, Interacting, Surgeon, scorer
+from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.plan import distinct
-from multihead.edit.scores import METHODS, Interacting, Surgeon, scorer
 from multihead.errors import SizeError
 from multihead.measures.worth.importance import Gradients
 

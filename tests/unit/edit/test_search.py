@@ -11,12 +11,12 @@ from torch import nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import multihead as mh
-from multihead.edit import search as searching
-from multihead.edit.budget import CacheBytes, Heads, Latency
-from multihead.edit.calibration import Calibration
+from multihead.edit.choosing import search as searching
+from multihead.edit.choosing.budget import CacheBytes, Heads, Latency
+from multihead.edit.choosing.scores import Fixed
+from multihead.edit.choosing.search import Choice, search
+from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.plan import distinct
-from multihead.edit.scores import Fixed
-from multihead.edit.search import Choice, search
 from multihead.errors import SizeError
 
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(4 + i % 7)] for i in range(24)]

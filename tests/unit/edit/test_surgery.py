@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead import position
-from multihead.edit.packing import Pack
-from multihead.edit.record import Record, record_of
-from multihead.edit.steps import Step, apply
-from multihead.edit.surgery import arranged, install
+from multihead.edit.physical.packing import Pack
+from multihead.edit.physical.record import Record, record_of
+from multihead.edit.physical.steps import Step, apply
+from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.problem import Groups

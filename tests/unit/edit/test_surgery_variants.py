@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.surgery import install
+from multihead.edit.physical.surgery import install
 from multihead.edit.weights import HeadWeights
 from multihead.model.anatomy import anatomy
 from zoo_cut import outputs, shared

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.surgery import install
+from multihead.edit.physical.surgery import install
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups

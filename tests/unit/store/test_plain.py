@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
-from multihead.edit.surgery import install
+from multihead.edit.physical.surgery import install
 from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Groups
 from multihead.store import plain

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import multihead as mh
 from multihead.cli.load import model_folder
-from multihead.edit.surgery import install
+from multihead.edit.physical.surgery import install
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.store.load import load

@@ -1,0 +1,1 @@
+"""What a cut cost, in quality and in time."""

@@ -1,0 +1,185 @@
+"""before / after in time: both in every round, in an order drawn anew; the median of the ratio and its interval.
+
+>>> from multihead.edit.checking.speed import interval, side_by_side
+>>> interval([float(x) for x in range(1, 12)])
+(2.0, 10.0)
+>>> side_by_side("sums", lambda: sum(range(20_000)), lambda: sum(range(100)), rounds=5).ratio > 10
+True
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from multihead.edit.fitting.refit import Progress
+from multihead.errors import MultiheadError
+from multihead.measures.clean import clean, plain_inputs
+from multihead.model.anatomy import LayerAnatomy
+from multihead.model.intercept import inner
+
+Job = Callable[[], object]
+SHORTEST = 0.03
+"""seconds of one sample: shorter work is repeated"""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Medians over rounds; `ratio` is before / after within a round, above 1 the cut model is faster."""
+
+    name: str
+    tokens: int
+    batch: int
+    before_ms: float
+    after_ms: float
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def verdict(self) -> str:
+        return "faster" if self.low > 1 else "slower" if self.high < 1 else "no difference that can be told"
+
+
+def side_by_side(
+    name: str,
+    before: Job,
+    after: Job,
+    *,
+    rounds: int = 15,
+    tokens: int = 0,
+    batch: int = 1,
+    progress: Progress | None = None,
+) -> Timing:
+    """Time two jobs in interleaved rounds: on a shared machine only what happens within a round compares."""
+    jobs = (before, after)
+    repeats = [_repeats(job) for job in jobs]
+    took: tuple[list[float], list[float]] = ([], [])
+    order, draw = [0, 1], random.Random(0)
+    gc.collect()
+    for done in range(rounds):
+        draw.shuffle(order)
+        for side in order:
+            took[side].append(_sample(jobs[side], repeats[side]))
+        if progress is not None:
+            progress(f"speed: {name}", done + 1, rounds)
+    ratios = [a / b for a, b in zip(*took, strict=True)]
+    low, high = interval(ratios)
+    ms = [1e3 * statistics.median(times) for times in took]
+    return Timing(name, tokens, batch, ms[0], ms[1], statistics.median(ratios), low, high, rounds)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """An interval that holds the true median with at least 95 %, whatever the noise; all of it for few values."""
+    n, ordered, tail, k = len(values), sorted(values), 0.0, 0
+    while k < n // 2:
+        tail += math.comb(n, k) / 2**n
+        if tail > 0.025:
+            break
+        k += 1
+    return ordered[max(k, 1) - 1], ordered[n - max(k, 1)]
+
+
+def whole_model(
+    before: nn.Module,
+    after: nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    rounds: int = 15,
+    progress: Progress | None = None,
+) -> Timing:
+    """One run of all of the model."""
+    batch, tokens = _size(inputs)
+    with torch.no_grad(), clean(before), clean(after):
+        given = [plain_inputs(inner(m), inputs) for m in (before, after)]
+        jobs = [partial(m, **x) for m, x in zip((before, after), given, strict=True)]
+        return side_by_side(
+            "whole model", jobs[0], jobs[1], rounds=rounds, tokens=tokens, batch=batch, progress=progress
+        )
+
+
+def attention_layers(
+    before: nn.Module,
+    after: nn.Module,
+    layers: Sequence[LayerAnatomy],
+    inputs: Mapping[str, Any],
+    *,
+    rounds: int = 15,
+    progress: Progress | None = None,
+) -> Timing:
+    """The attention modules alone, output projections included, on what the original gives them."""
+    batch, tokens = _size(inputs)
+    with torch.no_grad(), clean(before), clean(after):
+        jobs = [attention_job(m, layers, inputs) for m in (before, after)]
+        return side_by_side(
+            "attention layers", jobs[0], jobs[1], rounds=rounds, tokens=tokens, batch=batch, progress=progress
+        )
+
+
+def attention_job(model: nn.Module, layers: Sequence[LayerAnatomy], inputs: Mapping[str, Any]) -> Job:
+    """All attention modules of a model, each called with what it was called with in one run."""
+    root = inner(model)
+    places = list(dict.fromkeys(place for layer in layers for place in _modules(layer)))
+    try:
+        modules = [root.get_submodule(place) for place in places]
+    except AttributeError as gone:
+        raise MultiheadError(f"the cut model has other modules than the original: {gone}") from gone
+    calls: list[tuple[nn.Module, tuple[Any, ...], dict[str, Any]]] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        calls.append((module, args, kwargs))
+
+    hooks = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in modules]
+    try:
+        root(**plain_inputs(root, inputs))
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+    def job() -> None:
+        for module, args, kwargs in calls:
+            module(*args, **kwargs)
+
+    return job
+
+
+def _modules(layer: LayerAnatomy) -> tuple[str, ...]:
+    """The module that attends, and that of W_O where it lies outside of it."""
+    out = layer.weights["o"].module
+    return (layer.path,) if out == layer.path or out.startswith(f"{layer.path}.") else (layer.path, out)
+
+
+def _size(inputs: Mapping[str, Any]) -> tuple[int, int]:
+    """(rows, tokens) of a batch."""
+    first = next((x for x in inputs.values() if isinstance(x, torch.Tensor)), torch.empty(0, 0))
+    return first.shape[0], first.shape[1] if first.ndim in (2, 3) else 0
+
+
+def _repeats(job: Job) -> int:
+    job()
+    start = time.perf_counter()
+    job()
+    return max(1, math.ceil(SHORTEST / max(time.perf_counter() - start, 1e-6)))
+
+
+def _sample(job: Job, repeats: int) -> float:
+    """Seconds of one call."""
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            job()
+        return (time.perf_counter() - start) / repeats
+    finally:
+        gc.enable()

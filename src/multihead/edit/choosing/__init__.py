@@ -1,0 +1,1 @@
+"""Which heads go: what each costs, under a budget."""

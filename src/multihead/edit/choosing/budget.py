@@ -1,0 +1,237 @@
+"""What may be spent: a share of the heads, of the FLOPs, of the KV cache's bytes, or of measured time.
+
+A budget looks at a model once and makes a `Ledger`, which says what any choice of heads costs.
+
+>>> from multihead.edit.choosing.budget import Heads, parse
+>>> parse("heads=0.5"), parse("flops=0.8")
+(Heads(share=0.5), Flops(share=0.8))
+>>> import torch, multihead as mh
+>>> layers = mh.anatomy(torch.nn.TransformerEncoderLayer(24, 3, batch_first=True))
+>>> ledger = Heads(0.5).ledger(None, layers, None)
+>>> ledger.whole, ledger.of({"L0": (0, 2)}), ledger.limit
+(3.0, 2.0, 1.5)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.residual import linear_maps
+from multihead.errors import SizeError
+from multihead.model.anatomy import LayerAnatomy
+
+Kept = Mapping[str, Sequence[int]]
+"""The query heads that stay, by the name of their layer."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """`of(kept)`: what a choice of heads costs; `whole` all of them, `limit` what may be spent."""
+
+    of: Callable[[Kept], float]
+    whole: float
+    limit: float
+    unit: str
+
+
+@runtime_checkable
+class Budget(Protocol):
+    """A share of something that heads cost."""
+
+    @property
+    def share(self) -> float: ...
+
+    def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger: ...
+
+
+def _ledger(layers: Sequence[LayerAnatomy], of: Callable[[Kept], float], share: float, unit: str) -> Ledger:
+    whole = of({layer.name: range(layer.num_heads) for layer in layers})
+    return Ledger(of, whole, share * whole, unit)
+
+
+@dataclass(frozen=True)
+class _Share:
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise SizeError(
+                f"{type(self).__name__.lower()}={self.share:g} is no share of the original",
+                hint="above 0 and at most 1: 0.5 is half of it",
+            )
+
+
+class Heads(_Share):
+    """A share of the query heads."""
+
+    def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
+        """Heads are counted."""
+
+        def of(kept: Kept) -> float:
+            return float(sum(len(kept[layer.name]) for layer in layers))
+
+        return _ledger(layers, of, self.share, "heads")
+
+
+class Flops(_Share):
+    """A share of the FLOPs of the whole model, at the mean length of the calibration documents.
+
+    A head costs its rows of W_Q and its columns of W_O, a kv head its rows of W_K and W_V, a pair of tokens
+    2 (key_dim + value_dim). What the heads do not touch (feed-forwards, output layer) stays: there is a floor.
+    """
+
+    def ledger(self, model: nn.Module, layers: Sequence[LayerAnatomy], calibration: Calibration) -> Ledger:
+        """FLOPs per token."""
+        length = calibration.tokens / max(calibration.documents_to_fit, 1)
+        maps = linear_maps(model, next(calibration.fit()))
+        sizes = {name: p.numel() for name, p in model.named_parameters()}
+        every = float(sum(2 * sizes[name] for name in maps if name is not None))
+        rest = every - sum(_flops(layer, range(layer.num_heads), 0.0) for layer in layers)
+
+        def of(kept: Kept) -> float:
+            return max(rest, 0.0) + sum(_flops(x, kept[x.name], length) for x in layers)
+
+        made = _ledger(layers, of, self.share, "FLOPs per token")
+        floor = of({layer.name: () for layer in layers})
+        if floor > made.limit:
+            raise SizeError(
+                f"flops={self.share:g} cannot be reached by heads: without any the model still has "
+                f"{floor / made.whole:.2f} of its FLOPs",
+                hint=f"choose at least {floor / made.whole + 0.005:.2f}",
+            )
+        return made
+
+
+class CacheBytes(_Share):
+    """A share of the bytes of the KV cache: kv heads × (key_dim + value_dim) numbers per token and layer."""
+
+    def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
+        """Bytes per token; a kv head goes with the last query head that reads it."""
+
+        def of(kept: Kept) -> float:
+            return float(
+                sum(_kv(x, kept[x.name]) * (x.key_dim + x.value_dim) * x.W_K[0].element_size() for x in layers)
+            )
+
+        return _ledger(layers, of, self.share, "bytes per token")
+
+
+@dataclass(frozen=True)
+class Latency(_Share):
+    """A share of the time of the attention layers, by a table of ms for every number of heads.
+
+    `table`: {layer name: ms with 0, 1, 2, … heads}; left out, it is measured at `tokens` tokens. Time is not linear
+    in heads: kernels and matrix products go in steps, which the table has.
+    """
+
+    table: Mapping[str, Sequence[float]] | None = None
+    tokens: int = 128
+    rounds: int = 5
+
+    def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
+        """Milliseconds."""
+        table = self.table if self.table is not None else latencies(layers, self.tokens, self.rounds)
+        for layer in layers:
+            if len(table.get(layer.name, ())) != layer.num_heads + 1:
+                raise SizeError(
+                    f"the table of times has {len(table.get(layer.name, ()))} numbers for {layer.name}, "
+                    f"which has {layer.num_heads} heads",
+                    hint="milliseconds with 0, 1, 2, … heads: one more number than heads",
+                )
+
+        def of(kept: Kept) -> float:
+            return float(sum(table[x.name][len(kept[x.name])] for x in layers))
+
+        return _ledger(layers, of, self.share, "ms")
+
+
+BUDGETS: dict[str, type[_Share]] = {"heads": Heads, "flops": Flops, "cache": CacheBytes, "latency": Latency}
+
+
+def parse(text: str) -> Any:
+    """The budget of "flops=0.8"."""
+    name, sign, number = text.partition("=")
+    kind = BUDGETS.get(name.strip().lower())
+    try:
+        share = float(number)
+    except ValueError:
+        share = None
+    if kind is None or not sign or share is None:
+        raise SizeError(
+            f"{text!r} is no budget",
+            hint=f"one of {', '.join(f'{n}=0.8' for n in BUDGETS)}: a share of the original",
+        )
+    return kind(share)
+
+
+def _kv(layer: LayerAnatomy, heads: Sequence[int]) -> int:
+    """kv heads that somebody still reads."""
+    return len({layer.groups.kv_of_head[h] for h in heads})
+
+
+def _flops(layer: LayerAnatomy, heads: Sequence[int], length: float) -> float:
+    """FLOPs per token of a layer with these heads, at a length."""
+    width = {letter: parts[0].shape[1] for letter, parts in (("q", layer.W_Q), ("k", layer.W_K), ("v", layer.W_V))}
+    rows = layer.W_O[0].shape[0]
+    each = 2 * layer.key_dim * width["q"] + 2 * rows * layer.value_dim
+    each += 2 * length * (layer.key_dim + layer.value_dim)
+    shared = 2 * layer.key_dim * width["k"] + 2 * layer.value_dim * width["v"]
+    return len(heads) * each + _kv(layer, heads) * shared
+
+
+def latencies(layers: Sequence[LayerAnatomy], tokens: int, rounds: int) -> dict[str, tuple[float, ...]]:
+    """Milliseconds of each layer's projections and kernel with 0, 1, 2, … heads: medians of interleaved rounds.
+
+    Layers of the same sizes are measured once.
+    """
+    known: dict[tuple[int, ...], tuple[float, ...]] = {}
+    found: dict[str, tuple[float, ...]] = {}
+    for layer in layers:
+        sizes = (layer.num_heads, layer.num_kv_heads, layer.key_dim, layer.value_dim, *layer.W_Q[0].shape[1:])
+        if sizes not in known:
+            known[sizes] = _timed(layer, tokens, rounds)
+        found[layer.name] = known[sizes]
+    return found
+
+
+def _timed(layer: LayerAnatomy, tokens: int, rounds: int) -> tuple[float, ...]:
+    like = layer.W_Q[0]
+    x = torch.randn(1, tokens, like.shape[1], dtype=like.dtype, device=like.device)
+    group = layer.num_heads // layer.num_kv_heads or 1
+    times: list[list[float]] = [[0.0] for _ in range(layer.num_heads + 1)]
+    with torch.no_grad():
+        for turn in range(rounds + 1):
+            for heads in range(1, layer.num_heads + 1):
+                took = _once(layer, x, heads, -(-heads // group))
+                if turn:  # the first round warms up
+                    times[heads] = [*times[heads][1 if turn == 1 else 0 :], took]
+    return tuple(1e3 * median(t) for t in times)
+
+
+def _once(layer: LayerAnatomy, x: Tensor, heads: int, kv_heads: int) -> float:
+    """Seconds of q, k, v, kernel and o with so many heads."""
+    width, n, group = x.shape[2], x.shape[1], -(-heads // kv_heads)
+    shapes = [
+        (heads * layer.key_dim, width),
+        (kv_heads * layer.key_dim, width),
+        (kv_heads * layer.value_dim, width),
+    ]
+    q, k, v = (x.new_empty(shape).normal_(0, 0.02) for shape in shapes)
+    o = x.new_empty(layer.W_O[0].shape[0], heads * layer.value_dim).normal_(0, 0.02)
+    start = time.perf_counter()
+    sizes = ((q, heads), (k, kv_heads), (v, kv_heads))
+    queries, keys, values = (F.linear(x, w).view(1, n, count, -1).transpose(1, 2) for w, count in sizes)
+    if group > 1:
+        keys, values = (t.repeat_interleave(group, dim=1)[:, :heads] for t in (keys, values))
+    z = F.scaled_dot_product_attention(queries, keys, values)
+    F.linear(z.transpose(1, 2).reshape(1, n, -1), o)
+    return time.perf_counter() - start

@@ -1,0 +1,82 @@
+"""Cov(c) of what goes into W_O, per layer, summed over batches in fp64: how far heads stand in for each other.
+
+>>> import torch, multihead as mh
+>>> from multihead.edit.choosing.contexts import contexts
+>>> model = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
+>>> (layer,) = mh.anatomy(model)
+>>> covariance = contexts(model, [[layer]], [{"src": torch.randn(2, 7, 12)}])["L0"]
+>>> covariance.shape                                      # heads · value_dim
+torch.Size([12, 12])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor, nn
+
+from multihead.errors import MultiheadError
+from multihead.measures.clean import clean, plain_inputs
+from multihead.measures.stage import Batch
+from multihead.model.anatomy import LayerAnatomy
+from multihead.model.call import Call, Run
+from multihead.model.intercept import inner, intercept
+from multihead.model.sites import Key
+from multihead.shapes import HeadOutputs
+
+Covariance = Float64[Tensor, "column column"]
+Turns = Sequence[Sequence[LayerAnatomy]]
+"""Attentions that have one set of weights in common stand together; most stand alone."""
+
+
+class _Sums:
+    """Σ c cᵀ, Σ c and the tokens of one attention."""
+
+    def __init__(self) -> None:
+        self.cc: Tensor | None = None
+        self.c: Tensor | None = None
+        self.tokens = 0
+
+    def add(self, c: Float64[Tensor, "token column"]) -> None:
+        self.cc = c.T @ c if self.cc is None else self.cc.addmm_(c.T, c)
+        self.c = c.sum(0) if self.c is None else self.c.add_(c.sum(0))
+        self.tokens += len(c)
+
+
+def real_rows(call: Call, heads: HeadOutputs) -> Float64[Tensor, "token column"]:
+    """Outputs of the heads of one call side by side, a row for every real token."""
+    rows = heads.transpose(1, 2).flatten(2)  # batch, query, head · value_dim
+    valid = call.queries.valid
+    if valid is None or call.problem.packing is not None:
+        return rows.flatten(0, 1).double()
+    return rows[valid].double()
+
+
+def contexts(
+    model: nn.Module, layers: Turns, batches: Iterable[Batch], *, progress: Callable[[int], None] | None = None
+) -> dict[str, Covariance]:
+    """The covariance of the heads' outputs, by the name of the first of the layers that share weights."""
+    place: dict[Key, str] = {layer.site.key: same[0].name for same in layers for layer in same}
+    sums = {name: _Sums() for name in place.values()}
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        heads = run()
+        name = place.get((call.path, call.turn))
+        if name is not None:
+            sums[name].add(real_rows(call, heads))
+        return heads
+
+    with torch.no_grad(), clean(inner(model)), intercept(model, listen):
+        for done, batch in enumerate(batches, start=1):
+            model(**plain_inputs(model, batch))
+            if progress is not None:
+                progress(done)
+    found: dict[str, Covariance] = {}
+    for name, s in sums.items():
+        if s.cc is None or s.c is None or not s.tokens:
+            raise MultiheadError(f"{name} did not run on the calibration text", hint="does the text reach it?")
+        mean = s.c / s.tokens
+        found[name] = s.cc / s.tokens - mean[:, None] * mean
+    return found

@@ -1,0 +1,1 @@
+"""What stays is fitted to what the original did, on calibration text."""

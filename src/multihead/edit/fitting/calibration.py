@@ -1,0 +1,254 @@
+"""Text that a cut is fitted to, tokenised once, with a part held out that judges what was fitted.
+
+>>> from transformers import GPT2Config, GPT2Model
+>>> from multihead.edit.fitting.calibration import Calibration
+>>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50))
+>>> texts = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3], [5, 8]]
+>>> text = Calibration(model, texts, held_out=0.25, batch_size=2, spliced=0)
+>>> text
+Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
+>>> [tuple(batch["input_ids"].shape) for batch in text.fit()]
+[(2, 5), (1, 2)]
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead.errors import MultiheadError, SizeError
+from multihead.measures.clean import documents_in
+from multihead.measures.corpus import Document, batches
+from multihead.measures.stage import Batch
+from multihead.model.anatomy import Anatomy, anatomy
+from multihead.model.inputs import learned_positions
+
+PIECE = 512
+"""Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
+PER_COLUMN = 25
+"""So many tokens for every input column of W_O are enough; with fewer the ridge does more of the work."""
+FEW = 50_000
+"""With fewer tokens documents are spliced, so that there are more; the model itself says what is right for them."""
+UNKNOWN = 0.1
+"""A share of unknown tokens from which on the text is said not to be in the model's language."""
+
+
+class Calibration:
+    """Documents as token ids, in batches of like length; every `1 / held_out`-th document judges and is not fitted.
+
+    Nothing is kept but ids (of ready batches: what they hold). Batches are the same every time, in an order drawn
+    by `seed`, so that the first few of them are a fair sample.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Iterable[Document] | Mapping[str, Any],
+        tokenizer: Any = None,
+        *,
+        batch_size: int = 16,
+        max_tokens: int | None = None,
+        held_out: float = 0.125,
+        spliced: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`spliced`: so many times the documents to fit are there again, as first and second halves of two each.
+
+        Left out, once where the documents have fewer than `FEW` tokens, else not at all.
+        """
+        if not 0 < held_out < 1:
+            raise SizeError(
+                f"held_out={held_out} is no share of the documents", hint="between 0 and 1; 0.125 is usual"
+            )
+        piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
+        rows, ready = _read(model, data, tokenizer, piece)
+        draw = random.Random(seed)
+        fit, held = _parts(rows, held_out, draw, len(ready))
+        ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held))
+        times = float(sum(map(len, fit)) < FEW) if spliced is None else spliced
+        made = _spliced(fit, round(times * len(fit)), draw)
+        self._fit = _batched(model, fit + made, tokenizer, batch_size, draw) + ready_fit
+        self._held = _batched(model, held, tokenizer, batch_size, draw) + ready_held
+        self.spliced = len(made)
+        """documents to fit that were made of halves of others"""
+        self.documents_to_fit = sum(map(documents_in, self._fit))
+        """pieces of long ones counted apart, spliced ones included"""
+        self.documents = self.documents_to_fit + sum(map(documents_in, self._held)) - self.spliced
+        self.tokens = sum(map(tokens_in, self._fit))
+        """real tokens that are fitted to"""
+        self.tokens_held_out = sum(map(tokens_in, self._held))
+        self._said: set[str] = set()
+        unknown = getattr(tokenizer, "unk_token_id", None)
+        if unknown is not None and rows:
+            self._check_language(sum(row.count(unknown) for row in rows), sum(map(len, rows)))
+
+    def fit(self) -> Iterator[Batch]:
+        """The batches to fit to."""
+        return iter(self._fit)
+
+    def held_out(self) -> Iterator[Batch]:
+        """The batches that judge."""
+        return iter(self._held)
+
+    def example(self) -> Batch:
+        """Two documents: what a model can be run on to find its heads."""
+        batch = next(self.held_out(), None) or next(self.fit())
+        return _rows(batch, slice(2), documents_in(batch))
+
+    def __len__(self) -> int:
+        """Batches to fit to."""
+        return len(self._fit)
+
+    def check(self, columns: int, where: str) -> None:
+        """Warn, once, if there are few tokens for so many unknowns per output number."""
+        enough = PER_COLUMN * columns
+        if self.tokens < enough and "short" not in self._said:
+            self._said.add("short")
+            warnings.warn(
+                f"the calibration text is short: {self.tokens} tokens for the {columns} input columns of W_O in "
+                f"{where}, {self.tokens / columns:.1f} per column; {PER_COLUMN} ({enough} tokens) are enough. "
+                "Where they are few the ridge keeps the weights near what they were",
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        held = sum(documents_in(b) for b in self._held)
+        return (
+            f"Calibration({self.documents} documents: {self.documents - held} to fit"
+            f"{f' and {self.spliced} spliced of them' * bool(self.spliced)} with {self.tokens} tokens, "
+            f"{held} held out with {self.tokens_held_out} tokens)"
+        )
+
+    def _check_language(self, unknown: int, all_of_them: int) -> None:
+        if unknown >= UNKNOWN * all_of_them:
+            warnings.warn(
+                f"{unknown} of {all_of_them} tokens ({unknown / all_of_them:.0%}) are unknown to the tokenizer: "
+                "is the calibration text in the model's language?",
+                stacklevel=3,
+            )
+
+
+def anatomy_on(model: nn.Module, text: Calibration | None) -> Anatomy:
+    """The heads of a model, found on an input that is made up, or where none can be, on some of the text."""
+    try:
+        return anatomy(model)
+    except MultiheadError:
+        if text is None:
+            raise
+        return anatomy(model, text.example())
+
+
+def tokens_in(batch: Batch) -> int:
+    """Real tokens of a batch, by its mask; all of them where there is none."""
+    mask = batch.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        return int((mask != 0).sum())
+    first = next((x for x in batch.values() if isinstance(x, Tensor)), torch.empty(0))
+    return math.prod(first.shape[:2])
+
+
+def _read(
+    model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
+) -> tuple[list[list[int]], list[Batch]]:
+    """Token ids of documents, one list each, and batches that were given ready."""
+    rows: list[list[int]] = []
+    ready: list[Batch] = []
+    for document in _listed(data):
+        if isinstance(document, Mapping):
+            ready += batches(model, document)
+        else:
+            rows.append(document)
+    read: list[list[int]] = []
+    if rows or not ready:
+        for batch in batches(model, rows, tokenizer=tokenizer, batch_size=1, max_tokens=piece):
+            read.append(batch["input_ids"][0].tolist())
+    return read, ready
+
+
+def _listed(data: Iterable[Document] | Mapping[str, Any]) -> Iterator[Any]:
+    """The documents; of one text its error."""
+    if isinstance(data, str):
+        raise MultiheadError("data is one text", hint="a corpus is a list of texts: [text]")
+    if isinstance(data, Mapping):
+        yield data
+    else:
+        yield from data
+
+
+def _parts(
+    rows: Sequence[list[int]], share: float, draw: random.Random, others: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """To fit and held out. One document alone is cut in two, since something must judge."""
+    if len(rows) == 1 and not others:
+        (row,) = rows
+        held = max(1, round(share * len(row)))
+        if len(row) < 4:
+            raise SizeError(
+                f"the calibration text is one document of {len(row)} tokens", hint="4 are the least, thousands good"
+            )
+        return [row[:-held]], [row[-held:]]
+    mixed = list(rows)
+    draw.shuffle(mixed)
+    held = min(max(1, round(share * len(rows))), len(rows) - 1) if len(rows) > 1 else 0
+    return mixed[held:], mixed[:held]
+
+
+def _spliced(rows: Sequence[list[int]], count: int, draw: random.Random) -> list[list[int]]:
+    """The first half of one document and the second of another, special tokens at both ends as they were."""
+    if len(rows) < 2:
+        return []
+    made: list[list[int]] = []
+    while len(made) < count:
+        others = list(rows)
+        draw.shuffle(others)
+        made += [a[: (len(a) + 1) // 2] + b[(len(b) + 1) // 2 :] for a, b in zip(rows, others, strict=True)]
+    return made[:count]
+
+
+def _ready_parts(
+    ready: Sequence[Batch], share: float, draw: random.Random, judged: bool
+) -> tuple[list[Batch], list[Batch]]:
+    """Of many batches some are held out; of few, some rows of each."""
+    if not ready:
+        return [], []
+    if len(ready) * share >= 1:
+        mixed = list(ready)
+        draw.shuffle(mixed)
+        held = round(len(ready) * share)
+        return mixed[held:], mixed[:held]
+    fit: list[Batch] = []
+    out: list[Batch] = []
+    for batch in ready:
+        count = documents_in(batch)
+        held = min(max(1, round(share * count)), count - 1)
+        fit.append(_rows(batch, slice(held, None), count))
+        out += [_rows(batch, slice(held), count)] if held else []
+    if not out and not judged:
+        if len(ready) < 2:
+            raise SizeError(
+                "the calibration data is one batch of one document: nothing can be held out",
+                hint="two documents are the least, hundreds are good",
+            )
+        return fit[1:], fit[:1]
+    return fit, out
+
+
+def _rows(batch: Batch, rows: slice, count: int) -> Batch:
+    return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
+
+
+def _batched(
+    model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
+) -> list[Batch]:
+    """Padded batches of like length, in an order that is drawn."""
+    if not rows:
+        return []
+    made = list(batches(model, sorted(rows, key=len, reverse=True), tokenizer=tokenizer, batch_size=batch_size))
+    draw.shuffle(made)
+    return made

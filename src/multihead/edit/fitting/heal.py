@@ -1,0 +1,313 @@
+"""Distil the original into the cut model: some steps of gradient descent on the calibration text, no labels.
+
+    loss = mean over blocks of Σ‖h_S − h_T‖² / Σ‖h_T‖²  +  the distance of what comes out
+
+h are the outputs of the blocks that hold attention, over real tokens; what comes out is compared as KL of logits,
+else by the cosine of mean-pooled vectors. Only attention parameters learn unless told otherwise. The state that is
+best on the held-out documents is kept, the one before the first step included: healing never makes them worse.
+
+>>> import copy, torch
+>>> from multihead.edit.fitting.calibration import Calibration
+>>> from multihead.edit.fitting.heal import Heal, heal
+>>> model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 2, 24, 0, batch_first=True), 2).eval()
+>>> text = Calibration(model, [{"src": torch.randn(8, 7, 12)} for _ in range(8)])
+>>> hurt = copy.deepcopy(model)
+>>> with torch.no_grad():
+...     _ = hurt.layers[0].self_attn.out_proj.weight.mul_(0.5)
+>>> done = heal(model, hurt, text, Heal(steps=40, lr=1e-2), example={"src": torch.randn(1, 3, 12)})
+>>> done.after < 0.5 * done.before
+True
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.refit import Progress
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.measures.clean import clean, plain_inputs
+from multihead.measures.stage import Batch
+from multihead.measures.worth.loss import OwnOutputs, Seen, Target, tensor_in
+from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.intercept import inner
+
+_MIXABLE = {"input_ids", "attention_mask", "token_type_ids"}
+_BLOCK = re.compile(r"^(.*\.)?\d+(?=\.|$)")
+
+
+@dataclass(frozen=True)
+class Heal:
+    """How to distil: `batches` of the calibration text make a step, `patience` looks without a gain stop it."""
+
+    steps: int = 150
+    lr: float = 3e-4
+    warmup: float = 0.1
+    """share of the steps in which the rate rises; then it falls along a cosine"""
+    batches: int = 2
+    clip: float = 1.0
+    weight_decay: float = 0.0
+    hidden: float = 1.0
+    """how much the blocks count beside what comes out"""
+    mix: float = 0.5
+    """share of the documents that are the beginning of one and the end of another: more text out of the same"""
+    parameters: Literal["attention", "all"] = "attention"
+    judge_every: int | None = None
+    """steps between two looks at the held-out documents; left out, a twelfth of all, at least 5"""
+    patience: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batches < 1 or self.patience < 1:
+            raise SizeError(
+                f"steps={self.steps}, batches={self.batches} and patience={self.patience} must be 1 or more",
+                hint="no healing is heal=None",
+            )
+        if not (self.lr > 0 and math.isfinite(self.lr)) or not 0 <= self.warmup < 1:
+            raise SizeError(f"lr={self.lr} and warmup={self.warmup} are no rates", hint="lr=3e-4, warmup=0.1")
+        if not 0 <= self.mix <= 1:
+            raise SizeError(f"mix={self.mix:g} is no share of the documents", hint="0 mixes none, 1 all of them")
+        if self.parameters not in ("attention", "all"):
+            raise SizeError(f"parameters={self.parameters!r} is not known", hint="choose attention or all")
+
+
+@dataclass(frozen=True)
+class Healed:
+    """What it did: the loss on held-out documents before and after, and how far it went."""
+
+    before: float
+    after: float
+    best_step: int
+    """the step whose state was kept; 0: none was better than what was there"""
+    steps: int
+    stopped_early: bool
+    parameters: int
+    seconds: float
+
+
+def heal(
+    teacher: nn.Module,
+    student: nn.Module,
+    calibration: Calibration,
+    options: Heal | None = None,
+    *,
+    layers: Iterable[LayerAnatomy] | None = None,
+    example: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Healed:
+    """Train the student, in place, to be like the teacher on the calibration text.
+
+    Args:
+        layers: the teacher's anatomy, where it is known; `example`: what it is found with, where it is not.
+    """
+    asked = options or Heal()
+    found = list(layers) if layers is not None else list(anatomy(teacher, example))
+    learning = _learning(student, found, asked.parameters)
+    started = time.perf_counter()
+    with clean(teacher), clean(student), _able(learning.values()):
+        pair = _Pair(teacher, student, found, asked.hidden, next(calibration.fit()))
+        before = pair.judged(calibration)
+        best = _Best(before, learning)
+        done = _train(pair, calibration, asked, best, progress)
+        best.put_back()
+    return Healed(
+        before, best.loss, best.step, done, done < asked.steps,
+        sum(p.numel() for p in learning.values()), time.perf_counter() - started,
+    )  # fmt: skip
+
+
+def _train(pair: _Pair, calibration: Calibration, asked: Heal, best: _Best, progress: Progress | None) -> int:
+    """Step until all are done or nothing got better for a while; the number of steps."""
+    optimizer = torch.optim.AdamW(
+        best.learning.values(), lr=asked.lr, betas=(0.9, 0.98), weight_decay=asked.weight_decay
+    )
+    read, every = _endless(calibration, asked), asked.judge_every or max(5, asked.steps // 12)
+    waited = 0
+    for step in range(1, asked.steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = asked.lr * rate(step, asked.steps, asked.warmup)
+        optimizer.zero_grad()
+        for _ in range(asked.batches):
+            (pair.loss(next(read)) / asked.batches).backward()
+        size = nn.utils.clip_grad_norm_(list(best.learning.values()), asked.clip)
+        if not bool(size.isfinite()):
+            raise MultiheadError(
+                f"the gradient of step {step} is {float(size)}", hint=f"a smaller lr than {asked.lr:g}"
+            )
+        optimizer.step()
+        if progress is not None:
+            progress("heal", step, asked.steps)
+        if step % every == 0 or step == asked.steps:
+            waited = 0 if best.take(pair.judged(calibration), step) else waited + 1
+            if waited >= asked.patience:
+                return step
+    return asked.steps
+
+
+def rate(step: int, steps: int, warmup: float) -> float:
+    """The share of the learning rate at a step from 1: up in a line, down along a cosine to nearly 0."""
+    up = max(1, round(warmup * steps))
+    if step <= up:
+        return step / up
+    return 0.5 * (1 + math.cos(math.pi * (step - up) / (steps - up + 1)))
+
+
+class _Best:
+    """The learning parameters as they were when the held-out loss was least."""
+
+    def __init__(self, loss: float, learning: dict[str, nn.Parameter]) -> None:
+        self.loss, self.step, self.learning = loss, 0, learning
+        self._kept = self._copy()
+
+    def take(self, loss: float, step: int) -> bool:
+        if not loss < self.loss:
+            return False
+        self.loss, self.step, self._kept = loss, step, self._copy()
+        return True
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for name, p in self.learning.items():
+                p.copy_(self._kept[name])
+                p.grad = None
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.learning.items()}
+
+
+class _Pair:
+    """Teacher and student on the same batch, and how far they are apart."""
+
+    def __init__(
+        self, teacher: nn.Module, student: nn.Module, layers: Sequence[LayerAnatomy], hidden: float, first: Batch
+    ) -> None:
+        self.models = teacher, student
+        two = bool(getattr(getattr(inner(teacher), "config", None), "is_encoder_decoder", False))
+        self.hidden = hidden
+        self.blocks = blocks_of(layers) if hidden else []
+        self.inside = OwnOutputs("hidden", two=two)
+        with torch.no_grad():
+            output = teacher(**plain_inputs(inner(teacher), first))
+        self.outside = OwnOutputs("logits" if getattr(output, "logits", None) is not None else "sentence", two=two)
+
+    def loss(self, batch: Batch) -> Tensor:
+        (there, old), (here, new) = self._run(0, batch), self._run(1, batch)
+        total = self._apart(self.outside, batch, new, old)
+        if self.blocks:
+            apart = [self._apart(self.inside, batch, here[b], there[b]) for b in self.blocks if b in there]
+            total = total + self.hidden * torch.stack(apart).mean()
+        return total
+
+    def judged(self, calibration: Calibration) -> float:
+        """The mean over held-out batches."""
+        with torch.no_grad():
+            found = [float(self.loss(batch)) for batch in calibration.held_out()]
+        return sum(found) / len(found)
+
+    def _apart(self, how: OwnOutputs, batch: Batch, new: Tensor, old: Tensor) -> Tensor:
+        target: Target = how.target(batch, batch, old)
+        return how.documents(new, target)[target.counts].mean()
+
+    def _run(self, which: int, batch: Batch) -> tuple[dict[str, Seen], Seen]:
+        model = inner(self.models[which])
+        seen: dict[str, Seen] = {}
+        with torch.set_grad_enabled(which == 1 and torch.is_grad_enabled()), _watched(model, self.blocks, seen):
+            output = model(**plain_inputs(model, batch))
+        return seen, self.outside.read(output)
+
+
+@contextmanager
+def _watched(model: nn.Module, paths: Sequence[str], seen: dict[str, Seen]) -> Generator[None]:
+    """Within the block, `seen` gets the first tensor of what each of these modules returns."""
+
+    def keep(path: str, _: nn.Module, __: Any, output: Any) -> None:
+        seen[path] = tensor_in(output)
+
+    hooks = [model.get_submodule(path).register_forward_hook(partial(keep, path)) for path in paths]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def blocks_of(layers: Iterable[LayerAnatomy]) -> list[str]:
+    """The repeated blocks that attention lives in: `encoder.layer.3` of `encoder.layer.3.attention.self`."""
+    found = [match.group() for layer in layers if (match := _BLOCK.match(layer.path))]
+    return list(dict.fromkeys(found))
+
+
+def _learning(
+    student: nn.Module, layers: Sequence[LayerAnatomy], which: Literal["attention", "all"]
+) -> dict[str, nn.Parameter]:
+    """The parameters that learn: of the modules that call the kernel and of those that hold W_O, or all."""
+    inside = {place for x in layers for place in (x.path, *(p.module for p in x.weights.values()))}
+    listed = dict(inner(student).named_parameters())
+    if which == "attention" and "" not in inside:
+        listed = {n: p for n, p in listed.items() if any(n.startswith(f"{place}.") for place in inside)}
+    listed = {n: p for n, p in listed.items() if p.is_floating_point()}
+    if not listed:
+        raise MultiheadError(
+            "there are no parameters of attention to heal", hint='parameters="all" trains the rest'
+        )
+    low = next((n for n, p in listed.items() if p.dtype not in (torch.float32, torch.float64)), None)
+    if low is not None:
+        raise TypeMismatchError(
+            f"{low} is {listed[low].dtype}: steps of healing are smaller than what it can hold",
+            hint="load and cut the model in float32 and convert it afterwards",
+        )
+    return listed
+
+
+@contextmanager
+def _able(parameters: Iterable[nn.Parameter]) -> Generator[None]:
+    """Within the block these learn; afterwards those that did not before do not again."""
+    able = [p for p in parameters if not p.requires_grad]
+    for p in able:
+        p.requires_grad = True
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        for p in able:
+            p.requires_grad = False
+
+
+def _endless(calibration: Calibration, asked: Heal) -> Iterator[Batch]:
+    """The batches to fit to, over and over, in an order that is drawn anew each time, some documents mixed."""
+    draw, batches = random.Random(asked.seed), list(calibration.fit())
+    while True:
+        draw.shuffle(batches)
+        for batch in batches:
+            yield mixed(batch, asked.mix, draw) if asked.mix else batch
+
+
+def mixed(batch: Batch, share: float, draw: random.Random) -> Batch:
+    """Some rows go on as another row of the batch does, from a place inside both; other batches as they are.
+
+    The teacher knows what it would say to such a text, and so the student learns from many more than there are.
+    """
+    ids = batch.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or not set(batch) <= _MIXABLE or len(ids) < 2:
+        return batch
+    mask = batch.get("attention_mask", torch.ones_like(ids))
+    made = {name: x.clone() for name, x in batch.items()}
+    for row in range(len(ids)):
+        other = draw.randrange(len(ids))
+        shorter = int(min(mask[row].sum(), mask[other].sum()))
+        at = draw.randrange(1, shorter) if shorter > 1 else 0
+        if draw.random() < share and at and bool(mask[row, 0]) and bool(mask[other, 0]):  # padded on the right
+            for name, x in made.items():
+                x[row, at:] = batch[name][other, at:]
+    return made

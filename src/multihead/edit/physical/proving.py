@@ -1,0 +1,252 @@
+"""Modules whose code nobody described: ways to give them other heads are tried, and held against a run.
+
+What must come out is known: what the module gives before the cut, with the new numbers in every head's own place
+and the heads that go silenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead.edit.physical.shells import Spread
+from multihead.edit.physical.steps import Step, apply
+from multihead.edit.physical.structure import NAME, Attention, Structure
+from multihead.errors import MultiheadError
+from multihead.model.call import Call, Run
+from multihead.model.example import example_inputs
+from multihead.model.families import SIZES
+from multihead.model.intercept import intercept
+from multihead.shapes import HeadOutputs
+
+Inputs = Mapping[str, Any] | tuple[Any, ...] | Tensor | None
+Candidate = tuple[str, Callable[[], Structure]]
+_FAILS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+
+
+def put(root: nn.Module, made: Structure) -> list[Step]:
+    """Do the steps and write the numbers; into new parameters where other heads are there than before."""
+    done = apply(root, made.steps)
+    other = any(step.name == NAME for step in done)
+    with torch.no_grad():
+        for name, x in made.numbers.items():
+            own = root.get_parameter(name)
+            if other:
+                at, _, leaf = name.rpartition(".")
+                own = nn.Parameter(torch.empty_like(own), requires_grad=own.requires_grad)
+                root.get_submodule(at).register_parameter(leaf, own)
+            own.copy_(x)
+    return done
+
+
+def proven(attention: Attention, inputs: Inputs) -> list[Step]:
+    """The first way that computes what it should."""
+    known = getattr(attention.module, NAME, None)
+    if known is not None and attention.cut_since:  # the way is found
+        return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
+    root, layer = attention.root, attention.layer
+    given = example_inputs(root) if inputs is None else inputs
+    with _still(root), torch.no_grad():
+        returned: list[Any] = []
+        expected = _expected(attention, given, returned)
+        before = {name: p.detach().clone() for name, p in attention.own_parameters().items()}
+        tried: list[str] = []
+        for way, make in _candidates(attention, returned[0]):
+            restore: Callable[[], None] | None = None
+            try:
+                made = make()
+                restore = _restorer(root, {step.at for step in made.steps})
+                done = put(root, made)
+                got = _outputs(_run(root, given))
+                far = _distance(got, expected)
+                if far is not None and far <= _tolerance(expected):
+                    return done
+                tried.append(f"{way}: other shapes" if far is None else f"{way}: off by {far:.2g}")
+            except _FAILS as failed:
+                tried.append(f"{way}: {str(failed).partition(chr(10))[0]}")
+            if restore is not None:
+                restore()
+            for name, numbers in before.items():
+                root.get_parameter(name).copy_(numbers)
+    raise MultiheadError(
+        f"{layer.name} ({layer.path}): the code of {type(attention.module).__name__} does not take "
+        f"{attention.new.heads} heads on {attention.new.kv_heads} kv heads instead of {layer.num_heads} on "
+        f"{layer.num_kv_heads}; tried {'; '.join(tried)}",
+        hint="let it take its sizes from its weights: view(..., -1, head_dim), and no width of its input",
+    )
+
+
+def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
+    """What may fit, by name."""
+
+    def make(way: Any, more: Callable[[Structure], Structure]) -> Callable[[], Structure]:
+        def made() -> Structure:
+            return more(attention.structure(way, returns=_returns(returned)))
+
+        return made
+
+    found: list[Candidate] = []
+    for way in attention.ways():
+        found.append((way, make(way, lambda made: made)))
+        found.append((f"{way}, widths", make(way, lambda made: _widths(attention, made))))
+    found.append(("plain", make("sizes", lambda made: _plain(attention, made))))
+    return [(name, _remembering(attention, name, make_it)) for name, make_it in found]
+
+
+def _remembering(attention: Attention, way: str, make: Callable[[], Structure]) -> Callable[[], Structure]:
+    def made() -> Structure:
+        structure = make()
+        structure.steps = [
+            Step(s.do, s.at, s.name, s.value | {"way": way}) if s.name == NAME else s for s in structure.steps
+        ]
+        return structure
+
+    return made
+
+
+def _widths(attention: Attention, made: Structure) -> Structure:
+    """Integers of the module that are as large as all heads together are taken for their width."""
+    size, named = attention.layer.key_dim, {name for names in SIZES.values() for name in names.split()}
+    for name, value in attention.module.__dict__.items():
+        if type(value) is int and value == attention.q.count * size and name not in named:
+            made.steps.append(Step("set", attention.layer.path, name, attention.new.heads * size))
+    return made
+
+
+def _plain(attention: Attention, made: Structure) -> Structure:
+    """Our own code around the module's qkv and proj, for one that takes its width from its input."""
+    path, layer, new = attention.layer.path, attention.layer, attention.new
+    start = f"{path}." if path else ""
+    told = {
+        "qkv": layer.weights["q"].module.removeprefix(start),
+        "out": layer.weights["o"].module.removeprefix(start),
+        "sizes": [new.heads * layer.key_dim, new.kv_heads * layer.key_dim, new.kv_heads * layer.value_dim],
+        "dim": layer.key_dim,
+        "kv_of_head": list(new.groups.kv_of_head),
+    }
+    home = layer.weights["q"].module
+    if isinstance(attention.root.get_submodule(home), Spread):  # an earlier cut went another way
+        pieces = new.heads + 2 * new.kv_heads
+        plain = {"sizes": [layer.key_dim] * pieces, "order": list(range(pieces)), "packing": "blocks"}
+        made.steps.append(Step("become", home, "spread", plain))
+    made.steps.append(Step("become", path, "plain", told))
+    return made
+
+
+def _returns(returned: Any) -> str:
+    """What a module without heads has to return, by what it returned before."""
+    return "=o" if isinstance(returned, Tensor) or returned is None else "o" + "-" * (len(returned) - 1)
+
+
+def _expected(attention: Attention, given: Inputs, returned: list[Any]) -> list[Tensor]:
+    """The outputs of the uncut model with the new numbers in place and the heads that go silenced."""
+    layer, new = attention.layer, attention.new
+    own = attention.own_parameters()
+    before = {name: p.detach().clone() for name, p in own.items()}
+    gone = [h for h in range(layer.num_heads) if h not in attention.q.now]
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        out = run()
+        at = torch.tensor(gone, dtype=torch.long, device=out.device)
+        return out.index_fill(1, at, 0.0) if call.path == layer.path else out
+
+    def look(module: nn.Module, args: Any, output: Any) -> None:
+        returned.append(output)
+
+    with attention.module.register_forward_hook(look):
+        try:
+            _write(attention)
+            with intercept(attention.root, listen):
+                outputs = _outputs(_run(attention.root, given))
+        finally:
+            for name, numbers in before.items():
+                own[name].data.copy_(numbers)
+    if not outputs:
+        raise MultiheadError(
+            f"{type(attention.root).__name__} returned no numbers: nothing tells whether {new.heads} heads in "
+            f"{layer.path} are right",
+            hint="pass inputs for which it does",
+        )
+    return outputs
+
+
+def _write(attention: Attention) -> None:
+    """The new numbers at the places of the heads that they were; o's bias too."""
+    layer, new, own = attention.layer, attention.new, attention.own_parameters()
+    kv_of = {layer.groups.kv_of_head[h]: new.groups.kv_of_head[i] for i, h in enumerate(new.origin)}
+    of = {"q": {h: i for i, h in enumerate(new.origin)}, "k": kv_of, "v": kv_of}
+    for letter, heads in of.items():
+        part = layer.weights[letter]
+        for old, i in heads.items():
+            view = part.heads[old].of(own[part.parameter].data, part.axis)
+            (view if part.axis == 0 else view.mT).copy_(getattr(new, letter)[i])
+            bias: Tensor | None = getattr(new, f"b_{letter}")
+            if part.bias is not None:
+                slots = part.bias_heads[old].of(own[part.bias].data, 0)
+                slots.copy_(torch.zeros_like(slots) if bias is None else bias[i])
+    part = layer.weights["o"]
+    for i, old in enumerate(new.origin):
+        view = part.heads[old].of(own[part.parameter].data, part.axis)
+        (view if part.axis == 1 else view.mT).copy_(new.o[i])
+    if part.bias is not None:
+        own[part.bias].data.copy_(torch.zeros_like(own[part.bias]) if new.b_o is None else new.b_o)
+
+
+def _run(root: nn.Module, given: Inputs) -> Any:
+    if isinstance(given, Mapping):
+        return root(**given)
+    return root(*given) if isinstance(given, tuple) else root(given)
+
+
+def _outputs(x: Any) -> list[Tensor]:
+    """All numbers in what a model returned."""
+    if isinstance(x, Tensor):
+        return [x] if x.is_floating_point() else []
+    inside: Iterable[Any] = x.values() if isinstance(x, Mapping) else x if isinstance(x, list | tuple) else ()
+    return [t for part in inside for t in _outputs(part)]
+
+
+def _distance(got: list[Tensor], expected: list[Tensor]) -> float | None:
+    """The largest difference against the largest number; None where shapes differ. Caches may have fewer heads."""
+    pairs = [(a, b) for a, b in zip(got, expected, strict=False) if a.shape == b.shape]
+    if not pairs or got[0].shape != expected[0].shape:
+        return None
+    largest = max(float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in pairs)
+    return largest if largest == largest else float("inf")
+
+
+def _tolerance(expected: list[Tensor]) -> float:
+    return 100 * max(torch.finfo(x.dtype).eps for x in expected) ** 0.75
+
+
+@contextmanager
+def _still(root: nn.Module) -> Generator[None]:
+    """Without dropout."""
+    training = [m for m in root.modules() if m.training]
+    try:
+        root.eval()
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _restorer(root: nn.Module, paths: set[str]) -> Callable[[], None]:
+    """Makes these modules what they are now: class, attributes, parameters, hooks."""
+    saved = [(m, m.__class__, _copied(m.__dict__)) for m in (root.get_submodule(path) for path in paths)]
+
+    def restore() -> None:
+        for module, own, state in saved:
+            module.__class__ = own
+            module.__dict__.clear()
+            module.__dict__.update(state)
+
+    return restore
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.copy() if isinstance(value, dict) else value for name, value in state.items()}

@@ -1,0 +1,57 @@
+"""What was cut, carried by the model itself: `model.multihead_cut`.
+
+>>> import torch
+>>> from multihead.edit.physical.record import Record, record_of
+>>> from multihead.edit.physical.steps import Step
+>>> model = torch.nn.Linear(3, 2)
+>>> record_of(model) is None
+True
+>>> record = Record([Step("set", "", "in_features", 3)], plan={"keep": 0.5})
+>>> Record.from_json(record.to_json()) == record
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from multihead.edit.physical.steps import Step
+from multihead.model.intercept import inner
+
+NAME = "multihead_cut"
+
+
+@dataclass
+class Record:
+    """The steps from the original's structure to this one's, and the plan that asked for them, as JSON."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    plan: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"steps": [step.to_json() for step in self.steps], "plan": self.plan}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Record:
+        return Record([Step.from_json(step) for step in data["steps"]], data["plan"])
+
+
+def record_of(model: nn.Module) -> Record | None:
+    """The record of a model that was cut; None: it was not."""
+    found = getattr(inner(model), NAME, None)
+    return found if isinstance(found, Record) else None
+
+
+def remember(model: nn.Module, steps: list[Step], plan: dict[str, Any] | None = None) -> Record:
+    """Add steps to a model's record, which is made if there is none, and replace its plan if one is given."""
+    record = record_of(model)
+    if record is None:
+        record = Record()
+        setattr(inner(model), NAME, record)
+    record.steps.extend(steps)
+    record.plan = record.plan if plan is None else plan
+    return record

@@ -1,0 +1,142 @@
+"""Give an attention of a model other heads: fewer, shared, uneven from layer to layer, or none.
+
+>>> import torch, multihead as mh
+>>> from multihead.edit.physical.surgery import install
+>>> from multihead.edit.weights import HeadWeights
+>>> from transformers import BertConfig, BertModel
+>>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3)).eval()
+>>> layer = mh.anatomy(model)[1]
+>>> _ = install(model, layer, HeadWeights.of(layer).keep([0, 2]))
+>>> [x.num_heads for x in mh.anatomy(model)]
+[3, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from multihead.edit.physical.packing import contiguous
+from multihead.edit.physical.proving import proven, put
+from multihead.edit.physical.record import remember
+from multihead.edit.physical.steps import Step
+from multihead.edit.physical.structure import Attention
+from multihead.edit.weights import HeadWeights
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.layer.problem import Groups
+from multihead.model.anatomy import LayerAnatomy
+from multihead.model.families import Cutting, cutting_of
+from multihead.model.intercept import inner
+from multihead.model.known import changed
+
+
+def install(
+    model: nn.Module,
+    layer: LayerAnatomy,
+    new: HeadWeights,
+    *,
+    inputs: Mapping[str, Any] | tuple[Any, ...] | Tensor | None = None,
+) -> list[Step]:
+    """Make this attention of `model` have these heads, in place; returns what that changed in the structure.
+
+    `layer` may be of another copy of the model, also of one that is not cut. Heads are stored by kv head: see
+    `arranged`. `inputs` are what model(**inputs) takes: a module whose code is not known is tried on them, and on
+    made up ones if they are left out.
+    """
+    root = inner(model)
+    _check_sizes(layer, new)
+    new = arranged(new)
+    _check_weights(root, layer)
+    module = root.get_submodule(layer.path)
+    cutting = cutting_of(module)
+    attention = Attention(root, layer, new, cutting or Cutting())
+    if cutting is None:
+        done = proven(attention, inputs)
+    else:
+        done = put(root, attention.structure(attention.ways()[0]))
+    remember(root, done)
+    changed(root, layer.path, new.heads)
+    return done
+
+
+def arranged(new: HeadWeights) -> HeadWeights:
+    """The same heads, those of one kv head side by side: the order in which `install` stores them."""
+    if contiguous(new.groups):
+        return new
+    order = sorted(range(new.heads), key=lambda h: new.groups.kv_of_head[h])
+    return replace(
+        new,
+        q=new.q[order],
+        o=new.o[order],
+        b_q=None if new.b_q is None else new.b_q[order],
+        groups=Groups(tuple(new.groups.kv_of_head[h] for h in order), new.groups.kv_heads),
+        origin=tuple(new.origin[h] for h in order),
+    )
+
+
+def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
+    """The weights must be there, be plain numbers, and be this attention's only.
+
+    A module that is used several times is one; two modules that share a weight are two.
+    """
+    owners = {
+        f"{path}.{leaf}".lstrip("."): (module, p)
+        for path, module in root.named_modules(remove_duplicate=False)
+        for leaf, p in module.named_parameters(recurse=False, remove_duplicate=False)
+    }
+    for name in sorted(layer.parameters):
+        if name not in owners:
+            raise _missing(root, layer, name, set(owners))
+        home, own = owners[name]
+        if type(own) is not nn.Parameter or not own.is_floating_point():
+            raise TypeMismatchError(
+                f"{layer.path}: {name} is a {type(own).__name__} of {own.dtype}, whose rows cannot be cut",
+                hint="cut the model before it is quantised, then quantise the cut model",
+            )
+        other = next((n for n, (module, p) in owners.items() if p is own and module is not home), None)
+        if other is not None:
+            raise MultiheadError(
+                f"{layer.path}: {name} is also {other}: what one loses, the other would lose too",
+                hint="give them weights of their own first: m.weight = nn.Parameter(m.weight.clone())",
+            )
+
+
+def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -> MultiheadError:
+    path, _, leaf = name.rpartition(".")
+    wrapped = f"{path}.base_layer.{leaf}"
+    inside = min((n for n in there if n.startswith(f"{path}.")), key=lambda n: n != wrapped, default=None)
+    if inside is not None:
+        return MultiheadError(
+            f"{layer.path}: {type(root).__name__} has {inside} instead of {name}: something is wrapped around it",
+            hint="merge adapters (LoRA) into the weights first: model.merge_and_unload(); remove parametrizations",
+        )
+    return MultiheadError(
+        f"{type(root).__name__} has no parameter {name}, which {layer.name} ({layer.path}) is made of",
+        hint="the layer must be of this model, or of a model that this one is a copy of",
+    )
+
+
+def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
+    own = (layer.key_dim, layer.value_dim)
+    if (new.q.shape[1], new.v.shape[1]) != own:
+        raise SizeError(
+            f"{layer.name} ({layer.path}): heads of size {new.q.shape[1]} and {new.v.shape[1]} were given, "
+            f"its heads have {own[0]} (query and key) and {own[1]} (value)",
+            hint="the size of a head stays as it is",
+        )
+    if len(new.groups.kv_of_head) != new.heads or new.groups.kv_heads != new.kv_heads:
+        raise SizeError(
+            f"{layer.name}: groups are of {len(new.groups.kv_of_head)} heads on {new.groups.kv_heads} kv heads, "
+            f"the weights of {new.heads} on {new.kv_heads}",
+            hint="groups.kv_of_head says for every query head which kv head it reads",
+        )
+    for letter in "qkvo":
+        given: Tensor | None = getattr(new, f"b_{letter}")
+        if given is not None and layer.weights[letter].bias is None and bool((given != 0).any()):
+            raise SizeError(
+                f"{layer.name} ({layer.path}): a bias of {letter} was given, the layer has none",
+                hint="give the projection a bias first, or fold it elsewhere",
+            )

@@ -1,0 +1,1 @@
+"""Heads come to share keys and values, or to be one."""
