@@ -21,8 +21,8 @@ PINS   := pyproject.toml constraints.txt
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-report: $(VENV)/.report-ready ## look at the 72 heads of a real model, write report/index.html
-	$(BIN)/python examples/minilm_heads.py --out report
+report: $(VENV)/.report-ready ## what every head of a real model does: writes report/index.html
+	$(BIN)/multihead report -o report/index.html --force
 
 test: lint $(VENV)/.browser-ready ## lint, then all tests (mutants included) with coverage
 	HYPOTHESIS_PROFILE=ci $(PYTEST)

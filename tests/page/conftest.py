@@ -35,10 +35,11 @@ def _browser() -> str | None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright: it drives the browser")
+    from playwright import sync_api
+
     executable = _browser()
     if executable is None:
-        pytest.skip("no Chromium on this machine: set MULTIHEAD_CHROMIUM to one")
+        pytest.fail("no Chromium on this machine: `make test` installs it, or set MULTIHEAD_CHROMIUM to one")
     switches = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-gpu"]
     with sync_api.sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=executable, args=switches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import time
 from collections.abc import Callable, Generator
@@ -94,6 +95,11 @@ def check_out(args: argparse.Namespace) -> None:
     check_numbers(args)
     if args.dry_run:
         return
+    if args.heal and args.dtype not in ("float32", "float64"):
+        raise MultiheadError(
+            f"--heal in {args.dtype}: its steps are smaller than half precision can hold",
+            hint="leave --dtype out: the model is healed in float32 and saved as it was",
+        )
     if args.out is None:
         raise MultiheadError("-o DIR says where the cut model goes", hint="-o smaller/; --dry-run prints the plan")
     if args.out.exists() and not args.out.is_dir():
@@ -187,6 +193,12 @@ def _one_sequence(loaded: Loaded) -> None:
         raise MultiheadError(
             f"{loaded.name} reads two sequences, and the command line gives it one",
             hint="in Python: mh.plan(model, [{'input_ids': ..., 'decoder_input_ids': ...}], keep=0.5)",
+        )
+    reads = getattr(loaded.model, "main_input_name", "input_ids")
+    if reads != "input_ids":
+        raise MultiheadError(
+            f"{loaded.name} reads {reads}, and the command line gives it text",
+            hint=f"in Python: mh.plan(model, [{{{reads!r}: ...}}], keep=0.5)",
         )
 
 
@@ -307,6 +319,9 @@ def _cut(
     for line in _done_lines(done):
         say(line)
     before, after = (sum(p.numel() for p in m.parameters()) for m in (loaded.model, small))
+    if (kept := _stored_dtype(args, loaded)) is not None:
+        small = small.to(kept)
+        say(f"saved in {str(kept).removeprefix('torch.')}, as the original is; --dtype keeps another")
     saved = save(small, args.out, tokenizer=loaded.tokenizer, source=loaded.folder, force=args.force)
     say(f"{before / 1e6:.3g} → {after / 1e6:.3g} M parameters in {duration(took)}")
     say(f"saved: {saved}")
@@ -314,6 +329,17 @@ def _cut(
         "fits": done.get("fits", []), "healed": done.get("healed"), "parameters": [before, after],
         "seconds": took, "folder": str(args.out), "plain": saved.plain, "why": saved.why,
     }  # fmt: skip
+
+
+def _stored_dtype(args: argparse.Namespace, loaded: Loaded) -> Any:
+    """The half precision that the original's weights are stored in, unless another dtype was asked for."""
+    import torch
+
+    if any(word.startswith("--dtype") for word in args.words):
+        return None
+    config = json.loads((loaded.folder / "config.json").read_text(encoding="utf-8"))
+    name = config.get("dtype") or config.get("torch_dtype")
+    return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(name)
 
 
 def _done_lines(done: dict[str, Any]) -> list[str]:

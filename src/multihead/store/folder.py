@@ -60,7 +60,7 @@ def written(target: Path, *, force: bool = False, need: int = 0) -> Generator[Pa
         part, lock = _begun(target)
         try:
             yield part
-            part.chmod(0o777 & ~_umask())  # a temporary folder is for its owner only
+            part.chmod(0o777 & ~umask())  # a temporary folder is for its owner only
             _bring_to_disk(part)
             _put(part, target, force)
         finally:
@@ -205,7 +205,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _umask() -> int:
+def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, TypeMismatchError
+from multihead.store.folder import umask
 
 LARGEST = 4_000_000_000
 """bytes of one file"""
@@ -110,6 +111,7 @@ def _write(tensors: Mapping[str, Tensor], file: Path) -> None:
         save_file({name: _alone(t) for name, t in tensors.items()}, file, metadata={"format": "pt"})
     except SafetensorError as failed:
         raise OSError(None, str(failed)) from failed
+    file.chmod(0o666 & ~umask())  # it is written for its owner only
 
 
 def _alone(t: Tensor) -> Tensor:

@@ -359,3 +359,16 @@ def test_the_joint_factorisation_loses_less_than_the_baselines() -> None:
         install(small, layer, arranged(grouped(own, clusters, found, Grouping(method))))
         off[method] = float((hidden(small, ids) - hidden(model, ids)).norm().detach())
     assert off["joint"] < off["procrustes"] < off["mean"]
+
+
+def test_where_the_text_says_nothing_weights_stay_of_their_size() -> None:
+    """Inputs of 5 directions in a width of 24: what the other directions would need is not made up."""
+    model = nn.TransformerEncoderLayer(24, 4, batch_first=True).double().eval()
+    few = torch.randn(5, 24, dtype=torch.float64)
+    batches = [{"src": torch.randn(3, 11, 5, dtype=torch.float64) @ few} for _ in range(4)]
+    layer = mh.anatomy(model, batches[0])[0]
+    own, moments = HeadWeights.of(layer), moments_of(model, layer, batches)
+    made = grouped(own, cluster(layer, own, moments, 2), moments)
+    for name in ("q", "k", "v", "o"):
+        before, after = getattr(own, name), getattr(made, name)
+        assert after.square().mean() < 400 * before.square().mean(), name

@@ -294,3 +294,17 @@ def test_a_module_without_a_config() -> None:
     encoder = nn.TransformerEncoderLayer(21, 3, batch_first=True).eval()
     made = plan(encoder, remove=["L0H1"])
     assert (made.model, made["L0"].keep) == ("TransformerEncoderLayer", (0, 2))
+
+
+@pytest.mark.parametrize("asked", [{"keep": 0.5, "uniform": True}, {"kv_heads": 2}])
+def test_a_cut_model_is_planned_and_cut_again(asked: dict[str, Any]) -> None:
+    """Also where the heads that stayed at first are the first of the layer, and so keep their numbers."""
+    model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=28, vocab_size=50, n_positions=40)).eval()
+    texts = [[(7 * i + j * j) % 50 for j in range(30)] for i in range(40)]
+    once = mh.cut(model, mh.plan(model, remove=["L0H3", "L1H2"]), texts)
+    assert [x.num_heads for x in mh.anatomy(once)] == [3, 3]
+    twice = mh.cut(once, mh.plan(once, remove=["L0H2", "L1H0"]), texts)
+    assert [x.num_heads for x in mh.anatomy(twice)] == [2, 2]
+    thrice = mh.cut(twice, mh.plan(twice, texts, **(asked if "keep" in asked else {"kv_heads": 1})))
+    found = mh.anatomy(thrice)
+    assert [(x.num_heads, x.num_kv_heads) for x in found] == [(1, 1) if "keep" in asked else (2, 1)] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from importlib import import_module
 from typing import Any
 
@@ -197,6 +198,15 @@ def test_a_cut_model_is_cut_again(name: str) -> None:
     once, _ = kept(name, staying[1:], at=-1)
     torch.testing.assert_close(outputs(twice, batch), outputs(once, batch), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(outputs(again, batch), outputs(once, batch), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "torch-encoder"])
+def test_a_cut_model_is_pickled(name: str) -> None:
+    batch = ZOO[name].inputs(model(name))
+    for heads in ([], [1]):
+        small, _ = kept(name, heads)
+        again = pickle.loads(pickle.dumps(small))
+        assert torch.equal(outputs(again, batch), outputs(small, batch))
 
 
 def test_a_head_that_is_gone_does_not_come_back() -> None:

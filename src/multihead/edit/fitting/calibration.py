@@ -31,6 +31,8 @@ from multihead.model.inputs import learned_positions
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
+BATCH_TOKENS = 2048
+"""A batch holds no more, padding included, unless one document does."""
 PER_COLUMN = 25
 """So many tokens for every input column of W_O are enough; with fewer the ridge does more of the work."""
 FEW = 50_000
@@ -52,7 +54,7 @@ class Calibration:
         data: Iterable[Document] | Mapping[str, Any],
         tokenizer: Any = None,
         *,
-        batch_size: int = 16,
+        batch_size: int = 64,
         max_tokens: int | None = None,
         held_out: float = 0.125,
         spliced: float | None = None,
@@ -68,6 +70,7 @@ class Calibration:
             )
         piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
         rows, ready = _read(model, data, tokenizer, piece)
+        rows = _once(rows)
         draw = random.Random(seed)
         fit, held = _parts(rows, held_out, draw, len(ready))
         ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held))
@@ -80,8 +83,8 @@ class Calibration:
         self.documents_to_fit = sum(map(documents_in, self._fit))
         """pieces of long ones counted apart, spliced ones included"""
         self.documents = self.documents_to_fit + sum(map(documents_in, self._held)) - self.spliced
-        self.tokens = sum(map(tokens_in, self._fit))
-        """real tokens that are fitted to"""
+        self.tokens = sum(map(len, fit)) + sum(map(tokens_in, ready_fit))
+        """tokens that are fitted to; what is spliced of them says little new and is not counted again"""
         self.tokens_held_out = sum(map(tokens_in, self._held))
         self._said: set[str] = set()
         unknown = getattr(tokenizer, "unk_token_id", None)
@@ -181,6 +184,14 @@ def _listed(data: Iterable[Document] | Mapping[str, Any]) -> Iterator[Any]:
         yield from data
 
 
+def _once(rows: Sequence[list[int]]) -> list[list[int]]:
+    """Every document once: held out, a copy of one that is fitted to would judge nothing."""
+    found = [list(row) for row in dict.fromkeys(map(tuple, rows))]
+    if len(found) < len(rows):
+        warnings.warn(f"{len(rows) - len(found)} of {len(rows)} calibration documents are copies", stacklevel=3)
+    return found
+
+
 def _parts(
     rows: Sequence[list[int]], share: float, draw: random.Random, others: int
 ) -> tuple[list[list[int]], list[list[int]]]:
@@ -249,6 +260,10 @@ def _batched(
     """Padded batches of like length, in an order that is drawn."""
     if not rows:
         return []
-    made = list(batches(model, sorted(rows, key=len, reverse=True), tokenizer=tokenizer, batch_size=batch_size))
+    left, made = sorted(rows, key=len, reverse=True), list[Batch]()
+    while left:
+        count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
+        made += batches(model, left[:count], tokenizer=tokenizer, batch_size=count)
+        left = left[count:]
     draw.shuffle(made)
     return made

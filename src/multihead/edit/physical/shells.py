@@ -38,6 +38,11 @@ class Shell(nn.Module):
 
     multihead_shell: dict[str, Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled by what the class was made of: it has a name, but nothing to be imported by."""
+        shell, own = type(self).__bases__
+        return _made_again, (shell, own), self.__dict__
+
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name, as the module's own forward takes them."""
         own = next(base.forward for base in type(self).__mro__ if not issubclass(base, Shell))
@@ -201,6 +206,11 @@ def _shell_class(shell: type[Shell], own: type[nn.Module]) -> type[nn.Module]:
     more = "WithoutHeads" if shell is NoHeads else ""
     named = {"__module__": own.__module__, "__qualname__": own.__qualname__ + more, "__doc__": own.__doc__}
     return type(own.__name__ + more, (shell, own), named)
+
+
+def _made_again(shell: type[Shell], own: type[nn.Module]) -> nn.Module:
+    made = _shell_class(shell, own)
+    return made.__new__(made)
 
 
 @kind("become")

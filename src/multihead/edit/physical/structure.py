@@ -67,12 +67,12 @@ class Attention:
         self.q = self._chosen("q", new.origin, layer.num_heads)
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
-    def _ids(self, what: str, heads: int) -> list[int]:
-        """What the heads that `layer` counts are called in the uncut model."""
+    def _ids(self, what: str) -> list[int] | None:
+        """What the heads that `layer` counts are called in the uncut model; None: it does not know of a cut."""
         told: Told | None = getattr(self.layer.module, NAME, None)
         if self.layer.module is self.module and self.cut_since:
             told = None
-        return list(range(heads)) if told is None else told[what]["heads"]
+        return None if told is None else told[what]["heads"]
 
     @property
     def cut_since(self) -> bool:
@@ -84,13 +84,13 @@ class Attention:
     def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
         """`origin` counts the heads of the layer at hand: of the model as it is now, or of the uncut one."""
         told: Told | None = getattr(self.module, NAME, None)
-        ids = self._ids(what, heads)
-        first = [ids[h] for h in origin]
+        ids = self._ids(what)
+        first = list(origin) if ids is None else [ids[h] for h in origin]
         if told is None:
             return Chosen(list(origin), first, heads, heads)
         there, of = told[what]["heads"], told[what]["of"]
         gone = [h for h in first if h not in there]
-        if gone or (ids == list(range(heads)) and heads not in (of, len(there))):
+        if gone or (ids is None and heads not in (of, len(there))):
             raise MultiheadError(
                 f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and was to get {first}"
                 + (f": {gone} are gone" if gone else f" of a layer of {heads}"),
@@ -263,7 +263,8 @@ class Attention:
         """{head of the uncut layer: the new head that has its place}."""
         if letter == "q":
             return {head: i for i, head in enumerate(self.q.first)}
-        was = self._ids("kv", self.layer.num_kv_heads)
+        known = self._ids("kv")
+        was = range(self.layer.num_kv_heads) if known is None else known
         old = self.layer.groups.kv_of_head
         merged = {was[old[h]]: kv for h, kv in zip(self.new.origin, self.new.groups.kv_of_head, strict=True)}
         return merged | {head: i for i, head in enumerate(self.kv.first)}

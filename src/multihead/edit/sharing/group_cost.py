@@ -29,7 +29,7 @@ from multihead.edit.weights import HeadWeights
 VALUE_SHRINK, KEY_SHRINK = 0.2, 0.5
 """How far the metric of a head is drawn to the mean of all heads: its own has few directions where it looks at few
 keys, and would fit noise."""
-RIDGE = 1e-4
+RIDGE = 1e-3
 """Of the mean variance, added in every direction: where the text says nothing a map stays near what it was, and no
 row of it grows without bound."""
 
