@@ -15,7 +15,7 @@ from transformers import AlbertConfig, AlbertModel, GPT2Config, GPT2LMHeadModel,
 import multihead as mh
 from multihead.edit.plan import LayerPlan, Plan, distinct, fingerprint
 from multihead.edit.planning import plan
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 
 
 def gpt2(seed: int = 0) -> GPT2LMHeadModel:
@@ -308,3 +308,15 @@ def test_a_cut_model_is_planned_and_cut_again(asked: dict[str, Any]) -> None:
     thrice = mh.cut(twice, mh.plan(twice, texts, **(asked if "keep" in asked else {"kv_heads": 1})))
     found = mh.anatomy(thrice)
     assert [(x.num_heads, x.num_kv_heads) for x in found] == [(1, 1) if "keep" in asked else (2, 1)] * 2
+
+
+def test_quantised_weights_are_refused_with_the_reason() -> None:
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=50
+    )
+    model = LlamaForCausalLM(config).eval()
+    quantize_(model, Int8WeightOnlyConfig())
+    with pytest.raises(TypeMismatchError, match=r"q_proj.*quantised weights cannot be cut"):
+        plan(model, remove=["L0H1"])

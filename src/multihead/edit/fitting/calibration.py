@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.clean import documents_in
 from multihead.measures.corpus import Document, batches
 from multihead.measures.stage import Batch
@@ -139,12 +139,25 @@ class Calibration:
 
 def anatomy_on(model: nn.Module, text: Calibration | None) -> Anatomy:
     """The heads of a model, found on an input that is made up, or where none can be, on some of the text."""
+    _check_numbers(model)
     try:
         return anatomy(model)
     except MultiheadError:
         if text is None:
             raise
         return anatomy(model, text.example())
+
+
+def _check_numbers(model: nn.Module) -> None:
+    """Quantised weights have no rows to take out, and no gradient to follow back to them."""
+    homes = {name: type(module) for name, module in model.named_modules()}
+    homes |= {name: type(p) for name, p in model.named_parameters() if p.ndim > 1}
+    for name, kind in homes.items():
+        if any(word in kind.__module__ for word in ("torchao", "bitsandbytes", ".quantized")):
+            raise TypeMismatchError(
+                f"{name} is a {kind.__name__} of {kind.__module__}: quantised weights cannot be cut",
+                hint="cut the model first, and quantise what is left",
+            )
 
 
 def tokens_in(batch: Batch) -> int:
