@@ -281,7 +281,7 @@ def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: st
     if args.dry_run:
         if args.json:
             write_json({"plan": plan.to_json(), "changed": True})
-        say("a dry run: nothing is written")
+        say("a dry run: no model is written")
         return 0
     written = _cut(args, loaded, plan, grouping, say)
     if args.json:

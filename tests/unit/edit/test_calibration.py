@@ -100,7 +100,7 @@ def test_padding_is_no_token() -> None:
 def test_few_tokens_are_said_once_with_numbers(model: GPT2Model) -> None:
     text = Calibration(model, DOCUMENTS)
     with pytest.warns(
-        UserWarning, match=rf"{text.tokens} tokens for the 97 input columns of W_O in L3.*2425 tokens"
+        UserWarning, match=rf"{text.tokens} tokens for the 97 input columns of L3.*2425 tokens"
     ):
         text.check(97, "L3")
     with warnings.catch_warnings():

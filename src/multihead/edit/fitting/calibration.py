@@ -114,7 +114,7 @@ class Calibration:
         if self.tokens < enough and "short" not in self._said:
             self._said.add("short")
             warnings.warn(
-                f"the calibration text is short: {self.tokens} tokens for the {columns} input columns of W_O in "
+                f"the calibration text is short: {self.tokens} tokens for the {columns} input columns of "
                 f"{where}, {self.tokens / columns:.1f} per column; {PER_COLUMN} ({enough} tokens) are enough. "
                 "Where they are few the ridge keeps the weights near what they were",
                 stacklevel=3,
