@@ -102,7 +102,7 @@ def test_a_dry_run_writes_the_plan_only_and_the_plan_is_carried_out(
     words = ("--calib", given.corpus, "--plan", plan)
     said = multihead("prune", given.gpt2, "--keep", 0.5, *words, "--dry-run", "-o", out)
     assert said.code == 0, said.err
-    assert "a dry run: nothing is written" in said.err
+    assert "a dry run: no model is written" in said.err
     assert f"plan → {plan}" in said.err
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
     data = json.loads(plan.read_text())
