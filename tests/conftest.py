@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+
+# A shell starts what runs in the background with Ctrl-C ignored, and children inherit that: tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before torch is imported: the workers of pytest-xdist share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -159,7 +159,10 @@ class Work:
         layers = getattr(config, "num_hidden_layers", None) or 1
         activations = 4.0 * tokens_in(batch) * 24 * width * layers
         squares = 8.0 * 6 * (4 * width) ** 2
-        return Work(took * text.tokens / max(1, tokens_in(batch)), PROCESS + 3 * weights + activations + squares)
+        return Work(
+            took * sum(map(tokens_in, text.fit())) / max(1, tokens_in(batch)),
+            PROCESS + 3 * weights + activations + squares,
+        )
 
 
 def _timed(model: Any, batch: Any) -> float:

@@ -91,7 +91,7 @@ class Flops(_Share):
 
     def ledger(self, model: nn.Module, layers: Sequence[LayerAnatomy], calibration: Calibration) -> Ledger:
         """FLOPs per token."""
-        length = calibration.tokens / max(calibration.documents_to_fit, 1)
+        length = calibration.tokens / max(calibration.documents_to_fit - calibration.spliced, 1)
         maps = linear_maps(model, next(calibration.fit()))
         sizes = {name: p.numel() for name, p in model.named_parameters()}
         every = float(sum(2 * sizes[name] for name in maps if name is not None))

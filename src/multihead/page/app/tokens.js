@@ -31,7 +31,7 @@ class TokenScene {
     const rows = DATA.sites.map((site, s) => el("tr", {}, el("th", { scope: "row" }, site.label),
       Array.from({ length: site.heads }, (_, h) => {
         const at = DATA.first[s] + h;
-        const box = el("a", { href: "#" });
+        const box = el("a", { href: headLink(at), "aria-label": DATA.heads[at] });
         this.cells.set(at, box);
         return el("td", {}, box);
       })));
