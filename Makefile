@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all lint format bench-layer bench-see bench-worth clean
+.PHONY: help report test test-all lint format bench-layer bench-see bench-worth bench-cut clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -47,6 +47,11 @@ bench-see: $(VENV)/.lens-ready ## time capture and statistics beside their peers
 
 bench-worth: $(VENV)/.test-ready ## time taking out every head beside one forward per head, write bench/results/worth.json
 	$(BIN)/python bench/worth.py
+
+bench-cut: $(VENV)/.test-ready ## quality and speed of cut models (text: MULTIHEAD_DATA), write bench/results/cut*.json
+	$(BIN)/python bench/cut.py
+	$(BIN)/python bench/cut_group.py --threads 2
+	$(BIN)/python bench/cut_speed.py
 
 clean: ## remove the environment and everything that was written
 	rm -rf $(VENV) report build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
