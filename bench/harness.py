@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from multihead.edit.checking.median import interval
+
 ENOUGH = 7  # rounds before anything is said; what is decided by then is not timed again
 SHORTEST = 0.03  # seconds of one sample: shorter work is repeated
 
@@ -178,17 +180,6 @@ def _rows(work_name: str, work: Work, wall: dict[str, list[float]], cpu: dict[st
             )
         )
     return rows
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """An interval that holds the true median with at least 95 %, whatever the noise; all of it for few values."""
-    n, ordered, tail, k = len(values), sorted(values), 0.0, 0
-    while k < n // 2:
-        tail += math.comb(n, k) / 2**n
-        if tail > 0.025:
-            break
-        k += 1
-    return ordered[max(k, 1) - 1], ordered[n - max(k, 1)]
 
 
 def verdict(low: float, high: float, least: float | None, rounds: int) -> str:

@@ -14,8 +14,9 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, L
 import multihead as mh
 from multihead.edit.checking import speed
 from multihead.edit.checking.check import check, kv_bytes
+from multihead.edit.checking.median import interval
 from multihead.edit.checking.quality import neighbours_kept, quality
-from multihead.edit.checking.speed import Timing, interval, side_by_side
+from multihead.edit.checking.speed import Timing, side_by_side
 from multihead.errors import MultiheadError, SizeError
 
 SMALL = {

@@ -1,8 +1,6 @@
 """before / after in time: both in every round, in an order drawn anew; the median of the ratio and its interval.
 
->>> from multihead.edit.checking.speed import interval, side_by_side
->>> interval([float(x) for x in range(1, 12)])
-(2.0, 10.0)
+>>> from multihead.edit.checking.speed import side_by_side
 >>> side_by_side("sums", lambda: sum(range(20_000)), lambda: sum(range(100)), rounds=5).ratio > 10
 True
 """
@@ -22,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from multihead.edit.checking.median import interval
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
 from multihead.measures.clean import clean, plain_inputs
@@ -78,17 +77,6 @@ def side_by_side(
     low, high = interval(ratios)
     ms = [1e3 * statistics.median(times) for times in took]
     return Timing(name, tokens, batch, ms[0], ms[1], statistics.median(ratios), low, high, rounds)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """An interval that holds the true median with at least 95 %, whatever the noise; all of it for few values."""
-    n, ordered, tail, k = len(values), sorted(values), 0.0, 0
-    while k < n // 2:
-        tail += math.comb(n, k) / 2**n
-        if tail > 0.025:
-            break
-        k += 1
-    return ordered[max(k, 1) - 1], ordered[n - max(k, 1)]
 
 
 def whole_model(
