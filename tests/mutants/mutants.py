@@ -388,7 +388,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- cutting
     "grouping forgets the value bias": Mutant(
-        "edit/sharing/group.py", "lost = bias + ((maps", "lost = 0 * bias + ((maps", ("grouping",)
+        "edit/sharing/group.py",
+        "lost = lost + own.b_v[[own.groups.kv_of_head[h] for h in heads]].double()",
+        "pass",
+        ("grouping",),
     ),
     "groups in the wrong order": Mutant(
         "edit/physical/surgery.py",
