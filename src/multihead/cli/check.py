@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from multihead.cli.console import duration, note, out, write_json
 from multihead.cli.cutting import about, add_text, bar, check_numbers, read
 from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _EPILOG = """examples:
   multihead check minilm smaller/ --text held_out.txt
@@ -88,8 +92,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
-def _seconds(model: object, characters: int, rounds: int) -> float:
+def _seconds(model: nn.Module, characters: int, rounds: int) -> float:
     """About: two runs per token of text (4 characters), and per round two runs of 128 and of 512 tokens."""
-    parameters = sum(p.numel() for p in model.parameters())  # type: ignore[attr-defined]
+    parameters = sum(p.numel() for p in model.parameters())
     per_token = 2.0 * parameters / 2e10
     return per_token * (2 * characters / 4 + rounds * 2 * (128 + 512 / 3)) + rounds * 4 * 0.05 + 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +67,21 @@ ROWS = (
     _row("ViTAttention DeiTAttention Dinov2Attention", "split"),
     _row("CLIPAttention SiglipAttention", "split-out_proj"),
 )
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """An architecture that computes the same and says more about its heads."""
+
+    of: str
+    """how the names of the classes that it stands in for begin"""
+    classes: str
+    model_type: str
+    changes: Mapping[str, Any]
+
+
+STAND_INS = (StandIn("Llama", "Mistral", "mistral", {"sliding_window": None}),)
+"""LLaMA wants hidden_size to be a multiple of its heads; Mistral without its window is LLaMA and does not."""
 
 _BY_CLASS = {name: row for row in ROWS for name in row.classes.split()}
 

@@ -23,22 +23,8 @@ from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.example import example_inputs
+from multihead.model.families import STAND_INS
 from multihead.store.skeleton import config_of, import_transformers, skeleton
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """An architecture that computes the same and says more about its heads."""
-
-    of: str
-    """how the names of the classes that it stands in for begin"""
-    classes: str
-    model_type: str
-    changes: Mapping[str, Any]
-
-
-STAND_INS = (StandIn("Llama", "Mistral", "mistral", {"sliding_window": None}),)
-"""LLaMA wants hidden_size to be a multiple of its heads; Mistral without its window is LLaMA and does not."""
 
 _NAMES = {"num_key_value_heads": ("num_key_value_heads", "num_kv_heads")}
 

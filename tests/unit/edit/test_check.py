@@ -152,6 +152,21 @@ def test_without_a_cache_the_keys_and_values_of_a_run_are_counted() -> None:
     assert kv_bytes(bert(), {"input_ids": torch.arange(1, 18)[None]}) == (2 * 2 * 3 * 17 * 7 * 4, False)
 
 
+def test_another_model_is_no_cut_and_that_is_said() -> None:
+    """Sizes are then those of each model's own attention, not of what lies at the places of the first."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    mine = llama(6)
+    config = mine.config
+    other = GPT2LMHeadModel(
+        GPT2Config(n_layer=2, n_head=3, n_embd=21, vocab_size=config.vocab_size, n_positions=600)
+    ).eval()
+    found = check(mine, other, rows(), rounds=0)
+    assert any("no cut of the original" in note for note in found.notes)
+    assert found["attention_parameters"][1] == 2 * (21 * 63 + 63 + 21 * 21 + 21)
+    assert not any("no cut" in note for note in check(mine, llama(2), rows(), rounds=0).notes)
+
+
 def test_side_by_side() -> None:
     model, small = llama(6), llama(2)
     steps: list[str] = []

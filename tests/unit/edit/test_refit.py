@@ -35,6 +35,7 @@ from multihead.edit.fitting.residual import behind, watched
 from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
+from unit.edit.sharp import sharp
 
 SMALL: dict[str, Any] = {
     "hidden_size": 30, "num_hidden_layers": 2, "num_attention_heads": 5, "intermediate_size": 23, "vocab_size": 53,
@@ -43,18 +44,9 @@ SMALL: dict[str, Any] = {
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(5 + i % 7)] for i in range(90)]
 
 
-def _sharp(model: nn.Module) -> Any:
-    """Weights large enough that heads differ and tokens matter."""
-    torch.manual_seed(7)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.normal_(0, 0.4) if p.dim() > 1 else p.add_(0.1 * torch.randn_like(p))
-    return model.eval()
-
-
 @pytest.fixture(scope="module")
 def bert() -> BertModel:
-    return _sharp(BertModel(BertConfig(**SMALL)))
+    return sharp(0.4, BertModel(BertConfig(**SMALL)))
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +197,7 @@ def test_maps_behind_a_cut_layer_are_fitted_in_place(bert: BertModel, text: Cali
 
 
 def test_a_transposed_weight_is_fitted_too() -> None:
-    model = _sharp(GPT2Model(GPT2Config(n_layer=1, n_head=3, n_embd=12, vocab_size=53)))
+    model = sharp(0.4, GPT2Model(GPT2Config(n_layer=1, n_head=3, n_embd=12, vocab_size=53)))
     text = Calibration(model, IDS, batch_size=7)
     student = copy.deepcopy(model)
     with torch.no_grad():
@@ -226,7 +218,7 @@ PRE_NORM = {
 @pytest.mark.parametrize("name", PRE_NORM)
 def test_the_sum_is_what_the_next_norm_gets(name: str) -> None:
     make, norm = PRE_NORM[name]
-    model = _sharp(make())
+    model = sharp(0.4, make())
     seen: list[Tensor] = []
     model.get_submodule(norm).register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     ids = torch.tensor(IDS[6:7])
@@ -239,7 +231,7 @@ def test_the_sum_is_what_the_next_norm_gets(name: str) -> None:
 
 
 def test_sums_of_parallel_blocks_are_followed_to_the_last() -> None:
-    model = _sharp(GPTNeoXModel(GPTNeoXConfig(**SMALL, use_parallel_residual=True)))
+    model = sharp(0.4, GPTNeoXModel(GPTNeoXConfig(**SMALL, use_parallel_residual=True)))
     ids = torch.tensor(IDS[6:7])
     with torch.no_grad():
         states = model(input_ids=ids, output_hidden_states=True).hidden_states
@@ -249,13 +241,14 @@ def test_sums_of_parallel_blocks_are_followed_to_the_last() -> None:
 
 
 def test_a_scale_before_the_sum_is_known() -> None:
-    model = _sharp(GraniteModel(GraniteConfig(**LLAMA, residual_multiplier=0.25)))
+    model = sharp(0.4, GraniteModel(GraniteConfig(**LLAMA, residual_multiplier=0.25)))
     found = watched(model, {"input_ids": torch.tensor(IDS[:1])}, mh.anatomy(model)[0].weights["o"].parameter)
     assert (found.scale, found.total is not None) == (0.25, True)
-    vision = _sharp(
+    vision = sharp(
+        0.4,
         Dinov2Model(
             Dinov2Config(hidden_size=30, num_hidden_layers=1, num_attention_heads=5, image_size=28, patch_size=14)
-        )
+        ),
     )
     pixels = {"pixel_values": torch.randn(2, 3, 28, 28)}
     found = watched(vision, pixels, mh.anatomy(vision, pixels)[0].weights["o"].parameter)
@@ -264,7 +257,7 @@ def test_a_scale_before_the_sum_is_known() -> None:
 
 
 def test_a_norm_before_the_sum_leaves_the_output_alone() -> None:
-    model = _sharp(Gemma2Model(Gemma2Config(**{**LLAMA, "num_hidden_layers": 1})))
+    model = sharp(0.4, Gemma2Model(Gemma2Config(**{**LLAMA, "num_hidden_layers": 1})))
     name = mh.anatomy(model)[0].weights["o"].parameter
     assert watched(model, {"input_ids": torch.tensor(IDS[:1])}, name).total is None
     text = Calibration(model, IDS[:30])
@@ -307,7 +300,7 @@ def test_a_parameter_that_no_map_uses_is_said(bert: BertModel) -> None:
 
 
 def test_an_empty_layer_is_fitted_where_its_projection_does_not_run() -> None:
-    model = _sharp(GPT2Model(GPT2Config(n_layer=2, n_head=5, n_embd=30, vocab_size=53)))
+    model = sharp(0.4, GPT2Model(GPT2Config(n_layer=2, n_head=5, n_embd=30, vocab_size=53)))
     text = Calibration(model, IDS, batch_size=7)
     student, layer, new = _cut(model, 0, [])
     found, fitted = refit(model, student, layer, new, text)
@@ -322,7 +315,7 @@ def test_an_empty_layer_is_fitted_where_its_projection_does_not_run() -> None:
 
 
 def test_without_heads_and_bias_there_is_nothing_to_fit() -> None:
-    model = _sharp(LlamaModel(LlamaConfig(**LLAMA)))
+    model = sharp(0.4, LlamaModel(LlamaConfig(**LLAMA)))
     student, layer, new = _cut(model, 0, [])
     found, fitted = refit(model, student, layer, new, Calibration(model, IDS[:9]))
     assert (found is new, fitted.kept) == (True, False)

@@ -18,6 +18,7 @@ from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.plan import distinct
 from multihead.errors import SizeError
 from multihead.measures.worth.importance import Gradients
+from unit.edit.sharp import sharp
 
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(4 + i % 7)] for i in range(40)]
 SMALL: dict[str, Any] = {
@@ -25,17 +26,9 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _sharp(model: nn.Module) -> Any:
-    torch.manual_seed(7)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.normal_(0, 0.3) if p.dim() > 1 else p.add_(0.1 * torch.randn_like(p))
-    return model.eval()
-
-
 @pytest.fixture(scope="module")
 def bert() -> BertModel:
-    return _sharp(BertModel(BertConfig(**SMALL)))
+    return sharp(0.3, BertModel(BertConfig(**SMALL)))
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +154,7 @@ def test_random_is_drawn_by_the_seed(bert: BertModel, text: Calibration) -> None
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_scores_shared_layers_once(method: str) -> None:
-    albert = _sharp(AlbertModel(AlbertConfig(**{**SMALL, "embedding_size": 12, "num_hidden_layers": 3})))
+    albert = sharp(0.3, AlbertModel(AlbertConfig(**{**SMALL, "embedding_size": 12, "num_hidden_layers": 3})))
     text = Calibration(albert, IDS[:16])
     turns = _turns(albert)
     assert [len(same) for same in turns] == [3]

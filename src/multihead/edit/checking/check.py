@@ -179,7 +179,18 @@ def _sizes(
 ) -> tuple[dict[str, tuple[float, float]], list[str]]:
     both, notes = (before, after), list[str]()
     sizes = {"parameters": _both(sum(p.numel() for p in inner(m).parameters()) for m in both)}
-    sizes["attention_parameters"] = _both(attention_parameters(m, found) for m in both)
+    related = left is None or {x.path for x in left} <= {
+        x.path for x in found
+    }  # a cut keeps places, or empties them
+    if not related:
+        notes.append(
+            f"this is no cut of the original: the attention of {type(inner(after)).__name__} does not lie where "
+            f"that of {type(inner(before)).__name__} does"
+        )
+    theirs = found if related or left is None else left
+    sizes["attention_parameters"] = _both(
+        attention_parameters(m, a) for m, a in zip(both, (found, theirs), strict=True)
+    )
     seen = [kv_bytes(m, _inputs(before, MODEL_TOKENS)) for m in both]
     if left is not None:
         sizes["heads"] = _both(sum(x.num_heads for x in a) for a in (found, left))
