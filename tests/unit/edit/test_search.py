@@ -82,6 +82,15 @@ def test_query_heads_of_groups_go_one_by_one(monkeypatch: Any, llama: LlamaModel
     assert found.keep == {"L0": (3, 4, 5, 7, 8), "L1": tuple(range(9))}
 
 
+def test_a_multiple_of_heads_keeps_groups_even(monkeypatch: Any, llama: LlamaModel) -> None:
+    """To be split over devices, every kv head must have as many readers as before."""
+    found = _search(monkeypatch, llama, GROUPED, budget=Heads(12 / 18), multiple_of=3)
+    of = mh.anatomy(llama)[0].groups.kv_of_head
+    for heads in found.keep.values():
+        assert {sum(of[h] == kv for h in heads) for kv in range(3)} <= {0, 3}, found.keep
+    assert sum(map(len, found.keep.values())) == 12
+
+
 def test_bytes_of_a_cache_are_saved_by_whole_groups(monkeypatch: Any, llama: LlamaModel) -> None:
     found = _search(monkeypatch, llama, GROUPED, budget=CacheBytes(4 / 6))
     assert found.keep == {"L0": (6, 7, 8), "L1": tuple(range(9))}

@@ -223,7 +223,8 @@ def _removal(state: State, name: str, shape: Shape, *, saving: bool) -> Removal 
     left, layer, now = state.keep[name], state.layers[name], state.spent
     costs = {h: state.score.cost(name, h) for h in left}
     groups = layer.groups.kv_of_head
-    if (shape.uniform or _only_groups_save(state, name)) and layer.num_kv_heads < layer.num_heads:
+    even = shape.uniform or shape.multiple_of > 1  # a shape to be split or told in a config: groups stay even
+    if (even or _only_groups_save(state, name)) and layer.num_kv_heads < layer.num_heads:
         units = [[h for h in left if groups[h] == kv] for kv in sorted({groups[h] for h in left})]
         units.sort(key=lambda unit: sum(costs[h] for h in unit))
     else:
