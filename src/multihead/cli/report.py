@@ -93,7 +93,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 def run(args: argparse.Namespace) -> int:
     parts = _check(args)
-    given = [_text(name) for name in args.text]
+    given = [given_text(name) for name in args.text]
     say: Callable[[str], None] = _silent if args.quiet else note
     loaded = load_model(args)
     _one_sequence(loaded)
@@ -150,7 +150,7 @@ def _check(args: argparse.Namespace) -> tuple[str, ...]:
     return tuple(part for part in PARTS if part in asked)
 
 
-def _text(name: str) -> str:
+def given_text(name: str) -> str:
     """A file, stdin, or the words themselves."""
     path = Path(name)
     if name == "-":
