@@ -50,7 +50,9 @@ def _configs(model: nn.Module) -> list[Any]:
     """The configs whose modules ask the interface for a kernel, and would get one that nobody sees."""
     found: dict[int, Any] = {}
     for module in model.modules():
-        config = getattr(module, "config", None)
+        config = vars(module).get("config")  # not getattr: most modules have none, and would look long for it
+        if config is None:
+            continue
         name = getattr(config, _FIELD, None)
         home = sys.modules.get(type(module).__module__)
         if (
