@@ -42,6 +42,8 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.model.intervene import gate, patch, silence
     from multihead.model.keep import Keep
     from multihead.page.build import report
+    from multihead.scale.context import context_parallel
+    from multihead.scale.tensor import tensor_parallel_plan
     from multihead.store.load import load
     from multihead.store.save import save
 
@@ -84,6 +86,8 @@ __all__ = [
     "save",
     "load",
     "report",
+    "tensor_parallel_plan",
+    "context_parallel",
     "MultiheadError",
     "SizeError",
     "TypeMismatchError",
@@ -132,6 +136,8 @@ _HOME = {
     "save": "multihead.store.save",
     "load": "multihead.store.load",
     "report": "multihead.page.build",
+    "tensor_parallel_plan": "multihead.scale.tensor",
+    "context_parallel": "multihead.scale.context",
     "MultiheadError": "multihead.errors",
     "SizeError": "multihead.errors",
     "TypeMismatchError": "multihead.errors",

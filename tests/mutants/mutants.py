@@ -203,7 +203,7 @@ MUTANTS: dict[str, Mutant] = {
         "mask_kinds.py", "self.block_of(grid) > -torch.inf", "self.block_of(grid) >= -torch.inf", ("additive",)
     ),
     "additive without a gradient": Mutant(
-        "blocked.py", "_add_to(d_added, row, heads, d)", "pass", ("additive", "relative_bias")
+        "blocked.py", "add_to(d_added, row, heads, d)", "pass", ("additive", "relative_bias")
     ),
     "and read as or": Mutant(
         "mask_algebra.py", "_fold(torch.logical_and,", "_fold(torch.logical_or,", ("composed", "lengths")
@@ -325,14 +325,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "uniform with the head's own scores": Mutant(
         "model/intervene.py",
-        "q=torch.zeros_like(problem.q), mask=_Visible",
-        "q=problem.q, mask=_Visible",
+        "q=torch.zeros_like(problem.q), mask=Visible",
+        "q=problem.q, mask=Visible",
         ("interventions",),
     ),
     "gates that count twice": Mutant(
         "model/intervene.py",
-        "gates.of(call, out).to(out)[:",
-        "gates.of(call, out).square().to(out)[:",
+        "gates.here(call, out).to(out)[:",
+        "gates.here(call, out).square().to(out)[:",
         ("interventions",),
     ),
     # ---- statistics

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
+from multihead.layer.apart import apart
 from multihead.layer.ask import Ask, Attended, check_cells
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.checks import check_inputs, check_known
@@ -31,6 +32,7 @@ from multihead.layer.position import Position, Rotary
 from multihead.layer.problem import Groups, PositionScores, Problem, Scores
 from multihead.layer.ragged import Packed, pack
 from multihead.layer.routes import attend, check_route
+from multihead.layer.share import Share
 from multihead.layer.steps import answer, gate, lift, places, remembered, split, unbatched
 from multihead.shapes import Keys, Queries
 
@@ -58,6 +60,9 @@ class MultiHeadAttention(nn.Module):
         dropout: on the attention weights, in training mode only.
         init: how weights are drawn (`multihead.init`); default `XavierPerHead()`.
     """
+
+    share: Share | None = None
+    """the heads that are on this rank, where `tensor_parallel_plan` has spread them over several"""
 
     def __init__(
         self,
@@ -174,7 +179,8 @@ class MultiHeadAttention(nn.Module):
         caching = cache is not None and not isinstance(cache, Cross)
         check_inputs(self, query, key, value, head_gate, known=known, caching=caching)
         check_cells(asked, self.num_heads, query.shape[1])
-        packed = pack(mask, query, positions, head_gate) if key is None and cache is None and not route else None
+        alone = key is None and cache is None and not route and apart() is None
+        packed = pack(mask, query, positions, head_gate) if alone else None
         if packed is None:
             problem = self.problem(query, key, value, mask=mask, cache=cache, positions=positions)
         else:
@@ -185,7 +191,8 @@ class MultiHeadAttention(nn.Module):
         kept = None if ask is None else problem
         del problem  # unless somebody asks, q, k and v need not live through W_O
         if head_gate is not None:
-            heads = heads * gate(head_gate).to(heads.dtype)
+            factor = gate(head_gate)
+            heads = heads * (factor if self.share is None else self.share.own(factor, 1)).to(heads.dtype)
         out = self.o_proj(heads.transpose(1, 2).flatten(2))
         if packed is not None:
             out = packed.unpack(out, self.o_proj(heads.new_zeros(1, 1, heads.shape[1] * heads.shape[3])))
@@ -195,7 +202,9 @@ class MultiHeadAttention(nn.Module):
             heads = packed.unpack_heads(heads)
             if asked.weights or asked.lse:
                 kept = self.problem(query, None, None, mask=mask, cache=None, positions=positions)
-        return answer(asked, kept, out, heads)
+        if self.share is None:
+            return answer(asked, kept, out, heads)
+        return self.share.answered(asked, answer(self.share.asked(asked), kept, out, heads))
 
     def problem(
         self,
@@ -209,6 +218,9 @@ class MultiHeadAttention(nn.Module):
         packed: Packed | None = None,
     ) -> Problem:
         """Project, normalise, rotate and cache: everything up to the scores."""
+        share = self.share
+        if share is not None:
+            query, key, value = share.inputs(query, key, value)
         q = split(self.q_proj(query), self.head_dim)
         known = cache.known if isinstance(cache, Cross) else None
         if known is not None:
@@ -223,21 +235,24 @@ class MultiHeadAttention(nn.Module):
         k = k if known is not None else self._turned(k, self.k_norm, key_at)
         bias = None if isinstance(self.position, Rotary) else self.position
         if bias is not None:
-            if positions is not None and packed is None and (cache is not None or key is not None):
+            elsewhere = cache is not None or key is not None or apart() is not None
+            if positions is not None and packed is None and elsewhere:
                 raise SizeError(
                     f"positions of shape {tuple(positions.shape)} were given with {type(bias).__name__}, "
-                    f"whose keys stand elsewhere (cache or cross-attention)",
+                    f"whose keys stand elsewhere (cache, cross-attention or other ranks)",
                     hint="leave positions out: the bias then uses the places of queries and keys",
                 )
             own = positions if packed is None else packed.given
             own = None if own is None else own.reshape(-1, own.shape[-1])
-            mask = mask & PositionScores(bias, own, q.dtype)
+            mask = mask & PositionScores(bias, own, q.dtype, self._entering(bias))
         k, v, mask, frame = remembered(k, v, mask, cache, queries=q.shape[2], heads=q.shape[1])
         if packed is not None:
             frame = replace(frame, batch=packed.batch, queries=packed.width, keys=packed.width)
-        mask.check(frame)
-        dropout = self.dropout if self.training else 0.0
-        scores = Scores(self.scale, self.softcap, self.sink_logits, dropout)
+        mask.check(frame if share is None else replace(frame, heads=share.of))
+        sinks, dropout = self.sink_logits, self.dropout if self.training else 0.0
+        if share is not None:
+            mask, sinks = share.mask(mask), None if sinks is None else share.own(sinks)
+        scores = Scores(self.scale, self.softcap, sinks, dropout, 0 if share is None else share.heads[0])
         bounds = None if packed is None else packed.bounds
         cross = isinstance(cache, Cross) or (key is not None and key is not query)
         return Problem(q, k, v, self._local_groups(q, k), mask, frame, scores, bounds, cross)
@@ -269,6 +284,8 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         said = [f"{self.d_model}, {self.num_heads}"]
+        if self.share is not None:
+            said.append(f"heads here={list(self.share.heads)}")
         if self.num_kv_heads != self.num_heads:
             said.append(f"num_kv_heads={self.num_kv_heads}")
         if self.groups.size is None:
@@ -281,7 +298,15 @@ class MultiHeadAttention(nn.Module):
             said.append(f"scale={self.scale:g}")
         return ", ".join(said)
 
+    def _entering(self, bias: object) -> dict[str, Tensor] | None:
+        """The parameters of a position bias, each rank with the gradient of its heads; None: nothing is split."""
+        if self.share is None or not isinstance(bias, nn.Module):
+            return None
+        return {name: self.share.entering(p) for name, p in bias.named_parameters()}
+
     def _turned(self, x: Tensor, norm: nn.Module | None, positions: Tensor | int) -> Tensor:
+        if norm is not None and self.share is not None:
+            norm = self.share.module(norm)
         if norm is not None and self.qk_norm is not None and self.qk_norm.when == "before":
             x = norm(x).to(x.dtype)  # autocast may give float32 back
         if isinstance(self.position, Rotary):
@@ -293,11 +318,14 @@ class MultiHeadAttention(nn.Module):
     def _local_groups(self, q: Queries, k: Keys) -> Groups:
         """The groups of the heads that are here: under tensor parallelism a projection gives only some."""
         here = q.shape[1]
+        if self.share is not None:
+            return self.share.groups
         if here == self.num_heads:
             return self.groups
         if self.groups.size is None or self.sink_logits is not None or not isinstance(self.position, Rotary | None):
             raise SizeError(
                 f"q_proj gave {here} of {self.num_heads} heads: what belongs to single heads cannot be told apart",
-                hint="tensor parallelism needs even groups, and no sinks or position bias",
+                hint="tensor parallelism of single projections needs even groups, and no sinks or position bias; "
+                "mh.tensor_parallel_plan(module) splits whole layers, these included",
             )
         return Groups.even(here, k.shape[1])

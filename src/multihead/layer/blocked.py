@@ -35,7 +35,7 @@ def blocked(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Hea
     # The backward is given q, k and v as saved tensors; held here as well they would outlive checkpointing.
     nothing = q.new_empty(0, 0, 0, 0)
     rest = replace(problem, q=nothing, k=nothing, v=nothing)
-    task = _Task(rest, tile, fresh_seed() if scores.dropout else 0)
+    task = _Task(rest, tile, fresh_seed() + scores.stream if scores.dropout else 0)
     out = _Blocked.apply(q, groups.expand(k), groups.expand(v), scores.sinks, task, *problem.mask.learned())
     return cast(Tensor, out)
 
@@ -54,7 +54,7 @@ class _Task:
         allowed = lower_triangle(q.shape[2], k.shape[2], q.device) if block.causal else block.allowed
         if allowed is None:
             return block
-        added = torch.zeros((), dtype=_exact(q), device=q.device) if block.added is None else block.added
+        added = torch.zeros((), dtype=exact_dtype(q), device=q.device) if block.added is None else block.added
         return replace(block, added=torch.where(allowed, added, -torch.inf))
 
     def pieces(self, q: Tensor, k: Tensor) -> Iterator[tuple[int, slice]]:
@@ -83,7 +83,7 @@ class _Blocked(torch.autograd.Function):
             weights, _ = _weights(block, row, heads, buffers.take("weights", heads))
             if keep is not None:
                 weights.mul_(keep.into(buffers.take("kept", heads)))
-            out[row, heads] = _product(weights, v[row, heads], 1.0 if keep is None else keep.gain)
+            out[row, heads] = product(weights, v[row, heads], 1.0 if keep is None else keep.gain)
         if block.alive is not None:
             out.masked_fill_(~block.alive, 0.0)
         ctx.save_for_backward(q, k, v, sinks, out, *learned)
@@ -114,20 +114,20 @@ class _Blocked(torch.autograd.Function):
             delta = (g * out[row, heads]).sum(-1, keepdim=True)
             if d_sinks is not None and rest is not None:
                 d_sinks[heads] -= (rest * delta).sum((1, 2)).to(d_sinks.dtype)
-            d = _product(g, v[row, heads].mT, gain, buffers.take("d", heads))  # of the weights that were used
+            d = product(g, v[row, heads].mT, gain, buffers.take("d", heads))  # of the weights that were used
             if keep is not None:
                 kept = keep.into(buffers.take("kept", heads))
                 d.mul_(kept).sub_(delta).mul_(weights)
                 weights.mul_(kept)
             else:
                 d.sub_(delta).mul_(weights)  # of the scores
-            dv[row, heads] = _product(weights.mT, g, gain)
+            dv[row, heads] = product(weights.mT, g, gain)
             if d_added is not None:
-                _add_to(d_added, row, heads, d)
+                add_to(d_added, row, heads, d)
             if softcap is not None:
                 d.mul_(_slope(block, row, heads))
-            dq[row, heads] = _product(d, k[row, heads], scale)
-            dk[row, heads] = _product(d.mT, q[row, heads], scale)
+            dq[row, heads] = product(d, k[row, heads], scale)
+            dk[row, heads] = product(d.mT, q[row, heads], scale)
         d_learned: list[Tensor | None] = [None] * len(learned)
         if added is not None and d_added is not None:
             d_learned = list(torch.autograd.grad(added, learned, d_added, allow_unused=True))
@@ -140,7 +140,7 @@ class _Buffers:
     def __init__(self, q: Tensor, k: Tensor, task: _Task) -> None:
         self.cell = (q.shape[2], k.shape[2])
         self.heads = next((heads.stop for _, heads in task.pieces(q, k)), 0)
-        self.like = q.new_empty(0, dtype=_exact(q))
+        self.like = q.new_empty(0, dtype=exact_dtype(q))
         self.held: dict[str, Tensor] = {}
 
     def take(self, name: str, heads: slice) -> Float[Tensor, "head query key"]:
@@ -153,11 +153,11 @@ def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, T
     """P of one row's heads, written into `s` (head, query, key), and the weight of the sink."""
     softcap, sinks = block.scores.softcap, block.scores.sinks
     scale = block.scores.scale if softcap is None else block.scores.scale / softcap
-    _product(block.q[row, heads], block.k[row, heads].mT, scale, s)
+    product(block.q[row, heads], block.k[row, heads].mT, scale, s)
     if softcap is not None:
         s.tanh_().mul_(softcap)
     if block.added is not None:
-        s.add_(_part(block.added, row, heads))
+        s.add_(part_of(block.added, row, heads))
     if sinks is None:
         return torch.softmax(s, dim=-1, out=s), None
     sink = sinks[heads, None, None].detach().to(s.dtype)
@@ -170,28 +170,28 @@ def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, T
 def _slope(block: Block, row: int, heads: slice) -> Tensor:
     """d softcap(s) / d s = 1 − tanh²(s / softcap)"""
     assert block.scores.softcap is not None
-    s = _product(block.q[row, heads], block.k[row, heads].mT, block.scores.scale / block.scores.softcap)
+    s = product(block.q[row, heads], block.k[row, heads].mT, block.scores.scale / block.scores.softcap)
     return s.tanh_().square_().neg_().add_(1.0)
 
 
-def _product(a: Tensor, b: Tensor, factor: float, out: Tensor | None = None) -> Tensor:
+def product(a: Tensor, b: Tensor, factor: float, out: Tensor | None = None) -> Tensor:
     """factor · a b, in at least fp32; the factor rides in the matrix product for free."""
-    exact = _exact(a)
+    exact = exact_dtype(a)
     if out is None:
         out = a.new_empty(a.shape[0], a.shape[1], b.shape[2], dtype=exact)
     return torch.baddbmm(out, a.to(exact), b.to(exact), beta=0, alpha=factor, out=out)
 
 
-def _exact(x: Tensor) -> torch.dtype:
+def exact_dtype(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _part(x: Tensor, row: int, heads: slice) -> Tensor:
+def part_of(x: Tensor, row: int, heads: slice) -> Tensor:
     """One row and some heads of a block that broadcasts over both."""
     x = x[row if x.shape[0] > 1 else 0]
     return x[heads] if x.shape[0] > 1 else x
 
 
-def _add_to(total: Tensor, row: int, heads: slice, part: Tensor) -> None:
-    target = _part(total, row, heads)
+def add_to(total: Tensor, row: int, heads: slice, part: Tensor) -> None:
+    target = part_of(total, row, heads)
     target.add_(part.sum_to_size(target.shape).to(target.dtype))

@@ -98,7 +98,8 @@ def _check_gate(attn: MultiHeadAttention, query: Tensor, gate: Tensor) -> None:
 def check_known(attn: MultiHeadAttention, query: Tensor, k: Tensor, v: Tensor) -> None:
     """Raise where the keys and values that a Cross cache holds are not this layer's and this batch's."""
     have = (k.shape[0], k.shape[1], k.shape[3], v.shape[3])
-    want = (query.shape[0], attn.num_kv_heads, attn.head_dim, attn.value_dim)
+    kv_heads = attn.num_kv_heads if attn.share is None else len(attn.share.kv_heads)
+    want = (query.shape[0], kv_heads, attn.head_dim, attn.value_dim)
     if have != want:
         raise CacheError(
             f"Cross holds (batch, kv_head, key_dim, value_dim) = {have}, this call needs {want}",

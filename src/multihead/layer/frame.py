@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from multihead.layer.apart import Apart
+
 ALL = slice(None)
 
 
@@ -45,7 +47,8 @@ class Frame:
     """Sizes of one call, and the places its queries and keys take in the sequence.
 
     With `query_places` and `key_places` left out, keys stand at 0..keys-1 and the last query stands at the
-    last key (bottom-right alignment), in every row alike. A cache whose rows differ says otherwise.
+    last key (bottom-right alignment), in every row alike. A cache whose rows differ says otherwise. With `apart`
+    the frame is that of the whole sequence, and this rank has some of its tokens.
     """
 
     batch: int
@@ -55,6 +58,7 @@ class Frame:
     device: torch.device
     query_places: Int[Tensor, "#batch query"] | None = None
     key_places: Int[Tensor, "#batch key"] | None = None
+    apart: Apart | None = None
 
     @property
     def aligned(self) -> bool:

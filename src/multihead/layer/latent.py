@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from multihead.layer.options import linear
 from multihead.layer.position import Rotary
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
+from multihead.layer.share import HeadRows, Share, local
 from multihead.layer.steps import answer, gate, places, remembered, split, unbatched
 
 
@@ -44,6 +46,9 @@ class LatentAttention(nn.Module):
         bias: on the down projections and on o_proj.
         scale: factor on q·k; default (nope_dim + rope_dim) ** -0.5.
     """
+
+    share: Share | None = None
+    """the heads that are on this rank, where `tensor_parallel_plan` has spread them over several"""
 
     def __init__(
         self,
@@ -125,46 +130,57 @@ class LatentAttention(nn.Module):
         if values is not None:
             heads = heads @ values.mT
         if head_gate is not None:
-            heads = heads * gate(head_gate).to(heads.dtype)
+            factor = gate(head_gate)
+            heads = heads * (factor if self.share is None else self.share.own(factor, 1)).to(heads.dtype)
         out = self.o_proj(heads.transpose(1, 2).flatten(2))
         if ask is None:
             return out
-        return answer(Ask.of(ask), problem, out, heads)
+        asked = Ask.of(ask)
+        if self.share is None:
+            return answer(asked, problem, out, heads)
+        return self.share.answered(asked, answer(self.share.asked(asked), problem, out, heads))
 
     def _problem(
         self, x: Tensor, mask: Mask, cache: Cache | None, positions: Tensor | None, absorb: bool | None
     ) -> tuple[Problem, Float[Tensor, "head value_dim latent"] | None]:
         """What to attend to, and in the absorbed form the W_UV that its output still has to go through."""
         tokens = x.shape[1]
-        q = self.q_proj(x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x)))
-        q = split(q, self.nope_dim + self.rope_dim)
+        share, count = self.share, self.num_heads
+        asking = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
         c, turning = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
+        c = self.kv_norm(c)
+        if share is not None:  # behind what every rank computes alike, in front of what belongs to heads
+            asking, c, turning = share.entering(asking), share.entering(c), share.entering(turning)
+            count = len(share.heads)
+        q = split(self.q_proj(asking), self.nope_dim + self.rope_dim)
         at, _ = places(positions, cache, tokens, tokens, same=True)
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
         q_rope = self.position(q_rope, at)
-        latent = torch.cat((self.kv_norm(c).unsqueeze(1), self.position(turning.unsqueeze(1), at)), dim=-1)
+        latent = torch.cat((c.unsqueeze(1), self.position(turning.unsqueeze(1), at)), dim=-1)
         latent, _, mask, frame = remembered(latent, latent[..., :0], mask, cache, queries=tokens, heads=q.shape[1])
-        mask.check(frame)
-        scores = Scores(self.scale, dropout=self.dropout if self.training else 0.0)
+        mask.check(frame if share is None else replace(frame, heads=share.of))
+        mask = mask if share is None else share.mask(mask)
+        stream = 0 if share is None else share.heads[0]
+        scores = Scores(self.scale, dropout=self.dropout if self.training else 0.0, stream=stream)
         c, k_rope = latent.split((self.latent_dim, self.rope_dim), dim=-1)
         if self._absorbs(tokens, latent.shape[2]) if absorb is None else absorb:
-            up = self.kv_up.weight.unflatten(0, (self.num_heads, -1))  # head, nope_dim + value_dim, latent_dim
+            up = local(self.kv_up.weight).unflatten(0, (count, -1))  # head, nope_dim + value_dim, latent_dim
             w_uk, w_uv = up.split((self.nope_dim, self.value_dim), dim=1)
             q = torch.cat((q_nope @ w_uk, q_rope), dim=-1)
             if torch.compiler.is_compiling():
                 c = c.clone()  # the NaN guard of a traced graph takes no two operands that share memory
-            return Problem(q, latent, c, Groups.even(self.num_heads, 1), mask, frame, scores), w_uv
+            return Problem(q, latent, c, Groups.even(count, 1), mask, frame, scores), w_uv
         up = split(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
         k_nope, v = up.split((self.nope_dim, self.value_dim), dim=-1)
         q = torch.cat((q_nope, q_rope), dim=-1)
-        k = torch.cat((k_nope, k_rope.expand(-1, self.num_heads, -1, -1)), dim=-1)
-        return Problem(q, k, v, Groups.even(self.num_heads, self.num_heads), mask, frame, scores), None
+        k = torch.cat((k_nope, k_rope.expand(-1, count, -1, -1)), dim=-1)
+        return Problem(q, k, v, Groups.even(count, count), mask, frame, scores), None
 
     def _absorbs(self, queries: int, keys: int) -> bool:
         """Whether the absorbed form multiplies less, and kv_up is a plain matrix (LoRA and quantizers are not)."""
         up = self.kv_up
         hooked = up._forward_hooks or up._forward_pre_hooks
-        if type(up) is not nn.Linear or type(up.weight.data) is not Tensor or hooked:
+        if type(up) not in (nn.Linear, HeadRows) or type(local(up.weight).data) is not Tensor or hooked:
             return False
         r, head = self.latent_dim, self.nope_dim + self.value_dim
         return (keys - queries) * r * head > queries * keys * (2 * r - head)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from multihead.errors import SizeError
 from multihead.layer.frame import Frame, Grid, Span
@@ -67,6 +69,8 @@ class Scores:
     softcap: float | None = None
     sinks: Float[Tensor, " head"] | None = None
     dropout: float = 0.0
+    stream: int = 0
+    """tells what is drawn for heads of this rank from what others draw with the same seed"""
 
 
 @dataclass(frozen=True)
@@ -105,22 +109,46 @@ class PositionScores(Leaf):
     per_head = True
     sees_self = True
 
-    def __init__(self, position: PositionBias, positions: Positions | None, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        position: PositionBias,
+        positions: Positions | None,
+        dtype: torch.dtype,
+        numbers: dict[str, Tensor] | None = None,
+    ) -> None:
         self.position = position
+        self.numbers = numbers  # in place of its own parameters
         self.dtype = torch.promote_types(dtype, torch.float32)
         self.positions = positions  # of queries and keys alike, where the user gave them; else their places
         self.name = f"{type(position).__name__}"
 
     def learned(self) -> list[Tensor]:
-        parameters = self.position.parameters() if isinstance(self.position, nn.Module) else ()
-        return [p for p in parameters if p.requires_grad]
+        own = self.position.parameters() if isinstance(self.position, nn.Module) else ()
+        return [p for p in (own if self.numbers is None else self.numbers.values()) if p.requires_grad]
 
     def added(self, grid: Grid) -> ScoreBias | None:
         query, key = grid.query[:, 0, :, 0], grid.key[:, 0, 0, :]
         if self.positions is not None:
             own = self.positions if self.positions.shape[0] == 1 else self.positions[grid.batches]
             query, key = own[:, grid.rows], grid.take_columns(own)
-        return self.position.bias(query, key, self.dtype)[:, grid.head[0, :, 0, 0]]
+        return self._bias(query, key)[:, grid.head[0, :, 0, 0]]
+
+    def _bias(self, query: Positions, key: Positions) -> Float[Tensor, "_ head query key"]:
+        if not self.numbers or not isinstance(self.position, nn.Module):
+            return self.position.bias(query, key, self.dtype)
+        named = {f"position.{name}": x for name, x in self.numbers.items()}
+        return functional_call(_Biased(self.position), named, (query, key, self.dtype))
 
     def covers(self, span: Span, lo: int, hi: int) -> bool:
         return False
+
+
+class _Biased(nn.Module):
+    """`bias` as a forward, which is what functional_call calls."""
+
+    def __init__(self, position: nn.Module) -> None:
+        super().__init__()
+        self.position = position
+
+    def forward(self, query: Tensor, key: Tensor, dtype: torch.dtype) -> Tensor:
+        return cast(PositionBias, self.position).bias(query, key, dtype)

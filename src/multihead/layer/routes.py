@@ -56,6 +56,14 @@ def attend(problem: Problem, route: str | None = None) -> HeadOutputs:
     """
     if not torch.compiler.is_compiling() and has_torch_function((problem.q,)):
         return handle_torch_function(attend, (problem.q,), problem, route)
+    if problem.frame.apart is not None:
+        if route is not None:
+            raise SizeError(
+                f"route={route!r} was named in a block of context_parallel, where keys go around the ranks",
+                hint="leave route out",
+            )
+        with own_precision(problem.q.device):
+            return problem.frame.apart.attend(problem)
     if problem.frame.batch * problem.frame.heads * problem.frame.queries * problem.frame.keys == 0:
         return no_weight(problem.q, problem.v.shape[3])
     with own_precision(problem.q.device):

@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead.errors import MultiheadError
 from multihead.layer import mask as masks
+from multihead.layer.apart import apart
 from multihead.layer.ask import Ask, Attended, Cells, lse_of, weights_of
 from multihead.layer.cache import Cache, Cross, Ring
 from multihead.layer.frame import Frame
@@ -22,6 +24,16 @@ def places(
     positions: Tensor | None, cache: Cache | None, queries: int, keys: int, *, same: bool
 ) -> tuple[Tensor | int, Tensor | int]:
     """Positions of the new queries and of the new keys; an int is the first of consecutive ones."""
+    block = apart()
+    if block is not None:
+        if cache is not None or not same:
+            raise MultiheadError(
+                f"{'a cache' if same else 'keys of another sequence'} in a block of context_parallel, "
+                f"which has {block.tokens} tokens over several ranks",
+                hint="only self-attention of all tokens at once can be split over ranks",
+            )
+        at = block.places(queries)
+        return (at, at) if positions is None else (positions, positions)
     if cache is not None and not isinstance(cache, Cross):
         start = cache.seen
         here = cache.next_positions(queries) if start is None else start
@@ -42,7 +54,9 @@ def remembered(
     heads: int,
 ) -> tuple[Keys, Values, Mask, Frame]:
     """Put the new keys into the cache; what to attend to, under which mask, and where it all stands."""
-    batch = k.shape[0]
+    batch, block = k.shape[0], apart()
+    if block is not None:
+        return k, v, mask, Frame(batch, heads, block.tokens, block.tokens, k.device, apart=block)
     if isinstance(cache, Cross):
         cache.keep(k, v)
         if cache.seen is None:  # rows of different lengths were kept
@@ -88,6 +102,12 @@ def gate(gate: Tensor) -> Tensor:
 
 def answer(asked: Ask, problem: Problem, out: Tensor, heads: HeadOutputs) -> Attended:
     """The output with what was asked for beside it."""
+    if problem.frame.apart is not None and (asked.weights or asked.lse):
+        raise MultiheadError(
+            f"{'weights' if asked.weights else 'lse'} of {problem.frame.keys} keys were asked for, "
+            "which are on several ranks",
+            hint="ask outside of context_parallel, or for 'heads'",
+        )
     cells = Cells() if asked.weights is True else asked.weights
     with own_precision(problem.q.device):
         weights = weights_of(problem, cells) if cells else None

@@ -83,18 +83,27 @@ def whole(mask: Mask, frame: Frame) -> Tile:
     return Tile(slice(0, frame.batch), slice(0, frame.queries), (slice(0, frame.keys),), inside)
 
 
-def tile(mask: Mask, frame: Frame, *, largest: int = LARGEST_MASK, every: bool = False) -> list[Tile]:
+def tile(
+    mask: Mask,
+    frame: Frame,
+    *,
+    largest: int = LARGEST_MASK,
+    every: bool = False,
+    part: tuple[Interval, Interval] | None = None,
+) -> list[Tile]:
     """The tiles of an aligned frame under a mask whose structure is known on the host, row by row.
 
     Together they hold every query of every row exactly once. `largest` bounds the cells of a masked tile,
-    with `every` those of any tile (for kernels that write all scores out).
+    with `every` those of any tile (for kernels that write all scores out). `part` is (places of queries, of keys):
+    only these.
     """
+    part = ((frame.offset, frame.keys), (0, frame.keys)) if part is None else part
     if mask.per_head:
         largest //= max(frame.heads, 1)
     if not mask.per_row:
-        rows = [(slice(0, frame.batch), _tiles_of_row(mask, frame, 0, largest, every))] if frame.batch else []
+        rows = [(slice(0, frame.batch), _tiles_of_row(mask, frame, 0, largest, every, part))] if frame.batch else []
     else:
-        each = [_tiles_of_row(mask, frame, row, largest, every) for row in range(frame.batch)]
+        each = [_tiles_of_row(mask, frame, row, largest, every, part) for row in range(frame.batch)]
         rows = _join_equal_rows(each)
     return [
         Tile(batch, slice(start, stop), keys, inside)
@@ -106,17 +115,20 @@ def tile(mask: Mask, frame: Frame, *, largest: int = LARGEST_MASK, every: bool =
 _RowTile = tuple[int, int, tuple[slice, ...], Inside]
 
 
-def _tiles_of_row(mask: Mask, frame: Frame, row: int, largest: int, every: bool) -> list[_RowTile]:
+def _tiles_of_row(
+    mask: Mask, frame: Frame, row: int, largest: int, every: bool, part: tuple[Interval, Interval]
+) -> list[_RowTile]:
     tiles: list[_RowTile] = []
-    everything = Span(row, frame.offset, frame.keys, frame.offset, frame.keys)
-    inner = {cut for cut in mask.cuts(everything) if frame.offset < cut < frame.keys}
-    bounds = sorted({frame.offset, frame.keys} | inner)
+    (first, last), seen = part
+    everything = Span(row, first, last, frame.offset, frame.keys)
+    inner = {cut for cut in mask.cuts(everything) if first < cut < last}
+    bounds = sorted({first, last} | inner)
     for start, stop in pairwise(bounds):
         step = mask.block or stop - start
         while start < stop:
             block = min(step, stop - start)
             span = Span(row, start, start + block, frame.offset, frame.keys)
-            intervals = intersect(mask.intervals(span), [(0, frame.keys)])
+            intervals = intersect(mask.intervals(span), [seen])
             inside = _inside(mask, span, intervals)
             cells = block * sum(hi - lo for lo, hi in intervals)
             smaller = block

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from multihead.layer.problem import Problem
+from multihead.layer.share import Share
 from multihead.shapes import HeadOutputs
 
 
@@ -29,7 +30,8 @@ class Call:
     """softmax(scores) v of one attention module: q, k, v after rotation and norms, mask, scale, softcap, sinks.
 
     `path` is the module that called the kernel. `turn` counts the depths at which one module is used again, as in
-    ALBERT; elsewhere it is 0. With `cross` the keys come from another sequence than the queries.
+    ALBERT; elsewhere it is 0. With `cross` the keys come from another sequence than the queries. With `share` the
+    problem is that of the heads on this rank, and `share.heads` are their numbers in the whole layer.
     """
 
     path: str
@@ -39,6 +41,20 @@ class Call:
     queries: Tokens
     keys: Tokens
     cross: bool
+    share: Share | None = None
+
+    @property
+    def heads(self) -> int:
+        """How many heads the layer has, on all ranks."""
+        return self.problem.frame.heads if self.share is None else self.share.of
+
+    def here(self, heads: Sequence[int]) -> list[int]:
+        """Those of some heads that are on this rank, by their place in the problem."""
+        return list(heads) if self.share is None else self.share.here(heads)
+
+    def among(self, heads: Sequence[int]) -> list[int]:
+        """Which of some heads are on this rank, by their place among these."""
+        return [at for at, head in enumerate(heads) if self.here([head])]
 
 
 Run = Callable[[], HeadOutputs]

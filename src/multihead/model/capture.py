@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
-from multihead.measures.statistics.scratch import Memory
+from multihead.layer.share import Share
+from multihead.measures.statistics.scratch import Memory, Scratch
 from multihead.measures.statistics.stream import HeadStatistics, Statistics
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept, runs_again
@@ -46,7 +47,11 @@ LARGEST_MAP = 1 << 30
 class _Record:
     heads: int
     cross: bool
+    share: Share | None = None
+    """the heads on this rank, of which the statistics are; None: all"""
     statistics: HeadStatistics | None = None
+    whole: HeadStatistics | None = None
+    """of the heads of all ranks"""
     calls: list[Kept] = field(default_factory=list[Kept])
 
 
@@ -101,6 +106,11 @@ class Heads:
         layers = len(self.sites)
         return f"{len(names)} heads in {layers} layers, {self.tokens} tokens seen: {shown}"
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import heads
+
+        return heads(self)
+
     @property
     def tokens(self) -> int:
         """Query rows that the first layer's statistics are of."""
@@ -116,7 +126,21 @@ class Heads:
                 f"no statistics of {site.label} were asked for",
                 hint="mh.capture(model, statistics=mh.Statistics())",
             )
-        return found
+        record = self._records[site.key]
+        if record.share is None:
+            return found
+        if record.whole is None:
+            raise MultiheadError(
+                f"the statistics of {site.label} are on several ranks, this one has {len(record.share.heads)} "
+                f"of {record.heads} heads",
+                hint="they come together at the end of the block",
+            )
+        return record.whole
+
+    def here(self, site: Site, heads: Sequence[int]) -> list[int]:
+        """Those of some heads of which this rank has kept q, k, v and outputs, by their place in them."""
+        share = self._records[site.key].share
+        return list(heads) if share is None else share.here(heads)
 
     def calls(self, site: Site) -> list[Kept]:
         """What was kept of one attention, call by call."""
@@ -129,10 +153,11 @@ class Heads:
             return out
         note(self.model, call)
         key = call.path, call.turn
-        record = self._records.setdefault(key, _Record(call.problem.frame.heads, call.cross))
+        record = self._records.setdefault(key, _Record(call.heads, call.cross, call.share))
         if self.options is not None:
             if record.statistics is None:
-                record.statistics = self._statistics(key, record.heads)
+                record.statistics = self._statistics(key, call.problem.frame.heads)
+            record.whole = None
             record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         if self.keep != Keep():
             kept = self.keep.take(seen_sites(self.model)[key], call.problem, out)
@@ -149,25 +174,57 @@ class Heads:
     def watch(self) -> Generator[None]:
         """Every attention of the model within the block is taken in; may be entered again and again."""
         ran = _Ran(inner(self.model))
-        with ran, intercept(self.model, self.listen):
+        with ran, intercept(self.model, self.listen, spread=True):
             yield
         if not len(self):
             raise nothing_found(inner(self.model), ran.count)
 
     def finish(self) -> None:
-        """Give the working memory back, and say what the numbers leave out; they stay."""
+        """Give the working memory back, and say what the numbers leave out; they stay.
+
+        Of a model that is spread over ranks, every rank gets the statistics of all heads.
+        """
+        for record in self._records.values():
+            if record.share is not None and record.statistics is not None and record.whole is None:
+                from multihead.scale.heads import of_all_ranks  # which nobody needs on one
+
+                record.whole = of_all_ranks(record.statistics, record.share)
         self._memory.rest()
         _warn(self.model, self)
 
     def state(self) -> dict[str, Any]:
         """The statistics so far, as tensors and plain data."""
         sites: list[dict[str, Any]] = []
+        spread = next((path for (path, _), r in self._records.items() if r.share is not None), None)
+        if spread is not None:
+            raise MultiheadError(
+                f"{spread} is spread over ranks: what a run has so far cannot be put down",
+                hint="mh.measure(model, data) measures such a model in one go",
+            )
         for (path, turn), r in self._records.items():
             if r.statistics is not None:
                 kept = r.statistics.state()
                 kept.pop("options")  # once for all of them: classes of tokens may be long lists
                 sites.append({"path": path, "turn": turn, "cross": r.cross, "statistics": kept})
         return {"options": None if self.options is None else self.options.state(), "sites": sites}
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of one pass over what both have taken in, the first before the second."""
+        options = first["options"]
+        sites = {(site["path"], site["turn"]): site for site in first["sites"]}
+        for site in second["sites"]:
+            key = site["path"], site["turn"]
+            if key in sites:
+                both = [
+                    HeadStatistics.from_state({**s["statistics"], "options": options}) for s in (sites[key], site)
+                ]
+                kept = both[0].merge(both[1]).state()
+                kept.pop("options")
+                sites[key] = {**site, "statistics": kept}
+            else:
+                sites[key] = site
+        return {"options": options, "sites": list(sites.values())}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go back to where `state` was taken: what comes is added to the same sums."""
@@ -178,11 +235,12 @@ class Heads:
                 hint="resume with the options that the run began with",
             )
         self._records.clear()
+        self._memory.kept = Scratch()
         for site in state["sites"]:
             key = str(site["path"]), int(site["turn"])
             kept = HeadStatistics.from_state({**site["statistics"], "options": state["options"]})
             again = HeadStatistics(kept.heads, self.options, self._memory).merge(kept)  # into memory apart
-            self._records[key] = _Record(kept.heads, bool(site["cross"]), again)
+            self._records[key] = _Record(kept.heads, bool(site["cross"]), statistics=again)
             remember(self.model, key, kept.heads, bool(site["cross"]))
 
 
@@ -200,6 +258,11 @@ class Head:
 
     def __repr__(self) -> str:
         return f"{self.name} of {self.site.path}"
+
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import head
+
+        return head(self)
 
     @property
     def statistics(self) -> HeadStatistics:
@@ -238,31 +301,42 @@ class Head:
                 f"the rows of {self.name} were packed without padding: there is no batch x query x key map",
                 hint="run the layer with mask.lengths instead of mask.ragged to see whole maps",
             )
-        return weights_of(problem, Cells([self.index], rows))[:, 0]
+        return weights_of(problem, Cells([self._here], rows))[:, 0]
 
     def output(self, call: int = -1) -> Float[Tensor, "batch query value_dim"]:
         """What the head gave, before W_O."""
         outputs = self._kept(call, "outputs").outputs
         assert outputs is not None
-        return outputs[:, self.index]
+        return outputs[:, self._here]
 
     def query(self, call: int = -1) -> Float[Tensor, "batch query key_dim"]:
         """Its queries as the kernel saw them: after rotation and norm."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
-        return problem.q[:, self.index]
+        return problem.q[:, self._here]
 
     def key(self, call: int = -1) -> Float[Tensor, "batch key key_dim"]:
         """Its keys as the kernel saw them; heads of one group share them."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
-        return problem.k[:, problem.groups.kv_of_head[self.index]]
+        return problem.k[:, problem.groups.kv_of_head[self._here]]
 
     def value(self, call: int = -1) -> Float[Tensor, "batch key value_dim"]:
         """Its values; heads of one group share them."""
         problem = self._kept(call, "v").problem
         assert problem is not None
-        return problem.v[:, problem.groups.kv_of_head[self.index]]
+        return problem.v[:, problem.groups.kv_of_head[self._here]]
+
+    @property
+    def _here(self) -> int:
+        """The place of the head in what was kept."""
+        found = self.heads.here(self.site, [self.index])
+        if not found:
+            raise MultiheadError(
+                f"{self.name} is on another rank: of {self.site.label} this one keeps only its own heads",
+                hint="ask on the rank that has it; statistics are on every rank",
+            )
+        return found[0]
 
     def _kept(self, call: int, what: str) -> Kept:
         calls = self.heads.calls(self.site)

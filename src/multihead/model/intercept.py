@@ -41,16 +41,20 @@ from multihead.model.given import problem_of
 from multihead.model.inputs import Inputs
 from multihead.model.interface import through_interface
 from multihead.model.mha import as_dropin
+from multihead.model.shares import share_of
 from multihead.model.sites import is_cross, stack_of
 from multihead.model.special import is_reused
 from multihead.shapes import HeadOutputs
 
 
 @contextmanager
-def intercept(model: nn.Module, listener: Listener) -> Generator[None]:
-    """Every attention of `model` in this thread goes through `listener(call, run)`, which returns its output."""
+def intercept(model: nn.Module, listener: Listener, *, spread: bool = False) -> Generator[None]:
+    """Every attention of `model` in this thread goes through `listener(call, run)`, which returns its output.
+
+    `spread`: the listener knows that a rank may have only some of the heads, and reads `call.share`.
+    """
     root = inner(model)
-    gate = _Gate(root, listener)
+    gate = _Gate(root, listener, spread)
     with ExitStack() as stack:
         if _has_compiled_parts(model):
             # A compiled graph shows nothing: for the length of the block it runs as written.
@@ -86,20 +90,20 @@ def inner(model: nn.Module) -> nn.Module:
 
 
 def _has_compiled_parts(model: nn.Module) -> bool:
-    return any(
-        getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in model.modules()
-    )
+    # Not hasattr: a module that has no such part looks for it in many places, and there are many modules.
+    return any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in model.modules())  # pyright: ignore[reportPrivateUsage]
 
 
 class _Gate(TorchFunctionMode):
     """Hands attention to the listener, and everything else on."""
 
-    def __init__(self, model: nn.Module, listener: Listener) -> None:
+    def __init__(self, model: nn.Module, listener: Listener, spread: bool) -> None:
         super().__init__()
-        self.listener = listener
+        self.listener, self.spread = listener, spread
         self.depth, self.thread = _now(), get_ident()
-        self.paths = {id(m): name.replace("_orig_mod.", "") for name, m in model.named_modules()}
-        self.modules = {id(m): m for m in model.modules()}  # holds them, so that an id stays theirs
+        named = list(model.named_modules())  # every torch function below costs: the tree is walked once
+        self.paths = {id(m): name.replace("_orig_mod.", "") for name, m in named}
+        self.modules = {id(m): m for _, m in named}  # holds them, so that an id stays theirs
         self.inputs = Inputs()
         self.turns: dict[str, int] = {}
 
@@ -119,7 +123,7 @@ class _Gate(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.depth != _now():
+        if func not in _HEARD or self.depth != _now():  # every operation of the model comes by here
             return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._fused(func, *args, **kwargs)
@@ -167,6 +171,11 @@ class _Gate(TorchFunctionMode):
         if place is None:
             return attend(problem, route)
         module, path = place
+        if problem.frame.apart is not None:
+            raise MultiheadError(
+                f"{path}: heads cannot be looked at while the {problem.frame.keys} keys are spread over ranks",
+                hint="look at the model outside of mh.context_parallel",
+            )
         told = isinstance(module, nn.MultiheadAttention | MultiHeadAttention)  # they know where their keys are from
         cross = problem.cross or (not told and is_cross(path))
         return self._heard(module, path, cross, problem, lambda: attend(problem, route))
@@ -177,7 +186,14 @@ class _Gate(TorchFunctionMode):
         queries, keys = self.inputs.of_call(stack_of(path, cross), cross, problem.frame)
         if queries.valid is None or keys.valid is None:
             queries, keys = _by_mask(problem, queries, keys, cross)
-        call = Call(path, module, self._turn(module, path), problem, queries, keys, cross)
+        share = share_of(module, problem)
+        if share is not None and not self.spread:
+            raise MultiheadError(
+                f"{path}: this rank has {len(share.heads)} of {share.of} heads, and this needs all of them at once",
+                hint="capture, measure, silence, gate and patch know models that are spread over ranks; "
+                "for the rest load the model whole",
+            )
+        call = Call(path, module, self._turn(module, path), problem, queries, keys, cross, share)
         heads = self.listener(call, run)
         expected = (*problem.q.shape[:3], problem.v.shape[3])
         if heads.shape != expected:
@@ -208,6 +224,7 @@ class _Gate(TorchFunctionMode):
 
 
 _BACKWARD = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_HEARD = frozenset({F.scaled_dot_product_attention, F.multi_head_attention_forward, attend, *_BACKWARD})
 
 
 def _by_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
@@ -235,6 +252,8 @@ def runs_again() -> bool:
 
 def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
     """All axes of the output before (query, dim): those of q, k and v, which may broadcast."""
+    if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:  # most calls; `broadcast_shapes` takes its time
+        return tuple(q.shape[:-2])
     if not grouped or q.ndim < 3:
         return torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     return (*torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3]), q.shape[-3])

@@ -20,8 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer.frame import Grid
-from multihead.layer.mask_algebra import Mask
+from multihead.layer.mask_views import HeadsOf, Visible
 from multihead.layer.problem import Groups, Problem
 from multihead.layer.routes import attend
 from multihead.model.call import Call, Run
@@ -51,8 +50,9 @@ def silence(
     known = {} if means is None else _means(means, picked)
 
     def listen(call: Call, run: Run) -> HeadOutputs:
-        out, mine = run(), picked.get((call.path, call.turn))
-        if mine is None:
+        named = picked.get((call.path, call.turn), [])
+        out, mine = run(), call.here(named)
+        if not mine:
             return out
         if how == "zero":
             new = torch.zeros_like(out[:, mine])
@@ -60,11 +60,11 @@ def silence(
             new = _unseen(_uniform(_only(call.problem, mine)))
         else:
             mean = known.get((call.path, call.turn))
-            mean = _mean(call, out)[mine] if mean is None else mean.to(out)
+            mean = _mean(call, out)[mine] if mean is None else mean[call.among(named)].to(out)
             new = mean[:, None].expand_as(out[:, mine])
         return _put(out, mine, new)
 
-    return intercept(model, listen)
+    return intercept(model, listen, spread=True)
 
 
 class Gates:
@@ -78,8 +78,13 @@ class Gates:
         key = call.path, call.turn
         if key not in self._of:
             note(self.model, call)
-            self._of[key] = torch.ones(like.shape[1], dtype=torch.float32, device=like.device, requires_grad=True)
+            self._of[key] = torch.ones(call.heads, dtype=torch.float32, device=like.device, requires_grad=True)
         return self._of[key]
+
+    def here(self, call: Call, like: Tensor) -> Tensor:
+        """The gates of the heads on this rank; every rank gets the gradients of all."""
+        gates = self.of(call, like)
+        return gates if call.share is None else call.share.own(gates)
 
     def __getitem__(self, layer: str | int) -> Float[Tensor, " head"]:
         label = f"L{layer}" if isinstance(layer, int) else layer
@@ -134,9 +139,9 @@ def gate(model: nn.Module, values: Mapping[str, Tensor] | None = None) -> Genera
 
     def listen(call: Call, run: Run) -> HeadOutputs:
         out = run()
-        return out * gates.of(call, out).to(out)[:, None, None]
+        return out * gates.here(call, out).to(out)[:, None, None]
 
-    with intercept(model, listen):
+    with intercept(model, listen, spread=True):
         yield gates
 
 
@@ -162,9 +167,9 @@ def patch(
 
     def listen(seen: Call, run: Run) -> HeadOutputs:
         out, key = run(), (seen.path, seen.turn)
-        if key not in picked:
+        mine, new = seen.here(picked.get(key, [])), stored.get(key)
+        if not mine or new is None:
             return out
-        mine, new = picked[key], stored[key]
         if what == "output":
             return _put(out, mine, _mixed(out[:, mine], new, rows, seen.path))
         problem = _only(seen.problem, mine)
@@ -172,7 +177,7 @@ def patch(
         new = _mixed(old, new, rows, seen.path)
         return _put(out, mine, _unseen(replace(problem, **{what: new})))
 
-    return intercept(model, listen)
+    return intercept(model, listen, spread=True)
 
 
 def _unseen(problem: Problem) -> HeadOutputs:
@@ -198,7 +203,7 @@ def _only(problem: Problem, heads: Sequence[int]) -> Problem:
         k=problem.k[:, kv],
         v=problem.v[:, kv],
         groups=Groups.even(len(kv), len(kv)),
-        mask=_Heads(problem.mask, heads) if problem.mask.per_head else problem.mask,
+        mask=HeadsOf(problem.mask, heads) if problem.mask.per_head else problem.mask,
         frame=replace(problem.frame, heads=len(kv)),
         scores=scores,
     )
@@ -207,57 +212,7 @@ def _only(problem: Problem, heads: Sequence[int]) -> Problem:
 def _uniform(problem: Problem) -> Problem:
     """Every visible key has the same weight: scores of 0, and nothing is added to them."""
     scores = replace(problem.scores, softcap=None, sinks=None, dropout=0.0)
-    return replace(problem, q=torch.zeros_like(problem.q), mask=_Visible(problem.mask), scores=scores)
-
-
-class _Wrapped(Mask):
-    """A mask seen through another: structure is that of the one inside."""
-
-    def __init__(self, own: Mask) -> None:
-        self.own = own
-        self.per_row, self.per_head, self.sees_self = own.per_row, own.per_head, own.sees_self
-        self.structured, self.adds, self.block, self.rows = own.structured, own.adds, own.block, own.rows
-        self.name = own.name
-        self.intervals, self.covers, self.cuts, self.learned = own.intervals, own.covers, own.cuts, own.learned
-
-    def parts(self) -> list[Mask]:
-        return [self] if self.own.parts() else []
-
-    def allowed(self, grid: Grid) -> Tensor | None:
-        return self.own.allowed(grid)
-
-    def added(self, grid: Grid) -> Tensor | None:
-        return self.own.added(grid)
-
-
-class _Visible(_Wrapped):
-    """What a mask hides, without what it adds."""
-
-    def __init__(self, own: Mask) -> None:
-        super().__init__(own)
-        self.adds = False
-        self.learned = list[Tensor]
-
-    def added(self, grid: Grid) -> Tensor | None:
-        return None
-
-
-class _Heads(_Wrapped):
-    """Some heads of a mask whose heads differ."""
-
-    def __init__(self, own: Mask, heads: Sequence[int]) -> None:
-        super().__init__(own)
-        self.heads = list(heads)
-
-    def _inside(self, grid: Grid) -> Grid:
-        at = torch.tensor(self.heads, device=grid.device)
-        return replace(grid, head=at[grid.head])
-
-    def allowed(self, grid: Grid) -> Tensor | None:
-        return self.own.allowed(self._inside(grid))
-
-    def added(self, grid: Grid) -> Tensor | None:
-        return self.own.added(self._inside(grid))
+    return replace(problem, q=torch.zeros_like(problem.q), mask=Visible(problem.mask), scores=scores)
 
 
 def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:
@@ -279,11 +234,15 @@ def _means(means: Heads, picked: Mapping[Key, Sequence[int]]) -> dict[Key, Tenso
     return {key: means.statistics(sites[key]).outputs.mean()[list(mine)] for key, mine in picked.items()}
 
 
-def _stored(source: Heads, key: Key, heads: Sequence[int], what: What, call: int) -> Tensor:
+def _stored(source: Heads, key: Key, heads: Sequence[int], what: What, call: int) -> Tensor | None:
+    """What the named heads did; None where they are on other ranks."""
     site = next((s for s in source.sites if s.key == key), None)
     if site is None:
         raise MultiheadError(f"the source has not seen {key[0]}", hint="capture a run of the same model")
     read = {"output": "output", "q": "query", "k": "key", "v": "value"}[what]
+    heads = [h for h in heads if source.here(site, [h])]
+    if not heads:
+        return None
     return torch.stack([getattr(source[_name(site, h)], read)(call) for h in heads], dim=1)
 
 

@@ -23,7 +23,7 @@ _seen: WeakKeyDictionary[nn.Module, _Seen] = WeakKeyDictionary()
 
 def note(model: nn.Module, call: Call) -> None:
     """Remember that the model has this attention."""
-    remember(model, (call.path, call.turn), call.problem.frame.heads, call.cross)
+    remember(model, (call.path, call.turn), call.heads, call.cross)
 
 
 def remember(model: nn.Module, key: Key, heads: int, cross: bool) -> None:
@@ -58,7 +58,13 @@ def sites_of(model: nn.Module, inputs: dict[str, Any] | None = None) -> dict[Key
         return run()
 
     given = example_inputs(inner(model)) if inputs is None else inputs
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), aside(), _still(model), intercept(model, listen):
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.no_grad(),
+        aside(),
+        _still(model),
+        intercept(model, listen, spread=True),
+    ):
         try:
             model(**given)
         except MultiheadError:

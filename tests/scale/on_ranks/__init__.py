@@ -1,0 +1,1 @@
+"""Checks that run on several ranks; each compares what they compute with one process."""

@@ -1,0 +1,42 @@
+"""Models over ranks: 1, 2, 3 and 4 processes of one machine compute what one does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from on_ranks import context, heads, tensor, training
+
+WORKER = Path(__file__).with_name("ranks.py")
+WORLDS = (1, 2, 3, 4)
+CHECKS = [check.__name__ for part in (tensor, context, heads, training) for check in part.CHECKS]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, str]]]:
+    """What each rank says about each check; all worlds are forked from one process, since importing is the cost."""
+    folder = tmp_path_factory.mktemp("ranks")
+    source = Path(__file__).parents[2] / "src"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source), "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, str(WORKER), str(folder), ",".join(map(str, WORLDS))]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=400, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return {
+        world: [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+        for world in WORLDS
+    }
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("check", CHECKS)
+def test_ranks_compute_what_one_process_does(said: dict[int, list[dict[str, str]]], world: int, check: str) -> None:
+    for rank, result in enumerate(said[world]):
+        assert result[check] == "", f"rank {rank} of {world}:\n{result[check]}"
+
+
+def test_no_check_is_forgotten(said: dict[int, list[dict[str, str]]]) -> None:
+    assert all(sorted(result) == sorted(CHECKS) for ranks in said.values() for result in ranks)
