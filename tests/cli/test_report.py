@@ -29,6 +29,30 @@ def data_of(page: Path) -> dict[str, Any]:
     return json.loads(zlib.decompress(base64.b64decode(found[1]), -15))
 
 
+def check_schema(found: dict[str, Any]) -> None:
+    """Names and types of the summary for programs, as docs/report.md has them."""
+    kinds = {name: type(value) for name, value in found.items()}
+    assert kinds == {
+        "model": dict,
+        "corpus": dict,
+        "heads": int,
+        "findings": list,
+        "kinds": dict,
+        "notes": list,
+        "stopped": bool,
+        "page": str,
+        "bytes": int,
+        "can_go": type(found["can_go"]),
+        "texts": list,
+    }
+    assert set(found["model"]) == {"name", "class", "parameters"}
+    assert {"name", "documents"} <= set(found["corpus"]) <= {"name", "documents", "tokens", "loss"}
+    assert all(set(f) == {"text", "link"} and f["link"].startswith("#") for f in found["findings"])
+    assert all(isinstance(n, str) for names in found["kinds"].values() for n in names)
+    assert found["can_go"] is None or isinstance(found["can_go"], int)
+    assert all(set(t) == {"name", "tokens", "window", "windows"} for t in found["texts"])
+
+
 def test_page_and_summary(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     page = tmp_path / "new folder" / "r.html"
     said = multihead(
@@ -80,9 +104,16 @@ def test_text_longer_than_the_model_takes(multihead: Multihead, given: Folders, 
         *("--text", "the cat sat on the mat and " * 20),
     )
     assert said.code == 0, said.err
-    (text,) = data_of(tmp_path / "r.html")["texts"]
-    assert len(text["sequences"][0]["shown"]) == 37
-    assert "first of" in text["note"]
+    texts = data_of(tmp_path / "r.html")["texts"]
+    assert [len(t["sequences"][0]["shown"]) for t in texts] == [37, 37, 37, 37]
+    assert texts[1]["note"] == "window 2 of 4, of 37 tokens each"
+    assert "longer than the model takes at once: 4 windows, all are in the page" in said.err
+    said = multihead(
+        *("report", given.gpt2, "--corpus", given.corpus, "--only", "cost", "-o", tmp_path / "r.html", "--force"),
+        *("--text", "the cat sat on the mat and " * 20, "--windows", 2),
+    )
+    assert len(data_of(tmp_path / "r.html")["texts"]) == 2
+    assert "4 windows, the first 2 are in the page" in said.err
 
 
 def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
@@ -93,9 +124,7 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     assert said.code == 0, said.err
     assert said.err == ""
     found = json.loads(said.out)
-    assert set(found) == {
-        *("model", "corpus", "heads", "findings", "kinds", "can_go", "notes", "stopped", "page", "bytes")
-    }
+    check_schema(found)
     assert found["heads"] == 6
     assert found["bytes"] == (tmp_path / "r.html").stat().st_size
     assert found["kinds"] == {"too little data": ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]}
@@ -112,6 +141,7 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
         (["--only", "maps,wrong"], "there is no part 'maps'"),
         (["--heads", "7.7"], "there is no layer for '7.7'"),
         (["--batch-size", "0"], "--batch-size 0 is less than 1"),
+        (["--windows", "0"], "--windows 0 is less than 1"),
         (["-o", "{folder}"], "is a folder"),
         (["-o", "{there}"], "is there already"),
         (["-o", "{there}/r.html"], "is a file, so"),
@@ -181,3 +211,73 @@ sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r},
     assert data["stopped"]
     assert "kind" in data["table"]
     assert data["worth"] is None
+
+
+# ---- what can go wrong on the way out ---------------------------------------------------------
+
+
+def test_no_room_is_said_before_the_work(
+    multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from multihead.cli import report
+
+    class Full:
+        free = 1000
+
+    monkeypatch.setattr(report, "disk_usage", lambda path: Full)
+    said = multihead("report", given.gpt2, "-o", tmp_path / "r.html")
+    assert said.code == 2
+    assert "there is no room on the disk of" in said.err
+    assert "1.0 kB are free" in said.err
+    assert "about" not in said.err, "nothing was begun"
+
+
+def _run(given: Folders, page: Path, before: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    words = ["report", str(given.gpt2), "--corpus", str(given.corpus), "--only", "measure", "-o", str(page)]
+    code = f"import sys\n{before}\nfrom multihead.cli import main\nsys.exit(main({words!r}))"
+    return subprocess.run(
+        [sys.executable, "-c", code], text=True, timeout=120, check=False, env=dict(os.environ), **options
+    )
+
+
+def test_disk_that_fills_up(given: Folders, tmp_path: Path) -> None:
+    """A file that may not grow: the page is not written, nothing half is left, and one line says why."""
+    page = tmp_path / "full" / "r.html"
+    page.parent.mkdir()
+    small = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    small += "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))"
+    ran = _run(given, page, small, capture_output=True)
+    assert ran.returncode == 2
+    assert "the page was not written to" in ran.stderr
+    assert "File too large" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert list(page.parent.iterdir()) == []
+
+
+def test_reader_that_hangs_up(given: Folders, tmp_path: Path) -> None:
+    """`multihead report | head -0`: the page is there, and nobody complains."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ran = _run(given, tmp_path / "r.html", stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "Broken pipe" not in ran.stderr
+    assert data_of(tmp_path / "r.html")["table"] is not None
+
+
+def test_real_cuts(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    said = multihead(
+        *("report", given.gpt2, "--corpus", given.corpus, "--only", "curve,cost", "--curve"),
+        *("-o", tmp_path / "r.html", "--json"),
+    )
+    assert said.code == 0, said.err
+    curve = data_of(tmp_path / "r.html")["curve"]
+    assert [c["method"] for c in curve["curves"]] == ["obs", "fisher", "random"]
+    assert curve["cut"]
+    found = json.loads(said.out)
+    check_schema(found)
+    assert found["can_go"] == curve["can_go"]

@@ -68,6 +68,25 @@ class Opened:
         self.page.keyboard.press(key)
         self.ready()
 
+    def click(self, selector: str) -> None:
+        """Click on what leads elsewhere, and wait until that is shown."""
+        self.page.evaluate("document.body.removeAttribute('data-ready')")
+        self.page.click(selector)
+        self.ready()
+
+    def choose(self, label: str, value: str) -> None:
+        """Choose from a list, and wait until that is shown."""
+        self.page.evaluate("document.body.removeAttribute('data-ready')")
+        self.page.select_option(f"label:has(> span:text-is('{label}')) select", value)
+        self.ready()
+
+    def options(self, label: str) -> list[str]:
+        return list(self.page.locator(f"label:has(> span:text-is('{label}')) option").all_inner_texts())
+
+    def wait_said(self, words: str) -> None:
+        """Wait until the line under the text says something."""
+        self.page.wait_for_function("w => document.querySelector('.said')?.textContent.includes(w)", arg=words)
+
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 
@@ -85,11 +104,14 @@ Open = Callable[..., Opened]
 
 @pytest.fixture
 def opened(browser: Any) -> Iterator[Open]:
-    """`opened(file, fragment)`; afterwards no page may have complained, or asked for anything."""
+    """`opened(file or address, fragment)`; afterwards no page may have complained, or asked anybody else."""
     contexts: list[Any] = []
     pages: list[Opened] = []
+    served: list[str] = []
 
-    def open_(file: Path, fragment: str = "", *, width: int = 1280, height: int = 900, **options: Any) -> Opened:
+    def open_(
+        file: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900, **options: Any
+    ) -> Opened:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         made = Opened(context.new_page())
@@ -98,7 +120,9 @@ def opened(browser: Any) -> Iterator[Open]:
         made.page.on("console", lambda said: made.errors.append(said.text) if said.type != "log" else None)
         made.page.on("pageerror", lambda wrong: made.errors.append(str(wrong)))
         made.page.on("request", lambda asked: made.requests.append(asked.url))
-        made.page.goto(f"{file.resolve().as_uri()}#{fragment}")
+        address = file if isinstance(file, str) else file.resolve().as_uri()
+        served.append(address)
+        made.page.goto(f"{address}#{fragment}")
         if options.get("java_script_enabled", True):
             made.ready()
         return made
@@ -108,7 +132,8 @@ def opened(browser: Any) -> Iterator[Open]:
         context.close()
     for made in pages:
         assert made.errors == []
-        outside = [url for url in made.requests if not url.startswith(("file:", "data:", "blob:"))]
+        own = ("file:", "data:", "blob:", *(address for address in served if address.startswith("http:")))
+        outside = [url for url in made.requests if not url.startswith(own)]
         assert outside == []
 
 

@@ -255,6 +255,11 @@ def test_print(small: Page, opened: Open) -> None:
     assert not shown.page.is_visible("#views")
     paper = shown.page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper').trim()")
     assert paper == "#fff"
+    shown.shot("print")
+    shown.go("layer=1&head=2&row=5")
+    assert shown.page.is_visible("canvas.map")
+    assert not shown.page.is_visible(".controls")
+    shown.shot("print-head")
 
 
 def test_theme_button(small: Page, opened: Open) -> None:

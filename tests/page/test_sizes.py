@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import multihead as mh
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.statistics.meaning import Meaning
 from multihead.measures.tables.table import HeadTable
@@ -16,7 +17,7 @@ from multihead.page.build import write_page
 from multihead.page.encode import NEAR
 from multihead.page.gather import Gathered, gather
 from multihead.page.texts import read_text
-from page.conftest import TEXT, Open, Page, maps_of
+from page.conftest import TEXT, Open
 
 
 @pytest.mark.parametrize(("layers", "each"), [(96, 96), (128, 128), (1, 1), (3, 61)])
@@ -73,7 +74,9 @@ def test_minilm_at_406_tokens(minilm: tuple[Any, Any], tmp_path: Path) -> None:
     text = " ".join([TEXT] * 20)
     found = gather(model, [TEXT], tokenizer=tokenizer, text=text, parts=(), max_tokens=406)
     assert len(found.texts[0]["sequences"][0]["shown"]) == 406
-    assert "first of" in found.texts[0]["note"]
+    assert found.texts[0]["note"] == "window 1 of 3, of 406 tokens each"
+    assert len(found.texts) == 1, "one window of this size is enough for a file"
+    assert found.notes[-1].endswith("longer than the model takes at once: 3 windows, the first is in the page")
     assert write_page(found, tmp_path / "long.html").stat().st_size < 5e6
 
 
@@ -86,20 +89,24 @@ def test_long_text_of_some_heads(opened: Open, tmp_path: Path) -> None:
     config = LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=8, initializer_range=0.3, **shape)
     model = LlamaModel(config).eval()
     sizes = {}
-    for tokens in (1100, 2200):
+    for tokens in (2053, 4099):
         ids = torch.randint(0, 50, (tokens,)).tolist()
         found = gather(model, [ids], parts=(), heads=["L0H1", "L1H3"])
         sizes[tokens] = sum(map(len, found.lines.texts))
         assert ["q" in h for h in found.texts[0]["layers"][0]["heads"] if h is not None] == [True]
-    assert sizes[2200] < 2.1 * sizes[1100]
+    assert sizes[4099] < 2.1 * sizes[2053]
     file = write_page(found, tmp_path / "long.html")
-    shown = opened(file, "layer=1&head=3")
-    want = maps_of(Page(found, file, model), torch.tensor([ids]))["L1H3"]
-    rows = [0, 7, 1099, 2199]
-    got = shown.page.evaluate(
-        "async (some) => { const w = await multihead.weights('L1H3'); return some.map((i) => w[i]) }", rows
-    )
-    assert (torch.tensor(got, dtype=torch.float64) - want[rows]).abs().max() < NEAR
+    assert file.stat().st_size < 3e6
+    shown = opened(file, "layer=1&head=3&row=4000")
+    with torch.no_grad(), mh.capture(model, statistics=None, keep=mh.Keep(qk=["L1"])) as heads:
+        model(input_ids=torch.tensor([ids]))
+    rows = [0, 7, 1099, 4098]
+    want = heads["L1H3"].weights(rows)[0]
+    got = [shown.page.evaluate("i => multihead.row('L1H3', i)", i) for i in rows]
+    assert (torch.tensor(got) - want).abs().max() < NEAR
+    assert "token 4000, looks at" in shown.text(".said")
+    assert shown.page.locator(".token").count() == 99, "of a text this long a part is shown"
+    shown.shot("long-4099")
     shown.go("layer=0&head=0")
     assert "not in this page" in shown.text("main")
 

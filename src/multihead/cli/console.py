@@ -12,10 +12,15 @@ def out() -> Any:
     """The console of data. As wide as the terminal; into a pipe, as COLUMNS says, else as wide as it takes."""
     from rich.console import Console
 
+    class Data(Console):
+        def on_broken_pipe(self) -> None:
+            """Whoever read has seen enough, which is no failure: `main` ends quietly; rich would exit with 1."""
+            raise BrokenPipeError
+
     if sys.stdout.isatty():
-        return Console(highlight=False, soft_wrap=False)
+        return Data(highlight=False, soft_wrap=False)
     said = os.environ.get("COLUMNS", "")
-    return Console(highlight=False, width=int(said) if said.isdecimal() and int(said) else 160)
+    return Data(highlight=False, width=int(said) if said.isdecimal() and int(said) else 160)
 
 
 def err() -> Any:

@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
-import time
 import webbrowser
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Any
 
-from multihead.cli.console import duration, err, note, out, size, write_json
-from multihead.cli.estimate import PROCESS
-from multihead.cli.load import Loaded, add_model, load_model, piece_length
-from multihead.cli.texts import SPLITS, Texts, texts
+from multihead.cli.console import note, out, size, write_json
+from multihead.cli.load import Loaded, add_model
+from multihead.cli.reading import CUTS, PARTS, Reading, add_measuring, add_reading, silent
+from multihead.cli.reading import given_text as given_text
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.page.gather import Gathered
 
-PARTS = ("measure", "kinds", "worth", "redundancy", "curve", "claims", "cost")
-SHOWN = (0, 7, 8)
-"""Documents of the sample whose maps are shown when no text is given: a story, nested clauses, repeats."""
-
-ROOM = 400e6
-"""What is held beside the weights: activations of a batch, q and k of the texts, covariances."""
-
-_RUNS = {"measure": 3.0, "kinds": 8.0, "redundancy": 6.0, "curve": 14.0, "claims": 25.0}
-"""About how many plain runs over the documents a part takes; worth depends on the heads."""
+LEAST_DISK = 20e6
+"""Bytes that are free on the disk, or nothing is begun."""
 
 _EPILOG = """examples:
   multihead report                                a small model that comes in a package
   multihead report minilm --text "The keys that he lost were on the table." -o keys.html --open
   multihead report path/to/model --text letter.txt --corpus texts/
   multihead report path/to/model --only measure,kinds   quick: no worth, no twins, no theory
+  multihead report path/to/model --corpus texts/ --curve   what real cuts cost, by three methods
 
 Maps are of --text, numbers are over --corpus. The page is one file that needs no network. Ctrl-C writes a page of
 what was finished so far."""
@@ -51,38 +43,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser, default="minilm")
-    group = parser.add_argument_group("what it reads (default: a sample of English that comes with the package)")
+    add_reading(parser)
+    group = add_measuring(parser, PARTS)
     group.add_argument(
-        "--text",
-        action="append",
-        default=[],
-        metavar="FILE|-|TEXT",
-        help="what maps are shown of: a file, stdin, or the words themselves; may be repeated",
-    )
-    group.add_argument(
-        "--corpus",
-        action="append",
-        default=[],
-        metavar="DIR|FILE",
-        help='what is measured over: a .txt file, a .jsonl file whose lines have "text", or a folder of such files',
-    )
-    group.add_argument("--split", choices=SPLITS, help="what a document of a .txt file is (default: auto)")
-    group.add_argument("--ids", metavar="FILE", help="token ids in the place of a corpus: JSON, a list of lists")
-    group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents of the corpus")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="cut longer documents into pieces of N tokens")
-    group = parser.add_argument_group("what it measures")
-    group.add_argument(
-        "--only", metavar="PARTS", help=f"some of {','.join(PARTS)} (default: all; maps are always there)"
-    )
-    group.add_argument(
-        "--worth",
-        choices=("auto", "gradient", "ablation"),
-        default="auto",
-        help="by a backward pass, or by taking each head out; auto: taking out, up to 256 heads",
+        "--curve",
+        action="store_true",
+        help="really cut the model at six sizes by three methods, fit it again, time it (default: heads are "
+        "only silenced, which is quick)",
     )
     group.add_argument("--heads", metavar="NAMES", help="keep maps of these heads only: 3.7,L0H2")
-    group.add_argument("--batch-size", type=int, default=8, metavar="N", help="documents at a time (default: 8)")
-    group.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
+    group.add_argument(
+        "--windows",
+        type=int,
+        metavar="N",
+        help="of a text longer than the model takes, keep N windows (default: as many as stay small)",
+    )
     group = parser.add_argument_group("the page")
     group.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="report.html")
     group.add_argument("--open", action="store_true", help="show it in a browser")
@@ -92,19 +67,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 
 def run(args: argparse.Namespace) -> int:
-    parts = _check(args)
-    given = [given_text(name) for name in args.text]
-    say: Callable[[str], None] = _silent if args.quiet else note
-    loaded = load_model(args)
-    _one_sequence(loaded)
-    documents = texts(argparse.Namespace(**{**vars(args), "text": []}), loaded.tokenizer)
-    if given and loaded.tokenizer is None:
-        raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="leave --text out")
-    longest = args.max_tokens or piece_length(loaded.model)
-    heads = _heads(args.heads, loaded)
-    for line in _estimate(loaded, documents, parts, longest, args):
+    _check(args)
+    reading = Reading.of(args, PARTS)
+    say: Callable[[str], None] = silent if args.quiet else note
+    heads = _heads(args.heads, reading.loaded)
+    for line in reading.estimate(args):
         say(line)
-    found = _gathered(args, loaded, documents, given or _default(args, documents), parts, longest, heads)
+    found = reading.gather(args, heads=heads, windows=args.windows, cut=CUTS if args.curve else ())
 
     from multihead.page.build import write_page
 
@@ -128,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
 # ---- before -----------------------------------------------------------------------------------
 
 
-def _check(args: argparse.Namespace) -> tuple[str, ...]:
-    """What can be said before anything is loaded; the parts that are asked for."""
+def _check(args: argparse.Namespace) -> None:
+    """What can be said of the page before anything is loaded."""
     if args.out.is_dir():
         raise MultiheadError(f"{args.out} is a folder", hint=f"-o {args.out / 'report.html'}")
     if args.out.exists() and not args.force:
@@ -137,43 +106,13 @@ def _check(args: argparse.Namespace) -> tuple[str, ...]:
     above = next(folder for folder in (*args.out.parents, Path("/")) if folder.exists())
     if not above.is_dir():
         raise MultiheadError(f"{above} is a file, so {args.out} cannot be in it", hint="choose another -o")
-    for option in ("batch_size", "max_tokens"):
-        value: int | None = getattr(args, option)
-        if value is not None and value < 1:
-            raise MultiheadError(f"--{option.replace('_', '-')} {value} is less than 1")
-    if args.only is None:
-        return PARTS
-    asked = [word.strip() for word in args.only.split(",") if word.strip()]
-    wrong = next((word for word in asked if word not in PARTS), None)
-    if wrong is not None or not asked:
-        raise MultiheadError(f"--only {args.only}: there is no part {wrong!r}", hint=f"some of {','.join(PARTS)}")
-    return tuple(part for part in PARTS if part in asked)
-
-
-def given_text(name: str) -> str:
-    """A file, stdin, or the words themselves."""
-    path = Path(name)
-    if name == "-":
-        found = sys.stdin.read()
-    elif len(name) < 256 and "\0" not in name and path.is_file():
-        try:
-            found = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as wrong:
-            raise MultiheadError(f"{name} is not UTF-8 text: {wrong}", hint=f"iconv -t UTF-8 {name}") from wrong
-    elif len(name.split()) > 1:
-        found = name
-    else:
-        raise MultiheadError(f"there is no file {name!r}", hint='--text FILE, - for stdin, or "several words"')
-    if not found.strip():
-        raise MultiheadError(f"there is no word in --text {name!r}", hint="a text has at least one word")
-    return found.strip()
-
-
-def _one_sequence(loaded: Loaded) -> None:
-    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
+    if args.windows is not None and args.windows < 1:
+        raise MultiheadError(f"--windows {args.windows} is less than 1", hint="--windows 1 keeps the first")
+    free = disk_usage(above).free
+    if free < LEAST_DISK:
         raise MultiheadError(
-            f"{loaded.name} reads two sequences, and the command line gives it one",
-            hint="in Python: mh.report(model, [{'input_ids': ..., 'decoder_input_ids': ...}], 'report.html')",
+            f"there is no room on the disk of {args.out}: {size(free)} are free, a page takes some MB",
+            hint="choose another -o",
         )
 
 
@@ -187,98 +126,6 @@ def _heads(names: str | None, loaded: Loaded) -> list[str] | None:
     sites = list(sites_of(loaded.model).values())
     found = [find(name.strip(), sites) for name in names.split(",") if name.strip()]
     return [site.name(head) for site, head in found]
-
-
-def _default(args: argparse.Namespace, documents: Texts) -> list[str] | None:
-    """Some paragraphs of the sample that show more than the first ones; None: the first documents."""
-    if args.corpus or args.ids:
-        return None
-    every = [d for d in documents if isinstance(d, str)]
-    return [every[at] for at in SHOWN if at < len(every)] or None
-
-
-def _estimate(
-    loaded: Loaded, documents: Texts, parts: Sequence[str], longest: int, args: argparse.Namespace
-) -> list[str]:
-    """What will run, about how long, about how much memory."""
-    import torch
-
-    from multihead.measures.corpus import batches
-    from multihead.model.known import sites_of
-
-    read = list(
-        batches(loaded.model, documents, tokenizer=loaded.tokenizer, batch_size=args.batch_size, max_tokens=longest)
-    )
-    with torch.no_grad():
-        loaded.model(**read[0])  # the first run is slower than the others
-        start = time.perf_counter()
-        loaded.model(**read[0])
-        once = time.perf_counter() - start
-    heads = sum(site.heads for site in sites_of(loaded.model).values())
-    exact = args.worth == "ablation" or (args.worth == "auto" and heads <= 256)
-    runs = _RUNS | {"worth": heads / 3 if exact else 4.0}
-    seconds = once * len(read) * sum(runs.get(part, 0.0) for part in parts)
-    weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
-    parameters = sum(p.numel() for p in loaded.model.parameters())
-    return [
-        f"{loaded.name}: {heads} heads, {parameters / 1e6:.3g} M parameters; {documents.name}: "
-        f"{documents.documents} documents; {', '.join(('maps', *parts))}",
-        f"about {duration(seconds)}, about {size(PROCESS + ROOM + weights)} of memory; Ctrl-C writes what is there",
-    ]
-
-
-# ---- during -----------------------------------------------------------------------------------
-
-
-def _silent(text: str) -> None:
-    """--quiet"""
-
-
-def _gathered(
-    args: argparse.Namespace,
-    loaded: Loaded,
-    documents: Texts,
-    shown: list[str] | None,
-    parts: tuple[str, ...],
-    longest: int,
-    heads: list[str] | None,
-) -> Gathered:
-    from multihead.page.gather import gather
-
-    with _bar(args, parts) as progress:
-        return gather(
-            loaded.model,
-            documents,
-            tokenizer=loaded.tokenizer,
-            text=shown,
-            name=loaded.name,
-            corpus=documents.name,
-            parts=parts,
-            how=args.worth,
-            heads=heads,
-            batch_size=args.batch_size,
-            max_tokens=longest,
-            seed=args.seed,
-            progress=progress,
-        )
-
-
-@contextmanager
-def _bar(args: argparse.Namespace, parts: Sequence[str]) -> Generator[Callable[[str, int, int], None]]:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = err()
-    shown = console.is_terminal and not args.quiet
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not shown) as bar:
-        tasks = {part: bar.add_task(part, total=None, start=False) for part in ("maps", *parts) if part != "cost"}
-
-        def progress(part: str, done: int, every: int) -> None:
-            if not bar.tasks[tasks[part]].started:
-                bar.start_task(tasks[part])
-            bar.update(tasks[part], completed=done, total=max(done, every))
-
-        yield progress
 
 
 # ---- after ------------------------------------------------------------------------------------
@@ -342,6 +189,15 @@ def _json(found: Gathered, page: Path) -> dict[str, Any]:
         "findings": [vars(f) for f in said],
         "kinds": {kind: names for kind, names, _ in _kinds(found)},
         "can_go": None if found.curve is None else found.curve["can_go"],
+        "texts": [
+            {
+                "name": text["name"],
+                "tokens": len(text["sequences"][0]["shown"]) if text["sequences"] else 0,
+                "window": text["window"][0],
+                "windows": text["window"][1],
+            }
+            for text in found.texts
+        ],
         "notes": found.notes,
         "stopped": found.stopped,
         "page": str(page),
@@ -350,7 +206,23 @@ def _json(found: Gathered, page: Path) -> dict[str, Any]:
 
 
 def _next(args: argparse.Namespace, found: Gathered) -> str:
+    """What to try after this."""
     model = shlex.quote(args.model)
+    if any(len(some) < some[0]["window"][1] for some in _sources(found)):
+        text = shlex.quote(args.text[0]) if args.text and len(args.text[0]) < 60 else "FILE"
+        return f"next: multihead serve {model} --text {text}   (all windows of a long text)"
     if not args.text:
         return f'next: multihead report {model} --text "words of your own" -o mine.html'
+    if found.curve is not None and found.curve["can_go"]:
+        heads = len(found.heads)
+        keep = (heads - found.curve["can_go"]) / heads
+        return f"next: multihead prune {model} --keep {keep:.2g} --calib TEXT -o smaller/"
     return f"next: multihead measure {model} -o run"
+
+
+def _sources(found: Gathered) -> list[list[dict[str, Any]]]:
+    """The windows that are kept of each text."""
+    kept: dict[int, list[dict[str, Any]]] = {}
+    for text in found.texts:
+        kept.setdefault(text["source"], []).append(text)
+    return list(kept.values())

@@ -45,11 +45,14 @@ class Lines:
 
     texts: list[str] = field(default_factory=list[str])
     _known: dict[str, int] = field(default_factory=dict[str, int])
+    size: int = 0
+    """characters"""
 
     def add(self, text: str) -> int:
         if text not in self._known:
             self._known[text] = len(self.texts)
             self.texts.append(text)
+            self.size += len(text)
         return self._known[text]
 
 
@@ -84,7 +87,7 @@ def _layer(
                 found[h] = way
     norms = None
     if problem.v.shape[3] and frame.batch == 1:
-        norms = lines.add(singles_text(_norms(problem, writes).flatten()))
+        norms = lines.add(singles_text(norms_of(problem, writes).flatten()))
     return {"label": site.label, "queries": frame.queries, "keys": frame.keys, "heads": found, "norms": norms}
 
 
@@ -205,7 +208,7 @@ def _seen(problem: Problem, head: int) -> Seen | None:
     )
 
 
-def _norms(problem: Problem, writes: Sequence[Tensor] | None) -> Float[Tensor, "head key"]:
+def norms_of(problem: Problem, writes: Sequence[Tensor] | None) -> Float[Tensor, "head key"]:
     """‖W_O v‖ of every key, or ‖v‖ where W_O is not known: what norm-weighted attention is weighted with."""
     values = problem.groups.expand(problem.v)[0].detach().float().cpu()
     if writes is None:

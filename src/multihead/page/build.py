@@ -30,25 +30,29 @@ from typing import Any
 from torch import Tensor, nn
 
 from multihead import __version__
+from multihead.errors import MultiheadError
 from multihead.measures.corpus import Document
 from multihead.measures.costs.cost import LINES, Cost
 from multihead.measures.costs.cost_text import amount, title
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.likeness.redundancy import PAIRS, Redundancy
 from multihead.measures.tables.table import Column, HeadTable
+from multihead.page.cuts import cost_cells
 from multihead.page.encode import deflated, shares_text
 from multihead.page.findings import findings, worth_column
 from multihead.page.gather import PARTS, Gathered, Progress, gather
 from multihead.page.words import clear
 
 SCRIPTS = (
-    *("base", "data", "table", "grid", "canvas", "reading", "head", "panel"),
+    *("base", "data", "far", "table", "grid", "canvas", "reading", "head", "panel"),
     *("tokens", "alike", "cut", "theory", "main"),
 )
 """Files of the page's script, in the order in which they are joined."""
 
 PAIRED = 1024
 """Heads up to which the numbers of every pair are kept."""
+
+_OWN, _NONE = "'self'", "'none'"
 
 DIGITS = 6
 """of every number of the table"""
@@ -69,7 +73,9 @@ def report(
     parts: Sequence[str] = PARTS,
     how: str = "auto",
     curve: Mapping[str, Any] | None = None,
+    cut: Sequence[str] = (),
     heads: Sequence[str] | None = None,
+    windows: int | None = None,
     batch_size: int = 8,
     max_tokens: int | None = None,
     seed: int = 0,
@@ -85,7 +91,9 @@ def report(
         parts: what to gather, see `multihead.page.gather.PARTS`.
         how: worth by "gradient" or by "ablation"; "auto" takes each head out where there are not too many.
         curve: a curve of quality that was measured before, in the place of the quick one.
+        cut: methods, "obs", "fisher", "random": the model is really cut by each for the curve, and fitted again.
         heads: the heads whose maps are kept, ["L3H7"]; by default all.
+        windows: of a text longer than the model takes, so many windows are kept; by default as many as stay small.
         progress: called as (part, done, all).
     """
     found = gather(
@@ -98,7 +106,9 @@ def report(
         parts=parts,
         how=how,
         curve=curve,
+        cut=cut,
         heads=heads,
+        windows=windows,
         batch_size=batch_size,
         max_tokens=max_tokens,
         seed=seed,
@@ -113,27 +123,37 @@ def report(
 def write_page(found: Gathered, out: Path) -> Path:
     """The page as a file: whole, or not at all."""
     html = page(found)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name[:100]}.", suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write(html)
-        Path(part).chmod(0o644)
-        Path(part).replace(out)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+        out.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name[:100]}.", suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+                file.write(html)
+            Path(part).chmod(0o644)
+            Path(part).replace(out)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+    except OSError as wrong:
+        raise MultiheadError(
+            f"the page was not written to {out}: {wrong.strerror} ({len(html) / 1e6:.1f} MB)",
+            hint="choose another -o, on a disk with more room that may be written to",
+        ) from wrong
     return out
 
 
-def page(found: Gathered) -> str:
-    """The HTML. Nothing that was measured or read is in it as markup: it is base64, or escaped."""
+def page(found: Gathered, *, served: bool = False) -> str:
+    """The HTML. Nothing that was measured or read is in it as markup: it is base64, or escaped.
+
+    `served`: maps are asked of the server that the page came from, the only one that it may ask.
+    """
     lines = list(found.lines.texts)
-    data = deflated(json.dumps(_data(found, lines), separators=(",", ":"), allow_nan=False).encode())
+    told = _data(found, lines) | {"served": served}
+    data = deflated(json.dumps(told, separators=(",", ":"), allow_nan=False).encode())
     script, style = _script(), _file("style.css")
     policy = (
         f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'; "
+        f"img-src data: blob:; connect-src {_OWN if served else _NONE}; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
     return Template(_file("page.html")).substitute(
@@ -185,6 +205,7 @@ def _data(found: Gathered, lines: list[str]) -> dict[str, Any]:
         "worth": worth_column(found.table),
         "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
         "why": None if found.kinds is None else {e.head: e.why for e in found.kinds},
+        "often": found.pairs,
         "pairs": _pairs(found.redundancy, lines),
         "curve": found.curve,
         "claims": _claims(claims),
@@ -252,7 +273,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
     """Now, and with half the heads."""
     half = cost.pruned(max(1, max(s.heads for s in cost.specs) // 2)) if _halves(cost) else None
     columns = [cost] if half is None else [cost, half]
-    rows = [[label, *(_said(label, read(c)) for c in columns)] for label, read in LINES.items()]
+    rows = [[label, *cells] for label, *cells in zip(LINES, *(cost_cells(c) for c in columns), strict=True)]
     heading = ["now"] if half is None else ["now", "with half the heads"]
     return {"title": [line.strip() for line in title(cost)], "heading": heading, "rows": rows}
 
@@ -262,15 +283,6 @@ def _halves(cost: Cost) -> bool:
     return len({s.heads for s in cost.specs}) == 1 and all(
         s.heads % 2 == 0 and s.kv_heads == s.heads and s.latent is None for s in cost.specs
     )
-
-
-def _said(label: str, x: float) -> str:
-    if math.isnan(x):
-        return "–"
-    if label.startswith("crossover"):
-        return "never" if math.isinf(x) else f"{x:.0f}"
-    unit = "B" if label.startswith(("scores", "KV", "decoding, bytes")) else ""
-    return amount(x, unit) if x else "none"
 
 
 # ---- without JavaScript -----------------------------------------------------------------------

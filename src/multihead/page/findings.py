@@ -125,7 +125,7 @@ def _verb(kind: str, some: int) -> str:
 def _curve(curve: Mapping[str, Any] | None, table: HeadTable | None) -> Found | None:
     if curve is None or not curve.get("curves"):
         return None
-    every = len(curve["curves"][0]["order"])
+    every = int(curve.get("heads") or len(curve["curves"][0]["order"]))
     goes, limit = int(curve["can_go"]), float(curve["limit"])
     cost = f"{limit * 100:g} % of quality"
     if not goes:

@@ -31,10 +31,13 @@ from multihead.measures.tables.table import HeadTable
 from multihead.measures.worth.worth import worth
 from multihead.page.attended import Lines
 from multihead.page.curve import quick_curve
+from multihead.page.cuts import cut_curve
 from multihead.page.findings import worth_column
-from multihead.page.texts import read_text, written_with
+from multihead.page.pairs import PairsStage
+from multihead.page.texts import read_text, windows_of, written_with
+from multihead.page.words import Words
 
-PARTS = ("measure", "kinds", "worth", "redundancy", "curve", "claims", "cost")
+PARTS = ("measure", "kinds", "pairs", "worth", "redundancy", "curve", "claims", "cost")
 """What a page may hold beside maps, in the order in which it is gathered."""
 
 TEXTS = 3
@@ -43,11 +46,23 @@ TEXTS = 3
 EXACT = 256
 """Heads up to which worth is measured by taking each of them out; of more heads, by gradients."""
 
+WINDOWS = 8
+"""Windows of one long text whose maps are kept, at most, unless told otherwise ..."""
+
+WINDOWED = 2_000_000
+"""... and characters of its maps, after which no further window is added."""
+
+PAIRS = 10
+"""Pairs of tokens of a head that are shown."""
+
 LAYERS = 3
 """Layers that the statements of the theory are tested on: the first, the last and those between."""
 
 TOKENS = 2048
 """Tokens that they are tested on."""
+
+Shown = Callable[[Sequence[Document]], tuple[list[dict[str, Any]], list[dict[str, Any]]]]
+"""Texts as the page has them and the attentions that ran, for documents whose maps are not kept in the page."""
 
 Progress = Callable[[str, int, int], None]
 """Called as (part, done, all)."""
@@ -70,6 +85,8 @@ class Gathered:
     cost: Cost | None = None
     notes: list[str] = field(default_factory=list[str])
     stopped: bool = False
+    pairs: Mapping[str, Sequence[Sequence[Any]]] | None = None
+    """of each head: (token, token it looks at, times, mean weight)"""
 
     @property
     def heads(self) -> list[str]:
@@ -91,8 +108,10 @@ def gather(
     parts: Sequence[str] = PARTS,
     how: str = "auto",
     curve: Mapping[str, Any] | None = None,
+    cut: Sequence[str] = (),
     heads: Sequence[str] | None = None,
-    maps: str | None = None,
+    maps: str | Shown | None = None,
+    windows: int | None = None,
     batch_size: int = 8,
     max_tokens: int | None = None,
     seed: int = 0,
@@ -106,8 +125,10 @@ def gather(
         parts: some of `PARTS`.
         how: worth by "gradient" or "ablation"; "auto" takes each head out where there are not too many.
         curve: a curve that was measured before, in the place of the quick one; see `docs/report.md`.
+        cut: methods, "obs", "fisher", "random": the model is really cut by each for the curve, and fitted again.
         heads: the heads whose maps are kept; by default all.
-        maps: "maps" or "qk", in the place of the smaller.
+        maps: "maps" or "qk", in the place of the smaller; or what gives the texts where maps are served.
+        windows: of a text longer than the model takes, so many windows are kept; by default as many as stay small.
     """
     wrong = sorted(set(parts) - set(PARTS))
     if wrong:
@@ -120,10 +141,13 @@ def gather(
         {"name": corpus, "documents": len(documents)},
         curve=curve,
     )
-    work = _Work(model, tokenizer, documents, read, found, set(parts), seed, progress, how)
+    work = _Work(model, tokenizer, documents, read, found, tuple(cut), seed, progress, how)
     shown = _shown(text, documents)
     try:
-        work.maps(shown, max_tokens, heads, maps)
+        if callable(maps):
+            found.texts, found.sites = maps(shown)
+        else:
+            work.maps(shown, max_tokens, heads, maps, windows)
         for part in PARTS:
             if part in parts:
                 with work.part(part):
@@ -154,7 +178,7 @@ class _Work:
     documents: Sequence[Document]
     read: Sequence[Batch]
     found: Gathered
-    asked: set[str]
+    cut: tuple[str, ...]
     seed: int
     progress: Progress | None
     how: str
@@ -174,29 +198,45 @@ class _Work:
         if self.progress is not None:
             self.progress(part, done, every)
 
-    def maps(self, shown: Sequence[Document], max_tokens: int | None, heads: Any, only: str | None) -> None:
+    def maps(
+        self, shown: Sequence[Document], max_tokens: int | None, heads: Any, only: str | None, most: int | None
+    ) -> None:
         writes, why = written_with(self.model)
         if why:
             self.found.notes.append(f"norm-weighted attention is by the length of v, without W_O: {why}")
         for at, document in enumerate(shown):
             self.tell("maps", at, len(shown))
-            text = read_text(
-                self.model,
-                document,
-                self.found.lines,
-                tokenizer=self.tokenizer,
-                writes=writes,
-                max_tokens=max_tokens,
-                only=only,
-                chosen=heads,
-            )
-            self.found.sites = self.found.sites or text.sites
-            self.found.texts.append(text.data)
+            cut = windows_of(self.model, document, tokenizer=self.tokenizer, max_tokens=max_tokens)
+            before, kept = self.found.lines.size, list[dict[str, Any]]()
+            for window in cut[: WINDOWS if most is None else max(1, most)]:
+                if kept and most is None and self.found.lines.size - before > WINDOWED:
+                    break
+                text = read_text(
+                    self.model,
+                    window,
+                    self.found.lines,
+                    tokenizer=self.tokenizer,
+                    writes=writes,
+                    only=only,
+                    chosen=heads,
+                )
+                self.found.sites = self.found.sites or text.sites
+                kept.append(text.data | {"source": at})
+            self.found.texts += kept
+            if len(cut) > 1:
+                self._windowed(kept)
             unknown = next((name for name in heads or () if name not in self.found.heads), None)
             if unknown is not None:
                 ends = f"{self.found.heads[0]} to {self.found.heads[-1]}"
                 raise SizeError(f"there is no head {unknown!r} to keep the map of", hint=f"heads are {ends}")
         self.tell("maps", len(shown), len(shown))
+
+    def _windowed(self, kept: Sequence[dict[str, Any]]) -> None:
+        """Say that a text was too long, and what of it is there."""
+        count, name = kept[0]["window"][1], kept[0]["name"]
+        some = "all" if len(kept) == count else "the first" if len(kept) == 1 else f"the first {len(kept)}"
+        here = f"{some} {'is' if len(kept) == 1 else 'are'} in the page"
+        self.found.notes.append(f"“{name}” is longer than the model takes at once: {count} windows, {here}")
 
     def measure(self) -> None:
         stage = StatisticsStage(self.model, with_special(Statistics(), self.tokenizer))
@@ -208,6 +248,18 @@ class _Work:
         stage = KindsStage(self.model, kinds_options(self.tokenizer), seed=self.seed)
         self.found.kinds = run_stage(stage, self.read, progress=self.told("kinds")).result
         self.found.join(self.found.kinds.table)
+
+    def pairs(self) -> None:
+        special = () if self.tokenizer is None else tuple(map(int, self.tokenizer.all_special_ids))
+        stage = run_stage(PairsStage(self.model, special), self.read, progress=self.told("pairs"))
+        top = {head: stage.top(head, PAIRS) for head in self.found.heads}
+        ids = sorted({i for pairs in top.values() for p in pairs for i in (p.query, p.key)})
+        words = dict(zip(ids, Words.of(ids, self.tokenizer).shown, strict=True))
+        if ids:
+            self.found.pairs = {
+                head: [[words[p.query], words[p.key], p.times, round(p.weight, 4)] for p in pairs]
+                for head, pairs in top.items()
+            }
 
     def worth(self) -> None:
         exact = self.how == "ablation" or (self.how == "auto" and len(self.found.heads) <= EXACT)
@@ -232,6 +284,17 @@ class _Work:
         self.found.join(self.found.redundancy.table)
 
     def curve(self) -> None:
+        if self.cut and self.found.curve is None:
+            self.found.curve = cut_curve(
+                self.model,
+                self.documents,
+                tokenizer=self.tokenizer,
+                methods=self.cut,
+                seed=self.seed,
+                progress=lambda done, every: self.tell("curve", done, every),
+            )
+            self.found.notes += self.found.curve["notes"]
+            return
         by = worth_column(self.found.table)
         if self.found.curve is not None or by is None or self.found.table is None:
             return

@@ -20,11 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
+from multihead.layer.problem import Problem
 from multihead.measures.corpus import Document, batches
 from multihead.measures.stage import Batch
 from multihead.model.anatomy import anatomy
 from multihead.model.capture import Heads, capture
 from multihead.model.inputs import learned_positions
+from multihead.model.sites import Site
 from multihead.page.attended import Lines, attended
 from multihead.page.words import Words, clear
 
@@ -52,39 +54,103 @@ def written_with(model: nn.Module) -> tuple[dict[str, list[Tensor]], str]:
         return {}, refused.message.partition("\n")[0]
 
 
+@dataclass(frozen=True)
+class Window:
+    """A document, or a piece of it that a model takes at once: number `at` of `count`, of `longest` tokens."""
+
+    document: Document
+    batch: Batch
+    at: int
+    count: int
+    longest: int | None
+
+    @property
+    def note(self) -> str:
+        """Which piece it is."""
+        return "" if self.count == 1 else f"window {self.at + 1} of {self.count}, of {self.longest} tokens each"
+
+
+def windows_of(
+    model: nn.Module, document: Document, *, tokenizer: Any = None, max_tokens: int | None = None
+) -> list[Window]:
+    """The whole document; of one longer than the model or `max_tokens` allow, its pieces one after another."""
+    longest = min((n for n in (learned_positions(model), max_tokens) if n is not None), default=None)
+    pieces = list(batches(model, [document], tokenizer=tokenizer, batch_size=1, max_tokens=longest))
+    first = [{n: x[:1] if isinstance(x, Tensor) and x.ndim else x for n, x in piece.items()} for piece in pieces]
+    return [Window(document, batch, at, len(first), longest) for at, batch in enumerate(first)]
+
+
 def read_text(
     model: nn.Module,
-    document: Document,
+    document: Document | Window,
     lines: Lines,
     *,
     tokenizer: Any = None,
     writes: Mapping[str, Sequence[Tensor]] | None = None,
-    max_tokens: int | None = None,
     only: str | None = None,
     chosen: Sequence[str] | None = None,
 ) -> Text:
-    """Run the model on a document and keep where every head looks; of a longer one, on its first piece."""
-    limit = learned_positions(model)
-    longest = min(n for n in (limit, max_tokens, 1 << 30) if n is not None)
-    cut = longest if longest < 1 << 30 else None
-    pieces = list(batches(model, [document], tokenizer=tokenizer, batch_size=1, max_tokens=cut))
-    batch = {n: x[:1] if isinstance(x, Tensor) and x.ndim else x for n, x in pieces[0].items()}
+    """Run the model on a document and keep where every head looks; of one cut into windows, on the first."""
+    window = document if isinstance(document, Window) else windows_of(model, document, tokenizer=tokenizer)[0]
     with torch.no_grad(), capture(model, statistics=None, keep="qk v") as heads:
-        model(**batch)
+        model(**window.batch)
     layers = attended(heads, lines, writes=writes, only=only, chosen=chosen)
-    spoken = document if isinstance(document, str) else None
-    sequences, seats = _sequences(batch, heads, tokenizer, spoken)
+    seen = [Shape.of(site, _problem(heads, site)) for site in heads.sites]
+    return Text(text_data(window, seen, layers, tokenizer, "W_O v" if writes else "v"), [s.site() for s in seen])
+
+
+def _problem(heads: Heads, site: Site) -> Problem:
+    problem = heads.calls(site)[-1].problem
+    assert problem is not None
+    return problem
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One attention that ran: its place, and how large it was."""
+
+    place: Site
+    queries: int
+    keys: int
+    dim: int
+    kv: int
+    groups: tuple[int, ...]
+    """the kv head of each head"""
+
+    @staticmethod
+    def of(place: Site, problem: Problem) -> Shape:
+        frame = problem.frame
+        groups = problem.groups
+        return Shape(
+            place, frame.queries, frame.keys, problem.q.shape[3], groups.kv_heads, tuple(groups.kv_of_head)
+        )
+
+    def site(self) -> dict[str, Any]:
+        """As the page has it."""
+        site = self.place
+        place = {"label": site.label, "stack": site.stack, "layer": site.layer, "heads": site.heads}
+        shape = {"dim": self.dim, "kv": self.kv, "kv_of_head": list(self.groups)}
+        return {**place, "cross": site.cross, **shape}
+
+
+def text_data(
+    window: Window, seen: Sequence[Shape], layers: list[dict[str, Any]], tokenizer: Any, lengths: str
+) -> dict[str, Any]:
+    """One text as the page has it: its tokens, and of every layer where maps are and which tokens they are of."""
+    spoken = window.document if isinstance(window.document, str) else None
+    sequences, seats = _sequences(window, seen, tokenizer, spoken)
     for layer, (rows, columns) in zip(layers, seats, strict=True):
         layer |= {"rows": rows, "columns": columns}
     name = (spoken if spoken is not None else " ".join(sequences[0].shown)) if sequences else "a text"
-    data = {
+    return {
         "name": _title(name),
-        "note": f"the first of {len(pieces)} pieces that the text was cut into" if len(pieces) > 1 else "",
+        "note": window.note,
+        "window": [window.at, window.count],
+        "source": 0,
         "sequences": [asdict(words) for words in sequences],
         "layers": layers,
-        "lengths": "W_O v" if writes else "v",
+        "lengths": lengths,
     }
-    return Text(data, _sites(heads))
 
 
 def _title(text: str) -> str:
@@ -92,25 +158,13 @@ def _title(text: str) -> str:
     return line if len(line) <= TITLE else f"{line[: TITLE - 1].rstrip()}…"
 
 
-def _sites(heads: Heads) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for site in heads.sites:
-        problem = heads.calls(site)[-1].problem
-        assert problem is not None
-        groups = list(problem.groups.kv_of_head)
-        shape = {"dim": problem.q.shape[3], "kv": problem.groups.kv_heads, "kv_of_head": groups}
-        place = {"label": site.label, "stack": site.stack, "layer": site.layer, "heads": site.heads}
-        found.append({**place, "cross": site.cross, **shape})
-    return found
-
-
 def _sequences(
-    batch: Batch, heads: Heads, tokenizer: Any, spoken: str | None
+    window: Window, seen: Sequence[Shape], tokenizer: Any, spoken: str | None
 ) -> tuple[list[Words], list[tuple[int, int]]]:
     """The sequences that were read, and which of them stands along the rows and columns of each layer's maps."""
     ids = {
         n: x[0].tolist()
-        for n, x in batch.items()
+        for n, x in window.batch.items()
         if isinstance(x, Tensor) and x.ndim == 2 and not x.is_floating_point() and n not in BESIDE
     }
     made: dict[tuple[str, int], Words] = {}
@@ -120,16 +174,16 @@ def _sequences(
         name = next((n for n in order if len(ids[n]) == count), "")
         if (name, count) not in made:
             if name:
-                made[name, count] = Words.of(ids[name], tokenizer, spoken if len(ids) == 1 else None)
+                own = spoken if len(ids) == 1 else None
+                made[name, count] = Words.of(ids[name], tokenizer, own, longest=window.longest, window=window.at)
             else:
                 made[name, count] = Words.places(count)
         return name, count
 
     seats: list[tuple[tuple[str, int], tuple[str, int]]] = []
-    for site in heads.sites:
-        problem = heads.calls(site)[-1].problem
-        assert problem is not None
+    for shape in seen:
+        site = shape.place
         late = site.stack in ("decoder", "cross") or site.cross
-        seats.append((seat(problem.frame.queries, late), seat(problem.frame.keys, late and not site.cross)))
+        seats.append((seat(shape.queries, late), seat(shape.keys, late and not site.cross)))
     index = {key: at for at, key in enumerate(made)}
     return list(made.values()), [(index[rows], index[columns]) for rows, columns in seats]

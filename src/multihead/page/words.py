@@ -52,13 +52,23 @@ class Words:
         return Words([str(i) for i in range(count)], [False] * count, [False] * count)
 
     @staticmethod
-    def of(ids: Sequence[int], tokenizer: Any = None, text: str | None = None) -> Words:
-        """The tokens of a text; of ids alone where there is no tokenizer, or no text that they are of."""
+    def of(
+        ids: Sequence[int],
+        tokenizer: Any = None,
+        text: str | None = None,
+        *,
+        longest: int | None = None,
+        window: int = 0,
+    ) -> Words:
+        """The tokens of a text; of ids alone where there is no tokenizer, or no text that they are of.
+
+        Of a text that was cut into windows of at most `longest` tokens, those of number `window`.
+        """
         if tokenizer is None:
             return Words.plain(ids)
         special = set(map(int, tokenizer.all_special_ids))
         marks = [i in special for i in ids]
-        found = None if text is None else _cut_from(text, ids, tokenizer)
+        found = None if text is None else _cut_from(text, ids, tokenizer, longest, window)
         pieces: list[tuple[str, bool]] = []
         names = [str(t) for t in tokenizer.convert_ids_to_tokens(list(ids))]
         for at, name in enumerate(names):
@@ -67,21 +77,24 @@ class Words:
         return Words([clear(p[:LONGEST]) for p, _ in pieces], [glued for _, glued in pieces], marks)
 
 
-def _cut_from(text: str, ids: Sequence[int], tokenizer: Any) -> list[tuple[str, bool] | None] | None:
+def _cut_from(
+    text: str, ids: Sequence[int], tokenizer: Any, longest: int | None, window: int
+) -> list[tuple[str, bool] | None] | None:
     """Each token as it stands in the text; None for one that stands nowhere."""
     if not getattr(tokenizer, "is_fast", False):
         return None
-    made = tokenizer(text, return_offsets_mapping=True, verbose=False)
-    offsets = cast(list[tuple[int, int]], made["offset_mapping"])
-    if list(made["input_ids"])[: len(ids) - 1] != list(ids)[: len(ids) - 1]:  # a window ends with a special token
+    cut = {"truncation": True, "max_length": longest, "return_overflowing_tokens": True} if longest else {}
+    made = tokenizer([text], return_offsets_mapping=True, verbose=False, **cut)
+    if window >= len(made["input_ids"]) or list(made["input_ids"][window]) != list(ids):
         return None
+    offsets = cast(list[tuple[int, int]], made["offset_mapping"][window])
     pieces: list[tuple[str, bool] | None] = []
-    for start, end in offsets[: len(ids)]:
+    for start, end in offsets:
         piece = text[start:end]
         bare = piece.strip()
         glued = start > 0 and bare == piece and not text[start - 1].isspace()
         pieces.append((bare or ("↵" if "\n" in piece else "␣"), glued) if end > start else None)
-    return pieces + [None] * (len(ids) - len(pieces))
+    return pieces
 
 
 def _spelled(name: str) -> tuple[str, bool]:

@@ -111,12 +111,14 @@ class MapView {
     const [w, h] = [Math.round(this.side * ratio), Math.round(this.tall * ratio)];
     const { x, y, w: wide, h: high } = this.window;
     const key = [x, y, wide, high, w, h].join(" ");
-    if (this.key !== key || this.drawn !== this.map) {
-      this.image = painted(this.map, this.window, w, h); // a pointer that moves changes the marks alone
+    const from = this.map.far ? this.map.picture(this.window, w, h, () => this.box.isConnected && this.draw()) : this.map;
+    if (from && (this.key !== key || this.drawn !== from)) {
+      this.image = painted(from, from.part ? inPicture(from, this.window) : this.window, w, h); // a pointer that moves changes the marks alone
       this.key = key;
-      this.drawn = this.map;
+      this.drawn = from;
     }
-    context.putImageData(this.image, Math.round(LABELS * ratio), Math.round(LABELS * ratio));
+    this.canvas.toggleAttribute("data-waiting", Boolean(this.map.asking));
+    if (from) context.putImageData(this.image, Math.round(LABELS * ratio), Math.round(LABELS * ratio));
     this.frame(context);
     if (this.moved) this.moved(this.window);
   }
@@ -229,7 +231,9 @@ function thumbnail(map, side) {
   const context = sized(canvas, side, side);
   const ratio = window.devicePixelRatio || 1;
   const pixels = Math.round(side * ratio);
-  context.putImageData(painted(map, { x: 0, y: 0, w: map.keys, h: map.queries }, pixels, pixels), 0, 0);
+  const draw = (from) => context.putImageData(painted(from, { x: 0, y: 0, w: from.keys, h: from.queries }, pixels, pixels), 0, 0);
+  if (map.far) map.small(pixels).then(draw).catch(() => {});
+  else draw(map);
   return canvas;
 }
 

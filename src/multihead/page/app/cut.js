@@ -5,42 +5,91 @@ const CURVE_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7d74c9", "#
 function cutView(state) {
   const { curve, cost } = DATA;
   const parts = [];
+  const table = cost ? new CostView(cost) : null;
   let chart = null;
   if (curve && curve.curves.length) {
-    chart = new CurveView(state, curve);
-    parts.push(el("p", { class: "lead" }, `Heads are silenced together, those that are worth least first, and the model is run again. ${curve.can_go} of ${curve.curves[0].order.length} can go before ${Math.round(100 * curve.limit)} % of quality is lost. Nothing is refitted here: a real cut does better.`),
+    chart = new CurveView(state, curve, table);
+    parts.push(el("p", { class: "lead" }, curveSaid(curve)),
       el("div", { class: "two" }, el("section", { class: "curveside" }, chart.box), el("section", {}, chart.list)));
   } else {
     parts.push(el("p", { class: "lead" }, "The curve was not measured for this page."));
   }
-  if (cost) {
-    parts.push(el("section", {}, el("h3", {}, "What attention costs"), el("p", { class: "dim" }, cost.title.slice(1).join(" · ")),
-      el("div", { class: "scroll wide" }, el("table", { class: "cost" }, el("thead", {}, el("tr", {}, el("th", {}), cost.heading.map((h) => el("th", { scope: "col" }, h)))),
-        el("tbody", {}, cost.rows.filter(([, ...cells]) => cells.some((c) => c !== "none" && c !== NOTHING)).map(([label, ...cells]) => el("tr", {}, el("th", { scope: "row" }, label), cells.map((c) => el("td", {}, c)))))))));
-  }
+  if (table) parts.push(table.box);
   return { view: el("div", { class: "cutview" }, parts), after: () => chart && chart.draw(), resize: () => chart && chart.draw() };
+}
+
+const headCount = (curve) => curve.heads || curve.curves[0].order.length;
+
+function curveSaid(curve) {
+  const limit = `${Number((100 * curve.limit).toPrecision(3))} % of quality`;
+  const goes = `${curve.can_go} of ${headCount(curve)} can go before ${limit} is lost.`;
+  if (!curve.cut) return `Heads are silenced together, those that are worth least first, and the model is run again. ${goes} Nothing is refitted here: a real cut does better.`;
+  return `Every point is a model that was really cut: heads chosen by the method, what stays fitted again to ${plural(curve.fitted, "document")}, judged on ${curve.judged} others. ${goes}`;
+}
+
+/** What attention costs: now, and at the point of the curve that is chosen. */
+class CostView {
+  constructor(cost) {
+    this.cost = cost;
+    this.table = el("div", { class: "scroll wide" });
+    this.box = el("section", {}, el("h3", {}, "What attention costs"), el("p", { class: "dim" }, cost.title.slice(1).join(" · ")), this.table);
+    this.show();
+  }
+
+  show(point) {
+    const { heading, rows } = this.cost;
+    const chosen = point && point.cost;
+    const titles = chosen ? [heading[0], `with ${point.kept} heads`] : heading;
+    const lines = chosen ? rows.map(([label, now], i) => [label, now, point.cost[i]]) : rows;
+    this.table.replaceChildren(el("table", { class: "cost" }, el("thead", {}, el("tr", {}, el("th", {}), titles.map((h) => el("th", { scope: "col" }, h)))),
+      el("tbody", {}, lines.filter(([, ...cells]) => cells.some((c) => c !== "none" && c !== NOTHING)).map(([label, ...cells]) => el("tr", {}, el("th", { scope: "row" }, label), cells.map((c) => el("td", {}, c)))))));
+  }
 }
 
 /** Quality lost against heads kept; a point is chosen by a slider, and the list says which heads are gone there. */
 class CurveView {
-  constructor(state, curve) {
-    this.curve = curve;
+  constructor(state, curve, cost) {
+    Object.assign(this, { curve, cost });
     this.canvas = el("canvas", { class: "curve", role: "img", "aria-label": "Quality lost against heads kept" });
-    this.total = curve.curves[0].order.length;
+    this.total = headCount(curve);
+    this.which = placeIn(state.method, curve.curves.length) || 0;
+    this.points = [...this.mine.points].sort((a, b) => a.gone - b.gone);
     const start = placeIn(state.gone, this.total + 1) ?? curve.can_go;
-    this.slider = el("input", { type: "range", min: "0", max: String(this.total), value: String(start), "aria-label": "heads that go" });
+    const [most, value] = curve.cut ? [this.points.length - 1, this.nearest(start)] : [this.total, start];
+    this.slider = el("input", { type: "range", min: "0", max: String(most), value: String(value), "aria-label": "heads that go" });
     this.slider.addEventListener("input", () => {
-      replace({ gone: this.slider.value });
+      replace({ gone: String(this.gone) });
       this.draw();
     });
-    const keys = curve.curves.length > 1 ? el("p", { class: "legend" }, curve.curves.map((c, n) => {
+    this.frame = el("div", { class: "gridbox" }, this.canvas);
+    const slider = el("label", { class: "slider" }, el("span", {}, "heads that go"), this.slider);
+    this.box = el("div", {}, el("h3", {}, curve.unit), this.frame, slider, this.legend());
+    this.list = el("div", { class: "gone" });
+  }
+
+  get mine() {
+    return this.curve.curves[this.which];
+  }
+
+  get gone() {
+    const value = Number(this.slider.value);
+    return this.curve.cut ? this.points[value].gone : value;
+  }
+
+  /** The number of the measured point that is nearest. */
+  nearest(gone) {
+    const far = this.points.map((p) => Math.abs(p.gone - gone));
+    return far.indexOf(Math.min(...far));
+  }
+
+  legend() {
+    const { curves } = this.curve;
+    if (curves.length === 1) return el("p", { class: "legend" }, el("span", { class: "dim" }, curves[0].method));
+    return el("p", { class: "legend", role: "group", "aria-label": "method" }, curves.map((c, n) => {
       const dot = el("i", { class: "dot" });
       dot.style.background = CURVE_COLOURS[n % CURVE_COLOURS.length];
-      return el("span", {}, dot, c.method);
-    })) : el("p", { class: "legend" }, el("span", { class: "dim" }, curve.curves[0].method));
-    this.frame = el("div", { class: "gridbox" }, this.canvas);
-    this.box = el("div", {}, el("h3", {}, curve.unit), this.frame, el("label", { class: "slider" }, el("span", {}, "heads that go"), this.slider), keys);
-    this.list = el("div", { class: "gone" });
+      return el("button", { type: "button", class: "key", "aria-pressed": String(n === this.which), onclick: () => go({ method: String(n), gone: String(this.gone) }) }, dot, c.method);
+    }));
   }
 
   /** Quality lost with `gone` heads less, between two measured points. */
@@ -54,7 +103,7 @@ class CurveView {
   }
 
   draw() {
-    const gone = Number(this.slider.value);
+    const { gone } = this;
     const [width, height] = [Math.min(this.frame.clientWidth || 560, 720), 310];
     const [left, right, top, bottom] = [52, 12, 10, 44];
     const context = sized(this.canvas, width, height);
@@ -91,7 +140,7 @@ class CurveView {
     this.curve.curves.forEach((c, n) => {
       const points = [...c.points].sort((a, b) => a.gone - b.gone);
       context.strokeStyle = context.fillStyle = CURVE_COLOURS[n % CURVE_COLOURS.length];
-      context.lineWidth = 2;
+      context.lineWidth = n === this.which ? 2.5 : 1.2;
       context.beginPath();
       points.forEach((p, i) => (i ? context.lineTo(x(p.gone), y(p.lost)) : context.moveTo(x(p.gone), y(p.lost))));
       context.stroke();
@@ -111,16 +160,33 @@ class CurveView {
   }
 
   tell(gone) {
-    const first = this.curve.curves[0];
-    const exact = first.points.find((p) => p.gone === gone);
-    const lost = this.at(gone, first.points);
+    const exact = this.points.find((p) => p.gone === gone);
+    const lost = this.at(gone, this.points);
+    const went = exact && exact.heads ? exact.heads : this.mine.order.slice(0, gone);
     const layers = DATA.sites.map((site) => {
-      const mine = new Set(first.order.slice(0, gone).filter((n) => n.replace(/H\d+$/, "") === site.label));
+      const mine = new Set(went.filter((n) => n.replace(/H\d+$/, "") === site.label));
       return el("tr", {}, el("th", { scope: "row" }, site.label), el("td", { class: "few" }, `${site.heads - mine.size} of ${site.heads}`),
-        el("td", { class: "names" }, [...mine].map((n, i) => [i ? " " : "", el("a", { href: headLink(DATA.at.get(n)) }, n.replace(/^.*H/, "H"))])));
+        el("td", { class: "names" }, [...mine].map((n, i) => [i ? " " : "", DATA.at.has(n) ? el("a", { href: headLink(DATA.at.get(n)) }, n.replace(/^.*H/, "H")) : n])));
     });
     this.list.replaceChildren(
       el("p", {}, el("b", {}, `${this.total - gone} of ${this.total} heads kept`), `: ${exact ? "" : "about "}${number(100 * lost, 2)} % lost`),
+      ...this.sizes(exact),
       el("div", { class: "scroll" }, el("table", { class: "gonetable" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "layer"), el("th", { scope: "col" }, "kept"), el("th", { scope: "col" }, "gone"))), el("tbody", {}, layers))));
+    if (this.cost) this.cost.show(exact);
+  }
+
+  /** How large and how fast the model is that was cut. */
+  sizes(point) {
+    const parts = [];
+    if (point && point.parameters) {
+      const all = DATA.model.parameters;
+      parts.push(el("p", {}, `${large(all)} parameters → ${large(point.parameters)} (${number(100 * (1 - point.parameters / all), 2)} % less)`));
+    }
+    if (point && point.speed) {
+      const { ratio, low, high, batch, tokens, rounds, verdict } = point.speed;
+      const said = verdict === "faster" || verdict === "slower" ? `${ratio.toFixed(2)} times as fast` : verdict;
+      parts.push(el("p", { class: "dim" }, `The whole model on this machine: ${said} (${low.toFixed(2)} to ${high.toFixed(2)}, ${rounds} rounds side by side, ${batch} × ${tokens} tokens).`));
+    }
+    return parts;
   }
 }

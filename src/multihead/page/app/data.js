@@ -54,7 +54,9 @@ const worthError = (at) => {
 
 function goingHeads() {
   const curve = DATA.curve && DATA.curve.curves[0];
-  return new Set(curve ? curve.order.slice(0, DATA.curve.can_go) : []);
+  if (!curve) return new Set();
+  const point = curve.points.find((p) => p.gone === DATA.curve.can_go);
+  return new Set(point && point.heads ? point.heads : curve.order.slice(0, DATA.curve.can_go));
 }
 
 // ---- numbers as they were packed --------------------------------------------------------------
@@ -215,7 +217,7 @@ async function headMap(t, at) {
   const layer = text && text.layers[place.site];
   const kept = layer && layer.heads[place.head];
   if (!kept) return null;
-  const found = await HeadMap.read(DATA.heads[at], text, layer, kept, place.head);
+  const found = kept.served ? await servedMap(t, at) : await HeadMap.read(DATA.heads[at], text, layer, kept, place.head);
   MAPS.set(key, found);
   let sum = [...MAPS.values()].reduce((total, map) => total + map.bytes, 0);
   for (const [old, map] of MAPS) {

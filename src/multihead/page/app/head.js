@@ -6,7 +6,7 @@ const SEEN = "seen";
 function headView(state, at) {
   const view = el("div", { class: "headview" });
   const second = state.second && DATA.at.has(state.second) ? DATA.at.get(state.second) : null;
-  const t = placeIn(state.text, DATA.texts.length) || 0;
+  const t = textOf(state);
   const shown = new HeadScene(state, at, second, t);
   view.append(headTop(state, at, second), shown.box, layerStrip(at, t));
   return { view, after: () => shown.start(), resize: () => shown.redraw(), done: () => shown.stop() };
@@ -60,8 +60,6 @@ class HeadScene {
 
   controls() {
     const { state } = this;
-    const texts = DATA.texts.map((text, i) => [String(i), text.name]);
-    const text = texts.length > 1 ? choice("Text", texts, String(this.t), (to) => go({ text: to, row: undefined })) : null;
     const twin = cell("twin", this.at);
     const names = [...(twin ? [twin] : []), ...DATA.places.map((p, i) => [p, i]).filter(([p]) => p.site === DATA.places[this.at].site).map(([, i]) => DATA.heads[i])];
     const list = el("datalist", { id: "others" }, [...new Set(names)].filter((n) => n !== DATA.heads[this.at]).map((n) => el("option", { value: n })));
@@ -69,17 +67,17 @@ class HeadScene {
     other.value = state.second || "";
     other.addEventListener("change", () => go({ second: DATA.at.has(other.value.trim()) ? other.value.trim() : undefined }));
     const lengths = DATA.texts.length && DATA.texts[this.t].lengths;
-    return el("div", { class: "controls" }, text,
+    return el("div", { class: "controls" }, textChoice(this.t),
       el("label", { class: "choice" }, el("span", {}, "Beside"), other, list),
       toggle("norm-weighted", state.norm === "1", (on) => go({ norm: on ? "1" : undefined }), `each weight times ‖${lengths || "v"}‖, the length of what that token adds; rows sum to 1 again (Kobayashi et al. 2020)`),
       toggle("hide delimiters", state.hide === "1", (on) => go({ hide: on ? "1" : undefined }), "without special tokens; rows sum to 1 again"));
   }
 
   async start() {
-    const maps = await Promise.all(this.panes.map((p) => headMap(this.t, p.head)));
+    const maps = await Promise.all(this.panes.map((p) => headMap(this.t, p.head))).catch(() => [null]);
     if (!this.live) return;
     if (!maps[0]) {
-      this.text.replaceChildren(el("p", { class: "dim" }, "The map of this head is not in this page."));
+      this.text.replaceChildren(el("p", { class: "dim" }, DATA.served ? "The map of this head did not come." : "The map of this head is not in this page."));
       this.panes.forEach((p) => p.box.remove());
       return;
     }
@@ -96,6 +94,7 @@ class HeadScene {
 
   stop() {
     this.live = false;
+    this.panes.forEach((p) => p.map && p.map.far && p.map.rest());
   }
 
   redraw() {
@@ -158,17 +157,30 @@ class HeadScene {
     const map = this.panes[0].map;
     const colour = css("--shade");
     const weights = row === null ? null : this.weights(map, row);
+    if (row !== null && !weights) this.bring(row);
     if (this.readings.one) this.readings.one.paint(weights, row, colour);
     else {
       this.readings[looks ? "columns" : "rows"].paint(weights, null, colour);
       this.readings[looks ? "rows" : "columns"].paint(null, row, colour);
     }
-    this.said.textContent = row === null ? "Point at a token, in the text or on the map; click to hold it." : this.rowSaid(map, row, weights);
+    this.said.textContent = row === null ? "Point at a token, in the text or on the map; click to hold it." : weights ? this.rowSaid(map, row, weights) : `“${brief((looks ? map.rows : map.columns).shown[row], 24)}”, token ${row}: on its way …`;
+  }
+
+  /** The weights of a token are not here: they are asked for, once the pointer rests, and painted when they come. */
+  bring(row) {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(async () => {
+      if (!this.live || row !== this.row) return;
+      const kind = this.direction === LOOKS ? "row" : "column";
+      await Promise.all(this.panes.map((p) => p.map && p.map.bring(kind, row))).catch(() => {});
+      if (this.live && row === this.row && this.weights(this.panes[0].map, row)) this.paint();
+    }, this.pinned === row ? 0 : 70);
   }
 
   cellSaid(map) {
     if (!this.cell) return " ";
     const [i, j] = this.cell;
+    if (!map.row(i)) return " ";
     return `“${brief(map.rows.shown[i], 16)}” → “${brief(map.columns.shown[j], 16)}” ${map.row(i)[j].toFixed(3)}`;
   }
 
@@ -186,7 +198,7 @@ class HeadScene {
       return;
     }
     for (const pane of this.panes) {
-      if (!pane.map) continue;
+      if (!pane.map || !pane.map.row(this.row)) continue;
       pane.bars.hidden = false;
       profile(pane.bars, pane.map.row(this.row), pane.view, pane.view.window, css("--accent"));
     }
@@ -209,7 +221,7 @@ function layerStrip(at, t) {
     for (const entry of entries) {
       if (!entry.isIntersecting || !DATA.texts.length) continue;
       seen.unobserve(entry.target);
-      const map = await headMap(t, Number(entry.target.dataset.at));
+      const map = await headMap(t, Number(entry.target.dataset.at)).catch(() => null);
       if (map && entry.target.isConnected) entry.target.querySelector(".hole").replaceChildren(thumbnail(map, 84));
     }
   }, { rootMargin: "100px" });

@@ -145,11 +145,17 @@ async function start() {
 /** For the console of the browser, and for tests: `await multihead.weights("L3H7")` gives the rows of a map. */
 async function weights(name, t = 0, { norm = false, hide = false } = {}) {
   const map = DATA.at.has(name) ? await headMap(t, DATA.at.get(name)) : null;
-  if (!map) return null;
+  if (!map || map.far) return null;
   const shaped = map.shaped(norm, hide);
   return Array.from({ length: map.queries }, (_, i) => Array.from(shaped.row(i)));
 }
 
-window.multihead = Object.freeze({ weights, get data() { return DATA; } });
+/** One row of a map, or with `looks` false one column: also where the map itself is too large to be here. */
+async function row(name, i, t = 0, { norm = false, hide = false, looks = true } = {}) {
+  const map = DATA.at.has(name) ? await headMap(t, DATA.at.get(name)) : null;
+  return map && Array.from(await lineOf(map.shaped(norm, hide), looks, i));
+}
+
+window.multihead = Object.freeze({ weights, row, get data() { return DATA; } });
 
 start();

@@ -2,8 +2,9 @@
 
 function headPanel(at, scene) {
   const pairs = el("section", { class: "pairs" }, el("h3", {}, "Strongest pairs in this text"), el("ol", {}));
-  scene.onMap = (map) => pairs.querySelector("ol").replaceChildren(...strongest(map));
-  return el("aside", { class: "panel", "aria-label": `Numbers of ${DATA.heads[at]}` }, kindPart(at), worthPart(at), twinPart(at), offsetPart(at), DATA.texts.length ? pairs : null, measuresPart(at));
+  const told = (map, found) => pairs.querySelector("ol").replaceChildren(...pairLines(found.map(([p, i, j]) => [map.rows.shown[i], map.columns.shown[j], share(p)])));
+  scene.onMap = (map) => (map.far ? ask("pairs", map.where).then((r) => r.json()).then((found) => scene.live && told(map, found)).catch(() => {}) : told(map, strongest(map)));
+  return el("aside", { class: "panel", "aria-label": `Numbers of ${DATA.heads[at]}` }, kindPart(at), worthPart(at), twinPart(at), offsetPart(at), oftenPart(at), DATA.texts.length ? pairs : null, measuresPart(at));
 }
 
 function kindPart(at) {
@@ -57,6 +58,15 @@ function twinPart(at) {
       el("a", { href: link({ second: twin }) }, "Side by side"), " · ", el("a", { href: link({ view: "alike", pick: DATA.heads[at], layer: undefined, head: undefined }) }, "all pairs")));
 }
 
+/** The tokens that it ties together most, over the corpus. */
+function oftenPart(at) {
+  const found = DATA.often && DATA.often[DATA.heads[at]];
+  if (!found || !found.length) return null;
+  return el("section", { class: "pairs often" }, el("h3", {}, "Strongest pairs over the corpus"),
+    el("ol", {}, pairLines(found.map(([a, b, times, weight]) => [a, b, `${share(weight)} × ${times}`]))),
+    el("p", { class: "dim" }, "Of every token the one other token it looks at most, delimiters left out: mean weight × how often; most weight in all first."));
+}
+
 /** Mean mass by distance, over the corpus. */
 function offsetPart(at) {
   const known = [];
@@ -94,8 +104,10 @@ function strongest(map, count = 7) {
       }
     }
   }
-  return best.map(([v, i, j]) => el("li", {}, el("span", { class: "word" }, brief(map.rows.shown[i], 14)), " → ", el("span", { class: "word" }, brief(map.columns.shown[j], 14)), el("span", { class: "value" }, share((v / 255) ** 2))));
+  return best.map(([v, i, j]) => [(v / 255) ** 2, i, j]);
 }
+
+const pairLines = (found) => found.map(([a, b, value]) => el("li", {}, el("span", { class: "word" }, brief(a, 14)), " → ", el("span", { class: "word" }, brief(b, 14)), el("span", { class: "value" }, value)));
 
 function measuresPart(at) {
   const names = Object.keys(DATA.table || {}).filter((n) => !/^(offset[+-]|kind|twin|second|third|order$|cluster$|driven)/.test(n));

@@ -3,13 +3,12 @@
 const MOST_TOLD = 1024; // heads up to which all of them are asked
 
 function tokensView(state) {
-  const t = placeIn(state.text, DATA.texts.length) || 0;
+  const t = textOf(state);
   const view = el("div", { class: "tokensview" });
   if (!DATA.texts.length) return { view: el("p", {}, "There is no text in this page.") };
   const scene = new TokenScene(state, t);
-  const texts = DATA.texts.map((text, i) => [String(i), text.name]);
   const way = choice("Show", [[LOOKS, "where the token looks"], [SEEN, "who looks at the token"]], scene.direction, (dir) => go({ dir: dir === LOOKS ? undefined : dir }));
-  const controls = el("div", { class: "controls" }, texts.length > 1 ? choice("Text", texts, String(t), (to) => go({ text: to, row: undefined })) : null, way,
+  const controls = el("div", { class: "controls" }, textChoice(t), way,
     toggle("hide delimiters", state.hide === "1", (on) => go({ hide: on ? "1" : undefined }), "without special tokens; rows sum to 1 again"));
   view.append(el("p", { class: "lead" }, "Choose a token of the text. Each box is a head: the token that it ties this one to most, the darker the stronger."),
     controls, scene.reading.box, scene.said, scene.table);
@@ -55,15 +54,17 @@ class TokenScene {
     this.reading.paint(null, i, css("--shade"));
     let told = 0;
     for (const at of this.asked) {
-      const map = await headMap(this.t, at);
-      if (!this.live || turn !== this.turn) return;
+      const map = await headMap(this.t, at).catch(() => null);
+      if (!this.live || turn !== this.turn) return undefined;
       const mine = map && (map.rows === this.words || map.columns === this.words);
       if (!mine) continue;
       const looks = this.direction === LOOKS;
       const inside = looks ? map.rows === this.words : map.columns === this.words;
       if (!inside) continue;
       const seen = map.shaped(false, this.state.hide === "1");
-      const weights = looks ? seen.row(i) : seen.column(i);
+      if (seen.far && !looks) return this.refuse(i);
+      const weights = await lineOf(seen, looks, i).catch(() => null);
+      if (!weights || !this.live || turn !== this.turn) return undefined;
       told += 1;
       this.fill(at, weights, looks ? map.columns : map.rows);
       if ((looks ? map.columns : map.rows) === this.words) weights.forEach((w, j) => (sum[j] += w));
@@ -72,6 +73,11 @@ class TokenScene {
     this.reading.paint(most, i, css("--shade"));
     const verb = this.direction === LOOKS ? "Shaded: where it looks, the mean of all heads." : "Shaded: who looks at it, the mean of all heads.";
     this.said.textContent = `“${brief(this.words.shown[i], 40)}”, token ${i}. ${verb}`;
+    return undefined;
+  }
+
+  refuse(i) {
+    this.said.textContent = `“${brief(this.words.shown[i], 40)}”, token ${i}. On a text this long, who looks at a token is shown head by head: open one.`;
   }
 
   fill(at, weights, words) {

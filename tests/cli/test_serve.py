@@ -1,0 +1,101 @@
+"""`multihead serve`: a real process, its address, Ctrl-C, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Folders, Said
+
+Multihead = Callable[..., Said]
+
+
+def test_serves_until_it_is_told_to_stop(given: Folders) -> None:
+    words = [
+        str(given.gpt2),
+        "--corpus",
+        str(given.corpus),
+        "--text",
+        "the cat sat on the mat",
+        "--only",
+        "measure",
+    ]
+    # A job in the background ignores Ctrl-C, and its children with it: ours is told to listen.
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += f"from multihead.cli import main\nsys.exit(main(['serve', *{words!r}]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:"), process.stderr.read() if process.stderr else ""
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            html = answer.read().decode()
+        assert "<title>gpt2: what every head does</title>" in html
+        with urllib.request.urlopen(f"{address}row?text=0&layer=L1&head=2&i=3", timeout=20) as answer:
+            assert len(answer.read()) == 4 * 8
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen("/".join(address.split("/")[:3]) + "/", timeout=20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert out == "", "nothing on stdout but the address"
+    assert err.rstrip().endswith("ended")
+    assert "Ctrl-C ends it" in err
+    assert "Traceback" not in err
+    assert address.split("/")[3] not in err, "the token is written once, on stdout"
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--port", "65536"], "--port 65536 is none"),
+        (["--longest", "0"], "--longest 0 is less than 1"),
+        (["--longest", "38"], "--longest 38 is more than gpt2 takes: it has positions for 37"),
+        (["--only", "everything"], "there is no part 'everything'"),
+        (["--text", "missing.txt"], "there is no file 'missing.txt'"),
+    ],
+)
+def test_refused(words: list[str], wrong: str, multihead: Multihead, given: Folders) -> None:
+    said = multihead("serve", given.gpt2, "--corpus", given.corpus, *words)
+    assert said.code == 2
+    assert wrong in said.err
+    assert said.out == ""
+
+
+def test_port_that_is_taken(multihead: Multihead, given: Folders) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        said = multihead(
+            "serve", given.gpt2, "--corpus", given.corpus, "--only", "cost", "--limit", 1, "--port", port
+        )
+    assert said.code == 2
+    assert f"--port {port} cannot be used: Address already in use" in said.err
+
+
+def test_help_is_quick_and_ends_with_examples(multihead: Multihead, tmp_path: Path) -> None:
+    said = multihead("serve", "--help")
+    assert said.code == 0
+    assert "examples:" in said.out
+    assert "Ctrl-C ends it." in said.out
+    code = "import sys\nfrom multihead.cli import main\ntry: main(['serve', '--help'])\n"
+    code += "finally: assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
