@@ -18,6 +18,7 @@ from multihead.errors import MultiheadError
 
 COMMANDS = {
     "report": "one page that tells what every head does",
+    "serve": "the page over a local server: long texts, and texts of your own",
     "measure": "fill a table: what every head of a model does, and what it is worth",
     "show": "look at a table: sort, filter, choose columns",
     "compare": "what changed between two tables; a gate for CI",

@@ -17,7 +17,7 @@ heads kept    obs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class Point:
     keep: float
     kept: int
     numbers: Mapping[str, float]
+    gone: tuple[str, ...] = ()
+    """the heads that went"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,8 +125,12 @@ def curve(
     refit: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
+    seen: Callable[[Point, nn.Module], None] | None = None,
 ) -> Curve:
-    """Cut the model for every share and method, and judge each cut on documents that nothing was fitted to."""
+    """Cut the model for every share and method, and judge each cut on documents that nothing was fitted to.
+
+    `seen` gets every point and the model that was cut for it, which nobody holds afterwards.
+    """
     from multihead.edit.cut import cut
     from multihead.edit.planning import plan
 
@@ -150,7 +156,10 @@ def curve(
             found = quality(model, small, documents, tokenizer=tokenizer)
             original = {n: a for n, (a, _) in found.numbers.items()}
             heads, judged = made.heads, found.documents
-            points.append(Point(method, keep, made.kept, {n: b for n, (_, b) in found.numbers.items()}))
+            gone = tuple(layer.head(h) for layer in made.layers for h in layer.gone)
+            points.append(Point(method, keep, made.kept, {n: b for n, (_, b) in found.numbers.items()}, gone))
+            if seen is not None:
+                seen(points[-1], small)
     if progress is not None:
         progress("curve", total, total)
     if not points:
