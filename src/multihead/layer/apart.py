@@ -6,7 +6,7 @@ here where they stand, and leaves the attention to the block, which knows how ke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jaxtyping import Int
 from torch import Tensor
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from multihead.shapes import HeadOutputs
 
 
-@runtime_checkable
 @runtime_checkable
 class Apart(Protocol):
     """One sequence of `tokens` tokens, some of which are here."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +26,6 @@ from multihead.layer.problem import Groups
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-Whole = TypeVar("Whole", Tensor, None)
 
 
 def entering(x: Tensor, mesh: DeviceMesh) -> Tensor:
@@ -67,9 +65,9 @@ class Share:
         """Those of some heads that are on this rank, by their place among the heads here."""
         return [self.heads.index(h) for h in heads if h in self.heads]
 
-    def entering(self, x: Whole) -> Whole:
+    def entering(self, x: Tensor) -> Tensor:
         """The same x; its gradient is summed over the ranks, each of which has that of its own heads."""
-        return None if x is None else entering(x, self.mesh)
+        return entering(x, self.mesh)
 
     def joined(self, x: Tensor) -> Tensor:
         """The sum over the ranks, on every rank."""

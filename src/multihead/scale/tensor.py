@@ -220,7 +220,7 @@ def _columns(linear: nn.Linear, everyone: Sequence[tuple[int, ...]], dim: int, s
     linear.weight = _placed(linear.weight, 1, index, even, share)
 
 
-def _placed(p: nn.Parameter, axis: int, index: Tensor, even: bool, share: Share) -> nn.Parameter:
+def _placed(p: Tensor, axis: int, index: Tensor, even: bool, share: Share) -> nn.Parameter:
     """What this rank has of a parameter that it still holds whole."""
     if even:
         spread = distribute_tensor(p.data, share.mesh, [Shard(axis)], src_data_rank=None)

@@ -179,6 +179,20 @@ def others_refuse(mesh: DeviceMesh) -> None:
         mh.kinds(spread, [row.tolist() for row in ids()])
 
 
+def a_cut_model(mesh: DeviceMesh) -> None:
+    """Heads were taken out first: 4 of 5, and 5 of 6 in groups of 2 and 3."""
+    model = Model().eval()
+    whole = mh.cut(model, mh.plan(model, remove=["L0H1", "L1H0"]), refit=None)
+    spread = parallelize_module(copy.deepcopy(whole), mesh, mh.tensor_parallel_plan(whole))
+    with torch.no_grad():
+        torch.testing.assert_close(spread(ids()), whole(ids()))
+        assert (whole(ids()) - model(ids())).abs().max() > 1e-3
+    data = [row.tolist() for row in ids()]
+    want, table = mh.measure(whole, data), mh.measure(spread, data)
+    assert table.heads == want.heads
+    torch.testing.assert_close(table.numbers("entropy"), want.numbers("entropy"))
+
+
 def hugging_face_models(mesh: DeviceMesh) -> None:
     """LLaMA, spread by its own plan."""
     if mesh.size() != 2:  # importing transformers costs more than all else here
@@ -214,5 +228,6 @@ CHECKS = [
     gated_by_global_number,
     patched_by_global_number,
     others_refuse,
+    a_cut_model,
     hugging_face_models,
 ]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import multihead as mh
@@ -90,6 +91,19 @@ def forward_and_backward(mesh: DeviceMesh) -> None:
             same_gradients(attn, single)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
+
+
+def one_sum_each_way(mesh: DeviceMesh) -> None:
+    """What goes over the wire: the output forward, the gradient of the input backward, and nothing else."""
+    attn, x = (
+        split(layer(WIDTH, 12, num_kv_heads=4, position=position.Rotary(), head_dim=6), mesh),
+        tokens(WIDTH, 3),
+    )
+    with CommDebugMode() as forward:
+        out = attn(x.requires_grad_(), mask=mask.causal())
+    with CommDebugMode() as backward:
+        out.sum().backward()
+    assert (forward.get_total_counts(), backward.get_total_counts()) == (1, 1)
 
 
 def state_of_one_process(mesh: DeviceMesh) -> None:
@@ -248,6 +262,7 @@ def refusals(mesh: DeviceMesh) -> None:
 
 CHECKS = [
     forward_and_backward,
+    one_sum_each_way,
     state_of_one_process,
     dropout_differs_by_rank,
     each_head_is_somewhere,
