@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
-    from multihead import dropin
+    from multihead import dropin, figure
     from multihead.edit.checking.check import check
     from multihead.edit.cut import cut
     from multihead.edit.fitting.heal import Heal
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
     from multihead.model.capture import capture
+    from multihead.model.embedded.load import embedded
     from multihead.model.intervene import gate, patch, silence
     from multihead.model.keep import Keep
     from multihead.page.build import report
@@ -77,6 +78,7 @@ __all__ = [
     "gate",
     "patch",
     "adapter",
+    "embedded",
     "plan",
     "Plan",
     "cut",
@@ -88,6 +90,7 @@ __all__ = [
     "report",
     "tensor_parallel_plan",
     "context_parallel",
+    "figure",
     "MultiheadError",
     "SizeError",
     "TypeMismatchError",
@@ -127,6 +130,7 @@ _HOME = {
     "gate": "multihead.model.intervene",
     "patch": "multihead.model.intervene",
     "adapter": "multihead.model.adapters",
+    "embedded": "multihead.model.embedded.load",
     "plan": "multihead.edit.planning",
     "Plan": "multihead.edit.plan",
     "cut": "multihead.edit.cut",
@@ -138,6 +142,7 @@ _HOME = {
     "report": "multihead.page.build",
     "tensor_parallel_plan": "multihead.scale.tensor",
     "context_parallel": "multihead.scale.context",
+    "figure": "multihead.figure",
     "MultiheadError": "multihead.errors",
     "SizeError": "multihead.errors",
     "TypeMismatchError": "multihead.errors",
@@ -146,7 +151,7 @@ _HOME = {
 }
 
 # Names that are modules themselves; `capture` and `anatomy` are functions of modules that are named like them.
-_MODULES = ("mask", "position", "cache", "init", "interop", "dropin")
+_MODULES = ("mask", "position", "cache", "init", "interop", "dropin", "figure")
 
 
 def __getattr__(name: str) -> object:

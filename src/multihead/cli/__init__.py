@@ -20,7 +20,7 @@ COMMANDS = {
     "report": "one page that tells what every head does",
     "serve": "the page over a local server: long texts, and texts of your own",
     "measure": "fill a table: what every head of a model does, and what it is worth",
-    "show": "look at a table: sort, filter, choose columns",
+    "show": "look at a table, or at where one head looks",
     "compare": "what changed between two tables; a gate for CI",
     "claims": "put the statements of the theory to the test on a model",
     "cost": "parameters, FLOPs and bytes of attention",
@@ -41,7 +41,9 @@ _EPILOG = """examples:
   multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
   multihead check minilm smaller/ --text held_out.txt
 
-MODEL is a folder that transformers or multihead saved, or minilm. Data goes to stdout, everything else to stderr.
+MODEL is a folder that transformers or multihead saved, minilm, embedded (a model inside this package, which needs
+nothing else), a name on the hub (org/name), or module:function, which returns a model and a tokenizer.
+Data goes to stdout, everything else to stderr.
 Exit codes: 0 fine, 1 a finding, 2 a failure. MULTIHEAD_TRACEBACK=1 shows where a failure came from."""
 
 

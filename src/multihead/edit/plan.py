@@ -159,6 +159,11 @@ class Plan:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import plan
+
+        return plan(self)
+
     # ---- by hand ------------------------------------------------------------------------------
 
     def edit(

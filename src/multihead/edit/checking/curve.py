@@ -100,6 +100,11 @@ class Curve:
         )
         return "\n".join([first, *table(titles, lines), *(f"note: {n}" for n in self.notes)])
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import curve
+
+        return curve(self)
+
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         knee = self.knee()
@@ -168,38 +173,10 @@ def curve(
 
 
 def draw(curve: Curve, path: Path, *, title: str = "") -> None:
-    """The curve as a picture: heads kept from all to few, one line per method, the knee marked."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise MultiheadError("matplotlib draws the curve", hint="pip install 'multihead[plots]'") from missing
+    """The curve as a picture: .png, .svg or .pdf, by the name of the file."""
+    from multihead.figure import curve as drawn
 
-    figure = Figure(figsize=(7, 4.4), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    markers = "os^Dvx"
-    for i, method in enumerate(curve.methods):
-        mine = sorted((p for p in curve.points if p.method == method), key=lambda p: -p.kept)
-        x = [curve.heads, *(p.kept for p in mine if p.kept < curve.heads)]
-        y = [curve.original[curve.shown], *(p.numbers[curve.shown] for p in mine if p.kept < curve.heads)]
-        axes.plot(x, y, marker=markers[i % len(markers)], label=method, linewidth=2 if i == 0 else 1.2)
-    knee = curve.knee()
-    if knee is not None:
-        axes.axvline(knee.kept, color="0.6", linestyle=":", linewidth=1)
-        axes.annotate(
-            f"knee: {knee.kept} heads", (knee.kept, 0.98), xycoords=("data", "axes fraction"), rotation=90,
-            ha="right", va="top", color="0.4", fontsize=8,
-        )  # fmt: skip
-    if curve.shown == "perplexity":
-        axes.set_yscale("log")
-        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            axis(lambda x, _: f"{x:g}")  # 20, not 2 × 10¹
-    axes.invert_xaxis()
-    axes.set_xlabel(f"heads kept, of {curve.heads}")
-    axes.set_ylabel(f"{curve.shown} ({curve.documents} held-out documents)")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path)
+    drawn(curve, title=title).savefig(path)
 
 
 def _tame(name: str, x: float) -> float:

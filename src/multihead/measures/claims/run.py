@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from multihead.measures.claims.claim import Claim, Finding, Verdict, plural
 from multihead.measures.claims.gather import TOKENS, Data, subjects
 from multihead.measures.claims.show import CONDITIONAL, Line, table_text
 from multihead.measures.claims.subject import Subject
+from multihead.notebook.pieces import line, table
 
 Progress = Callable[[str, int, int], None]
 """Called before each statement: the layer's name, statements done in it, statements in all."""
@@ -91,9 +91,7 @@ class Claims:
             )
             for x in self.summary
         ]
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-        head = "".join(f"<th>{h}</th>" for h in heads)
-        return f"<table><caption>{escape(self.about)}</caption><tr>{head}</tr>{body}</table>"
+        return line(self.about) + table(heads, lines, words=range(len(heads)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: a summary for each statement, and every layer's finding with its numbers."""

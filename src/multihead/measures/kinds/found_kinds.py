@@ -66,6 +66,11 @@ class Kinds:
     def __repr__(self) -> str:
         return self.text()
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import kinds
+
+        return kinds(self)
+
 
 def _line(e: Evidence) -> tuple[str, ...]:
     score = "" if e.best is None else str(e.best).removeprefix(e.best.name).strip()

@@ -161,6 +161,11 @@ class Redundancy:
     def __repr__(self) -> str:
         return self.text()
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import redundancy
+
+        return redundancy(self)
+
 
 def _layer(name: str) -> str:
     return name.rpartition("H")[0]

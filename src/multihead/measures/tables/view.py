@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from multihead.measures.statistics.meaning import MEANING
 from multihead.measures.tables.table import Column, HeadTable, cell
+from multihead.notebook.pieces import STYLE
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -39,8 +40,8 @@ SHOWN = ("entropy", "effective_keys", "max_weight", "distance", "first", "self",
 """Statistics that a table shows unless told otherwise."""
 
 NOTHING = "–"
-MOST_ROWS = 400
-"""Rows of a notebook's table; more make it slow to scroll."""
+MOST_ROWS, MOST_LETTERS = 400, 90_000
+"""Rows of a notebook's table and letters of its markup; more make it slow to scroll, and notebooks large."""
 
 
 def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
@@ -168,12 +169,6 @@ def _layer_ends(heads: Sequence[str]) -> set[int]:
     return ends if in_order else set()
 
 
-_STYLE = (
-    "<style>.multihead-table td,.multihead-table th{text-align:right;padding:.1em .7em;white-space:nowrap}"
-    ".multihead-table .w{text-align:left}.multihead-table small{opacity:.6;font-weight:normal}</style>"
-)
-
-
 def html(table: HeadTable, columns: Sequence[str] | None = None) -> str:
     """For a notebook: meanings and reasons show under the pointer. All text is escaped."""
     names = shown(table, columns)
@@ -184,6 +179,7 @@ def html(table: HeadTable, columns: Sequence[str] | None = None) -> str:
         for n in names
     )
     rows: list[str] = []
+    letters = len(head)
     for i, name in enumerate(table.heads[:MOST_ROWS]):
         why = {n: table.reasons.get(n, {}).get(name, "") for n in names}
         cells = "".join(
@@ -192,12 +188,16 @@ def html(table: HeadTable, columns: Sequence[str] | None = None) -> str:
             + f">{escape(word(table.columns[n], i))}</td>"
             for n in names
         )
-        rows.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
+        row = f"<tr><th>{escape(name)}</th>{cells}</tr>"
+        letters += len(row)
+        if rows and letters > MOST_LETTERS:
+            break
+        rows.append(row)
     more = len(table) - len(rows)
     rest = [n for n in table.columns if n not in names]
     note = f"{len(table)} heads" + (f", {more} not shown" if more else "")
     note += f"; more columns: {_names(table, names)}" if rest else ""
     return (
-        f'{_STYLE}<table class="multihead-table"><thead><tr><th>head</th>{head}</tr></thead>'
+        f'{STYLE}<table class="multihead-table"><thead><tr><th>head</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table><small>{escape(note)}</small>"
     )

@@ -113,6 +113,11 @@ class Worth:
     def __repr__(self) -> str:
         return self.text()
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import worth
+
+        return worth(self)
+
 
 def worth(
     model: nn.Module,

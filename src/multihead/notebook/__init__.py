@@ -1,0 +1,1 @@
+"""What public objects show in a notebook: small pieces of HTML that need nothing else."""

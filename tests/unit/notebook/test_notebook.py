@@ -1,0 +1,234 @@
+"""What objects show in a notebook: escaped, small, whole, and as the numbers are."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from base64 import b64decode
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import multihead as mh
+from multihead.edit.checking.check import Check
+from multihead.edit.checking.curve import Curve, Point
+from multihead.edit.checking.quality import Quality
+from multihead.edit.plan import LayerPlan, Plan
+from multihead.measures.claims.claim import Claim, Finding
+from multihead.measures.claims.run import Claims, Row
+from multihead.measures.likeness.redundancy import Redundancy
+from multihead.measures.statistics.meaning import Meaning
+from multihead.measures.tables.table import HeadTable
+from multihead.notebook.pieces import map_picture, measure_picture, plot, pooled
+
+EVIL = "</table><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u202e\x00"
+VOID = {"img", "br"}
+
+
+class Reader(HTMLParser):
+    """Tags that open and close as they should, the words between them, and what they point to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.words: list[str] = []
+        self.pictures: list[bytes] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        given = dict(attrs)
+        assert not any(name.startswith("on") for name in given)
+        for name in ("src", "href"):
+            if name in given:
+                assert str(given[name]).startswith("data:image/png;base64,")
+                self.pictures.append(b64decode(str(given[name]).partition(",")[2]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    assert not {"script", "a", "iframe", "link", "object"} & set(reader.seen)
+    assert len(html.encode()) < 100_000
+    assert "url(" not in html
+    return reader
+
+
+def pixels(file: bytes) -> np.ndarray:
+    """The palette numbers of a picture."""
+    assert file.startswith(b"\x89PNG")
+    across, down = (int.from_bytes(file[i : i + 4], "big") for i in (16, 20))
+    start = file.index(b"IDAT") + 4
+    return np.frombuffer(zlib.decompress(file[start:]), np.uint8).reshape(down, across + 1)[:, 1:]
+
+
+def gpt2(layers: int = 2, heads: int = 3) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        n_layer=layers, n_head=heads, n_embd=7 * heads, vocab_size=53, n_positions=600, initializer_range=0.3
+    )
+    return GPT2LMHeadModel(config).eval()
+
+
+TEXTS = torch.randint(0, 53, (9, 17), generator=torch.Generator().manual_seed(0)).tolist()
+
+
+# ---- captured heads ---------------------------------------------------------------------------
+
+
+def test_a_head_shows_its_map() -> None:
+    model = gpt2()
+    with torch.no_grad(), mh.capture(model, keep="qk") as heads:
+        model(input_ids=torch.tensor(TEXTS))
+    found = read(heads["L1H2"]._repr_html_())
+    weights = heads["L1H2"].weights()[0].numpy()
+    assert np.array_equal(pixels(found.pictures[0]), np.round(255 * np.sqrt(weights)).astype(np.uint8))
+    said = " ".join(found.words)
+    assert "L1H2" in said
+    assert f"{heads['L1H2'].mean('entropy'):.3g}" in said
+    assert "17 queries down, 17 keys across" in said
+    sheet = read(heads._repr_html_())
+    assert pixels(sheet.pictures[0]).shape == (2 * 18, 3 * 18)
+    assert np.array_equal(pixels(sheet.pictures[0])[18:35, 36:53], pixels(found.pictures[0]))
+
+
+def test_without_maps_there_is_a_table_and_how_to_get_them() -> None:
+    model = gpt2()
+    with torch.no_grad(), mh.capture(model) as heads:
+        model(input_ids=torch.tensor(TEXTS))
+    for shown in (heads, heads["L0H0"]):
+        found = read(shown._repr_html_())
+        assert not found.pictures
+        assert "keep='qk'" in " ".join(found.words)
+    assert "L1H2" in " ".join(read(heads._repr_html_()).words)
+    with torch.no_grad(), mh.capture(model, statistics=None, keep="outputs") as bare:
+        model(input_ids=torch.tensor(TEXTS))
+    assert "keep='qk'" in " ".join(read(bare._repr_html_()).words)
+    read(bare["L0H0"]._repr_html_())
+
+
+def test_long_texts_and_many_heads_stay_small() -> None:
+    model = gpt2(12, 12)
+    with torch.no_grad(), mh.capture(model, keep="qk") as heads:
+        model(input_ids=torch.randint(0, 53, (1, 521)))
+    one = read(heads["L11H11"]._repr_html_())
+    assert pixels(one.pictures[0]).shape == (256, 256)
+    assert "one cell is up to 3 tokens" in " ".join(one.words)
+    sheet = pixels(read(heads._repr_html_()).pictures[0])
+    assert sheet.size < 60_000
+
+
+def test_a_map_too_large_to_compute_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multihead.notebook.show.WORK", 100)
+    model = gpt2()
+    with torch.no_grad(), mh.capture(model, keep="qk") as heads:
+        model(input_ids=torch.tensor(TEXTS))
+    assert "17 × 17 cells: weights(rows=[...])" in read(heads["L0H0"]._repr_html_()).words[-1]
+    assert not read(heads._repr_html_()).pictures
+
+
+# ---- numbers of heads -------------------------------------------------------------------------
+
+
+def test_what_was_measured_shows_itself() -> None:
+    model = gpt2()
+    kinds, worth = mh.kinds(model, TEXTS), mh.worth(model, TEXTS, how=["gradient", "zero"])
+    said = read(kinds._repr_html_()).words
+    assert "L1H2" in said
+    assert all(e.kind in " ".join(said) for e in kinds)
+    ranked = [w for w in read(worth._repr_html_()).words if re.fullmatch(r"L\dH\d", w)]
+    order = worth.table.sort("rank").heads
+    assert ranked == list(order)
+    assert any("ρ = " in w for w in read(worth._repr_html_()).words)
+    alike = mh.redundancy(model, TEXTS)
+    found = read(alike._repr_html_())
+    at = list(alike.clusters.order)
+    expected = 1 + np.round(254 * alike["cka"][at][:, at].double().clamp(0, 1).numpy())
+    assert np.array_equal(pixels(found.pictures[0]), expected.astype(np.uint8))
+    claims = mh.claims(model, TEXTS, only=["2", "16"])
+    assert "L1" in mh.measure(model, TEXTS)._repr_html_()
+    assert read(claims._repr_html_()).seen.count("tr") == 3
+
+
+def test_many_heads_stay_small() -> None:
+    names = tuple(f"L{i // 64}H{i % 64}" for i in range(64 * 40))
+    numbers = {f"column{i}": torch.rand(len(names)) for i in range(30)}
+    table = HeadTable(names, numbers, {n: Meaning("share", "what it means") for n in numbers})
+    read(table._repr_html_())
+    near = torch.rand(len(names), len(names))
+    found = Redundancy(names, {"cka": near}, {}, {"tokens": 7, "notes": []})
+    read(found._repr_html_())
+
+
+def test_nothing_that_is_shown_is_markup() -> None:
+    name = "L0H0"
+    meaning = {EVIL: Meaning(EVIL, EVIL), "kind": Meaning("", EVIL)}
+    table = HeadTable((name,), {EVIL: torch.ones(1), "kind": (EVIL,)}, meaning, {"kind": {name: EVIL}})
+    layer = LayerPlan("L0", EVIL, 3, 3, (0, 2))
+    plan = Plan((layer,), EVIL, EVIL, EVIL, EVIL, {}, (EVIL,))
+    check = Check({"parameters": (1.0, 2.0)}, Quality("outputs", {}, 1, 2, (EVIL,)), {}, (EVIL,))
+    points = tuple(Point(EVIL, k / 3, k, {"cosine": k / 3}) for k in (1, 2))
+    curve = Curve(points, "cosine", {"cosine": 1.0}, 3, 5, (EVIL,))
+    finding = Finding("holds", EVIL, EVIL, EVIL, EVIL)
+    claims = Claims((Row(Claim("1", EVIL, EVIL, lambda s: finding), "L0", finding),), EVIL)
+    for shown in (table, plan, check, curve, claims):
+        found = read(shown._repr_html_())
+        assert "alert(1)" in "".join(found.words)
+
+
+# ---- cutting ----------------------------------------------------------------------------------
+
+
+def test_a_plan_a_check_and_a_curve() -> None:
+    model = gpt2()
+    plan = mh.plan(model, TEXTS, keep=0.5)
+    assert "3 of 6 heads stay" in " ".join(read(plan._repr_html_()).words)
+    small = mh.cut(model, plan)
+    check = mh.check(model, small, TEXTS, rounds=0)
+    said = read(check._repr_html_()).words
+    assert all(cell in " ".join(said) for row in check.rows() for cell in row)
+    points = [Point("obs", k / 12, k, {"perplexity": 20.0 - k}) for k in (9, 6, 3)]
+    points += [Point("random", 0.5, 6, {"perplexity": float("inf")})]
+    found = read(Curve(tuple(points), "perplexity", {"perplexity": 8.0}, 12, 40)._repr_html_())
+    assert found.seen.count("polyline") == 2
+    assert "obs" in found.words
+    nothing = Plan.whole(model, mh.anatomy(model))
+    assert "6 of 6 heads stay" in " ".join(read(nothing._repr_html_()).words)
+
+
+# ---- pieces -----------------------------------------------------------------------------------
+
+
+def test_pooling_keeps_the_largest_of_those_that_fall_together() -> None:
+    cells = np.arange(7 * 5, dtype=np.float64).reshape(7, 5)
+    assert np.array_equal(pooled(cells, 9), cells)
+    small = pooled(cells, 2)
+    assert small.tolist() == [
+        [cells[:3, :2].max(), cells[:3, 2:].max()],
+        [cells[3:, :2].max(), cells[3:, 2:].max()],
+    ]
+
+
+def test_pictures_of_numbers_that_are_none() -> None:
+    cells = np.array([[0.0, 1.0, np.nan], [2.0, -1.0, 0.5]])
+    assert pixels(read(map_picture(cells)).pictures[0]).tolist() == [[0, 255, 0], [255, 0, 180]]
+    assert pixels(read(measure_picture(cells)).pictures[0]).tolist() == [[1, 255, 0], [255, 1, 128]]
+    assert plot({"a": [(1.0, float("nan"))]}, ["#000000"], across="", up="") == ""
+    one = plot({"a": [(1.0, 2.0)]}, ["#000000"], across="x", up="y")
+    assert "nan" not in one
