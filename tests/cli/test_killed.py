@@ -72,11 +72,10 @@ def test_killed_twice_and_resumed_the_table_is_the_same_file(
     words = ("measure", given.gpt2, *options)
     run, whole = tmp_path / "run", tmp_path / "whole"
     killed("after", 2, *words, "-o", run)  # of the 4 batches of the first stage
-    assert [p.name for p in run.iterdir()] == ["state.safetensors"]
-    killed("during", 5, *words, "-o", run, "--resume")  # 2 batches and an end, a batch of kinds, half a write
-    left = sorted(p.name for p in run.iterdir())
-    assert left[-1] == "state.safetensors", left
-    assert len(left) == 2, "and the half of a file that never got its name"
+    assert sorted(p.name for p in run.iterdir()) == [".lock", "state"]
+    killed("during", 6, *words, "-o", run, "--resume")  # 2 batches and 2 ends, a batch of kinds, half a write
+    left = sorted(p.name for p in (run / "state").iterdir())
+    assert [name for name in left if name.endswith(".part")], "the half of a file that never got its name"
     said = multihead(*words, "-o", run, "--resume")
     assert said.code == 0, said.err
     assert "going on after 5 of 16 batches" in said.err
@@ -108,11 +107,11 @@ def test_killed_from_outside_once_a_state_is_there(
     with subprocess.Popen(
         [sys.executable, "-m", "multihead", *map(str, words)], env=environment(), stderr=subprocess.PIPE, text=True
     ) as process:
-        while not (run / "state.safetensors").exists():
+        while not (run / "state" / "statistics-part-0.safetensors").exists():
             assert process.poll() is None, process.stderr and process.stderr.read()
         process.kill()
     assert process.returncode == -signal.SIGKILL
     assert not (run / "table.json").exists()
     from multihead.measures.state import load_state
 
-    assert 1 <= load_state(run / "state.safetensors")["done"]["statistics"] < 4000
+    assert 1 <= load_state(run / "state" / "statistics-part-0.safetensors")["batches"] < 4000

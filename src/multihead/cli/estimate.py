@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from multihead.cli.texts import Texts
     from multihead.measures.run import Run
     from multihead.measures.stage import Batch
+    from multihead.scale.corpus import Corpus
 
 COUNTED = 2_000_000
 """Characters up to which batches are counted before the work; of more text they are estimated."""
@@ -34,22 +34,21 @@ class Estimate:
     memory: float
 
     @staticmethod
-    def of(
-        loaded: Loaded, documents: Texts, read: Callable[[], Iterable[Batch]], run: Run, batch_size: int
-    ) -> Estimate:
+    def of(loaded: Loaded, documents: Texts, corpus: Corpus, run: Run, batch_size: int) -> Estimate:
         """Runs the model twice on the first batch, and counts the others."""
         import torch
 
-        first = next(iter(read()))
+        first = corpus.first()
         with torch.no_grad():
             loaded.model(**first)  # the first run is slower than the others
             start = time.perf_counter()
             loaded.model(**first)
             once = time.perf_counter() - start
         counted = documents.size <= COUNTED
-        batches = sum(1 for _ in read()) if counted else max(1, -(-documents.documents // batch_size))
+        batches = corpus.count() if counted else max(1, -(-documents.documents // batch_size))
         heads = _heads(loaded.model)
         seconds = sum(runs(s, heads) * once * max(0, batches - run.done[s.name]) for s in run.stages)
+        seconds /= min(run.ranks.size, len(corpus.parts))
         deep = any(s.name in ("gradients", "ablation", "redundancy") for s in run.stages)
         return Estimate(batches, counted, heads, seconds, _memory(loaded.model, first, deep))
 
@@ -59,6 +58,7 @@ class Estimate:
         about = "" if self.counted else "about "
         done, every = sum(run.done.values()), self.batches * len(run.stages)
         went = f"going on after {done} of {about}{every} batches; " if done else ""
+        went += f"{run.ranks.size} processes; " if run.ranks.size > 1 else ""
         return [
             f"{loaded.name}: {self.heads} heads, {parameters / 1e6:.3g} M parameters; {documents.name}: "
             f"{documents.documents} documents in {about}{self.batches} batches; {names(run.stages)}",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import shutil
 import signal
-from collections.abc import Callable, Generator, Iterable
+import sys
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -21,19 +24,22 @@ from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.measures.run import Run
-    from multihead.measures.stage import Batch
     from multihead.measures.tables.table import HeadTable
+    from multihead.scale.corpus import Corpus
+    from multihead.scale.ranks import Ranks
 
-STATE = "state.safetensors"
+STATE = "state"
 
 _EPILOG = """examples:
   multihead measure minilm -o run                       the packaged model, the packaged text
   multihead measure path/to/model --corpus texts/ -o run
   cat letter.txt | multihead measure minilm --text - -o run
   multihead measure minilm --worth ablation --redundancy -o run
+  torchrun --nproc-per-node 4 -m multihead measure path/to/model --corpus texts/ -o run
 
-RUN is a folder; the table is RUN/table.json. Until it is there, RUN/state.safetensors holds what was taken in so
-far: after Ctrl-C, or worse, the same command with --resume goes on, and the table is the same to the last bit."""
+RUN is a folder; the table is RUN/table.json. Until it is there, RUN/state holds what was taken in so far: after
+Ctrl-C, or worse, the same command with --resume goes on, and the table is the same to the last bit, also with
+another number of processes. Under torchrun they share the documents; RUN must be a folder that all of them see."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
@@ -53,32 +59,77 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     group.add_argument("--force", action="store_true", help="measure again, over what RUN holds")
     group.add_argument("--batch-size", type=int, default=8, metavar="N", help="documents at a time (default: 8)")
     group.add_argument(
+        "--window",
+        type=int,
+        default=16,
+        metavar="N",
+        help="batches of documents that are sorted by length, so that less is padded (default: 16; 1: none)",
+    )
+    group.add_argument(
         "--save-every", type=float, default=30.0, metavar="S", help="seconds between two states (default: 30)"
+    )
+    group.add_argument(
+        "--patience",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="seconds without a sign of life after which another process counts as dead (default: 120)",
     )
     group.add_argument("--json", action="store_true", help="also print the table, as JSON")
     group.add_argument("--quiet", action="store_true", help="no progress, no notes")
 
 
 def run(args: argparse.Namespace) -> int:
+    """The command; under torchrun, this rank's part of it."""
     _check(args)
-    say = _silent if args.quiet else note
-    work = _prepared(args)
-    table = _done_before(args, work)
-    if table is None:
+    from multihead.scale.ranks import FollowerError, Ranks
+
+    with Ranks.started(args.patience) as ranks:
         try:
-            table = _measured(args, work, say)
-        except _Interrupted as stopped:
-            note(f"multihead: stopped. To go on: {_again(args)}")
-            return 128 + stopped.signal
-        table.save(args.out / "table.json")
-        for left in (args.out / STATE, *args.out.glob(f".{STATE}.*.part"), *args.out.glob(".table.json.*.part")):
-            left.unlink(missing_ok=True)  # also halves of files that a kill has left
-        say(f"{len(table)} heads, {len(table.columns)} columns → {args.out / 'table.json'}")
-    else:
-        say(f"{args.out} is finished: {len(table)} heads, {len(table.columns)} columns")
-    say(f"next: multihead show {shlex.quote(str(args.out))} --sort {_interesting(table)}")
-    if args.json:
-        write(table.to_json())
+            return _run(args, ranks)
+        except FollowerError:
+            return 2
+        except MultiheadError as wrong:
+            if ranks.leads:
+                raise
+            raise MultiheadError(f"rank {ranks.rank}: {wrong.message}", hint=wrong.hint) from wrong
+
+
+def _run(args: argparse.Namespace, ranks: Ranks) -> int:
+    from multihead.scale.lock import Lock
+    from multihead.scale.ranks import restarted
+
+    if restarted():  # by torchrun --max-restarts: whatever the words were, this goes on
+        args.resume, args.force = True, False
+    say = note if ranks.leads and not args.quiet else _silent
+    loaded = load_model(_on_own_device(args))
+    lock = Lock(args.out, f"run {os.environ.get('TORCHELASTIC_RUN_ID', 'of one process')}")
+    try:
+        ranks.first(lambda: _mine(args, lock))
+        work = _prepared(args, loaded, ranks)
+        table = _done_before(args, work)
+        if table is None:
+            try:
+                table = _measured(args, work, say)
+            except _Interrupted as stopped:
+                if ranks.leads:
+                    note(f"multihead: stopped. To go on: {_again(args, ranks)}")
+                return 128 + stopped.signal
+            if table is None:
+                return 0
+            table.save(args.out / "table.json")
+            work.run.forget()
+            for left in args.out.glob(".table.json.*.part"):
+                left.unlink(missing_ok=True)  # halves of files that a kill has left
+            say(f"{len(table)} heads, {len(table.columns)} columns → {args.out / 'table.json'}")
+        else:
+            say(f"{args.out} is finished: {len(table)} heads, {len(table.columns)} columns")
+    finally:
+        lock.__exit__(None, None, None)
+    if ranks.leads:
+        say(f"next: multihead show {shlex.quote(str(args.out))} --sort {_interesting(table)}")
+        if args.json:
+            write(table.to_json())
     return 0
 
 
@@ -91,7 +142,7 @@ class _Work:
 
     loaded: Loaded
     documents: Texts
-    read: Callable[[], Iterable[Batch]]
+    corpus: Corpus
     run: Run
     about: dict[str, Any]
     sentences: Any
@@ -102,13 +153,20 @@ def _check(args: argparse.Namespace) -> None:
     """What can be said before anything is loaded."""
     if args.resume and args.force:
         raise MultiheadError("--resume goes on and --force starts again: only one of them")
-    for option in ("batch_size", "max_tokens"):
+    for option in ("batch_size", "max_tokens", "window"):
         value: int | None = getattr(args, option)
         if value is not None and value < 1:
             raise MultiheadError(f"--{option.replace('_', '-')} {value} is less than 1")
     if args.out.exists() and not args.out.is_dir():
         raise MultiheadError(f"{args.out} is a file", hint="-o takes a folder")
-    if args.resume or args.force:
+    if int(os.environ.get("RANK", "0")) == 0:  # the others follow
+        _check_out(args)
+
+
+def _check_out(args: argparse.Namespace) -> None:
+    from multihead.scale.ranks import restarted
+
+    if args.resume or args.force or restarted():
         return
     if (args.out / STATE).exists():
         raise MultiheadError(
@@ -118,35 +176,83 @@ def _check(args: argparse.Namespace) -> None:
         raise MultiheadError(f"{args.out} holds a table", hint="--force measures again, or choose another -o")
 
 
-def _prepared(args: argparse.Namespace) -> _Work:
+def _mine(args: argparse.Namespace, lock: Any) -> None:
+    """The folder, and nobody else writes to it."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    lock.__enter__()
+    _check_out(args)  # once more: another run may have ended meanwhile
+    if args.force:
+        shutil.rmtree(args.out / STATE, ignore_errors=True)
+
+
+def _on_own_device(args: argparse.Namespace) -> argparse.Namespace:
+    """--device cuda is, under torchrun, the device of this process."""
+    local = os.environ.get("LOCAL_RANK")
+    if args.device != "cuda" or local is None:
+        return args
+    return argparse.Namespace(**{**vars(args), "device": f"cuda:{local}"})
+
+
+def _documents(args: argparse.Namespace, tokenizer: Any, ranks: Ranks) -> Texts:
+    """Rank 0 reads and counts once; the others are told. stdin is put into RUN, so that all can read it."""
+    asked = args
+    if ranks.size > 1 and "-" in (*args.text, *args.corpus):
+        spool = args.out / f".stdin-{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}.txt"
+
+        def copy() -> None:
+            with spool.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+
+        ranks.first(copy)
+        named = {
+            key: [str(spool) if name == "-" else name for name in getattr(args, key)] for key in ("text", "corpus")
+        }
+        asked = argparse.Namespace(**{**vars(args), **named})
+    made: list[Texts] = []
+
+    def count() -> dict[str, Any]:
+        made.append(texts(asked, tokenizer))
+        return made[0].counted()
+
+    counted = ranks.first(count)
+    found = made[0] if made else texts(asked, tokenizer, counted)
+    return replace(found, name=", ".join([*args.text, *args.corpus])) if asked is not args else found
+
+
+def _prepared(args: argparse.Namespace, loaded: Loaded, ranks: Ranks) -> _Work:
     import torch
 
     from multihead import __version__
-    from multihead.measures.corpus import batches
     from multihead.measures.run import Run
+    from multihead.scale.corpus import Corpus
 
-    loaded = load_model(args)
-    documents = texts(args, loaded.tokenizer)
+    documents = _documents(args, loaded.tokenizer, ranks)
     longest = args.max_tokens or piece_length(loaded.model)
     if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
         raise MultiheadError(
             f"{loaded.name} reads two sequences, and the command line gives it one",
             hint="in Python: mh.measure(model, [{'input_ids': ..., 'decoder_input_ids': ...}])",
         )
-
-    def read() -> Iterable[Batch]:
-        return batches(
-            loaded.model, documents, tokenizer=loaded.tokenizer, batch_size=args.batch_size, max_tokens=longest
-        )
-
+    corpus = Corpus(
+        loaded.model,
+        documents,
+        documents.documents,
+        tokenizer=loaded.tokenizer,
+        batch_size=args.batch_size,
+        max_tokens=longest,
+        window=args.window,
+        copies=frozenset(documents.copies),
+    )
     sentences = treebank(args, loaded)
-    stages = build(args, loaded, read)
+    stages = build(args, loaded, corpus.first)
     identity = {
         "model": f"{loaded.name} ({type(loaded.model).__name__}, weights {fingerprint(loaded.model)})",
         "text": f"{documents.name} ({documents.documents} documents, {documents.fingerprint})",
         "stages": names(stages),
         "batch size": args.batch_size,
         "tokens of a piece": longest,
+        "window": args.window,
+        "parts": len(corpus.parts),
         "treebank": args.conllu and f"{args.conllu} ({sha256(Path(args.conllu).read_bytes()).hexdigest()[:16]})",
         "seed": args.seed,
         "device": args.device,
@@ -154,10 +260,10 @@ def _prepared(args: argparse.Namespace) -> _Work:
         "multihead": __version__,
         "torch": str(torch.__version__),
     }
-    args.out.mkdir(parents=True, exist_ok=True)
-    made = Run(stages, identity, args.out / STATE, every=args.save_every)
+    ranks.same(identity)
+    made = Run(stages, identity, args.out / STATE, every=args.save_every, ranks=ranks)
     about = {"run": identity, "parameters": sum(p.numel() for p in loaded.model.parameters())}
-    return _Work(loaded, documents, read, made, about | {"documents": documents.documents}, sentences)
+    return _Work(loaded, documents, corpus, made, about | {"documents": documents.documents}, sentences)
 
 
 def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
@@ -165,18 +271,21 @@ def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
     from multihead.measures.run import check_identity
     from multihead.measures.tables.table import HeadTable
 
-    state, table = args.out / STATE, args.out / "table.json"
-    if args.force:
-        state.unlink(missing_ok=True)
-    elif state.exists():
+    def found() -> str:
+        table = args.out / "table.json"
+        if work.run.file.exists():
+            return "state"
+        if table.exists() and not args.force:
+            check_identity(HeadTable.load(table).about.get("run", {}), work.run.identity, table)
+            return "table"
+        if args.resume:
+            note(f"nothing to go on with in {args.out}: this is a new run")
+        return ""
+
+    what = work.run.ranks.first(found)
+    if what == "state":
         work.run.resume()
-    elif table.exists():
-        found = HeadTable.load(table)
-        check_identity(found.about.get("run", {}), work.run.identity, table)
-        return found
-    elif args.resume:
-        note(f"nothing to go on with in {args.out}: this is a new run")
-    return None
+    return HeadTable.load(args.out / "table.json") if what == "table" else None
 
 
 # ---- during -----------------------------------------------------------------------------------
@@ -191,20 +300,30 @@ class _Interrupted(Exception):
         self.signal = number
 
 
-def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None]) -> HeadTable:
+def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None]) -> HeadTable | None:
+    """The table, on rank 0."""
     from multihead.measures.run import Stopped
 
-    counted = Estimate.of(work.loaded, work.documents, work.read, work.run, args.batch_size)
-    for line in counted.lines(work.loaded, work.documents, work.run):
-        say(line)
+    ranks, batches = work.run.ranks, 1
+    if ranks.leads:
+        counted = Estimate.of(work.loaded, work.documents, work.corpus, work.run, args.batch_size)
+        batches = counted.batches
+        for line in counted.lines(work.loaded, work.documents, work.run):
+            say(line)
+        if len(work.corpus.parts) < ranks.size:
+            say(f"the text makes {len(work.corpus.parts)} parts, so {len(work.corpus.parts)} of them have work")
     caught: list[int] = []
-    with _signals(work.run, caught), _bar(args, work, counted.batches) as progress:
+    with _signals(work.run, caught), _bar(args, work, batches) as progress:
         try:
-            table = work.run.go(work.read, progress)
+            table = work.run.go(work.corpus, progress)
         except Stopped as stopped:
             raise _Interrupted(caught[0]) from stopped
+    if table is None:
+        return None
+    say(f"batches: {work.run.tally}")
     tokens = work.run.stages[0].heads.tokens  # pyright: ignore[reportAttributeAccessIssue]  # the statistics come first
-    whole = replace(table, about={**work.about, "tokens": tokens, "stages": dict(table.about)})
+    about = {**work.about, "batching": work.run.tally.about(), "tokens": tokens, "stages": dict(table.about)}
+    whole = replace(table, about=about)
     if work.sentences is not None:
         say(f"syntax: {len(work.sentences)} parsed sentences")
     return finished(whole, work.loaded, work.sentences)
@@ -219,7 +338,8 @@ def _signals(run: Run, caught: list[int]) -> Generator[None]:
             raise _Interrupted(number)
         caught.append(number)
         run.stopping = True
-        note("multihead: stopping after this batch; once more to stop at once")
+        if run.ranks.leads:
+            note("multihead: stopping after this batch; once more to stop at once")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, stop) for number in numbers]
@@ -235,7 +355,7 @@ def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callabl
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = err()
-    shown = console.is_terminal and not args.quiet
+    shown = console.is_terminal and not args.quiet and work.run.ranks.leads
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not shown) as bar:
         tasks = {
@@ -258,9 +378,10 @@ def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callabl
 # ---- after ------------------------------------------------------------------------------------
 
 
-def _again(args: argparse.Namespace) -> str:
+def _again(args: argparse.Namespace, ranks: Ranks) -> str:
     words = [w for w in args.words if w not in ("--resume", "--force")]
-    return f"multihead {' '.join(map(shlex.quote, words))} --resume"
+    how = "torchrun ... -m " if ranks.size > 1 else ""
+    return f"{how}multihead {' '.join(map(shlex.quote, words))} --resume"
 
 
 def _interesting(table: HeadTable) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.cli.load import Loaded
-    from multihead.measures.stage import Batch, Steps
+    from multihead.measures.stage import Batch, Mergeable, Steps
     from multihead.measures.tables.table import HeadTable
 
 WORTH = ("none", "gradient", "ablation", "all")
@@ -39,7 +39,7 @@ def add_stages(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def build(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[Batch]]) -> list[Steps]:
+def build(args: argparse.Namespace, loaded: Loaded, first: Callable[[], Batch]) -> list[Mergeable]:
     """The stages that were asked for, in the order in which they run."""
     from multihead.measures.corpus import with_special
     from multihead.measures.statistics.options import Statistics
@@ -52,7 +52,7 @@ def build(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[
 
         stages.append(KindsStage(model, kinds_options(tokenizer), seed=args.seed))
     if args.worth != "none":
-        stages += _worth(args, loaded, read)
+        stages += _worth(args, loaded, first())
     if args.redundancy:
         from multihead.measures.likeness.pairs import RedundancyStage
 
@@ -60,15 +60,12 @@ def build(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[
     return stages
 
 
-def _worth(args: argparse.Namespace, loaded: Loaded, read: Callable[[], Iterable[Batch]]) -> list[Any]:
+def _worth(args: argparse.Namespace, loaded: Loaded, first: Batch) -> list[Any]:
     from multihead.measures.worth.ablation import Ablation
     from multihead.measures.worth.choose import loss_for
     from multihead.measures.worth.importance import Gradients
     from multihead.measures.worth.means import MeanOutputs
 
-    first = next(iter(read()), None)
-    if first is None:
-        raise MultiheadError("there was nothing to measure: no document has a token")
     loss = loss_for(loaded.model, first, loaded.tokenizer, seed=args.seed)
     stages: list[Any] = []
     if args.worth in ("gradient", "all"):

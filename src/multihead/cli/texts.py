@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from importlib.resources import files
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, cast
 
 from multihead.errors import MultiheadError
+from multihead.measures.sources import ending, files_in, json_texts, lines, parquet_texts
+
+COMPARED = 10_000_000
+"""Documents up to which copies are looked for: 8 bytes are held of each."""
 
 SPLITS = ("auto", "line", "paragraph", "file")
-ENDINGS = (".txt", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,42 @@ class Texts:
     """characters, or token ids"""
     fingerprint: str
     """the same for the same documents in the same order"""
+    copies: tuple[int, ...] = ()
+    """the numbers of documents that an earlier one is the same as; not looked for in more than `COMPARED`"""
 
     def __iter__(self) -> Iterator[str | list[int]]:
         return self.read()
 
+    def counted(self) -> dict[str, Any]:
+        """What counting found, as plain data: `of` takes it in place of counting."""
+        return {
+            "documents": self.documents,
+            "size": self.size,
+            "fingerprint": self.fingerprint,
+            "copies": list(self.copies),
+        }
+
     @staticmethod
-    def of(read: Callable[[], Iterable[str | list[int]]], name: str) -> Texts:
-        """Count and fingerprint documents by reading them once."""
+    def of(
+        read: Callable[[], Iterable[str | list[int]]], name: str, known: Mapping[str, Any] | None = None
+    ) -> Texts:
+        """Count and fingerprint documents by reading them once, unless somebody has done so: `known`."""
+        if known is not None:
+            documents, size = int(known["documents"]), int(known["size"])
+            return Texts(lambda: iter(read()), name, documents, size, known["fingerprint"], tuple(known["copies"]))
         seen, documents, size = sha256(), 0, 0
+        before, copies = set[bytes](), list[int]()
         for document in read():
             data = document.encode() if isinstance(document, str) else json.dumps(document).encode()
             seen.update(len(data).to_bytes(8, "big") + data)
+            if documents < COMPARED:
+                digest = blake2b(data, digest_size=8).digest()
+                copies += [documents] if digest in before else []
+                before.add(digest)
             documents, size = documents + 1, size + len(document)
         if not documents:
             raise MultiheadError(f"there is no text in {name}", hint="documents of nothing but space do not count")
-        return Texts(lambda: iter(read()), name, documents, size, seen.hexdigest()[:16])
+        return Texts(lambda: iter(read()), name, documents, size, seen.hexdigest()[:16], tuple(copies))
 
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +86,11 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR|FILE",
-        help='many documents: a .txt file, a .jsonl file whose lines have "text", or a folder of such files',
+        help='many documents: a .txt file, a .jsonl or .parquet file with a "text", each perhaps .gz or .zst, or a '
+        "folder of such files; - is stdin",
+    )
+    group.add_argument(
+        "--column", metavar="NAME", help="where .jsonl and .parquet files have their text (default: text)"
     )
     group.add_argument(
         "--split",
@@ -81,22 +109,24 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents")
 
 
-def texts(args: argparse.Namespace, tokenizer: Any) -> Texts:
-    """The documents of `add_texts`'s arguments."""
+def texts(args: argparse.Namespace, tokenizer: Any, known: Mapping[str, Any] | None = None) -> Texts:
+    """The documents of `add_texts`'s arguments; `known`: what another process has counted."""
     if args.ids and (args.text or args.corpus):
         raise MultiheadError("--ids and --text or --corpus are given: only one of them can be read")
     if args.ids:
-        return Texts.of(_limited(_ids(Path(args.ids)), args.limit), args.ids)
+        return Texts.of(_limited(_ids(Path(args.ids)), args.limit), args.ids, known)
     if tokenizer is None:
         raise MultiheadError(
             f"{args.model} has no tokenizer, so text cannot be read", hint="--ids FILE: JSON lists of token ids"
         )
-    sources = [_text(name, args.split or "file") for name in args.text]
-    sources += [source for name in args.corpus for source in _corpus(name, args.split or "auto")]
+    column = getattr(args, "column", None) or "text"
+    sources = [_text(name, args.split or "file", column) for name in args.text]
+    sources += [source for name in args.corpus for source in _corpus(name, args.split or "auto", column)]
     if not sources:
-        return Texts.of(_limited(sample, args.limit), "the sample text")
+        own = getattr(tokenizer, "sample_texts", None)  # a model of another language brings its own
+        return Texts.of(_limited(own or sample, args.limit), "the sample text", known)
     name = ", ".join([*args.text, *args.corpus])
-    return Texts.of(_limited(lambda: (d for read in sources for d in read()), args.limit), name)
+    return Texts.of(_limited(lambda: (d for read in sources for d in read()), args.limit), name, known)
 
 
 def sample() -> list[str]:
@@ -111,51 +141,42 @@ def _limited(read: Callable[[], Iterable[Any]], limit: int | None) -> Callable[[
     return lambda: islice(iter(read()), limit)
 
 
-def _text(name: str, split: str) -> Callable[[], Iterator[str]]:
+def _text(name: str, split: str, column: str) -> Callable[[], Iterator[str]]:
     if name == "-":
         return _stdin(split)
     path = Path(name)
     if path.is_dir():
         raise MultiheadError(f"{name} is a folder", hint=f"--corpus {name} reads all its files")
-    return _file(path, split)
+    return _file(path, split, column)
 
 
-def _corpus(name: str, split: str) -> list[Callable[[], Iterator[str]]]:
+def _corpus(name: str, split: str, column: str) -> list[Callable[[], Iterator[str]]]:
     if name == "-":
         return [_stdin(split)]
     path = Path(name)
     if not path.is_dir():
-        return [_file(path, split)]
-    found = sorted(p for p in path.rglob("*") if p.suffix in ENDINGS and p.is_file())
-    if not found:
-        raise MultiheadError(f"there is no {' or '.join(ENDINGS)} file in {name}")
-    return [_file(p, split) for p in found]
+        return [_file(path, split, column)]
+    return [_file(p, split, column) for p in files_in(path)]
 
 
 def _stdin(split: str) -> Callable[[], Iterator[str]]:
     """stdin cannot be read twice, so it is held."""
     try:
-        lines = sys.stdin.buffer.read().decode().splitlines(keepends=True)
+        held = sys.stdin.buffer.read().decode().splitlines(keepends=True)
     except UnicodeDecodeError as wrong:
         raise MultiheadError(f"stdin is not UTF-8 text: {wrong}") from wrong
-    return lambda: _documents(lines, _chosen(split, lines))
+    return lambda: _documents(held, _chosen(split, held))
 
 
-def _file(path: Path, split: str) -> Callable[[], Iterator[str]]:
+def _file(path: Path, split: str, column: str) -> Callable[[], Iterator[str]]:
     if not path.is_file():
         raise MultiheadError(f"there is no file {path}", hint="--text FILE, or - for stdin; --corpus FILE or DIR")
-    if path.suffix == ".jsonl":
-        return lambda: _json_lines(path)
-    chosen = _chosen(split, _lines(path))
-    return lambda: _documents(_lines(path), chosen)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            yield from file
-    except UnicodeDecodeError as wrong:
-        raise MultiheadError(f"{path} is not UTF-8 text: {wrong}", hint=f"iconv -t UTF-8 {path}") from wrong
+    if ending(path) == ".jsonl":
+        return lambda: json_texts(path, column)
+    if ending(path) == ".parquet":
+        return lambda: parquet_texts(path, column)
+    chosen = _chosen(split, lines(path))
+    return lambda: _documents(lines(path), chosen)
 
 
 def _chosen(split: str, lines: Iterable[str]) -> str:
@@ -176,21 +197,6 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
     for text, run in groupby(lines, key=lambda line: bool(line.strip())):
         if text:
             yield " ".join(line.strip() for line in run)
-
-
-def _json_lines(path: Path) -> Iterator[str]:
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            found = json.loads(line)
-        except ValueError as wrong:
-            raise MultiheadError(f"{path} line {number} is not JSON: {wrong}") from wrong
-        text = cast(dict[str, Any], found).get("text") if isinstance(found, dict) else found
-        if not isinstance(text, str):
-            raise MultiheadError(f'{path} line {number} has no "text"', hint='lines like {"text": "..."}')
-        if text.strip():
-            yield text.strip()
 
 
 def _ids(path: Path) -> Callable[[], Sequence[list[int]]]:

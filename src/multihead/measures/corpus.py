@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
 
@@ -28,6 +28,27 @@ from multihead.model.inputs import learned_positions
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
 
+WINDOW = 16
+"""Batches of documents that are sorted by length among themselves: as many are held, and no more."""
+
+
+@dataclass
+class Tally:
+    """How full batches are: tokens, places with padding, and places had documents stayed in their order."""
+
+    tokens: int = 0
+    places: int = 0
+    unsorted: int = 0
+
+    def about(self) -> dict[str, Any]:
+        """As plain data: tokens, the share of padding, and what it would have been."""
+        padding, unsorted = (round(1 - self.tokens / max(n, 1), 4) for n in (self.places, self.unsorted))
+        return {"tokens": self.tokens, "padding": padding, "padding_unsorted": unsorted}
+
+    def __str__(self) -> str:
+        said = self.about()
+        return f"{said['padding']:.0%} padding; {said['padding_unsorted']:.0%} had batches not been made by length"
+
 
 def measure(
     model: nn.Module,
@@ -37,17 +58,31 @@ def measure(
     statistics: Statistics | None = None,
     batch_size: int = 8,
     max_tokens: int | None = None,
+    window: int = WINDOW,
+    column: str = "text",
 ) -> HeadTable:
     """The mean of every statistic of every head over `data`; nothing is held but sums.
 
     Args:
-        data: texts (with a `tokenizer`), lists of token ids, or batches: mappings that `model(**batch)` takes.
+        data: texts (with a `tokenizer`), lists of token ids, or batches: mappings that `model(**batch)` takes; a
+            dataset of Hugging Face is an iterable of rows, of which `column` is read if it holds text.
         statistics: `multihead.Statistics`; with a tokenizer, its special tokens are filled in.
         max_tokens: longer documents are cut into pieces of so many tokens; else too long ones are an error.
+        window: so many batches of documents are sorted by length, so that less is padded; 1 keeps their order.
     """
-    stage = StatisticsStage(model, with_special(statistics or Statistics(), tokenizer))
-    read = batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
-    return run_stage(stage, read).table
+    stage, tally = StatisticsStage(model, with_special(statistics or Statistics(), tokenizer)), Tally()
+    read = batches(
+        model,
+        data,
+        tokenizer=tokenizer,
+        batch_size=batch_size,
+        max_tokens=max_tokens,
+        window=window,
+        column=column,
+        tally=tally,
+    )
+    table = run_stage(stage, read).table
+    return replace(table, about={**table.about, "batching": tally.about()}) if tally.tokens else table
 
 
 def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
@@ -64,14 +99,21 @@ def batches(
     tokenizer: Any = None,
     batch_size: int = 8,
     max_tokens: int | None = None,
+    window: int = 1,
+    column: str = "text",
+    tally: Tally | None = None,
+    may_be_empty: bool = False,
 ) -> Iterator[Batch]:
     """What `model(**batch)` takes, made of texts, lists of token ids, or ready batches, on the model's device.
 
     A row of a batch is a document, or a piece of one longer than `max_tokens`; rows are padded on the right.
     The same data gives the same batches in the same order. Documents without a token are left out, with a warning.
+    With `window` above 1, rows of so many batches are sorted by length first; `tally` counts what that saves.
     """
     if batch_size < 1:
         raise SizeError(f"batch_size={batch_size} is less than 1", hint="one document at a time is batch_size=1")
+    if window < 1:
+        raise SizeError(f"window={window} is less than 1", hint="window=1 keeps the order of the documents")
     limit = learned_positions(model)
     if max_tokens is not None and not 1 <= max_tokens <= (limit or max_tokens):
         raise SizeError(
@@ -86,7 +128,10 @@ def batches(
         hint = "pass batches: {'input_ids': ..., 'decoder_input_ids': ...}"
         documents = _only_batches(documents, f"{type(model).__name__} reads two sequences; documents are one", hint)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    return _on(device, _batches(documents, tokenizer, batch_size, limit, max_tokens, _vocabulary(model)))
+    found = _found(_texts(documents, column), tokenizer, limit, max_tokens, _vocabulary(model))
+    pad = getattr(tokenizer, "pad_token_id", None)
+    made = _batches(found, 0 if pad is None else pad, batch_size, window, tally or Tally())
+    return _on(device, made, may_be_empty)
 
 
 def _vocabulary(model: nn.Module) -> int | None:
@@ -99,7 +144,9 @@ def _vocabulary(model: nn.Module) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _on(device: torch.device, made: Iterable[Mapping[str, Any] | None]) -> Iterator[Batch]:
+def _on(
+    device: torch.device, made: Iterable[Mapping[str, Any] | None], may_be_empty: bool = False
+) -> Iterator[Batch]:
     """The batches on a device; a warning for documents that gave none, an error if none did."""
     empty = ran = 0
     for batch in made:
@@ -108,7 +155,7 @@ def _on(device: torch.device, made: Iterable[Mapping[str, Any] | None]) -> Itera
             continue
         ran += 1
         yield {n: x.to(device) if isinstance(x, Tensor) else x for n, x in batch.items()}
-    if not ran:
+    if not ran and not may_be_empty:
         raise MultiheadError(
             f"there was nothing to measure: {empty} documents, all without a token",
             hint="data is an iterable of texts, lists of token ids, or batches; a generator is read only once",
@@ -124,12 +171,17 @@ def _only_batches(data: Iterable[Document], why: str, hint: str) -> Iterator[Doc
         yield document
 
 
-def _batches(
-    data: Iterable[Document], tokenizer: Any, size: int, limit: int | None, cut: int | None, known: int | None
-) -> Iterator[Mapping[str, Any] | None]:
-    """Batches that a model takes; None for a document without a token."""
-    pad = getattr(tokenizer, "pad_token_id", None)
-    pieces: list[list[int]] = []
+def _texts(data: Iterable[Document], column: str) -> Iterator[Document]:
+    """Rows of a dataset give their text."""
+    for document in data:
+        text: Any = document.get(column) if isinstance(document, Mapping) else None
+        yield text if isinstance(text, str) else document
+
+
+def _found(
+    data: Iterable[Document], tokenizer: Any, limit: int | None, cut: int | None, known: int | None
+) -> Iterator[Mapping[str, Any] | list[list[int]]]:
+    """Batches as they are; of other documents the pieces, checked."""
     for at, document in enumerate(data):
         if isinstance(document, Mapping):
             yield {n: torch.tensor([x]) if _is_list(x) else x for n, x in document.items()}  # one text, tokenised
@@ -146,14 +198,39 @@ def _batches(
                 f"document {at} holds the token id {odd[0]}, the model has vectors for {known}, from 0",
                 hint="the tokenizer must be the model's own",
             )
-        if not found:
+        yield found
+
+
+def _batches(
+    found: Iterable[Mapping[str, Any] | list[list[int]]], pad: int, size: int, window: int, tally: Tally
+) -> Iterator[Mapping[str, Any] | None]:
+    """Batches that a model takes; None for a document without a token."""
+    pieces: list[list[int]] = []
+
+    def full(some: list[list[int]]) -> Iterator[Mapping[str, Any]]:
+        tally.unsorted += sum(_places(some[i : i + size]) for i in range(0, len(some), size))
+        ordered = sorted(some, key=len) if window > 1 else some
+        for start in range(0, len(ordered), size):
+            batch = ordered[start : start + size]
+            tally.places += _places(batch)
+            tally.tokens += sum(map(len, batch))
+            yield _padded(batch, pad)
+
+    for one in found:
+        if isinstance(one, Mapping):
+            yield one
+            continue
+        if not one:
             yield None
-        pieces += found
-        while len(pieces) >= size:
-            yield _padded(pieces[:size], 0 if pad is None else pad)
-            pieces = pieces[size:]
-    if pieces:
-        yield _padded(pieces, 0 if pad is None else pad)
+        pieces += one
+        while len(pieces) >= size * window:
+            yield from full(pieces[: size * window])
+            pieces = pieces[size * window :]
+    yield from full(pieces)
+
+
+def _places(pieces: Sequence[Sequence[int]]) -> int:
+    return len(pieces) * max(map(len, pieces), default=0)
 
 
 def _is_list(x: object) -> bool:

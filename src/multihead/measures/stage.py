@@ -51,6 +51,23 @@ class Steps(Protocol):
 
 
 @runtime_checkable
+class Mergeable(Steps, Protocol):
+    """Steps over the parts of a corpus, which several processes take: what parts have taken in adds up.
+
+    `once`, if set: copies of documents are to be left out. `end`, if there, is called after the last batch of each.
+    """
+
+    def begin(self, batch: int) -> None:
+        """The next batch is number `batch` of the corpus: what is drawn at random is drawn for it."""
+        ...
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of one pass over what two states have taken in, the first before the second."""
+        ...
+
+
+@runtime_checkable
 class Stage(Steps, Protocol):
     """A pass that ends in columns of a table."""
 

@@ -1,4 +1,4 @@
-"""The state of a pass as one safetensors file: tensors as they are, everything around them as JSON.
+"""The state of a pass as one safetensors file with a checksum: tensors as they are, everything around them as JSON.
 
 >>> import tempfile, torch
 >>> from pathlib import Path
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,32 +23,62 @@ from torch import Tensor
 from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.measures.tables.files import write_at_once
 
-KEY = "multihead state"
+KEY, SUM = "multihead state", "multihead sha256"
 _TENSOR = "$tensor"
+_NO_SUM = "0" * 64
+_AGAIN = "start again with --force"
+
+
+class DamagedError(MultiheadError):
+    """A state whose bytes are not those that were written."""
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write nested dicts and lists of tensors, numbers, strings, bools and None, at once or not at all."""
-    from safetensors.torch import save
-
-    tensors: dict[str, Tensor] = {}
-    plain = _flat(state, tensors, "state")
-    write_at_once(path, save(tensors, metadata={KEY: json.dumps(plain)}))
+    write_at_once(path, pack(state))
 
 
 def load_state(path: Path) -> dict[str, Any]:
     """What `save_state` wrote; tuples come back as lists."""
-    from safetensors import SafetensorError, safe_open
+    try:
+        data = path.read_bytes()
+    except OSError as wrong:
+        raise DamagedError(f"{path} cannot be read: {wrong}", hint=_AGAIN) from wrong
+    return unpack(data, str(path))
+
+
+def pack(state: Mapping[str, Any]) -> bytes:
+    """The state as bytes, with a checksum of all of them: what goes to a file, or to another process."""
+    from safetensors.torch import save
+
+    tensors: dict[str, Tensor] = {}
+    plain = _flat(state, tensors, "state")
+    data = save(tensors, metadata={KEY: json.dumps(plain), SUM: _NO_SUM})
+    return _signed(data, _NO_SUM, sha256(data).hexdigest())
+
+
+def unpack(data: bytes, place: str) -> dict[str, Any]:
+    """The state of `pack`; `place` says in an error where it came from."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
     try:
-        with safe_open(path, framework="pt") as file:  # pyright: ignore[reportGeneralTypeIssues]  # has no stubs
-            found: dict[str, str] = file.metadata() or {}
-            if KEY not in found:
-                raise MultiheadError(f"{path} is not the state of a run", hint="start again with --force")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no iterator
-    except (SafetensorError, OSError) as wrong:
-        raise MultiheadError(f"{path} cannot be read: {wrong}", hint="start again with --force") from wrong
-    return _full(json.loads(found[KEY]), tensors)
+        size = int.from_bytes(data[:8], "little")
+        about: dict[str, str] = json.loads(data[8 : 8 + size]).get("__metadata__", {}) if size < len(data) else {}
+        tensors = load(data)
+    except (SafetensorError, ValueError, AttributeError) as wrong:
+        raise DamagedError(f"{place} cannot be read: {wrong}", hint=_AGAIN) from wrong
+    if KEY not in about or SUM not in about:
+        raise DamagedError(f"{place} is not the state of a run", hint=_AGAIN)
+    is_, was = sha256(_signed(data, about[SUM], _NO_SUM)).hexdigest(), about[SUM]
+    if is_ != was:
+        raise DamagedError(f"{place} is damaged: its checksum is {is_[:8]}…, it says {was[:8]}…", hint=_AGAIN)
+    return _full(json.loads(about[KEY]), tensors)
+
+
+def _signed(data: bytes, before: str, after: str) -> bytes:
+    """The bytes with another checksum in its place; inside of other texts its quotes would be escaped."""
+    return data.replace(f'"{SUM}":"{before}"'.encode(), f'"{SUM}":"{after}"'.encode(), 1)
 
 
 def _flat(x: Any, tensors: dict[str, Tensor], place: str) -> Any:

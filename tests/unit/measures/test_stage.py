@@ -13,7 +13,6 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
-from multihead.measures.corpus import batches
 from multihead.measures.kinds.kinds import KindsStage
 from multihead.measures.likeness.pairs import RedundancyStage
 from multihead.measures.run import Run, Stopped, check_identity
@@ -26,6 +25,8 @@ from multihead.measures.worth.ablation import Ablation
 from multihead.measures.worth.importance import Gradients
 from multihead.measures.worth.loss import LanguageModel, OwnOutputs
 from multihead.measures.worth.means import MeanOutputs
+from multihead.scale.corpus import Corpus
+from multihead.scale.shelf import Shelf
 
 DOCUMENTS = [[7, 8, 9, 7, 8, 3], [11, 12, 5], [13, 14, 15, 16, 17, 18, 13], [20, 21, 22], [5, 6, 5, 6, 5, 6, 5]]
 
@@ -135,66 +136,95 @@ class Killed(Exception):
     pass
 
 
-def killed_at(write: int, build: Callable[[], nn.Module], file: Path) -> HeadTable:
+MANY = [[*document, 3 + at % 30, 5 + at % 29] for at, document in enumerate(DOCUMENTS * 2)]
+
+
+def corpus_of(model: nn.Module, documents: list[list[int]] = MANY) -> Corpus:
+    return Corpus(model, documents, len(documents), batch_size=2, window=2)
+
+
+def killed_at(write: int, build: Callable[[], nn.Module], folder: Path, patch: pytest.MonkeyPatch) -> HeadTable:
     """A run that dies right after a write, in a world of its own, and one that takes it up."""
-
-    def started() -> tuple[nn.Module, Run]:
-        model = build()
-        return model, Run(everything(model), {"model": "a"}, file, every=0.0)
-
-    def read(model: nn.Module) -> Any:
-        return lambda: batches(model, DOCUMENTS, batch_size=2)
-
-    model, run = started()
     writes = 0
-    real = run.write
+    real = Shelf.save_part
 
-    def write_and_die() -> None:
+    def write_and_die(self: Shelf, part: int, state: Mapping[str, Any]) -> None:
         nonlocal writes
-        real()
+        real(self, part, state)
         writes += 1
         if writes == write:
             raise Killed
 
-    run.write = write_and_die  # type: ignore[method-assign]
+    def started() -> tuple[Run, Corpus]:
+        model = build()
+        return Run(everything(model), {"model": "a"}, folder, every=0.0), corpus_of(model)
+
+    run, corpus = started()
     try:
-        return run.go(read(model))
+        with patch.context() as broken:
+            broken.setattr(Shelf, "save_part", write_and_die)
+            found = run.go(corpus)
     except Killed:
-        model, run = started()
+        run, corpus = started()
         torch.manual_seed(99)  # whoever draws from the global generator is found out
         run.resume()
-        return run.go(read(model))
+        found = run.go(corpus)
+    run.forget()
+    assert found is not None
+    return found
 
 
-@pytest.mark.parametrize("build, deaths", [(gpt2, (4, 10, 18, 22)), (bert, (6, 13))])
+@pytest.mark.parametrize("build, deaths", [(gpt2, (4, 9, 23, 28)), (bert, (15,))])
 def test_killed_after_a_write_the_table_is_the_same(
-    tmp_path: Path, build: Callable[[], nn.Module], deaths: tuple[int, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Callable[[], nn.Module], deaths: tuple[int, ...]
 ) -> None:
-    """3 batches and an end in each of 6 stages: 24 writes."""
-    whole = killed_at(10_000, build, tmp_path / "state")
+    """5 batches in 2 parts in each of 6 stages: 30 writes."""
+    whole = killed_at(10_000, build, tmp_path / "state", monkeypatch)
     assert len(whole) == 6
     assert {"entropy", "kind", "importance", "ablation_mean", "twin_cka"} <= set(whole.columns)
     for write in deaths:
-        assert killed_at(write, build, tmp_path / "state").to_json() == whole.to_json(), write
+        assert killed_at(write, build, tmp_path / "state", monkeypatch).to_json() == whole.to_json(), write
+
+
+def test_parts_add_up_to_the_whole(tmp_path: Path) -> None:
+    """Without random draws, 2 parts say what one pass over the same batches says, but for rounding."""
+    model, parts = gpt2(), {}
+    for name, most in (("one", 1), ("two", 64)):
+        corpus = Corpus(model, MANY, 10, batch_size=2, window=1, most=most)
+        assert len(corpus.parts) == (1 if most == 1 else 2)
+        means = MeanOutputs(model)
+        stages = [
+            StatisticsStage(model, Statistics(covariance=True)),
+            Gradients(model, LanguageModel()),
+            means,
+            Ablation(model, LanguageModel(), ("zero", "mean"), means=means),
+        ]
+        found = Run(stages, {}, tmp_path / name).go(corpus)
+        assert found is not None
+        parts[name] = found
+    one, two = parts["one"], parts["two"]
+    assert set(one.columns) == set(two.columns)
+    for column, values in one.columns.items():
+        if isinstance(values, torch.Tensor):
+            torch.testing.assert_close(two[column], values, rtol=1e-9, atol=1e-12, equal_nan=True, msg=column)
 
 
 def test_a_run_that_is_asked_to_stop_has_its_state_on_disk(tmp_path: Path) -> None:
     model = gpt2()
     run = Run([StatisticsStage(model, Statistics())], {}, tmp_path / "state", every=1e9)
-    read = lambda: batches(model, DOCUMENTS, batch_size=2)
 
     def progress(name: str, count: int) -> None:
         run.stopping = count == 2
 
     with pytest.raises(Stopped):
-        run.go(read, progress)
-    assert load_state(tmp_path / "state")["done"] == {"statistics": 2}
+        run.go(corpus_of(model), progress)
+    assert load_state(tmp_path / "state" / "statistics-part-0.safetensors")["batches"] == 2
 
 
 def test_another_run_is_not_taken_up(tmp_path: Path) -> None:
     model = gpt2()
     run = Run([StatisticsStage(model, Statistics())], {"model": "a", "seed": 1}, tmp_path / "state")
-    run.write()
+    run.go(corpus_of(model))
     other = Run([StatisticsStage(model, Statistics())], {"model": "b", "seed": 1}, tmp_path / "state")
     with pytest.raises(mh.MultiheadError, match="state was begun with model a, this is model b"):
         other.resume()
@@ -203,3 +233,8 @@ def test_another_run_is_not_taken_up(tmp_path: Path) -> None:
     stage = StatisticsStage(model, Statistics(offsets=3))
     with pytest.raises(mh.MultiheadError, match="other options of the statistics"):
         stage.load(StatisticsStage(model, Statistics()).state())
+
+
+def test_a_stage_whose_parts_do_not_add_up_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(mh.MultiheadError, match="the stage sum cannot be taken in parts"):
+        Run([Sum()], {}, tmp_path)  # type: ignore[list-item]

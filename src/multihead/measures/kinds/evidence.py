@@ -239,6 +239,11 @@ class Spread:
         reach = torch.from_numpy(t.ppf(0.5 + LEVEL / 2, free.numpy()))
         return (reach * (self.moments.squares / free / n.clamp(min=1)).sqrt()).masked_fill(n < ENOUGH, torch.nan)
 
+    def merge(self, other: Spread) -> Spread:
+        """Take in all that another has taken in."""
+        self.moments.merge(other.moments)
+        return self
+
     def state(self) -> dict[str, Any]:
         return {"names": list(self.names), "heads": self.heads, "moments": self.moments.state()}
 

@@ -108,6 +108,8 @@ class KindsStage:
     """Takes in batches: each runs as it is, then shuffled; with the first, random tokens that repeat run too."""
 
     name = "kinds"
+    once = True
+    """a copy of a document is not read again"""
 
     def __init__(self, model: nn.Module, options: Statistics, *, seed: int = 0) -> None:
         self.model, self.options, self.seed = model, options, seed
@@ -236,6 +238,31 @@ class KindsStage:
         return self.records[key]
 
     # ---- keeping ------------------------------------------------------------------------------
+
+    def begin(self, batch: int) -> None:
+        self.steps = batch
+
+    def end(self) -> None:
+        """Documents of another part may be the same: what leaves them out is whoever reads (`once`)."""
+        self.seen = set()
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        sites = {(site["path"], site["turn"]): site for site in first["sites"]}
+        for site in second["sites"]:
+            key = site["path"], site["turn"]
+            if key in sites:
+                spreads = {
+                    name: Spread.from_state(sites[key][name]).merge(Spread.from_state(site[name])).state()
+                    for name in ("text", "repeats", "pairs")
+                }
+                sites[key] = {**site, **spreads}
+            else:
+                sites[key] = site
+        counted = {name: first[name] + second[name] for name in ("documents", "copies")}
+        counted |= {"steps": max(first["steps"], second["steps"]), "alone": first["alone"] or second["alone"]}
+        seen = torch.cat([first["seen"], second["seen"]]).unique()
+        return {**first, **counted, "seen": seen, "sites": list(sites.values())}
 
     def state(self) -> dict[str, Any]:
         sites = [

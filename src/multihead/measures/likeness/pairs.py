@@ -95,6 +95,8 @@ class RedundancyStage:
         self.model, self.layers, self.largest, self.seed = model, layers, largest, seed
         self.by, self.within = by, within
         self.batches = 0
+        self._index = 0
+        """number of the next batch in the corpus"""
         self.notes: list[str] = []
         self._groups: list[_Group] = []
         self._anatomy: dict[Key, LayerAnatomy] = {}
@@ -112,7 +114,7 @@ class RedundancyStage:
             self._begin(self._grouped(seen) if self._kept is None else self._kept_groups(), batch)
         for group in self._groups:
             self._add(group, seen)
-        self.batches += 1
+        self.batches, self._index = self.batches + 1, self._index + 1
 
     def _look(self, batch: Batch) -> dict[Key, _Seen]:
         found: dict[Key, _Seen] = {}
@@ -149,7 +151,7 @@ class RedundancyStage:
         return list(groups.values())
 
     def _begin(self, groups: Sequence[list[Site]], batch: Batch | None) -> None:
-        self._anatomy = self._weights(batch)
+        self._anatomy = self._anatomy or self._weights(batch)
         for sites in groups:
             W_O = [w for site in sites for w in self._written(site)]
             sameness = Sameness([w.shape[1] for w in W_O], W_O, largest=self.largest, seed=self.seed)
@@ -205,7 +207,7 @@ class RedundancyStage:
             elif len({p.frame.keys for p in problems}) > 1:
                 self._because("attention", "layers look at keys of different number")
             else:
-                distances.add(problems, real, self.batches)
+                distances.add(problems, real, self._index)
 
     def _say(self, notes: Sequence[str]) -> None:
         self.notes += [note for note in notes if note not in self.notes]
@@ -216,6 +218,41 @@ class RedundancyStage:
             known.append(why)
 
     # ---- keeping and reading ------------------------------------------------------------------
+
+    def begin(self, batch: int) -> None:
+        self._index = batch
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        if not first["groups"] or not second["groups"]:
+            return dict(first if first["groups"] else second)
+        wrong = [g["sites"] for g in first["groups"]] != [g["sites"] for g in second["groups"]]
+        if wrong:
+            raise MultiheadError(
+                "a part of the corpus ran other attentions", hint="every batch must run the whole model"
+            )
+        groups = [
+            {
+                "sites": a["sites"],
+                "sameness": Sameness.merged(a["sameness"], b["sameness"]),
+                "attention": [
+                    {name: x[name] + y[name] for name in ("total", "count")}
+                    for x, y in zip(a["attention"], b["attention"], strict=True)
+                ],
+            }
+            for a, b in zip(first["groups"], second["groups"], strict=True)
+        ]
+        undefined: dict[str, list[str]] = {name: list(why) for name, why in first["undefined"].items()}
+        for name, why in second["undefined"].items():
+            undefined[name] = [*undefined.get(name, []), *(w for w in why if w not in undefined.get(name, []))]
+        return {
+            **first,
+            "batches": first["batches"] + second["batches"],
+            "index": max(first["index"], second["index"]),
+            "notes": [*first["notes"], *(n for n in second["notes"] if n not in first["notes"])],
+            "undefined": undefined,
+            "groups": groups,
+        }
 
     def state(self) -> dict[str, Any]:
         if self._kept is not None:
@@ -232,6 +269,7 @@ class RedundancyStage:
         sizes = [[*key, size] for key, size in self._value_dims.items()]
         return {
             "batches": self.batches,
+            "index": self._index,
             "notes": list(self.notes),
             "undefined": undefined,
             "value_dims": sizes,
@@ -239,10 +277,10 @@ class RedundancyStage:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.batches, self.notes = int(state["batches"]), list(state["notes"])
+        self.batches, self._index, self.notes = int(state["batches"]), int(state["index"]), list(state["notes"])
         self._undefined = {name: list(why) for name, why in state["undefined"].items()}
         self._value_dims = {(path, turn): size for path, turn, size in state["value_dims"]}
-        self._groups, self._kept = [], state
+        self._groups, self._kept = [], state if state["groups"] else None
 
     def _kept_groups(self) -> list[list[Site]]:
         assert self._kept is not None

@@ -178,6 +178,16 @@ class Sameness:
         sizes = [self.sketched] * len(self.sizes) if self.sketched else self.sizes
         return [rows.split(sizes, dim=1) for rows in self._all.second_moments().split(sizes, dim=0)]
 
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of both."""
+        own = [Outputs.merged(1, a, b) for a, b in zip(first["own"], second["own"], strict=True)]
+        return {
+            "all": Outputs.merged(1, first["all"], second["all"]),
+            "own": own,
+            "dots": first["dots"] + second["dots"],
+        }
+
     def state(self) -> dict[str, Any]:
         return {"all": self._all.state(), "own": [one.state() for one in self._own], "dots": self._dots.clone()}
 

@@ -105,6 +105,15 @@ class Moments:
         self._join((slice(None), slice(None)), other.count, other.mean, other.squares, other.lowest, other.highest)
         self.histogram += other.histogram
 
+    @staticmethod
+    def merged(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The state of both, for streams without a scale."""
+        both = [Moments([None] * len(state["mean"]), state["mean"].shape[1]) for state in (first, second)]
+        for made, state in zip(both, (first, second), strict=True):
+            made.load(state)
+        both[0].merge(both[1])
+        return both[0].state()
+
     def state(self) -> dict[str, Tensor]:
         return {name: getattr(self, name).clone() for name in KEPT}
 

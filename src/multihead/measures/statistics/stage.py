@@ -39,6 +39,13 @@ class StatisticsStage:
         with torch.no_grad(), self.heads.watch():
             self.model(**batch)
 
+    def begin(self, batch: int) -> None:
+        """Nothing is drawn at random."""
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        return Heads.merged(first, second)
+
     def state(self) -> dict[str, Any]:
         return self.heads.state()
 

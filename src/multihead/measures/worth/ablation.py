@@ -38,6 +38,8 @@ from multihead.shapes import HeadOutputs
 
 Silence = Literal["zero", "mean"]
 Way = Literal["", "side by side", "one by one", "whole"]
+WAYS: tuple[Way, ...] = ("", "side by side", "one by one", "whole")
+"""the slowest last"""
 
 TOGETHER = 1024
 """Tokens up to which heads run side by side: beyond, larger matrices are no faster, and memory grows."""
@@ -136,7 +138,7 @@ class Ablation:
         """
         first = not self.way
         sites = run.sites if first else run.sites[-1:]
-        ways: list[Way] = ["side by side", "one by one", "whole"]
+        ways = WAYS[1:]
         many = self.loss.splits and self.together >= 2 * run.tokens
         for way in ways[ways.index(self.way or ("side by side" if many else "one by one")) :]:
             wrong = None if way == "whole" else run.proof(sites, 2 if way == "side by side" and many else 1, way)
@@ -168,6 +170,14 @@ class Ablation:
         self.notes += [note for note in notes if note not in self.notes]
 
     # ---- keeping and reading ------------------------------------------------------------------
+
+    def begin(self, batch: int) -> None:
+        self.batches = batch
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        slower = max(first["way"], second["way"], key=WAYS.index)
+        return {**merged_worth(first, second, ("changes", "intact")), "way": slower}
 
     def state(self) -> dict[str, Any]:
         return {
@@ -226,6 +236,20 @@ class Ablation:
             "notes": list(self.notes),
         }
         return HeadTable(tuple(self.heads), columns, meaning, {n: r for n, r in reasons.items() if r}, about)
+
+
+def merged_worth(first: Mapping[str, Any], second: Mapping[str, Any], sums: Sequence[str]) -> dict[str, Any]:
+    """The state of one pass over what both have taken in: `sums` are the names of its moments."""
+    if not first["heads"] or not second["heads"]:
+        return dict(first if first["heads"] else second)
+    if first["heads"] != second["heads"]:
+        raise MultiheadError(
+            f"a part ran {len(first['heads'])} heads, another {len(second['heads'])}",
+            hint="every batch must run the whole model",
+        )
+    notes = [*first["notes"], *(note for note in second["notes"] if note not in first["notes"])]
+    counted = {"notes": notes, "batches": max(first["batches"], second["batches"])}
+    return {**first, **counted, **{name: Moments.merged(first[name], second[name]) for name in sums}}
 
 
 def mean_and_error(moments: Moments, at: int) -> tuple[Float[Tensor, " head"], Float[Tensor, " head"]]:

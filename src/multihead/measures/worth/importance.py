@@ -39,7 +39,7 @@ from multihead.measures.stage import Batch
 from multihead.measures.statistics.meaning import Meaning
 from multihead.measures.statistics.moments import Moments
 from multihead.measures.tables.table import HeadTable
-from multihead.measures.worth.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error
+from multihead.measures.worth.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error, merged_worth
 from multihead.measures.worth.loss import Loss, OwnOutputs, PerDocument, Seen, Target
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
@@ -115,6 +115,13 @@ class Gradients:
             )
 
     # ---- keeping and reading ------------------------------------------------------------------
+
+    def begin(self, batch: int) -> None:
+        self.batches = batch
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        return merged_worth(first, second, ("moments",))
 
     def state(self) -> dict[str, Any]:
         return {

@@ -52,6 +52,18 @@ class MeanOutputs:
     def mean(self, key: Key) -> Float[Tensor, "head value_dim"]:
         return self._of[key].mean()
 
+    def begin(self, batch: int) -> None:
+        """Nothing is drawn at random."""
+
+    @staticmethod
+    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+        sites = {(path, turn): [path, turn, heads, kept] for path, turn, heads, kept in first["sites"]}
+        for path, turn, heads, kept in second["sites"]:
+            mine = sites.get((path, turn))
+            both = kept if mine is None else Outputs.merged(heads, mine[3], kept)
+            sites[path, turn] = [path, turn, heads, both]
+        return {"sites": list(sites.values())}
+
     def state(self) -> dict[str, Any]:
         return {"sites": [[*key, one.heads, one.state()] for key, one in self._of.items()]}
 

@@ -1,0 +1,147 @@
+"""Run by test_killed_ranks.py: starts ranks by fork, kills them, and says in one JSON line what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from measuring import measure
+
+from multihead.errors import MultiheadError
+
+PATIENCE = 8.0
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def started(count: int, folder: Path, log: Path) -> list[int]:
+    """The ids of `count` processes that measure together; what they say goes to LOG.RANK."""
+    port, made = free_port(), list[int]()
+    for rank in range(count):
+        child = os.fork()
+        if child:
+            made.append(child)
+            continue
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
+        os.environ["MASTER_PORT"] = str(port)
+        code = 1
+        with open(f"{log}.{rank}", "w") as said:  # noqa: PTH123
+            os.dup2(said.fileno(), 2)
+            try:
+                measure(folder, patience=PATIENCE)
+                code = 0
+            except MultiheadError as wrong:
+                sys.stderr.write(f"ended: {wrong}\n")
+            except BaseException:  # noqa: BLE001
+                traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(code)
+    return made
+
+
+def ended(children: list[int], within: float) -> list[int | None]:
+    """Exit codes, negative for signals; None for whoever had to be killed after `within` seconds."""
+    codes: dict[int, int | None] = {}
+    end = time.monotonic() + within
+    while len(codes) < len(children):
+        for child in children:
+            if child not in codes:
+                found, status = os.waitpid(child, os.WNOHANG)
+                if found:
+                    codes[child] = os.waitstatus_to_exitcode(status)
+                elif time.monotonic() > end:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    codes[child] = None
+        time.sleep(0.02)
+    return [codes[child] for child in children]
+
+
+def kill(children: list[int]) -> None:
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def killed_and_resumed(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
+    """A rank dies at a random moment, the others are killed as torchrun does; again and again, with other ranks."""
+    draw, kills = random.Random(17), 0
+    for turn in range(3):
+        folder = root / f"killed{turn}"
+        for _ in range(5):
+            count = draw.choice((1, 2, 3, 4))
+            children = started(count, folder, root / "log")
+            time.sleep(draw.uniform(0.1, 0.8 * seconds))
+            kill([children[draw.randrange(count)]])
+            kill(children)
+            kills += -signal.SIGKILL in ended(children, 20)
+        if not (folder / "table.json").exists():
+            ended(started(2, folder, root / "log"), 60)
+        if (folder / "table.json").read_bytes() != whole:
+            return {"same": False, "turn": turn, "kills": kills}
+    return {"same": True, "kills": kills}
+
+
+def one_dies(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
+    """Nobody kills the others: they end by themselves, and say why; then one process goes on."""
+    said: list[str] = []
+    codes: list[object] = []
+    for victim in (1, 0):
+        folder = root / f"dies{victim}"
+        children = started(3, folder, root / f"dies{victim}")
+        time.sleep(seconds / 3)
+        os.kill(children[victim], signal.SIGKILL)
+        codes += ended(children, 4 * PATIENCE)
+        said += [Path(f"{root}/dies{victim}.{rank}").read_text() for rank in range(3) if rank != victim]
+        ended(started(1, folder, root / "log"), 60)
+        if (folder / "table.json").read_bytes() != whole:
+            return {"same": False}
+    return {"same": True, "codes": codes, "said": said}
+
+
+def damaged(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
+    """A byte of the latest save of a part is changed: the one before is used, with a warning."""
+    folder = root / "damaged"
+    found: list[Path] = []
+    while not found:
+        children = started(2, folder, root / "log")
+        time.sleep(seconds / 4)
+        kill(children)
+        ended(children, 20)
+        found = [f for f in folder.glob("state/*-part-*.safetensors") if Path(f"{f}.before").exists()]
+    data = bytearray(found[0].read_bytes())
+    data[-5] ^= 1
+    found[0].write_bytes(data)
+    codes = ended(started(2, folder, root / "damaged"), 60)
+    said = "".join(Path(f"{root}/damaged.{rank}").read_text() for rank in range(2))
+    return {"same": (folder / "table.json").read_bytes() == whole, "codes": codes, "said": said}
+
+
+def main() -> None:
+    root = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    codes = ended(started(1, root / "whole", root / "log"), 100)
+    assert codes == [0], (root / "log.0").read_text()
+    seconds = time.monotonic() - began
+    whole = (root / "whole" / "table.json").read_bytes()
+    checks: list[Callable[[Path, bytes, float], dict[str, object]]] = [killed_and_resumed, one_dies, damaged]
+    print(json.dumps({check.__name__: check(root, whole, seconds) for check in checks} | {"seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""kill -9 of a rank at a random moment, then on with another number of ranks: the same table, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def came_of_it(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One process imports torch once, forks all ranks of all checks, and says what came of it."""
+    source = HERE.parents[1] / "src"
+    done = subprocess.run(
+        [sys.executable, str(HERE / "killing.py"), str(tmp_path_factory.mktemp("killed"))],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_resumed_by_other_numbers_of_ranks(came_of_it: dict[str, Any]) -> None:
+    found = came_of_it["killed_and_resumed"]
+    assert found["same"], found
+    assert found["kills"] >= 6, found
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_run_with_a_clear_message(came_of_it: dict[str, Any]) -> None:
+    found = came_of_it["one_dies"]
+    assert found["same"], found
+    assert None not in found["codes"], "nobody hangs"
+    assert found["codes"].count(-9) == 2, "the two that were killed"
+    assert found["codes"].count(1) == 4, "the others end by themselves"
+    for said in found["said"]:
+        assert "ended: rank " in said, said
+        assert "--resume goes on" in said, said
+
+
+@pytest.mark.slow
+def test_of_a_damaged_save_the_one_before_is_used(came_of_it: dict[str, Any]) -> None:
+    found = came_of_it["damaged"]
+    assert found["same"], found
+    assert found["codes"] == [0, 0], found
+    assert "is damaged: its checksum is" in found["said"], found
+    assert "the save before it is used" in found["said"], found

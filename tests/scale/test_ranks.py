@@ -1,0 +1,96 @@
+"""torchrun with 1, 2, 3 and 4 processes over gloo: the same table, byte for byte; bytes sent are as computed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multihead.measures.state import load_state, pack
+from multihead.measures.tables.table import HeadTable
+from multihead.scale.parts import folded, share
+from scale import measuring
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+
+
+def torchrun(*words: object, restarts: int = 0, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--max-restarts", restarts]
+    return subprocess.run(
+        [*map(str, launch), "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", *map(str, words)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One process, this one."""
+    folder = tmp_path_factory.mktemp("alone")
+    measuring.measure(folder, every=1e9)
+    return folder
+
+
+def test_all_stages_are_in_the_table(alone: Path) -> None:
+    table = HeadTable.load(alone)
+    assert {"entropy", "kind", "importance", "ablation_mean", "twin_cka"} <= set(table.columns)
+    assert table.about["kinds"]["kinds"]["documents"] == measuring.DOCUMENTS - 2
+    assert len(measuring.corpus(measuring.model()).parts) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_many_processes_write_the_same_file_as_one(alone: Path, tmp_path: Path, ranks: int) -> None:
+    done = torchrun(HERE / "measuring.py", tmp_path, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "table.json").read_bytes() == (alone / "table.json").read_bytes()
+    sent = {int(r): int(n) for r, n in re.findall(r"rank (\d) sent (\d+)", done.stdout)}
+    assert sorted(sent) == list(range(ranks))
+    state = {file.name.partition("-")[0]: load_state(file) for file in (tmp_path / "state").glob("*-whole*")}
+    assert len(state) == 6
+    for rank in range(1, ranks):
+        nodes = len(folded(share(range(6), rank, ranks)))
+        # A node has the size of the whole, but for digits of counts; a length of 8 bytes goes before each.
+        whole = sum(len(pack({"node": [1, 1], "kept": kept})) + 8 for kept in state.values())
+        assert abs(sent[rank] - nodes * whole) <= 0.02 * nodes * whole, (rank, sent[rank], nodes * whole)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_again_and_goes_on_by_itself(alone: Path, tmp_path: Path) -> None:
+    done = torchrun(HERE / "measuring.py", tmp_path, "--die", 1, 3, restarts=1)
+    assert done.returncode == 0, done.stderr
+    assert "SIGKILL" in done.stderr or "-9" in done.stderr, "it has died once"
+    assert (tmp_path / "table.json").read_bytes() == (alone / "table.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_command_under_torchrun(tmp_path: Path) -> None:
+    """`torchrun -m multihead measure` and the same command in one process."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from cli.conftest import DOCUMENTS, tokenizer
+    from multihead.cli import main
+
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=31, n_positions=37, initializer_range=0.3)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")  # type: ignore[attr-defined]
+    (tmp_path / "corpus.txt").write_text("\n".join(f"{d} {i % 7}" for i, d in enumerate(DOCUMENTS * 3)))
+    words = ("measure", tmp_path / "model", "--corpus", tmp_path / "corpus.txt", "--batch-size", 2)
+    done = torchrun("-m", "multihead", *words, "-o", tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    assert "2 processes" in done.stderr
+    assert "padding; " in done.stderr
+    assert done.stderr.count("next: multihead show") == 1, "only rank 0 speaks"
+    assert main([*map(str, words), "-o", str(tmp_path / "one")]) == 0
+    assert (tmp_path / "two" / "table.json").read_bytes() == (tmp_path / "one" / "table.json").read_bytes()
+    assert [file.name for file in (tmp_path / "two").iterdir()] == ["table.json"]
