@@ -46,6 +46,12 @@ def record_of(model: nn.Module) -> Record | None:
     return found if isinstance(found, Record) else None
 
 
+def text_of(model: nn.Module) -> frozenset[str]:
+    """The prints of the documents that a model was cut with, in earlier cuts too; none where it does not say."""
+    record = record_of(model)
+    return frozenset[str]() if record is None or record.plan is None else frozenset(record.plan.get("text", ()))
+
+
 def remember(model: nn.Module, steps: list[Step], plan: dict[str, Any] | None = None) -> Record:
     """Add steps to a model's record, which is made if there is none, and replace its plan if one is given."""
     record = record_of(model)
