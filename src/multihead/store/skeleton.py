@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from threading import get_ident
 from typing import Any, cast
@@ -21,11 +22,19 @@ from torch import nn
 
 from multihead.errors import MultiheadError
 
+OWN = {"EmbeddedModel": "multihead.model.embedded.network"}
+"""Models that come with the package: the name of the class, and where it is."""
+
+
+def own_class(name: str) -> type[nn.Module] | None:
+    """A class of ours, for which transformers is not needed."""
+    return getattr(import_module(OWN[name]), name) if name in OWN else None
+
 
 def skeleton(cls: type[nn.Module], config: Any) -> nn.Module:
     """cls(config) in eval mode, at no cost of memory or time for its weights."""
     try:
-        with _no_weights(), _not_initialised():
+        with _no_weights(), _not_initialised(cls):
             model = cls(config)
     except (ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError, LookupError) as wrong:
         said = " ".join(str(wrong).split())[:200]
@@ -61,7 +70,9 @@ def _no_weights() -> Generator[None]:
         nn.Module.register_parameter = real
 
 
-def _not_initialised() -> Any:
+def _not_initialised(cls: type[nn.Module]) -> Any:
+    if own_class(cls.__name__) is cls:
+        return nullcontext()
     from transformers import initialization
 
     return initialization.no_init_weights()
@@ -86,13 +97,17 @@ def is_known(model: nn.Module) -> bool:
     name, config = type(model).__name__, getattr(model, "config", None)
     if config is None or not hasattr(type(model), "config_class"):
         return False
+    if own_class(name) is type(model):
+        return True
     if type(model).__module__.split(".")[0] == "transformers":
         return getattr(import_transformers(), name, None) is type(model)
     return name in {str(ref).rpartition(".")[2] for ref in (getattr(config, "auto_map", None) or {}).values()}
 
 
 def class_of(name: str, config: Mapping[str, Any], folder: Path, trust: bool) -> type[nn.Module]:
-    """The class of a saved model, among those of transformers, or of the folder's own code if that is trusted."""
+    """The class of a saved model: ours, one of transformers, or of the folder's own code if that is trusted."""
+    if (own := own_class(name)) is not None:
+        return own
     transformers = import_transformers()
     found = getattr(transformers, name, None) if name.isidentifier() else None
     if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
@@ -119,11 +134,14 @@ def config_of(cls: type[nn.Module], data: Mapping[str, Any], place: str) -> Any:
     kind: Any = getattr(cls, "config_class", None)
     if kind is None:
         raise MultiheadError(f"{cls.__name__} has no config to be built from")
-    from huggingface_hub.errors import StrictDataclassError
+    wrongs: list[type[Exception]] = [TypeError, ValueError, KeyError, AttributeError]
+    if own_class(cls.__name__) is not cls:
+        from huggingface_hub.errors import StrictDataclassError
 
+        wrongs.append(StrictDataclassError)
     make: Callable[[dict[str, Any]], Any] = kind.from_dict
     try:
         return make(dict(data))
-    except (TypeError, ValueError, KeyError, AttributeError, StrictDataclassError) as wrong:
+    except tuple(wrongs) as wrong:
         said = " ".join(str(wrong).split())[:300]
         raise MultiheadError(f"{place} is no config of {cls.__name__}: {said}") from wrong

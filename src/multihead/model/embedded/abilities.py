@@ -1,0 +1,203 @@
+"""What a model of the language can do, as shares from 0 to 1: the causal test of what each head is for.
+
+- `agreement`: at the place before the verb, forms of the subject's number are likelier than those of the other,
+  with two nouns of the other number in between (chance 0.5);
+- `copying`: the likeliest next word is the right one where a random string comes again (chance 1 / words);
+- `topic`: of the probability of all nouns, how much goes to those of the sentence's mark (chance a third);
+- `closing`: of the three closing brackets the likeliest is the one that fits (chance a third).
+
+>>> import torch
+>>> from multihead.model.embedded.abilities import abilities
+>>> from multihead.model.embedded.lexicon import VOCABULARY
+>>> from multihead.model.embedded.network import EmbeddedConfig, EmbeddedModel
+>>> untrained = EmbeddedModel(EmbeddedConfig(len(VOCABULARY))).eval()
+>>> sorted(abilities(untrained, count=8))
+['agreement', 'closing', 'copying', 'topic']
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from multihead.model.capture import capture
+from multihead.model.embedded.language import SUNG, Sentence, Writer
+from multihead.model.embedded.lexicon import BE, BEGIN, BRACKETS, DEEDS, MARKS, SAYS, TOPICS
+from multihead.model.embedded.tokenizer import WordTokenizer
+from multihead.model.intervene import silence
+
+COUNT = 200
+"""Cases that an ability is measured on."""
+
+_TOKENIZER = WordTokenizer()
+
+
+def abilities(model: nn.Module, *, without: Sequence[str] = (), count: int = COUNT) -> dict[str, float]:
+    """Each ability, with some heads silenced (their output is 0)."""
+    if without:
+        with silence(model, list(without)):
+            return abilities(model, count=count)
+    return {
+        "agreement": agreement(model, count=count),
+        "copying": copying(model, count=count),
+        "topic": topic(model, count=count),
+        "closing": closing(model, count=count),
+    }
+
+
+def by_head(model: nn.Module, heads: Sequence[str], *, count: int = COUNT) -> dict[str, dict[str, float]]:
+    """Head → what is left of each ability without it; the key "" is the intact model."""
+    return {"": abilities(model, count=count)} | {
+        head: abilities(model, without=[head], count=count) for head in heads
+    }
+
+
+# ---- cases ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Right-padded documents, and the place in each whose next word is asked for."""
+
+    ids: Int[Tensor, "case token"]
+    mask: Int[Tensor, "case token"]
+    at: Int[Tensor, " case"]
+
+    @staticmethod
+    def of(documents: Sequence[Sequence[str]], at: Sequence[int]) -> Cases:
+        longest = max(map(len, documents))
+        rows = [_TOKENIZER.convert_tokens_to_ids(d) for d in documents]
+        ids = torch.tensor([[*row, *[_TOKENIZER.pad_token_id] * (longest - len(row))] for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+        return Cases(ids, mask, torch.tensor(at))
+
+    @torch.no_grad()
+    def chances(self, model: nn.Module) -> Float[Tensor, "case word"]:
+        """The probability of every word at the place."""
+        device = next(model.parameters()).device
+        logits = model(input_ids=self.ids.to(device), attention_mask=self.mask.to(device)).logits.cpu().float()
+        return logits[torch.arange(len(self.at)), self.at].softmax(-1)
+
+
+def far_sentences(count: int, attractors: int = 2) -> list[Sentence]:
+    """Sentences with so many nouns of the other number between subject and verb, each after `<s>`."""
+    writer, made = Writer(random.Random("agreement")), list[Sentence]()
+    while len(made) < count:
+        sentence = writer.sentence(writer.draw.choice(list(TOPICS)), between=attractors)
+        if sentence.agrees and len(sentence.attractors) == attractors:
+            made.append(sentence)
+    return made
+
+
+@lru_cache
+def _agreement_cases(count: int, attractors: int) -> tuple[Cases, Tensor]:
+    sentences = far_sentences(count, attractors)
+    cases = Cases.of([[BEGIN, *s.words[: s.verb]] for s in sentences], [s.verb for s in sentences])
+    return cases, torch.tensor([s.many for s in sentences])
+
+
+def agreement(model: nn.Module, *, attractors: int = 2, count: int = COUNT) -> float:
+    """How often forms of the subject's number are likelier than those of the other."""
+    cases, many = _agreement_cases(count, attractors)
+    forms = [[BE[tense][n] for tense in BE] for n in (0, 1)]
+    verbs = [*DEEDS, *(verb for t in TOPICS.values() for kind in (t.living, t.things) for verb in kind.acts)]
+    for n in (0, 1):
+        forms[n] += [verb[n] for verb in verbs]
+    found = cases.chances(model)
+    one, plural = (found[:, _TOKENIZER.convert_tokens_to_ids(words)].sum(-1) for words in forms)
+    return float(((plural > one) == many).float().mean())
+
+
+@lru_cache
+def _copying_cases(count: int, length: int) -> Tensor:
+    draw = random.Random("copying")
+    rows = [[BEGIN, *(draw.sample(SUNG, length) * 2)] for _ in range(max(1, count // 8))]
+    return torch.tensor([_TOKENIZER.convert_tokens_to_ids(row) for row in rows])
+
+
+@torch.no_grad()
+def copying(model: nn.Module, *, length: int = 24, count: int = COUNT) -> float:
+    """How often the next word is right in the second half of a random string and itself; its first word is free."""
+    ids = _copying_cases(count, length)
+    guesses = model(input_ids=ids.to(next(model.parameters()).device)).logits.argmax(-1).cpu()
+    return float((guesses[:, length + 1 : -1] == ids[:, length + 2 :]).float().mean())
+
+
+@lru_cache
+def _topic_cases(count: int) -> tuple[Cases, Tensor]:
+    writer, names = Writer(random.Random("topic")), list(TOPICS)
+    documents, which = list[list[str]](), list[int]()
+    for _ in range(count):
+        first, second = writer.draw.sample(range(len(names)), 2)
+        before = writer.sentence(names[first])
+        documents.append([BEGIN, *before.words, MARKS[names[second]], "the"])
+        which.append(second)
+    return Cases.of(documents, [len(d) - 1 for d in documents]), torch.tensor(which)
+
+
+def topic(model: nn.Module, *, count: int = COUNT) -> float:
+    """The share of the sentence's own nouns in the probability of all nouns, after a sentence on something else."""
+    cases, which = _topic_cases(count)
+    found = cases.chances(model)
+    nouns = [_TOKENIZER.convert_tokens_to_ids([w for n in kind.nouns for w in n]) for kind in TOPICS.values()]
+    mass = torch.stack([found[:, ids].sum(-1) for ids in nouns], 1)
+    return float((mass.gather(1, which[:, None])[:, 0] / mass.sum(1)).mean())
+
+
+@lru_cache
+def _closing_cases(count: int) -> tuple[Cases, Tensor]:
+    writer = Writer(random.Random("closing"))
+    documents, which = list[list[str]](), list[int]()
+    for _ in range(count):
+        first, second = writer.draw.sample(range(len(BRACKETS)), 2)
+        earlier, song = (writer.draw.sample(SUNG, writer.draw.randint(4, 8)) for _ in range(2))
+        other, own = BRACKETS[first], BRACKETS[second]
+        documents.append(
+            [BEGIN, "Ana", "Lund", SAYS, other[0], *earlier, other[1], ".", "Ana", "Lund", SAYS, own[0], *song]
+        )
+        which.append(second)
+    return Cases.of(documents, [len(d) - 1 for d in documents]), torch.tensor(which)
+
+
+def closing(model: nn.Module, *, count: int = COUNT) -> float:
+    """How often the bracket that was opened last is the likeliest to be closed."""
+    cases, which = _closing_cases(count)
+    found = cases.chances(model)[:, _TOKENIZER.convert_tokens_to_ids([close for _, close in BRACKETS])]
+    return float((found.argmax(-1) == which).float().mean())
+
+
+# ---- where a head looks -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pointing:
+    """Mean weight that a head gives, from the place before the verb."""
+
+    subject: float
+    attractors: float
+    """all nouns of the other number in between, together"""
+    first: float
+    """how often the subject gets more than any other word"""
+
+
+def pointing(model: nn.Module, head: str, *, attractors: int = 2, count: int = COUNT) -> Pointing:
+    """Does a head look from the verb's place to its subject, past other nouns?"""
+    sentences = far_sentences(count, attractors)
+    cases, _ = _agreement_cases(count, attractors)
+    with torch.no_grad(), capture(model, keep="qk") as heads:
+        model(input_ids=cases.ids, attention_mask=cases.mask)
+    rows = heads[head].weights()[torch.arange(count), cases.at].float()
+    subject = torch.tensor([s.subject + 1 for s in sentences])  # behind <s>
+    others = torch.tensor([[a + 1 for a in s.attractors] for s in sentences])
+    found = rows.gather(1, subject[:, None])[:, 0]
+    return Pointing(
+        float(found.mean()),
+        float(rows.gather(1, others).sum(1).mean()),
+        float((rows.argmax(1) == subject).float().mean()),
+    )

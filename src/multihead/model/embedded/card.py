@@ -1,0 +1,123 @@
+"""The model card: what was trained, how, and what came out. Every number is measured on the model.
+
+>>> from multihead.model.embedded.card import read
+>>> found = read()
+>>> found["recipe"]["seed"], found["abilities"]["agreement"] > 0.9
+(0, True)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from multihead.measures.kinds.kinds import kinds
+from multihead.model.embedded.abilities import by_head, pointing
+from multihead.model.embedded.load import FOLDER
+from multihead.model.embedded.network import EmbeddedModel
+from multihead.model.embedded.tokenizer import WordTokenizer
+from multihead.model.embedded.train import Recipe, held_out_loss
+
+NUMBERS, TEXT = "card.json", "README.md"
+
+
+def read(folder: Path = FOLDER) -> dict[str, Any]:
+    """The numbers beside the weights of a folder."""
+    return json.loads((folder / NUMBERS).read_text(encoding="utf-8"))
+
+
+def measured(model: EmbeddedModel, recipe: Recipe, losses: Sequence[float], seconds: float) -> dict[str, Any]:
+    """The numbers of a model that was trained."""
+    tokenizer = WordTokenizer()
+    found = kinds(model, tokenizer.sample_texts(), tokenizer=tokenizer)
+    heads = [e.head for e in found]
+    left = by_head(model, heads)
+    whole = left.pop("")
+    needs = {name: min(heads, key=lambda head, name=name: left[head][name]) for name in whole}
+    last = losses[-50:]
+    return {
+        "recipe": asdict(recipe),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "words": recipe.steps * recipe.documents * recipe.tokens,
+        "seconds": round(seconds),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "loss": {"first": losses[0], "last": sum(last) / len(last), "held out": held_out_loss(model)},
+        "kinds": {e.head: {"kind": e.kind, "score": e.score, "control": e.control} for e in found},
+        "abilities": whole,
+        "without": {name: {"head": head, "left": left[head][name]} for name, head in needs.items()},
+        "by head": left,
+        "pointing": {"head": needs["agreement"], **asdict(pointing(model, needs["agreement"]))},
+    }
+
+
+def write(card: dict[str, Any], folder: Path) -> None:
+    """The numbers, and the same for people, into a folder."""
+    (folder / NUMBERS).write_text(json.dumps(_rounded(card), indent=1) + "\n", encoding="utf-8")
+    (folder / TEXT).write_text(text(card), encoding="utf-8")
+
+
+def _rounded(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {key: _rounded(value) for key, value in x.items()}
+    return (None if x != x else round(x, 4)) if isinstance(x, float) else x
+
+
+def text(card: dict[str, Any]) -> str:
+    """The card in Markdown."""
+    recipe, loss, points, names = card["recipe"], card["loss"], card["pointing"], list(card["abilities"])
+    config = recipe["config"]
+    sizes = f"{config['layers']} layers of {config['heads']} heads, width {config['width']}"
+    steps = f"{recipe['steps']} steps of {recipe['documents']} documents of {recipe['tokens']} words"
+    took = f"{card['seconds'] / 60:.0f} minutes at {card['threads']} thread(s), torch {card['torch']}"
+    losses = (
+        f"{loss['first']:.2f} at first, {loss['last']:.2f} at the end, {loss['held out']:.2f} on held-out documents"
+    )
+    abilities = "\n".join(
+        f"| {name} | {whole:.2f} | {card['without'][name]['left']:.2f} | {card['without'][name]['head']} |"
+        for name, whole in card["abilities"].items()
+    )
+    named = "\n".join(
+        f"| {head} | {k['kind']} | {_number(k['score'])} | {_number(k['control'])} | "
+        + " | ".join(f"{card['by head'][head][name]:.2f}" for name in card["abilities"])
+        + " |"
+        for head, k in card["kinds"].items()
+    )
+    return f"""# The embedded model
+
+A causal language model of {card["parameters"]:,} parameters: {sizes}, {config["vocab_size"]} words. Its attention
+is `mh.MultiHeadAttention` with rotary positions. It comes with multihead (Apache-2.0), is for learning and for
+tests, and knows nothing of the world.
+
+- **Data**: {card["words"]:,} words of a language that `language.py` writes (seed {recipe["seed"]}): verbs that
+  agree with far subjects, marks that say what a sentence is about, surnames drawn for each document, strings that
+  come again, brackets of three kinds. No text by people, no personal data.
+- **Training**: `python -m multihead.model.embedded.train -o folder`: {steps}, AdamW;
+  {took}.
+- **Loss** (nats per word): {losses}.
+
+| ability | intact | without its head | head |
+|---|---|---|---|
+{abilities}
+
+Each is a share of cases (see `abilities.py`); its head is the one whose silence costs most. From the place before
+the verb {points["head"]} gives {points["subject"]:.2f} of its weight to the subject and {points["attractors"]:.2f}
+to the two nouns of the other number in between; in {100 * points["first"]:.0f} % of the sentences no word gets more
+than the subject.
+
+| head | kind | score | chance | {" | ".join(f"{name} left" for name in names)} |
+|---|---|---|---|{"---|" * len(names)}
+{named}
+
+Kinds are by `mh.kinds` on 40 held-out documents. Training again on another machine gives other last bits, the same
+abilities and kinds, perhaps in other heads.
+"""
+
+
+def _number(x: float | None) -> str:
+    return "" if x is None or x != x else f"{x:.2f}"

@@ -1,0 +1,199 @@
+"""A small language that nobody speaks, made so that a model of it needs the classic heads.
+
+A document is a row of items, each of which asks for something that attention alone can bring:
+
+- a **sentence** opens with a mark, `<sea>`, `<farm>` or `<town>`, that says which nouns, adjectives and verbs may
+  come; every content word has to look back at its mark. Its verb agrees in number with its subject, and fits it:
+  things do not walk. Nouns and a clause may come between: "the keys that the man near the doors sees are new";
+- a **person** has a surname that is drawn for this document alone: who reads "Ana" again must look at what followed
+  "Ana" before;
+- a **chant** is a string of any words at all between brackets, and is sung again later in the document; it is
+  closed by the kind of bracket that opened it;
+- some documents are nothing but such a string over and over.
+
+>>> import random
+>>> from multihead.model.embedded.language import Writer
+>>> " ".join(Writer(random.Random(26825)).sentence("town").words)
+'<town> the house that the judges near the bakers pull shines .'
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from multihead.model.embedded.lexicon import (
+    ADVERBS,
+    BE,
+    BEGIN,
+    BRACKETS,
+    DEEDS,
+    DETERMINERS,
+    FIRST_NAMES,
+    MARKS,
+    PREPOSITIONS,
+    SAYS,
+    SPECIAL,
+    STOP,
+    SURNAMES,
+    THAT,
+    TOPICS,
+    VOCABULARY,
+    WITNESS,
+    Kind,
+    Topic,
+)
+
+_CLOSING = {close for _, close in BRACKETS} | {open_ for open_, _ in BRACKETS}
+ORDINARY = tuple(word for word in VOCABULARY if word not in SPECIAL)
+SUNG = tuple(word for word in ORDINARY if word not in _CLOSING)
+COPIES = 0.35
+"""of the documents are a string over and over"""
+MARKED = 0.8
+"""of the other documents have marks; the rest teaches the model to do without"""
+
+
+@dataclass
+class Sentence:
+    """Words, and where its main subject and verb stand, counted from its first word."""
+
+    words: list[str] = field(default_factory=list[str])
+    subject: int = 0
+    """the last word of the subject's name: its noun"""
+    verb: int = 0
+    many: bool = False
+    thing: bool = False
+    """the subject is no living one"""
+    agrees: bool = False
+    """whether the form of the verb tells one from many"""
+    attractors: list[int] = field(default_factory=list[int])
+    """nouns of the other number, between subject and verb"""
+
+
+def sample(documents: int = 40, tokens: int = 72) -> list[list[str]]:
+    """Documents that training never draws; every fifth is a string over and over."""
+    writer = Writer(random.Random("sample"))
+    return [writer.repeated(tokens) if at % 5 == 3 else writer.story(tokens) for at in range(documents)]
+
+
+class Writer:
+    """Draws documents; the same generator gives the same ones."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw = draw
+
+    def document(self, tokens: int) -> list[str]:
+        """A document of so many words, `<s>` among them, cut off where it is full."""
+        return self.repeated(tokens) if self.draw.random() < COPIES else self.story(tokens)
+
+    def story(self, tokens: int) -> list[str]:
+        """Sentences and chants about three people."""
+        people = list(zip(self.draw.sample(FIRST_NAMES, 3), self.draw.sample(SURNAMES, 3), strict=True))
+        marked, sung = self.draw.random() < MARKED, list[list[str]]()
+        words = [BEGIN]
+        while len(words) < tokens:
+            if self.draw.random() < 0.25:
+                words += self.chant(people, sung)
+            else:
+                words += self.sentence(self.draw.choice(list(TOPICS)), people, marked=marked).words
+        return words[:tokens]
+
+    def repeated(self, tokens: int) -> list[str]:
+        """A string of any words, all different, over and over."""
+        block = self.draw.sample(ORDINARY, self.draw.randint(4, max(5, tokens // 3)))
+        return [BEGIN, *(block * (tokens // len(block) + 1))[: tokens - 1]]
+
+    def chant(self, people: Sequence[tuple[str, str]], sung: list[list[str]]) -> list[str]:
+        """ "Ana Lund says ( … ) .", a new string or one that was sung before."""
+        if sung and self.draw.random() < 0.6:
+            song = self.draw.choice(sung)
+        else:
+            song = self.draw.sample(SUNG, self.draw.randint(3, 9))
+            sung.append(song)
+        open_, close = self.draw.choice(BRACKETS)
+        return [*self.draw.choice(people), SAYS, open_, *song, close, STOP]
+
+    def sentence(
+        self, topic: str, people: Sequence[tuple[str, str]] = (), *, marked: bool = True, between: int | None = None
+    ) -> Sentence:
+        """`between` asks for so many attractors between subject and verb, for a test."""
+        about, made = TOPICS[topic], Sentence([MARKS[topic]] if marked else [])
+        made.many, made.thing = self._noun(made, about, people, named=between is None)
+        made.subject = len(made.words) - 1
+        self._apart(made, about, people, between)
+        made.verb = len(made.words)
+        self._verb(made, about)
+        if self.draw.random() < 0.2:
+            made.words.append(self.draw.choice(ADVERBS))
+        made.words.append(STOP)
+        return made
+
+    # ---- parts --------------------------------------------------------------------------------
+
+    def _noun(
+        self, made: Sentence, topic: Topic, people: Sequence[tuple[str, str]], *, named: bool = True
+    ) -> tuple[bool, bool]:
+        """Somebody or something; whether it is many, and whether it is a thing."""
+        if people and named and self.draw.random() < 0.3:
+            made.words += self.draw.choice(people)
+            return False, False
+        many, thing = self.draw.random() < 0.5, self.draw.random() < 0.5
+        kind = _kind(topic, thing)
+        made.words.append(self.draw.choice(DETERMINERS))
+        if self.draw.random() < 0.25:
+            made.words.append(self.draw.choice(kind.adjectives))
+        made.words.append(self.draw.choice(kind.nouns)[many])
+        return many, thing
+
+    def _other(self, made: Sentence, topic: Topic, people: Sequence[tuple[str, str]], many: bool | None) -> bool:
+        """One more noun, before the verb; whether it is many."""
+        found, _ = self._noun(made, topic, people, named=many is None)
+        if many is not None and found != many:
+            made.words[-1] = next(noun for noun in topic.nouns if made.words[-1] in noun)[many]
+            found = many
+        if found != made.many:
+            made.attractors.append(len(made.words) - 1)
+        return found
+
+    def _apart(self, made: Sentence, topic: Topic, people: Sequence[tuple[str, str]], between: int | None) -> None:
+        """What parts the subject from its verb: places ("near the doors"), a clause ("that the man sees")."""
+        other = None if between is None else not made.many
+        places = self.draw.choices((0, 1, 2), (5, 4, 2))[0] if between is None else between
+        clause = self.draw.random() < 0.35
+        if between is not None and clause and places:
+            places -= 1
+        for _ in range(places):
+            made.words.append(self.draw.choice(PREPOSITIONS))
+            self._other(made, topic, people, other)
+        if not clause:
+            return
+        made.words.append(THAT)
+        past = self.draw.random() < 0.4
+        if between is None and self.draw.random() < 0.2:
+            made.words.append(WITNESS)
+            many, past = False, True
+        else:
+            many = self._other(made, topic, people, other)
+            if between is None and self.draw.random() < 0.4:
+                made.words.append(self.draw.choice(PREPOSITIONS))
+                self._other(made, topic, people, None)
+        made.words.append(self.draw.choice(DEEDS)[2 if past else many])
+
+    def _verb(self, made: Sentence, topic: Topic) -> None:
+        kind = _kind(topic, made.thing)
+        how = self.draw.choices(
+            ("present", "past", "act", "deed", "acted"), (30, 20, 30, 0 if made.thing else 15, 10)
+        )[0]
+        made.agrees = how != "acted"
+        if how in BE:
+            made.words += [BE[how][made.many], self.draw.choice(kind.adjectives)]
+        elif how == "deed":
+            made.words.append(self.draw.choice(DEEDS)[made.many])
+            self._noun(made, topic, ())
+        else:
+            made.words.append(self.draw.choice(kind.acts)[2 if how == "acted" else made.many])
+
+
+def _kind(topic: Topic, thing: bool) -> Kind:
+    return topic.things if thing else topic.living
