@@ -38,7 +38,7 @@ def test_windows_are_the_text_piece_by_piece() -> None:
 
 def test_maps_of_every_window_are_the_models_own(opened: Open, tmp_path: Path) -> None:
     model, ids = _gpt2(), [(7 * i) % 50 for i in range(31)]
-    found = gather(model, [ids], parts=())
+    found = gather(model, [ids[:5]], text=ids, parts=())
     assert [t["window"] for t in found.texts] == [[0, 3], [1, 3], [2, 3]]
     assert found.notes[-1].endswith("is longer than the model takes at once: 3 windows, all are in the page")
     shown = opened(write_page(found, tmp_path / "w.html"), "layer=0&head=1&text=2")
@@ -70,7 +70,7 @@ def test_words_of_a_later_window_are_those_of_the_text(minilm: tuple[Any, Any]) 
 
 def test_how_many_windows_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = _gpt2(), [i % 50 for i in range(131)]
-    kept = lambda **options: gather(model, [ids, ids[:5]], text=None, parts=(), **options)
+    kept = lambda **options: gather(model, [ids, ids[:5]], parts=(), max_tokens=13, **options)
     found = kept(windows=2)
     assert [(t["source"], t["window"]) for t in found.texts] == [(0, [0, 11]), (0, [1, 11]), (1, [0, 1])]
     assert found.notes[-1].endswith("11 windows, the first 2 are in the page")

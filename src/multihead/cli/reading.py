@@ -201,7 +201,7 @@ def _estimate(
     return [
         f"{loaded.name}: {heads} heads, {parameters / 1e6:.3g} M parameters; {documents.name}: "
         f"{documents.documents} documents; {', '.join(('maps', *parts))}",
-        f"about {duration(seconds)}, about {size(PROCESS + ROOM + weights)} of memory; Ctrl-C writes what is there",
+        f"about {duration(seconds)}, about {size(PROCESS + ROOM + weights)} of memory",
     ]
 
 

@@ -71,8 +71,9 @@ def run(args: argparse.Namespace) -> int:
     reading = Reading.of(args, PARTS)
     say: Callable[[str], None] = silent if args.quiet else note
     heads = _heads(args.heads, reading.loaded)
-    for line in reading.estimate(args):
-        say(line)
+    first, second = reading.estimate(args)
+    say(first)
+    say(f"{second}; Ctrl-C writes what is there")
     found = reading.gather(args, heads=heads, windows=args.windows, cut=CUTS if args.curve else ())
 
     from multihead.page.build import write_page

@@ -85,7 +85,7 @@ def cut_curve(
             seen=seen,
         )
         said += [str(w.message) for w in caught]
-    return _told(found, extra, text, limit, list(dict.fromkeys(said)))
+    return _told(found, extra, len(fit), limit, list(dict.fromkeys(said)))
 
 
 def _after(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bool) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _after(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bool
 
 
 def _told(
-    found: Curve, extra: dict[tuple[str, float], dict[str, Any]], text: Calibration, limit: float, said: list[str]
+    found: Curve, extra: dict[tuple[str, float], dict[str, Any]], fitted: int, limit: float, said: list[str]
 ) -> dict[str, Any]:
     """As the page has it."""
     lost_of = LOST_OF[found.shown]
@@ -124,7 +124,7 @@ def _told(
         "limit": limit,
         "can_go": max(allowed, default=0),
         "heads": found.heads,
-        "fitted": text.documents_to_fit,
+        "fitted": fitted,
         "judged": found.documents,
         "curves": curves,
         "notes": [f"curve: {note}" for note in (*found.notes, *said)],

@@ -11,6 +11,14 @@
 
 Everything else is refused: other methods 405, a wrong or missing token 403, another Host than this server's own
 403 (an attacker's page whose name is made to point at 127.0.0.1 sends its own), another Origin 403.
+
+>>> from transformers import GPT2Config, GPT2Model
+>>> from multihead.serve.desk import Desk
+>>> from multihead.serve.server import Server
+>>> desk = Desk(GPT2Model(GPT2Config(n_layer=1, n_head=3, n_embd=24, vocab_size=50)).eval())
+>>> with Server(desk, lambda: "<!doctype html>") as server:  # server.serve_forever() would answer
+...     server.address.startswith("http://127.0.0.1:"), len(server.token)
+(True, 32)
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
@@ -85,15 +86,13 @@ class HeadMap:
                 f"{part} in {height} x {width} cells is no part of a map of {queries} x {keys}",
                 hint="a part lies inside, and is not drawn larger than it is",
             )
-        columns = _places(part.w, width)
         lines = _places(part.h, height)
         wanted = [part.y + int((lines == line).int().argmax()) for line in range(height)] if thin else None
         drawn = torch.zeros(height, width, dtype=torch.uint8)
         for rows, block in self._blocks(range(part.y, part.y + part.h) if wanted is None else wanted):
             cells = (block[:, part.x : part.x + part.w].clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
-            narrow = _strongest(cells, columns, width)
             at = lines[torch.tensor(rows) - part.y]
-            drawn.scatter_reduce_(0, at[:, None].expand(-1, width), narrow, "amax")
+            drawn.scatter_reduce_(0, at[:, None].expand(-1, width), _strongest(cells, width), "amax")
         return drawn
 
     def strongest(
@@ -127,10 +126,10 @@ def _places(count: int, places: int) -> Int[Tensor, " count"]:
     return torch.bucketize(torch.arange(count), edges[1:], right=True)
 
 
-def _strongest(
-    cells: UInt8[Tensor, "row key"], places: Int[Tensor, " key"], width: int
-) -> UInt8[Tensor, "row place"]:
-    if width == cells.shape[1]:
+def _strongest(cells: UInt8[Tensor, "row key"], width: int) -> UInt8[Tensor, "row place"]:
+    """The largest of each of `width` even runs of keys."""
+    count = cells.shape[1]
+    if width == count:
         return cells
-    made = cells.new_zeros(len(cells), width)
-    return made.scatter_reduce_(1, places.expand(len(cells), -1), cells, "amax")
+    starts = np.arange(width) * count // width
+    return torch.from_numpy(np.maximum.reduceat(cells.numpy(), starts, axis=1))
