@@ -53,6 +53,11 @@ def test_what_is_refused(multihead: Multihead, given: Folders, smaller: Path) ->
     said = multihead(*words, "--fail-if", "nn10<0.8")
     assert said.code == 2
     assert "there is no number 'nn10'\n\nhint: there are parameters, " in said.err
+    early = multihead(*words, "--fail-if", "foo<1")
+    assert (early.code, early.out) == (2, "")
+    assert "--fail-if foo<1: there is no such number\n\nhint: one of parameters, " in early.err
+    assert "documents" not in early.err, "it was said after the work"
+    assert "no speed is measured with --rounds 0" in multihead(*words, "--fail-if", "speed_model<1").err
     assert "is not a condition" in multihead(*words, "--fail-if", "perplexity").err
     assert "there is no model folder nowhere" in multihead("check", given.gpt2, "nowhere").err
     assert "--rounds -1 is less than 0" in multihead(*words[:-1], -1).err

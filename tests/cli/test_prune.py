@@ -169,6 +169,9 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
         (("--keep", "0.5", "--heal", "0"), "--heal 0 is less than 1"),
         (("--keep", "0.5", "--batch-size", "0"), "--batch-size 0 is less than 1"),
         (("--keep", "0.5", "--least", "4"), "4"),
+        (("--keep", "0.5", "--group"), "--group spends a --budget on pruning and grouping together"),
+        (("--budget", "cache=0.5", "--group", "--kv-heads", "1"), "--kv-heads 4 alone"),
+        (("--budget", "latency=0.5", "--group"), "saves nothing of latency"),
     ],
 )
 def test_requests_that_are_refused(
@@ -191,6 +194,10 @@ def test_where_it_goes(multihead: Multihead, given: Folders, tmp_path: Path) -> 
     forced = multihead(*words, "-o", tmp_path / "full", "--force")
     assert forced.code == 2, "it is no folder of a model"
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
+    nowhere = multihead(*words, "-o", "/proc/here/smaller")
+    assert nowhere.code == 2
+    assert "nothing can be written to /proc: " in nowhere.err
+    assert "M parameters" not in nowhere.err, "it was said after the model was loaded"
     assert multihead(*words, "-o", tmp_path / "out").code == 0
     assert multihead(*words, "-o", tmp_path / "out").code == 2
     assert multihead(*words, "-o", tmp_path / "out", "--force").code == 0
@@ -216,3 +223,15 @@ def test_a_cut_model_can_be_cut_again(multihead: Multihead, given: Folders, tmp_
     said = multihead("prune", tmp_path / "one", "--heads", "0.1", *words, "-o", tmp_path / "two")
     assert said.code == 0, said.err
     torch.testing.assert_close(outputs(tmp_path / "two"), outputs(given.gpt2, "L0H1", "L0H2"))
+
+
+def test_one_budget_for_pruning_and_grouping(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    words = ("prune", given.gpt2, "--budget", "cache=0.5", "--calib", given.corpus)
+    said = multihead(*words, "--group", "--json", "-o", tmp_path / "both")
+    assert said.code == 0, said.err
+    plan = json.loads(said.out)["plan"]
+    kept = [len({*x["keep"]}) if x["groups"] is None else len(x["groups"]) for x in plan["layers"]]
+    assert sum(kept) <= 3
+    assert "group=True" in plan["asked"]
+    after = multihead(*words, "--kv-heads", 1, "--dry-run")
+    assert "the budget was spent on pruning, then kv_heads=1 was made of what stays" in after.out

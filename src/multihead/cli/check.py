@@ -56,10 +56,15 @@ def run(args: argparse.Namespace) -> int:
     check_numbers(args)
     if args.rounds < 0:
         raise MultiheadError(f"--rounds {args.rounds} is less than 0")
-    from multihead.edit.checking.check import check
+    from multihead.edit.checking.check import WORDS, check
     from multihead.measures.tables.condition import Condition
 
     conditions = [Condition.of(text) for text in args.fail_if]
+    measured = [name for name in WORDS if args.rounds or not name.startswith("speed")]
+    unknown = next((c for c in conditions if c.column not in measured), None)
+    if unknown is not None:  # said before the work
+        why = "no speed is measured with --rounds 0" if unknown.column in WORDS else "there is no such number"
+        raise MultiheadError(f"--fail-if {unknown!r}: {why}", hint=f"one of {', '.join(measured)}")
     before = load_model(args)
     after = load_model(argparse.Namespace(**{**vars(args), "model": args.cut}))
     text = read(args, args.text, before.tokenizer, args.model)

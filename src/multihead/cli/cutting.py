@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import duration, err, note, out, size, write, write_json
@@ -106,6 +107,14 @@ def check_out(args: argparse.Namespace) -> None:
         raise MultiheadError(f"{args.out} is a file", hint="-o takes a folder")
     if args.out.is_dir() and any(args.out.iterdir()) and not args.force:
         raise MultiheadError(f"{args.out} exists", hint="--force replaces it, or choose another -o")
+    there = next(p for p in args.out.absolute().parents if p.exists())
+    try:
+        with TemporaryDirectory(dir=there, prefix=".multihead"):
+            pass
+    except OSError as wrong:
+        raise MultiheadError(
+            f"nothing can be written to {there}: {wrong.strerror}", hint="choose another folder for -o"
+        ) from wrong
 
 
 # ---- during -------------------------------------------------------------------------------------
@@ -186,7 +195,7 @@ def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], N
         seed=args.seed,
     )
     say(f"{about(loaded)}; calibration: {given.name}, {made.documents} documents, {made.tokens} tokens")
-    if not args.calib and not args.ids:
+    if not args.calib and not args.ids and not hasattr(loaded.tokenizer, "sample_texts"):
         say("note: no --calib: a small sample of English stands in for text like the model's own")
     return made
 
@@ -339,6 +348,8 @@ def _stored_dtype(args: argparse.Namespace, loaded: Loaded) -> Any:
     import torch
 
     if any(word.startswith("--dtype") for word in args.words):
+        return None
+    if loaded.folder is None or not (loaded.folder / "config.json").is_file():
         return None
     config = json.loads((loaded.folder / "config.json").read_text(encoding="utf-8"))
     name = config.get("dtype") or config.get("torch_dtype")

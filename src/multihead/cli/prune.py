@@ -20,6 +20,7 @@ _EPILOG = """examples:
   multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
   multihead prune path/to/model --heads 3.7,4.1 --calib text.txt -o smaller/
   multihead prune path/to/model --budget "flops=0.8" --least 1 --calib text.txt -o smaller/
+  multihead prune path/to/model --budget "cache=0.5" --group --calib text.txt -o smaller/
   multihead prune minilm --keep 0.5 --calib text.txt --plan plan.json --dry-run; edit plan.json;
   multihead prune minilm --plan plan.json --calib text.txt -o smaller/
 
@@ -55,7 +56,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     group.add_argument("--least", type=int, default=0, metavar="K", help="every layer keeps K heads or more")
     group.add_argument("--uniform", action="store_true", help="every layer keeps the same number of heads")
     group.add_argument("--multiple-of", type=int, default=1, metavar="N", help="heads of a layer: a multiple of N")
-    group.add_argument("--kv-heads", type=int, metavar="N", help="also: N kv heads in every layer, as `group` does")
+    group.add_argument(
+        "--group", action="store_true",
+        help="spend the budget (cache, flops) on sharing keys and values too, where that costs less",
+    )  # fmt: skip
+    group.add_argument("--kv-heads", type=int, metavar="N", help="then: N kv heads in every layer, as `group` does")
     add_text(
         parser, "--calib", title="calibration text (default: a sample of English that comes with the package)",
         what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
@@ -82,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
             keep=args.keep,
             remove=None if args.heads is None else words(args.heads),
             budget=args.budget,
+            group=args.group,
             twins=args.twins,
             kv_heads=args.kv_heads,
             method=args.method,
@@ -113,6 +119,11 @@ def _check(args: argparse.Namespace, asked: list[str]) -> None:
     if args.keep is not None and not (math.isfinite(args.keep) and 0 < args.keep <= 1):
         raise MultiheadError(
             f"--keep {args.keep:g} is no share of the heads", hint="above 0 and at most 1: --keep 0.5 keeps half"
+        )
+    if args.group and (args.budget is None or args.kv_heads is not None):
+        raise MultiheadError(
+            "--group spends a --budget on pruning and grouping together",
+            hint='--budget "cache=0.5" --group; or --kv-heads 4 alone',
         )
     if args.heads is not None and not words(args.heads):
         raise MultiheadError("--heads names no head", hint="--heads 3.7,4.1 or --heads L3H7")

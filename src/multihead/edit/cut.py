@@ -2,7 +2,8 @@
 
     keep → merge → group (numbers from the cut model's own inputs) → install → fit W_O → fit what stands behind
 
-The original is not touched. Of the calibration text nothing but token ids is held.
+The original is not touched. Of the calibration text token ids are held, and hidden states in front of the layer
+that is worked on, up to a bound (`Refit.hold`).
 
 >>> from transformers import GPT2Config, GPT2LMHeadModel
 >>> import multihead as mh
@@ -28,7 +29,8 @@ from multihead.edit.fitting.heal import Heal
 from multihead.edit.fitting.heal import heal as healed
 from multihead.edit.fitting.refit import Fitted, Progress, Refit, correct, fit_map
 from multihead.edit.fitting.refit import refit as fit_output
-from multihead.edit.physical.record import remember
+from multihead.edit.fitting.resume import ROOM, Resumed, Runner, blocks_of, from_start
+from multihead.edit.physical.record import remember, text_of
 from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.edit.sharing.group import JOINT, Grouping, grouped
@@ -75,21 +77,31 @@ def cut(
     student = deepcopy(model)
     shared = _shared(found)
     fits: list[Fitted] = []
+    runs = None if seen is None else Resumed([model, student], seen, hold=_room(model, refit))
+    blocks = blocks_of([layer.path for layer in found])
+    run = from_start if runs is None else runs
     for part, layer in work:
+        if runs is not None:
+            runs.go_to(blocks[layer.path])
         new = HeadWeights.of(layer)
         if part.changes:
-            new = arranged(_numbers(student, layer, part, text, grouping, progress))
+            new = arranged(_numbers(student, layer, part, text, grouping, run, progress))
             install(student, layer, new, inputs=seen)
         if refit is None or text is None or layer.weights["o"].parameter in shared:
             continue
         if part.changes:
-            new, fitted = fit_output(model, student, layer, new, text, refit, progress=progress)
+            new, fitted = fit_output(model, student, layer, new, text, refit, run=run, progress=progress)
             install(student, layer, new, inputs=seen)
             fits.append(fitted)
         elif refit.behind:  # it is whole, but what it reads is no longer what it was
-            fits.append(fit_map(model, student, layer.weights["o"].parameter, text, refit, progress=progress))
-        fits += correct(model, student, layer, text, refit, progress=progress)
+            output = layer.weights["o"].parameter
+            fits.append(fit_map(model, student, output, text, refit, run=run, progress=progress))
+        fits += correct(model, student, layer, text, refit, run=run, progress=progress)
     done: dict[str, Any] = {"fits": [asdict(fit) for fit in fits]}
+    if text is not None:
+        done["text"] = sorted(text.prints | text_of(model))
+    if runs is not None:
+        runs.go_to("")  # nothing is held any more
     if heal is not None and text is not None:
         done["healed"] = asdict(healed(model, student, text, heal, layers=found, progress=progress))
     remember(student, [], plan.to_json() | done)
@@ -102,6 +114,7 @@ def _numbers(
     part: LayerPlan,
     text: Calibration | None,
     grouping: Grouping,
+    run: Runner,
     progress: Progress | None,
 ) -> HeadWeights:
     """The heads that stay, and what they take over from those that go."""
@@ -111,11 +124,18 @@ def _numbers(
     assert text is not None
     if progress is not None:
         progress(f"inputs of {layer.name}", 0, 1)
-    moments = moments_of(student, layer, text.fit())
+    moments = moments_of(student, layer, text.fit(), run=run)
     for goes, stays in part.merge:
         own = merged(own, goes, stays, moments)
     own = own.keep([own.origin.index(h) for h in part.keep])
     return own if part.groups is None else grouped(own, part.groups, moments, grouping)
+
+
+def _room(model: nn.Module, refit: Refit | None) -> int:
+    """Bytes of hidden states that may be held."""
+    if refit is None or refit.hold is None:
+        return max(ROOM, sum(p.numel() * p.element_size() for p in model.parameters()))
+    return refit.hold
 
 
 def _reads(part: LayerPlan) -> bool:

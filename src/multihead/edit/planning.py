@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, Literal
 
 from torch import nn
 
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
 from multihead.edit.fitting.refit import Progress
+from multihead.edit.fitting.resume import ROOM, Resumed, Runner, blocks_of
 from multihead.edit.plan import LayerPlan, Plan, distinct
 from multihead.edit.sharing.group import Clusters, cluster
 from multihead.edit.sharing.moments import moments_of
@@ -45,6 +47,7 @@ def plan(
     remove: Iterable[HeadName] | None = None,
     kv_heads: int | None = None,
     budget: str | None = None,
+    group: bool = False,
     twins: float | None = None,
     method: str = "obs",
     scope: Scope = "global",
@@ -59,13 +62,25 @@ def plan(
     Args:
         data: calibration text, as `measure` takes it; only named heads are removed without any.
         keep: the share of heads that stays. budget: what else may be spent, "flops=0.8" of the original's.
+        group: the budget is spent on sharing keys and values too, where that costs less than taking heads out.
         twins: heads of a layer whose attention maps are nearer than this become one: mean √JS, 0 the same, 1 apart.
-        kv_heads: kv heads of every layer afterwards; with `keep` or `budget`, of the heads that stay.
+        kv_heads: kv heads of every layer afterwards; with `keep` or `budget`, of the heads that stay when that is
+            spent: grouping then saves more than was asked for.
         scope: heads of all layers compete ("global"), or every layer loses its share ("layer").
         least: heads that every layer keeps. uniform: all layers keep as many. multiple_of: of so many.
     """
     given = {"keep": keep, "remove": remove, "budget": budget, "twins": twins}
     _check([n for n, x in given.items() if x is not None], keep, kv_heads, scope, least, multiple_of)
+    if group and (budget is None or kv_heads is not None):
+        raise SizeError(
+            "group=True spends a budget on pruning and grouping together"
+            + (
+                ", and there is none"
+                if budget is None
+                else f", and kv_heads={kv_heads} says how many kv heads stay"
+            ),
+            hint='budget="cache=0.5", group=True; or kv_heads=4, group=False',
+        )
     if twins is not None and not 0 < twins <= 1:
         raise SizeError(f"twins={twins:g} is no distance of maps", hint="above 0 and at most 1; 0.1 is near")
     text = data if isinstance(data, Calibration) or data is None else Calibration(model, data, tokenizer)
@@ -87,7 +102,7 @@ def plan(
     elif keep is not None or budget is not None:
         assert text is not None
         shape = {"scope": scope, "least": least, "uniform": uniform, "multiple_of": multiple_of}
-        how = {"method": method, "seed": seed, **shape}
+        how = {"method": method, "seed": seed, "group": group, **shape}
         made = _searched(model, made, turns, text, keep, budget, progress, how)
     if kv_heads is not None:
         assert text is not None
@@ -128,7 +143,7 @@ def _removed(start: Plan, names: Sequence[HeadName]) -> Plan:
 
 
 def _twins(model: nn.Module, start: Plan, text: Calibration, within: float) -> Plan:
-    """Of the two heads of a layer whose maps are nearest, the later one goes into the other; then the next two."""
+    """Heads of a layer, all nearer to each other than `within`, become the first of them, the nearest first."""
     from multihead.measures.likeness.redundancy import redundancy
 
     found = redundancy(model, text.fit())
@@ -136,14 +151,17 @@ def _twins(model: nn.Module, start: Plan, text: Calibration, within: float) -> P
     scores: dict[str, float] = {}
     merge: dict[str, str] = {}
     for layer in start.layers:
-        names = [layer.head(h) for h in range(layer.heads)]
-        pairs = sorted(
-            (float(apart[place[a], place[b]]), b, a) for i, a in enumerate(names) for b in names[i + 1 :]
-        )
-        for distance, goes, stays in pairs:
-            scores[goes] = min(distance, scores.get(goes, 1.0))
-            if distance < within and not {goes, stays} & {*merge, *merge.values()}:
-                merge[goes] = stays
+        far = {
+            (a, b): float(apart[place[layer.head(a)], place[layer.head(b)]])
+            for a, b in combinations(range(layer.heads), 2)
+        }
+        one = {h: (h,) for h in range(layer.heads)}  # the heads that each is one with
+        for (a, b), distance in sorted(far.items(), key=lambda pair: pair[1]):
+            scores[layer.head(b)] = min(distance, scores.get(layer.head(b), 1.0))
+            both = tuple(sorted({*one[a], *one[b]}))
+            if all(far[pair] < within for pair in combinations(both, 2)):
+                one |= dict.fromkeys(both, both)
+        merge |= {layer.head(h): layer.head(some[0]) for h, some in one.items() if h != some[0]}
     return replace(start.edit(merge=merge), asked=f"twins={within:g}", scores=scores, method="distance of maps")
 
 
@@ -165,7 +183,7 @@ def _searched(
     layers = tuple(
         replace(x, keep=tuple(sorted(found.keep[x.name])), groups=found.groups.get(x.name)) for x in start.layers
     )
-    usual = {"scope": "global", "least": 0, "uniform": False, "multiple_of": 1}
+    usual = {"group": False, "scope": "global", "least": 0, "uniform": False, "multiple_of": 1}
     words = [f"{n}={how[n]}" for n, was in usual.items() if how[n] != was]
     asked = ", ".join([f"keep={keep:g}" if keep is not None else f"budget {budget}", *words])
     return replace(
@@ -185,6 +203,7 @@ def _grouped(
     """Every layer of self-attention with `kv_heads` kv heads, or as many as heads stay."""
     layers: list[LayerPlan] = []
     notes = list(start.notes)
+    runs, blocks = Resumed([model], text.example(), hold=ROOM), blocks_of([x.path for same in turns for x in same])
     for i, (layer, same) in enumerate(zip(start.layers, turns, strict=True)):
         if progress is not None:
             progress(f"groups of {layer.name}", i, len(start.layers))
@@ -192,15 +211,22 @@ def _grouped(
             notes.append(f"{layer.name} looks at another sequence: its kv heads stay as they are")
             layers.append(layer)
             continue
-        layers.append(_shared(model, layer, same[0], text, kv_heads))
+        runs.go_to(blocks[layer.path])
+        layers.append(_shared(model, layer, same[0], text, kv_heads, runs))
     words = f"kv_heads={kv_heads}"
+    if start.asked.startswith("budget"):
+        notes.append(
+            f"the budget was spent on pruning, then {words} was made of what stays: less is left than asked for"
+        )
     asked = words if not start.method and start.asked == "by hand" else f"{start.asked}, {words}"
     return replace(start, layers=tuple(layers), notes=tuple(notes), asked=asked)
 
 
-def _shared(model: nn.Module, layer: LayerPlan, found: LayerAnatomy, text: Calibration, kv_heads: int) -> LayerPlan:
+def _shared(
+    model: nn.Module, layer: LayerPlan, found: LayerAnatomy, text: Calibration, kv_heads: int, run: Runner
+) -> LayerPlan:
     if layer.kv_after <= kv_heads:
         return layer
     own = HeadWeights.of(found).keep(layer.keep)
-    clusters: Clusters = cluster(found, own, moments_of(model, found, text.fit()), kv_heads)
+    clusters: Clusters = cluster(found, own, moments_of(model, found, text.fit(), run=run), kv_heads)
     return replace(layer, groups=clusters)

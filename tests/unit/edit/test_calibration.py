@@ -6,8 +6,10 @@ import warnings
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2Model
+from torch import Tensor, nn
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
+import multihead as mh
 from multihead.edit.fitting.calibration import Calibration, tokens_in
 from multihead.errors import MultiheadError, SizeError
 
@@ -133,3 +135,36 @@ def test_what_is_no_calibration_text_is_refused(model: GPT2Model) -> None:
         Calibration(model, [])
     with pytest.raises(SizeError, match="token id 77"):
         Calibration(model, [[77, 1], [2]])
+
+
+class _Unpadded(nn.Module):
+    """A model of somebody's own: ids in, and no word about padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(53, 14), nn.Linear(14, 53)
+        block = nn.TransformerEncoderLayer(14, 2, 11, batch_first=True)
+        self.encoder = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embedding(input_ids)))
+
+
+def test_a_model_that_knows_no_padding_gets_batches_of_one_length() -> None:
+    torch.manual_seed(0)
+    model = _Unpadded().eval()
+    rows = [[(7 * i + j * j) % 53 for j in range(5 + i % 3)] for i in range(40)]
+    text = Calibration(model, rows, batch_size=7)
+    assert all(set(batch) == {"input_ids"} for batch in text.fit())
+    assert any(len(batch["input_ids"]) > 1 for batch in text.fit())
+    small = mh.cut(model, mh.plan(model, text, keep=0.5))
+    assert sum(layer.num_heads for layer in mh.anatomy(small, text.example())) == 2
+
+
+def test_a_sample_is_the_first_batches() -> None:
+    model = BertModel(BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=53)).eval()
+    text = Calibration(model, [[i + 1, 2, 3, i % 7] for i in range(40)], batch_size=5, spliced=0)
+    first, second, *_ = text.fit()
+    assert [id(b) for b in text.sample(21)] == [id(first), id(second)]
+    assert list(text.sample(0)) == []
+    assert len(list(text.sample(10**6))) == len(text)

@@ -155,6 +155,22 @@ def test_twins_become_one() -> None:
         plan(model, ids(), twins=0.0)
 
 
+def test_three_that_look_alike_become_one() -> None:
+    """Heads 1, 2 and 4 are one; without loss, since their values are the same too."""
+    model = gpt2()
+    with torch.no_grad():
+        first = mh.anatomy(model)[0]
+        for views in (first.W_Q, first.W_K, first.W_V, first.b_Q, first.b_K, first.b_V):
+            for h in (2, 4):
+                views[h].copy_(views[1])
+    made = plan(model, ids(), twins=0.02)
+    assert (sorted(made["L0"].merge), made["L0"].gone) == ([(2, 1), (4, 1)], (2, 4))
+    text = torch.tensor(ids(3))
+    torch.testing.assert_close(
+        mh.cut(model, made, refit=None)(text).logits, model(text).logits, rtol=1e-4, atol=1e-4
+    )
+
+
 def test_merging_by_hand() -> None:
     made = plan(gpt2(), remove=[]).edit(merge={"L0H4": "L0H1", "L1H0": "L1H5"})
     assert [x.merge for x in made.layers] == [((4, 1),), ((0, 5),)]

@@ -61,13 +61,14 @@ def test_the_surgeon_says_what_is_lost_after_the_best_fit() -> None:
     covariance = MIXED.T @ MIXED / len(MIXED)
     ridge = 0.01 * float(covariance.diagonal().mean())
     score = Surgeon({"L0": WEIGHT}, {"L0": covariance}, {"L0": 5}, ridge=0.01)
-    total, gone = 0.0, []
+    total, gone, together = 0.0, [], score.together("L0", (0, 3, 4))
     for head in (3, 0, 4):
         total += score.cost("L0", head)
         score.remove("L0", head)
         gone.append(head)
         columns = [3 * h + i for h in range(5) if h not in gone for i in range(3)]
         assert total == pytest.approx(_left(MIXED, MIXED @ WEIGHT, columns, ridge), rel=1e-6)
+    assert together == pytest.approx(total)
 
 
 def test_a_twin_costs_nothing_until_the_other_is_gone() -> None:
@@ -84,13 +85,18 @@ def test_costs_with_interactions_add_up_to_the_quadratic_form() -> None:
     half = torch.randn(7, 7, dtype=torch.float64)
     matrix = half @ half.T
     score = Interacting(matrix, {"L0": range(3), "L1": range(3, 7)})
-    total = 0.0
-    for layer, head in (("L1", 2), ("L0", 0), ("L1", 0)):
+    score.remove("L1", 2)
+    total = float(matrix[5, 5]) + score.cost("L0", 0)
+    score.remove("L0", 0)
+    together = score.together("L1", (0, 3))
+    for layer, head in (("L1", 0), ("L1", 3)):
         total += score.cost(layer, head)
+        together -= score.cost(layer, head)
         score.remove(layer, head)
     gone = torch.zeros(7, dtype=torch.float64)
-    gone[[0, 3, 5]] = 1
+    gone[[0, 3, 5, 6]] = 1
     assert total == pytest.approx(float(gone @ matrix @ gone))
+    assert together == pytest.approx(0.0, abs=1e-9)
 
 
 def test_covariances_are_those_of_real_tokens(bert: BertModel, text: Calibration) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -104,23 +103,6 @@ def test_time_goes_in_steps(monkeypatch: Any, bert: BertModel) -> None:
     found = _search(monkeypatch, bert, COSTS, budget=Latency(20 / 24, table=table))
     assert found.keep["L2"] == (2, 3, 4, 5)
     assert sum(len(x) for x in found.keep.values()) == 16
-
-
-@dataclass(frozen=True)
-class _Grouping:
-    layer: str = "L0"
-    cost: float = 0.15
-    saves: float = 5.0
-
-    def __str__(self) -> str:
-        return "group L0"
-
-
-def test_other_moves_compete_for_the_same_budget(monkeypatch: Any, bert: BertModel) -> None:
-    offer = lambda state: [] if state.taken else [_Grouping()]
-    found = _search(monkeypatch, bert, COSTS, budget=Heads(0.5), offers=[offer])
-    assert found.moves[:4] == ("group L0", "L2H0", "L2H1", "L2H2")
-    assert sum(len(x) for x in found.keep.values()) == 14
 
 
 @pytest.mark.parametrize("method", ["random", "norm", "fisher", "gauss-newton", "obs"])

@@ -75,6 +75,12 @@ def test_groups_of_different_sizes_are_no_config(tmp_path: Path) -> None:
     assert same_state(load(tmp_path / "a"), model)
 
 
+def test_no_heads_at_all_are_no_config(tmp_path: Path) -> None:
+    for name in ("gpt2", "llama"):
+        saved = save(drop(ZOO[name].build(), lambda *_: []), tmp_path / name)
+        assert (saved.plain, saved.why) == (False, "no layer has heads left, and no config says so")
+
+
 def llama(heads: int = 4) -> nn.Module:
     torch.manual_seed(0)
     config = LlamaConfig(

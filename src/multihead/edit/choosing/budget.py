@@ -14,10 +14,10 @@ A budget looks at a model once and makes a `Ledger`, which says what any choice 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -31,13 +31,25 @@ from multihead.model.anatomy import LayerAnatomy
 
 Kept = Mapping[str, Sequence[int]]
 """The query heads that stay, by the name of their layer."""
+Reads = Mapping[str, Sequence[int]]
+"""Which kv head each query head reads, of layers where that is no longer the layer's own."""
+
+
+NONE: Reads = {}
+
+
+@runtime_checkable
+class Spent(Protocol):
+    """What a choice of heads costs."""
+
+    def __call__(self, kept: Kept, reads: Reads = ..., /) -> float: ...
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """`of(kept)`: what a choice of heads costs; `whole` all of them, `limit` what may be spent."""
+    """`of(kept, reads)`: what a choice of heads costs; `whole` all of them, `limit` what may be spent."""
 
-    of: Callable[[Kept], float]
+    of: Spent
     whole: float
     limit: float
     unit: str
@@ -53,7 +65,7 @@ class Budget(Protocol):
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger: ...
 
 
-def _ledger(layers: Sequence[LayerAnatomy], of: Callable[[Kept], float], share: float, unit: str) -> Ledger:
+def _ledger(layers: Sequence[LayerAnatomy], of: Spent, share: float, unit: str) -> Ledger:
     whole = of({layer.name: range(layer.num_heads) for layer in layers})
     return Ledger(of, whole, share * whole, unit)
 
@@ -76,7 +88,7 @@ class Heads(_Share):
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Heads are counted."""
 
-        def of(kept: Kept) -> float:
+        def of(kept: Kept, reads: Reads = NONE, /) -> float:
             return float(sum(len(kept[layer.name]) for layer in layers))
 
         return _ledger(layers, of, self.share, "heads")
@@ -95,10 +107,10 @@ class Flops(_Share):
         maps = linear_maps(model, next(calibration.fit()))
         sizes = {name: p.numel() for name, p in model.named_parameters()}
         every = float(sum(2 * sizes[name] for name in maps if name is not None))
-        rest = every - sum(_flops(layer, range(layer.num_heads), 0.0) for layer in layers)
+        rest = every - sum(_flops(x, range(x.num_heads), NONE, 0.0) for x in layers)
 
-        def of(kept: Kept) -> float:
-            return max(rest, 0.0) + sum(_flops(x, kept[x.name], length) for x in layers)
+        def of(kept: Kept, reads: Reads = NONE, /) -> float:
+            return max(rest, 0.0) + sum(_flops(x, kept[x.name], reads, length) for x in layers)
 
         made = _ledger(layers, of, self.share, "FLOPs per token")
         floor = of({layer.name: () for layer in layers})
@@ -117,9 +129,12 @@ class CacheBytes(_Share):
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Bytes per token; a kv head goes with the last query head that reads it."""
 
-        def of(kept: Kept) -> float:
+        def of(kept: Kept, reads: Reads = NONE, /) -> float:
             return float(
-                sum(_kv(x, kept[x.name]) * (x.key_dim + x.value_dim) * x.W_K[0].element_size() for x in layers)
+                sum(
+                    _kv(x, kept[x.name], reads) * (x.key_dim + x.value_dim) * x.W_K[0].element_size()
+                    for x in layers
+                )
             )
 
         return _ledger(layers, of, self.share, "bytes per token")
@@ -135,7 +150,7 @@ class Latency(_Share):
 
     table: Mapping[str, Sequence[float]] | None = None
     tokens: int = 128
-    rounds: int = 5
+    rounds: int = 15
 
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Milliseconds."""
@@ -148,7 +163,7 @@ class Latency(_Share):
                     hint="milliseconds with 0, 1, 2, … heads: one more number than heads",
                 )
 
-        def of(kept: Kept) -> float:
+        def of(kept: Kept, reads: Reads = NONE, /) -> float:
             return float(sum(table[x.name][len(kept[x.name])] for x in layers))
 
         return _ledger(layers, of, self.share, "ms")
@@ -173,25 +188,26 @@ def parse(text: str) -> Any:
     return kind(share)
 
 
-def _kv(layer: LayerAnatomy, heads: Sequence[int]) -> int:
+def _kv(layer: LayerAnatomy, heads: Sequence[int], reads: Reads) -> int:
     """kv heads that somebody still reads."""
-    return len({layer.groups.kv_of_head[h] for h in heads})
+    of = reads.get(layer.name, layer.groups.kv_of_head)
+    return len({of[h] for h in heads})
 
 
-def _flops(layer: LayerAnatomy, heads: Sequence[int], length: float) -> float:
+def _flops(layer: LayerAnatomy, heads: Sequence[int], reads: Reads, length: float) -> float:
     """FLOPs per token of a layer with these heads, at a length."""
     width = {letter: parts[0].shape[1] for letter, parts in (("q", layer.W_Q), ("k", layer.W_K), ("v", layer.W_V))}
     rows = layer.W_O[0].shape[0]
     each = 2 * layer.key_dim * width["q"] + 2 * rows * layer.value_dim
     each += 2 * length * (layer.key_dim + layer.value_dim)
     shared = 2 * layer.key_dim * width["k"] + 2 * layer.value_dim * width["v"]
-    return len(heads) * each + _kv(layer, heads) * shared
+    return len(heads) * each + _kv(layer, heads, reads) * shared
 
 
 def latencies(layers: Sequence[LayerAnatomy], tokens: int, rounds: int) -> dict[str, tuple[float, ...]]:
-    """Milliseconds of each layer's projections and kernel with 0, 1, 2, … heads: medians of interleaved rounds.
+    """Milliseconds of each layer's projections and kernel with 0, 1, 2, … heads: the best of interleaved rounds.
 
-    Layers of the same sizes are measured once.
+    What else runs on the machine only ever adds to a time. Layers of the same sizes are measured once.
     """
     known: dict[tuple[int, ...], tuple[float, ...]] = {}
     found: dict[str, tuple[float, ...]] = {}
@@ -207,14 +223,14 @@ def _timed(layer: LayerAnatomy, tokens: int, rounds: int) -> tuple[float, ...]:
     like = layer.W_Q[0]
     x = torch.randn(1, tokens, like.shape[1], dtype=like.dtype, device=like.device)
     group = layer.num_heads // layer.num_kv_heads or 1
-    times: list[list[float]] = [[0.0] for _ in range(layer.num_heads + 1)]
+    times = [0.0, *[math.inf] * layer.num_heads]
     with torch.no_grad():
         for turn in range(rounds + 1):
             for heads in range(1, layer.num_heads + 1):
                 took = _once(layer, x, heads, -(-heads // group))
                 if turn:  # the first round warms up
-                    times[heads] = [*times[heads][1 if turn == 1 else 0 :], took]
-    return tuple(1e3 * median(t) for t in times)
+                    times[heads] = min(times[heads], took)
+    return tuple(1e3 * t for t in times)
 
 
 def _once(layer: LayerAnatomy, x: Tensor, heads: int, kv_heads: int) -> float:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
 from multihead.measures.clean import clean, plain_inputs
 from multihead.measures.stage import Batch
@@ -35,12 +36,12 @@ class _Sums:
     """Σ c cᵀ, Σ c and the tokens of one attention."""
 
     def __init__(self) -> None:
-        self.cc: Tensor | None = None
+        self.cc = Square()
         self.c: Tensor | None = None
         self.tokens = 0
 
     def add(self, c: Float64[Tensor, "token column"]) -> None:
-        self.cc = c.T @ c if self.cc is None else self.cc.addmm_(c.T, c)
+        self.cc.add(c)
         self.c = c.sum(0) if self.c is None else self.c.add_(c.sum(0))
         self.tokens += len(c)
 
@@ -75,8 +76,9 @@ def contexts(
                 progress(done)
     found: dict[str, Covariance] = {}
     for name, s in sums.items():
-        if s.cc is None or s.c is None or not s.tokens:
+        cc = s.cc.whole()
+        if cc is None or s.c is None or not s.tokens:
             raise MultiheadError(f"{name} did not run on the calibration text", hint="does the text reach it?")
         mean = s.c / s.tokens
-        found[name] = s.cc / s.tokens - mean[:, None] * mean
+        found[name] = cc / s.tokens - mean[:, None] * mean
     return found

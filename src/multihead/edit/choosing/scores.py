@@ -42,6 +42,8 @@ from multihead.edit.fitting.refit import Progress
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
 
+Clusters = tuple[tuple[int, ...], ...]
+"""Heads of a layer that share a kv head."""
 METHODS = ("random", "norm", "fisher", "gauss-newton", "obs")
 RIDGE = 0.01
 """of the mean of diag Cov(c): what heads that never differ would have in common is not taken for certain"""
@@ -57,8 +59,27 @@ class Scorer(Protocol):
         """What is lost if this head goes next."""
         ...
 
+    def together(self, layer: str, heads: Sequence[int]) -> float:
+        """What is lost if these go next: more than the sum where they stand in for each other."""
+        ...
+
     def remove(self, layer: str, head: int) -> None:
         """The head is gone."""
+        ...
+
+
+@runtime_checkable
+class Sharer(Scorer, Protocol):
+    """Costs of sharing keys and values too; they change as heads are removed, and those of heads as they share."""
+
+    notes: list[str]
+
+    def steps(self, layer: str) -> list[tuple[Clusters, float]]:
+        """Ways to share more than now, by clusters of all heads, and what is lost by each."""
+        ...
+
+    def share(self, layer: str, clusters: Clusters) -> None:
+        """The heads of each cluster read one kv head."""
         ...
 
 
@@ -69,9 +90,13 @@ def scorer(
     calibration: Calibration,
     *,
     seed: int = 0,
+    group: bool = False,
     progress: Progress | None = None,
 ) -> Scorer:
-    """The scorer of a method. Layers that share weights are scored as one: their costs add up."""
+    """The scorer of a method. Layers that share weights are scored as one: their costs add up.
+
+    With `group` (for `obs`) it is a `Sharer`: it knows as well what it costs to share keys and values.
+    """
     if method not in METHODS:
         raise SizeError(f"method={method!r} is not known", hint=f"choose one of {', '.join(METHODS)}")
     if method == "random":
@@ -91,11 +116,14 @@ def scorer(
 
     covariances = contexts(model, layers, calibration.fit(), progress=told)
     outputs = {s[0].name: torch.stack([w.detach() for w in s[0].W_O]).mT.double() for s in layers}
-    weighted = {
-        name: _sensitivity(found.of(name), outputs[name], covariances[name]) ** 0.5 * outputs[name].flatten(0, 1)
-        for name in outputs
-    }
-    return Surgeon(weighted, covariances, {s[0].name: s[0].num_heads for s in layers})
+    matters = {name: _sensitivity(found.of(name), outputs[name], covariances[name]) for name in outputs}
+    weighted = {name: matters[name] ** 0.5 * outputs[name].flatten(0, 1) for name in outputs}
+    surgeon = Surgeon(weighted, covariances, {s[0].name: s[0].num_heads for s in layers})
+    if not group:
+        return surgeon
+    from multihead.edit.choosing.rungs import Ladders
+
+    return Ladders.of(model, layers, calibration, surgeon, matters, progress=progress)
 
 
 class Fixed:
@@ -106,6 +134,9 @@ class Fixed:
 
     def cost(self, layer: str, head: int) -> float:
         return float(self.costs[layer][head])
+
+    def together(self, layer: str, heads: Sequence[int]) -> float:
+        return sum(self.cost(layer, h) for h in heads)
 
     def remove(self, layer: str, head: int) -> None:
         pass
@@ -123,6 +154,10 @@ class Interacting:
     def cost(self, layer: str, head: int) -> float:
         at = self.places[layer][head]
         return float(self.matrix[at, at] + 2 * (self.matrix[at] @ self.gone))
+
+    def together(self, layer: str, heads: Sequence[int]) -> float:
+        at = [self.places[layer][h] for h in heads]
+        return float(self.matrix[at][:, at].sum() + 2 * (self.matrix[at] @ self.gone).sum())
 
     def remove(self, layer: str, head: int) -> None:
         self.gone[self.places[layer][head]] = 1.0
@@ -150,6 +185,12 @@ class Surgeon:
         if layer not in self._known:
             self._known[layer] = {h: self._cost(layer, h) for h in self._left[layer]}
         return self._known[layer][head]
+
+    def together(self, layer: str, heads: Sequence[int]) -> float:
+        slices = [self._slice(layer, h) for h in heads]
+        at = torch.tensor([i for some in slices for i in range(some.start, some.stop)], dtype=torch.long)
+        w, p = self._weights[layer][at], self._inverse[layer][at][:, at]
+        return float((w * torch.linalg.solve(p, w)).sum())
 
     def remove(self, layer: str, head: int) -> None:
         at, w, p = self._slice(layer, head), self._weights[layer], self._inverse[layer]

@@ -13,10 +13,12 @@ Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ from multihead.measures.corpus import Document, batches
 from multihead.measures.stage import Batch
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.inputs import learned_positions
+from multihead.model.intercept import inner
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
@@ -71,6 +74,8 @@ class Calibration:
         piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
         rows, ready = _read(model, data, tokenizer, piece)
         rows = _once(rows)
+        self.prints = frozenset([document_print(row) for row in rows] + [p for b in ready for p in prints_in(b)])
+        """of every document, to tell it by where it is met again"""
         draw = random.Random(seed)
         fit, held = _parts(rows, held_out, draw, len(ready))
         ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held))
@@ -94,6 +99,15 @@ class Calibration:
     def fit(self) -> Iterator[Batch]:
         """The batches to fit to."""
         return iter(self._fit)
+
+    def sample(self, tokens: int) -> Iterator[Batch]:
+        """The first batches to fit to, until they have so many tokens."""
+        seen = 0
+        for batch in self._fit:
+            if seen >= tokens:
+                return
+            yield batch
+            seen += tokens_in(batch)
 
     def held_out(self) -> Iterator[Batch]:
         """The batches that judge."""
@@ -167,6 +181,21 @@ def tokens_in(batch: Batch) -> int:
         return int((mask != 0).sum())
     first = next((x for x in batch.values() if isinstance(x, Tensor)), torch.empty(0))
     return math.prod(first.shape[:2])
+
+
+def document_print(ids: Sequence[int]) -> str:
+    """A short name of a document: the same for the same token ids."""
+    return sha256(",".join(map(str, ids)).encode()).hexdigest()[:12]
+
+
+def prints_in(batch: Batch) -> list[str]:
+    """The `document_print` of every row of a batch, padding left out; of batches without token ids none."""
+    ids = batch.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.ndim != 2:
+        return []
+    mask = batch.get("attention_mask")
+    real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
+    return [document_print(row[kept].tolist()) for row, kept in zip(ids, real, strict=True)]
 
 
 def _read(
@@ -263,6 +292,12 @@ def _ready_parts(
     return fit, out
 
 
+def _takes(model: nn.Module, name: str) -> bool:
+    """Whether a model can be called with this argument."""
+    takes = inspect.signature(inner(model).forward).parameters
+    return name in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
+
+
 def _rows(batch: Batch, rows: slice, count: int) -> Batch:
     return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
 
@@ -270,12 +305,14 @@ def _rows(batch: Batch, rows: slice, count: int) -> Batch:
 def _batched(
     model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
 ) -> list[Batch]:
-    """Padded batches of like length, in an order that is drawn."""
+    """Padded batches of like length, of the same length for a model that knows no padding, in a drawn order."""
     if not rows:
         return []
-    left, made = sorted(rows, key=len, reverse=True), list[Batch]()
+    left, made, padded = sorted(rows, key=len, reverse=True), list[Batch](), _takes(model, "attention_mask")
     while left:
         count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
+        if not padded:
+            count = min(count, sum(len(row) == len(left[0]) for row in left))
         made += batches(model, left[:count], tokenizer=tokenizer, batch_size=count)
         left = left[count:]
     draw.shuffle(made)

@@ -23,10 +23,11 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from multihead.edit.fitting.residual import watched
+from multihead.edit.fitting.resume import Runner, from_start
+from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
 from multihead.measures.stage import Batch
 
-Square = Float64[Tensor, "column column"]
 Crossed = Float64[Tensor, "column row"]
 
 
@@ -34,7 +35,7 @@ Crossed = Float64[Tensor, "column row"]
 class Sums:
     """Σ z zᵀ, Σ z Rᵀ, Σ ‖R‖² and Σ ‖target‖² over tokens; with a bias the last column of z is 1."""
 
-    zz: Square
+    zz: Float64[Tensor, "column column"]
     zr: Crossed
     missing: float
     size: float
@@ -67,14 +68,15 @@ def gather(
     batches: Iterable[Batch],
     *,
     bias: bool,
+    run: Runner = from_start,
     progress: Callable[[int], None] | None = None,
 ) -> Sums:
     """Run both models up to the map, batch by batch; real tokens only."""
-    zz = zr = None
+    square, zr = Square(), None
     missing, size, tokens, stream = 0.0, 0.0, 0, True
     for done, batch in enumerate(batches, start=1):
-        old = watched(teacher, batch, parameter)
-        new = watched(student, batch, parameter, old)
+        old = watched(teacher, batch, parameter, run=run)
+        new = watched(student, batch, parameter, old, run=run)
         if old.o.shape != new.o.shape:
             raise MultiheadError(
                 f"{parameter} gives {tuple(old.o.shape)} in the original and {tuple(new.o.shape)} in the cut model",
@@ -87,13 +89,14 @@ def gather(
             rest, whole = old.o.double() - new.o.double(), old.o
         z = new.z.double()
         z = torch.cat([z, z.new_ones(len(z), 1)], dim=1) if bias else z
-        zz = z.T @ z if zz is None else zz.addmm_(z.T, z)
+        square.add(z)
         zr = z.T @ rest if zr is None else zr.addmm_(z.T, rest)
         missing += float(rest.square().sum())
         size += float(whole.double().square().sum())
         tokens += len(z)
         if progress is not None:
             progress(done)
+    zz = square.whole()
     if zz is None or zr is None:
         raise MultiheadError(f"there was no batch to see {parameter} on", hint="the calibration text is empty")
     return Sums(zz, zr, missing, size, tokens, stream, bias)

@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.gather import Crossed, Sums, gather
 from multihead.edit.fitting.residual import behind
+from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
@@ -51,11 +52,14 @@ class Refit:
     """How weights are fitted again.
 
     `ridges`: the λ to choose from, relative to the mean of diag(ZᵀZ). `behind`: fit also the other linear maps that
-    write into the stream behind a cut layer, up to the next attention (down projections of feed-forwards).
+    write into the stream behind a cut layer, up to the next attention (down projections of feed-forwards). `hold`:
+    bytes of hidden states that may be held between fits, so that a layer need not start from the model's beginning;
+    None: as many as its weights have, at least 256 MB; 0: nothing is held.
     """
 
     ridges: tuple[float, ...] = RIDGES
     behind: bool = True
+    hold: int | None = None
 
     def __post_init__(self) -> None:
         if not self.ridges or min(self.ridges) <= 0:
@@ -103,6 +107,7 @@ def refit(
     calibration: Calibration,
     options: Refit | None = None,
     *,
+    run: Runner = from_start,
     progress: Progress | None = None,
 ) -> tuple[HeadWeights, Fitted]:
     """The o and b_o of `new`, which is installed in `student`, fitted to what the teacher does.
@@ -116,9 +121,9 @@ def refit(
         raise MultiheadError(f"the cut model has no {part.parameter}", hint="install keeps the name of W_O")
     if not new.heads and new.b_o is None:  # nothing is left that could be fitted
         return new, Fitted(layer.name, 0.0, 0.0, 0, 0.0, 0, 0, kept=False, stream=False)
-    columns = _columns(weight.detach() if part.axis == 1 else weight.detach().T, new, layer.name)
+    columns = columns_of(weight.detach() if part.axis == 1 else weight.detach().T, new, layer.name)
     change, fitted = _fit(
-        teacher, student, part.parameter, new.b_o is not None, calibration, options, layer.name, progress
+        teacher, student, part.parameter, new.b_o is not None, calibration, options, layer.name, run, progress
     )
     if not fitted.kept:
         return new, fitted
@@ -136,6 +141,7 @@ def correct(
     calibration: Calibration,
     options: Refit | None = None,
     *,
+    run: Runner = from_start,
     progress: Progress | None = None,
 ) -> list[Fitted]:
     """Fit, in place, the linear maps of the student that write into the stream behind `layer`, in order.
@@ -146,9 +152,8 @@ def correct(
     if not options.behind:
         return []
     found: list[Fitted] = []
-    batch = next(calibration.held_out())
-    for name in behind(student, batch, layer.weights["o"].parameter):
-        found.append(fit_map(teacher, student, name, calibration, options, progress=progress))
+    for name in behind(student, calibration.example(), layer.weights["o"].parameter):
+        found.append(fit_map(teacher, student, name, calibration, options, run=run, progress=progress))
     return found
 
 
@@ -159,12 +164,13 @@ def fit_map(
     calibration: Calibration,
     options: Refit | None = None,
     *,
+    run: Runner = from_start,
     progress: Progress | None = None,
 ) -> Fitted:
     """Fit one linear map of the student, in place: W and, where its module has one, the bias."""
     weight, bias = _map(student, parameter)
     change, fitted = _fit(
-        teacher, student, parameter, bias is not None, calibration, options or Refit(), parameter, progress
+        teacher, student, parameter, bias is not None, calibration, options or Refit(), parameter, run, progress
     )
     if fitted.kept:
         columns = change[:-1] if bias is not None else change
@@ -199,6 +205,7 @@ def _fit(
     calibration: Calibration,
     options: Refit,
     where: str,
+    run: Runner,
     progress: Progress | None,
 ) -> tuple[Crossed, Fitted]:
     """The change of [W; b] that is best on held-out tokens."""
@@ -208,8 +215,8 @@ def _fit(
         if progress is not None:
             progress(f"refit {where}", done, total)
 
-    sums = gather(teacher, student, parameter, calibration.fit(), bias=bias, progress=told)
-    held = gather(teacher, student, parameter, calibration.held_out(), bias=bias)
+    sums = gather(teacher, student, parameter, calibration.fit(), bias=bias, run=run, progress=told)
+    held = gather(teacher, student, parameter, calibration.held_out(), bias=bias, run=run)
     columns, rank = len(sums.zz) - bias, _rank(sums)
     if columns:
         calibration.check(columns, where)
@@ -261,7 +268,7 @@ def _rank(sums: Sums) -> int:
     return int((values > values.max() * count * torch.finfo(torch.float32).eps ** 2).sum())
 
 
-def _columns(weight: Float[Tensor, "row column"], new: HeadWeights, where: str) -> list[int]:
+def columns_of(weight: Float[Tensor, "row column"], new: HeadWeights, where: str) -> list[int]:
     """The columns of W_O that each head of `new` has, told by their numbers: heads may lie in any order."""
     count, dims = new.heads, new.o.shape[2]
     if weight.shape[1] != count * dims:

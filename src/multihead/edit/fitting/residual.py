@@ -26,8 +26,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from multihead.edit.fitting.resume import Runner, from_start
 from multihead.errors import MultiheadError
-from multihead.measures.clean import clean, plain_inputs
+from multihead.measures.clean import clean
 from multihead.measures.stage import Batch
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
@@ -60,19 +61,21 @@ class _Enough(Exception):
     """What was asked for was seen: the rest of the forward pass is not needed."""
 
 
-def watched(model: nn.Module, batch: Batch, parameter: str, like: Passing | None = None) -> Passing:
+def watched(
+    model: nn.Module, batch: Batch, parameter: str, like: Passing | None = None, *, run: Runner = from_start
+) -> Passing:
     """Run a model up to the linear map of `parameter` and the sum behind it; padding is left out.
 
     Which rows are padding is told by the attention before; where a cut has left no heads there, they are those of
     `like`, the same map in the original.
     """
-    watch, tokens = _watch(model, batch, parameter)
+    watch, tokens = _watch(model, batch, parameter, run)
     if watch.z is None or watch.o is None:
         raise MultiheadError(
             f"no linear map with the weight {parameter} was seen as the model ran",
             hint="weights that are transformed before use (quantized, fused) cannot be fitted again",
         )
-    if like is not None and not watch.z.shape[-1]:
+    if like is not None and (not watch.z.shape[-1] or tokens.heads is None):
         keep = like.kept
     else:
         keep = _kept_rows(watch.z, tokens)
@@ -87,7 +90,7 @@ def watched(model: nn.Module, batch: Batch, parameter: str, like: Passing | None
     return Passing(z[keep], o[keep], None if total is None else total[keep], watch.scale, keep)
 
 
-def _watch(model: nn.Module, batch: Batch, parameter: str) -> tuple[Watch, _Queries]:
+def _watch(model: nn.Module, batch: Batch, parameter: str, run: Runner = from_start) -> tuple[Watch, _Queries]:
     """Run a model until the map of `parameter` was seen, and what first uses its output."""
     root = inner(model)
     parameters = dict(root.named_parameters())
@@ -96,7 +99,7 @@ def _watch(model: nn.Module, batch: Batch, parameter: str) -> tuple[Watch, _Quer
         raise MultiheadError(f"the model has no parameter {parameter}", hint="was it replaced by a cut?")
     watch, tokens = Watch(weight, parameters.get(f"{parameter.rpartition('.')[0]}.bias")), _Queries()
     with torch.no_grad(), clean(root), suppress(_Enough), watch, intercept(model, tokens.listen):
-        model(**plain_inputs(model, batch))
+        run(model, batch)
     return watch, tokens
 
 
@@ -297,7 +300,7 @@ def linear_maps(model: nn.Module, batch: Batch) -> list[str | None]:
     root = inner(model)
     maps = _Maps(root)
     with torch.no_grad(), clean(root), maps, intercept(model, maps.listen):
-        model(**plain_inputs(model, batch))
+        from_start(model, batch)
     return maps.seen
 
 

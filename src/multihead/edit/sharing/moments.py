@@ -28,12 +28,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
-from multihead.measures.clean import clean, plain_inputs
+from multihead.measures.clean import clean
 from multihead.measures.worth.means import real_rows
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Run
@@ -75,13 +76,15 @@ class Moments:
     """normed keys: E[(q · (k_i − k_j))²] summed over the query heads that read k_i"""
 
 
-def moments_of(model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]]) -> Moments:
+def moments_of(
+    model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = from_start
+) -> Moments:
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
     sums = _Sums(layer, inner(model))
     with torch.no_grad(), clean(model), sums.watch(), intercept(model, sums.listen):
         for batch in batches:
             with suppress(_Enough):
-                model(**plain_inputs(model, batch))
+                run(model, batch)
     return sums.moments()
 
 

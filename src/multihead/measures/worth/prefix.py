@@ -85,7 +85,7 @@ class Prefix:
     def __enter__(self) -> Prefix:
         with ExitStack() as stack:
             stack.enter_context(intercept(self.model, self._listen))
-            stack.enter_context(_around(self._modules(), self._stand_in))
+            stack.enter_context(standing_in(self._modules(), self._stand_in))
             self._stack = stack.pop_all()
         return self
 
@@ -179,7 +179,7 @@ class Prefix:
 
 
 @contextmanager
-def _around(modules: Sequence[nn.Module], stand_in: Callable[[nn.Module, Forward], Forward]) -> Generator[None]:
+def standing_in(modules: Sequence[nn.Module], stand_in: Callable[[nn.Module, Forward], Forward]) -> Generator[None]:
     """Stand in for the `forward` of modules, and step aside again."""
     before = [vars(m).get("forward") for m in modules]
     try:

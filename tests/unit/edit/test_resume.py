@@ -1,0 +1,232 @@
+"""Runs that start in the middle: the same numbers as from the start, less work, bounded memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    LlamaConfig,
+    LlamaModel,
+    T5Config,
+    T5Model,
+)
+
+import multihead as mh
+from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.refit import Refit
+from multihead.edit.fitting.residual import watched
+from multihead.edit.fitting.resume import Resumed, blocks_of, from_start
+from unit.edit.sharp import sharp
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 30, "num_hidden_layers": 3, "num_attention_heads": 5, "intermediate_size": 23, "vocab_size": 53,
+}  # fmt: skip
+IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(5 + i % 7)] for i in range(40)]
+ROOM = 1 << 20
+
+
+def _padded(rows: list[list[int]]) -> dict[str, Tensor]:
+    longest = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    return {"input_ids": ids, "attention_mask": (ids > 0).long()}
+
+
+def _two(rows: list[list[int]]) -> dict[str, Tensor]:
+    return {**_padded(rows), "decoder_input_ids": _padded(rows)["input_ids"].flip(1)}
+
+
+def _vectors(rows: list[list[int]]) -> dict[str, Tensor]:
+    torch.manual_seed(len(rows))
+    return {"src": torch.randn(len(rows), 7, 14)}
+
+
+FAMILIES: dict[str, tuple[Callable[[], nn.Module], Callable[[list[list[int]]], dict[str, Tensor]]]] = {
+    "bert": (lambda: BertModel(BertConfig(**SMALL)), _padded),
+    "gpt2": (lambda: GPT2Model(GPT2Config(n_layer=3, n_head=5, n_embd=30, vocab_size=53)), _padded),
+    "llama": (lambda: LlamaModel(LlamaConfig(**SMALL, num_key_value_heads=5, head_dim=6)), _padded),
+    "t5": (
+        lambda: T5Model(
+            T5Config(d_model=30, d_kv=6, d_ff=23, num_layers=2, num_decoder_layers=2, num_heads=5, vocab_size=53)
+        ),
+        _two,
+    ),
+    "torch": (
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(14, 2, 11, batch_first=True), 3, enable_nested_tensor=False
+        ),
+        _vectors,
+    ),
+}
+
+
+def test_the_block_of_an_attention_holds_no_other() -> None:
+    paths = ["encoder.layer.0.attention.self", "encoder.layer.1.attention.self"]
+    assert blocks_of(paths) == {paths[0]: "encoder.layer.0", paths[1]: "encoder.layer.1"}
+    two = ["d.0.self_attn", "d.0.cross_attn", "d.1.self_attn"]
+    assert blocks_of(two) == {two[0]: "d.0.self_attn", two[1]: "d.0.cross_attn", two[2]: "d.1"}
+    assert blocks_of(["self_attn"]) == {"self_attn": ""}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_layer_is_seen_as_from_the_start(family: str) -> None:
+    """Forward through the layers, each changed once it was passed: a plain run of that moment sees the same."""
+    make, batch_of = FAMILIES[family]
+    torch.manual_seed(0)
+    model = sharp(0.4, make())
+    batches, example = [batch_of(IDS[:5]), batch_of(IDS[5:16])], batch_of(IDS[16:18])
+    found = mh.anatomy(model, example)
+    runs, blocks = Resumed([model], example, hold=ROOM), blocks_of([layer.path for layer in found])
+    for layer in found:
+        name = layer.weights["o"].parameter
+        runs.go_to(blocks[layer.path])
+        for _ in range(2):
+            for batch in batches:
+                resumed, plain = watched(model, batch, name, run=runs), watched(model, batch, name)
+                assert torch.equal(resumed.z, plain.z)
+                assert (resumed.total is None) == (plain.total is None)
+                if resumed.total is not None and plain.total is not None:
+                    assert torch.equal(resumed.total, plain.total)
+        with torch.no_grad():
+            model.get_parameter(name).mul_(0.7)
+    assert runs.held > 0, "it was run from the start all the time"
+
+
+def _counted(model: nn.Module, path: str) -> list[int]:
+    calls: list[int] = []
+    model.get_submodule(path).register_forward_pre_hook(lambda *_: calls.append(1))
+    return calls
+
+
+def test_what_is_held_is_one_state_per_batch_and_does_not_run_again() -> None:
+    model = sharp(0.4, FAMILIES["llama"][0]())
+    batches = [_padded(IDS[:5]), _padded(IDS[5:16])]
+    runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
+    runs.go_to("layers.2")
+    first, second, last = (_counted(model, f"layers.{i}.mlp") for i in range(3))
+    with torch.no_grad():
+        for _ in range(3):
+            for batch in batches:
+                runs(model, batch)
+    assert (len(first), len(second), len(last)) == (2, 2, 6)
+    tokens = sum(b["input_ids"].numel() for b in batches)
+    rotary = sum(2 * b["input_ids"].shape[1] * 6 * 4 for b in batches)  # cos and sin, which every block reads
+    assert runs.held == tokens * 30 * 4 + rotary
+    runs.go_to("")
+    assert runs.held == 0
+
+
+def test_no_more_is_held_than_there_is_room_for() -> None:
+    model = sharp(0.4, FAMILIES["bert"][0]())
+    batches = [_padded(IDS[:5]), _padded(IDS[5:10]), _padded(IDS[10:15])]
+    one = batches[0]["input_ids"].numel() * 30 * 4
+    runs = Resumed([model], _padded(IDS[16:18]), hold=2 * one + one // 2)
+    runs.go_to("encoder.layer.1")
+    with torch.no_grad():
+        for _ in range(2):
+            for batch in batches:
+                assert torch.equal(runs(model, batch)[0], model(**batch)[0])
+                assert 0 < runs.held <= runs.hold
+    none = Resumed([model], _padded(IDS[16:18]), hold=0)
+    none.go_to("encoder.layer.1")
+    with torch.no_grad():
+        none(model, batches[0])
+    assert none.held == 0
+
+
+def test_going_back_forgets() -> None:
+    """What is held in front of a later block is of weights that may now change."""
+    model = sharp(0.4, FAMILIES["gpt2"][0]())
+    batch = _padded(IDS[:5])
+    runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
+    with torch.no_grad():
+        runs.go_to("h.2")
+        runs(model, batch)
+        runs.go_to("h.1")
+        assert runs.held == 0
+        model.h[1].mlp.c_proj.weight.mul_(0.5)
+        runs(model, batch)
+        runs.go_to("h.2")
+        assert torch.equal(runs(model, batch)[0], model(**batch)[0])
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.last = nn.MultiheadAttention(14, 2, batch_first=True), nn.Linear(14, 14)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.last(x + self.attention(x, x, x, need_weights=False)[0])
+
+
+class _Skips(nn.Module):
+    """The last block reads what the first one gave, too; `tell` gives all states out."""
+
+    def __init__(self, *, tell: bool = False) -> None:
+        super().__init__()
+        self.first, self.second, self.third, self.tell = _Block(), _Block(), _Block(), tell
+
+    def forward(self, src: Tensor) -> Mapping[str, Any]:
+        one = self.first(src)
+        two = self.second(one)
+        three = self.third(two + one)
+        return {"out": three, **({"all": (one, two)} if self.tell else {})}
+
+
+def test_outputs_that_a_later_block_reads_are_held() -> None:
+    torch.manual_seed(0)
+    model, batch = _Skips().eval(), {"src": torch.randn(3, 5, 14)}
+    runs = Resumed([model], {"src": torch.randn(1, 3, 14)}, hold=ROOM)
+    runs.go_to("second")
+    calls = _counted(model, "first.last")
+    with torch.no_grad():
+        runs(model, batch)
+        runs.go_to("third")
+        for _ in range(2):
+            assert torch.equal(runs(model, batch)["out"], from_start(model, batch)["out"])
+    assert runs.held == 2 * 3 * 5 * 14 * 4
+    assert len(calls) == 1 + 2 + 1  # for the batch, twice from the start, once on the example
+
+
+def test_a_model_that_gives_out_what_was_skipped_runs_from_the_start() -> None:
+    torch.manual_seed(0)
+    model, batch = _Skips(tell=True).eval(), {"src": torch.randn(3, 5, 14)}
+    runs = Resumed([model], {"src": torch.randn(1, 3, 14)}, hold=ROOM)
+    runs.go_to("third")
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(runs(model, batch)["all"][1], model(**batch)["all"][1])
+
+
+@pytest.mark.parametrize(
+    "family, asked", [("bert", {"keep": 0.5}), ("llama", {"keep": 0.4, "kv_heads": 1}), ("t5", {"keep": 0.5})]
+)
+def test_a_cut_is_the_same_with_nothing_held(family: str, asked: dict[str, Any]) -> None:
+    make, batch_of = FAMILIES[family]
+    torch.manual_seed(1)
+    model = sharp(0.4, make())
+    data = [batch_of(IDS[i : i + 5]) for i in range(0, 40, 5)] if family == "t5" else IDS
+    text = Calibration(model, data, batch_size=7)
+    plan = mh.plan(model, text, **asked)
+    plain, held = (mh.cut(copy.deepcopy(model), plan, refit=Refit(hold=hold)) for hold in (0, None))
+    for (name, a), (_, b) in zip(plain.state_dict().items(), held.state_dict().items(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_a_cut_layer_without_heads_knows_its_padding() -> None:
+    """The maps behind it have no attention before them in a run that starts there."""
+    torch.manual_seed(1)
+    model = sharp(0.4, FAMILIES["bert"][0]())
+    text = Calibration(model, IDS, batch_size=7)
+    plan = mh.plan(model, text, keep=1.0).edit(remove=[f"L1H{h}" for h in range(5)])
+    plain, held = (mh.cut(model, plan, refit=Refit(hold=hold)) for hold in (0, None))
+    for (name, a), (_, b) in zip(plain.state_dict().items(), held.state_dict().items(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)
