@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all lint format bench-layer bench-see bench-worth bench-cut clean
+.PHONY: help report test test-all lint format bench-layer bench-see bench-worth bench-cut figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,6 +52,9 @@ bench-cut: $(VENV)/.test-ready ## quality and speed of cut models (text: MULTIHE
 	$(BIN)/python bench/cut.py
 	$(BIN)/python bench/cut_group.py --threads 2
 	$(BIN)/python bench/cut_speed.py
+
+figures: $(VENV)/.report-ready ## draw the pictures of docs/ anew, into docs/images
+	$(BIN)/python docs/figures/make.py
 
 clean: ## remove the environment and everything that was written
 	rm -rf $(VENV) report build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*

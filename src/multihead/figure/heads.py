@@ -127,7 +127,7 @@ def _squares(
         np.ma.masked_where(np.isnan(cells), cells), cmap=scale("both" if both else "measure"), vmin=ends[0],
         vmax=ends[1], interpolation="nearest", aspect="equal",
     )  # fmt: skip
-    axes.imshow(np.ma.masked_where(there, np.zeros(shape)), cmap=scale("gray_r"), vmin=0, vmax=1)  # no such head
+    axes.imshow(np.dstack([np.ones((*shape, 3)), ~there]), interpolation="nearest", aspect="equal")  # no such head
     axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5))
     for line, count in ((axes.axvline, shape[1]), (axes.axhline, shape[0])):
         for at in range(1, count if count <= 64 else 0):

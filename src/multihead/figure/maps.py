@@ -93,7 +93,7 @@ def layer(
     words = None if tokens is None else _words(drawn[0], tokens, None)[1]
     most = max(float(w.max()) for w in drawn) if top is None else top
     total = PAGE if across > 2 else COLUMN
-    side = (total - 0.9) / across
+    side = (total - (0.85 if words is None else 1.35)) / across
     with paper(total, lines * (side * min(queries / keys, 1.6) + 0.22) + 0.3) as figure:
         grid: Any = figure.subplots(lines, across, squeeze=False)
         picture = None

@@ -43,8 +43,8 @@ def curve(curve: Curve, *, title: str = "") -> Paper:
         if knee is not None:
             axes.axvline(knee.kept, color="#9aa3ad", linestyle=":", linewidth=0.8)
             axes.annotate(
-                f"knee: {knee.kept} heads", (knee.kept, 0.03), xycoords=("data", "axes fraction"), rotation=90,
-                ha="right", va="bottom", color="#5b6470", fontsize=6,
+                f"knee: {knee.kept} heads", (knee.kept, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 1.5),
+                textcoords="offset points", ha="center", va="bottom", color="#5b6470", fontsize=6,
             )  # fmt: skip
         if curve.shown == "perplexity":
             axes.set_yscale("log")
@@ -53,7 +53,7 @@ def curve(curve: Curve, *, title: str = "") -> Paper:
         axes.invert_xaxis()
         axes.set_xlabel(f"heads kept, of {curve.heads}")
         axes.set_ylabel(f"{NAMES.get(curve.shown, curve.shown)}\n({curve.documents} held-out documents)")
-        axes.set_title(title, parse_math=False)
+        axes.set_title(title, pad=11, parse_math=False)
         axes.grid(color="#dfe3e8", linewidth=0.5)
         axes.set_axisbelow(True)
         for side in ("top", "right"):

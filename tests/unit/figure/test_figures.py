@@ -21,7 +21,7 @@ from multihead.colours import KINDS, viridis
 from multihead.edit.checking.curve import Curve, Point
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.errors import MultiheadError, SizeError
-from multihead.figure.style import every, short
+from multihead.figure.style import NOTHING, every, short
 from multihead.measures.likeness.redundancy import Redundancy
 from multihead.measures.statistics.meaning import Meaning
 from multihead.measures.tables.table import HeadTable
@@ -234,6 +234,14 @@ def test_a_plan_says_which_heads_go() -> None:
         mh.figure.grid(table(2, kind=("self",) * 10), go=["L7H1"])
 
 
+def _seen(figure: object, x: float, y: float) -> str:
+    """The colour that is really there, a third of a cell beside its middle."""
+    pixels = drawn(figure)
+    axes = figure.axes[0]  # type: ignore[attr-defined]
+    across, up = axes.transData.transform((x + 0.3, y + 0.3))
+    return to_hex(pixels[pixels.shape[0] - 1 - round(up), round(across)] / 255)
+
+
 def test_by_a_measure_with_a_number_missing_and_layers_of_fewer_heads() -> None:
     heads = ("L0H0", "L0H1", "L0H2", "decoder.L1H0", "decoder.L1H1")
     numbers = torch.tensor([0.1, 0.2, torch.nan, 0.4, 0.5])
@@ -241,6 +249,10 @@ def test_by_a_measure_with_a_number_missing_and_layers_of_fewer_heads() -> None:
     figure = mh.figure.grid(whole)
     cells = figure.axes[0].images[0].get_array()
     assert np.allclose(cells.filled(-1), [[0.1, 0.2, -1], [0.4, 0.5, -1]])
+    assert _seen(figure, 0, 0) == viridis(0.0)
+    assert _seen(figure, 1, 1) == viridis(1.0)
+    assert _seen(figure, 2, 0) == NOTHING, "a head without a number"
+    assert _seen(figure, 2, 1) == "#ffffff", "no head at all"
     said = words(figure)
     assert {"entropy (nats)", "decoder.L1", "head (grey: no entropy)"} <= said
     signed = mh.figure.grid(table(1, 3, x=torch.tensor([-0.5, 0.0, 0.25])), "x").axes[0].images[0]

@@ -1,0 +1,88 @@
+"""How many heads of a layer of fixed width do best? A task that can be counted.
+
+Some tokens, each with a name and a value; a question that holds several names at once. One attention layer of
+width 32 has to give the value of each name. A head looks at one place for one reason, so one head cannot answer
+several questions at once; but a head of few numbers cannot tell many names apart, and with h heads each has 32/h.
+
+    python examples/how_many_heads.py [--seeds 3] [--steps 3000] [--json results.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import multihead as mh
+
+WIDTH, NAMES, VALUES, ASKED = 32, 24, 8, 4
+HEADS = (1, 2, 4, 8, 16, 32)
+BATCH = 256
+
+
+class Lookup(nn.Module):
+    """Names and values become vectors, the question looks at them, a linear layer reads the answers."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.name, self.value = nn.Embedding(NAMES, WIDTH), nn.Embedding(VALUES, WIDTH)
+        self.wanted = nn.Embedding(ASKED * NAMES, WIDTH)
+        self.attention = mh.MultiHeadAttention(WIDTH, heads)
+        self.answer = nn.Linear(WIDTH, ASKED * VALUES)
+
+    def forward(self, names: Tensor, values: Tensor, asked: Tensor) -> Tensor:
+        tokens = self.name(names) + self.value(values)
+        slots = torch.arange(ASKED) * NAMES
+        question = self.wanted(asked + slots).sum(1, keepdim=True)
+        return self.answer(self.attention(question, tokens)).unflatten(-1, (ASKED, VALUES))[:, 0]
+
+
+def batch(drawn: torch.Generator, rows: int = BATCH) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Names in a random order with random values, names that are asked for, and their values."""
+    names = torch.rand(rows, NAMES, generator=drawn).argsort(-1)
+    values = torch.randint(0, VALUES, (rows, NAMES), generator=drawn)
+    asked = torch.rand(rows, NAMES, generator=drawn).argsort(-1)[:, :ASKED]
+    where = names.argsort(-1).gather(1, asked)
+    return names, values, asked, values.gather(1, where)
+
+
+def accuracy(heads: int, seed: int, steps: int) -> float:
+    """The share of right answers on new rows after training; by chance it is 1/8."""
+    torch.manual_seed(seed)
+    drawn = torch.Generator().manual_seed(seed)
+    model = Lookup(heads)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        *given, right = batch(drawn)
+        loss = F.cross_entropy(model(*given).flatten(0, 1), right.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    with torch.no_grad():
+        *given, right = batch(torch.Generator().manual_seed(1_000_003), 4096)
+        return float((model(*given).argmax(-1) == right).float().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    args = parser.parse_args()
+    found = {heads: [accuracy(heads, seed, args.steps) for seed in range(args.seeds)] for heads in HEADS}
+    print("heads  numbers per head  right answers")
+    for heads, scores in found.items():
+        print(f"{heads:5d}  {WIDTH // heads:16d}  " + "  ".join(f"{x:.3f}" for x in scores))
+    if args.json is not None:
+        task = {"width": WIDTH, "names": NAMES, "values": VALUES, "asked": ASKED, "steps": args.steps}
+        args.json.write_text(json.dumps({"task": task, "accuracy": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
