@@ -42,6 +42,7 @@ from see_rows import (
     LONG_BYTES,
     MAPS,
     MEMORY,
+    NOISE,
     OURS,
     PEERS,
     PLAIN,
@@ -95,7 +96,10 @@ def main() -> None:
 def _parts(asked: argparse.Namespace) -> dict[str, Callable[[], list[Row]]]:
     """Everything that can be run, by name."""
     most = asked.rounds or (QUICK_ROUNDS if asked.quick else None)
-    parts: dict[str, Callable[[], list[Row]]] = {IDLE: partial(_idle, most or IDLE_ROUNDS)}
+    parts: dict[str, Callable[[], list[Row]]] = {
+        IDLE: partial(_idle, most or IDLE_ROUNDS),
+        NOISE: partial(_noise, most or IDLE_ROUNDS),
+    }
     for size in SIZES:
         parts[f"{size.name}, time"] = partial(_times, size, most)
     for size in SIZES:
@@ -112,6 +116,13 @@ def _idle(rounds: int) -> list[Row]:
 
     work = nothing(IDLE_TOKENS, {PLAIN: 1 / IDLE_TIMES})
     return measure(IDLE, work, rounds=rounds, say=partial(print, flush=True))
+
+
+def _noise(rounds: int) -> list[Row]:
+    """The plain forward beside itself: what this machine calls a difference where there is none."""
+    from see_works import twice
+
+    return measure(NOISE, twice(IDLE_TOKENS), rounds=rounds, say=partial(print, flush=True))
 
 
 def _times(size: Size, most: int | None) -> list[Row]:

@@ -35,5 +35,6 @@ WITH_MAX = 2.2  # times the plain forward, max weight and participation included
 MEMORY = 1.05  # our peak, of that of the plain forward
 
 IDLE, IDLE_TOKENS, IDLE_TIMES, IDLE_ROUNDS = "nothing asked, 512 tokens", 512, 1.03, 70
+NOISE = "the same twice, 512 tokens"
 
 LONG, LONG_TOKENS, LONG_BYTES = "16k tokens, LLaMA-shaped stack", 16384, 4e9

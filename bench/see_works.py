@@ -39,6 +39,11 @@ def nothing(tokens: int, must: dict[str, float]) -> Work:
     return Work(_needed(NOTHING, tokens), {PLAIN: _needed(PLAIN, tokens)}, must, same=same)
 
 
+def twice(tokens: int) -> Work:
+    """The plain forward beside itself."""
+    return Work(_needed(PLAIN, tokens), {PLAIN: _needed(PLAIN, tokens)}, {}, same=same)
+
+
 def job(name: str, tokens: int) -> Job | None:
     """What is timed for a contestant; None where it is not installed."""
     make = {PLAIN: _plain, OURS: _ours, NOTHING: _nothing, MAPS: _maps, FROM_MAPS: _from_maps, LENS: _lens}[name]
