@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all lint format bench-layer bench-see bench-worth bench-cut figures clean
+.PHONY: help report test test-all lint format bench-layer bench-see bench-worth bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,6 +52,13 @@ bench-cut: $(VENV)/.test-ready ## quality and speed of cut models (text: MULTIHE
 	$(BIN)/python bench/cut.py
 	$(BIN)/python bench/cut_group.py --threads 2
 	$(BIN)/python bench/cut_speed.py
+
+bench-page: $(VENV)/.browser-ready ## size and speed of the report's page in a browser, write bench/results/page.json
+	$(BIN)/python bench/page.py
+
+bench-scale: $(VENV)/.test-ready ## a corpus over two processes, and the costs on paper, write bench/results/scale*.json
+	$(BIN)/python bench/scale.py
+	$(BIN)/python bench/scale_model.py
 
 figures: $(VENV)/.report-ready ## draw the pictures of docs/ anew, into docs/images
 	$(BIN)/python docs/figures/make.py
