@@ -147,6 +147,16 @@ def test_a_token_is_held_and_the_address_keeps_it(small: Page, opened: Open) -> 
     assert "row" not in shown.page.evaluate("location.hash")
 
 
+def test_pointing_at_a_token_moves_nothing(small: Page, opened: Open) -> None:
+    shown = opened(small.file, "layer=1&head=3", height=1500)
+    place = lambda: shown.page.locator(".token[data-i='6']").bounding_box()
+    before = place()
+    shown.page.hover(".token[data-i='6']")
+    assert "token 6, looks at" in shown.text(".said")
+    assert shown.page.is_visible("canvas.profile")
+    assert place() == before
+
+
 def test_zoom_and_pan(small: Page, opened: Open) -> None:
     shown = opened(small.file, "layer=1&head=3", height=1500)
     picture = "document.querySelector('canvas.map').toDataURL()"

@@ -299,7 +299,7 @@ def test_too_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_work_ends_when_nobody_waits(served: Served) -> None:
-    asked = iter([False, True])
+    asked = iter([False, True, True])
     one = served.desk.head_map(2, "L0", 0, stopped=lambda: next(asked))
     with pytest.raises(Stopped):
         one.tile(Part(0, 0, LONG, LONG), 7, 7)

@@ -33,7 +33,7 @@ from multihead.page.attended import Lines
 from multihead.page.curve import quick_curve
 from multihead.page.cuts import cut_curve
 from multihead.page.findings import worth_column
-from multihead.page.pairs import PairsStage
+from multihead.page.pairs import HELD, PairsStage
 from multihead.page.texts import read_text, windows_of, written_with
 from multihead.page.words import Words
 
@@ -251,8 +251,10 @@ class _Work:
 
     def pairs(self) -> None:
         special = () if self.tokenizer is None else tuple(map(int, self.tokenizer.all_special_ids))
-        stage = run_stage(PairsStage(self.model, special), self.read, progress=self.told("pairs"))
-        top = {head: stage.top(head, PAIRS) for head in self.found.heads}
+        heads = max(1, len(self.found.heads))  # of many heads less is held of each
+        stage = PairsStage(self.model, special, held=max(64, min(HELD, 2_000_000 // heads)))
+        run_stage(stage, self.read, progress=self.told("pairs"))
+        top = {head: stage.top(head, max(3, min(PAIRS, 20_000 // heads))) for head in self.found.heads}
         ids = sorted({i for pairs in top.values() for p in pairs for i in (p.query, p.key)})
         words = dict(zip(ids, Words.of(ids, self.tokenizer).shown, strict=True))
         if ids:

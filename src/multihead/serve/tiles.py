@@ -26,8 +26,8 @@ from multihead.errors import SizeError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem
 
-BLOCK = 4_000_000
-"""Cells of a map that are computed at a time."""
+BLOCK = 1_000_000
+"""Cells of a map that are computed at a time: few enough for the processor's cache."""
 
 
 class Stopped(Exception):
@@ -72,7 +72,10 @@ class HeadMap:
 
     def column(self, j: int) -> Float[Tensor, " query"]:
         """The weights that all queries give to key j."""
-        return torch.cat([block[:, j] for _, block in self._blocks(range(self.shape[0]))])
+        seen = torch.empty(self.shape[0])
+        for rows, block in self._blocks(range(self.shape[0])):
+            seen[rows] = block[:, j]  # copied: a list of views would hold every block
+        return seen
 
     def tile(self, part: Part, width: int, height: int, *, thin: bool = False) -> UInt8[Tensor, "height width"]:
         """255 √p of a part in `height` × `width` cells; of several in one place, the strongest.
@@ -90,9 +93,10 @@ class HeadMap:
         wanted = [part.y + int((lines == line).int().argmax()) for line in range(height)] if thin else None
         drawn = torch.zeros(height, width, dtype=torch.uint8)
         for rows, block in self._blocks(range(part.y, part.y + part.h) if wanted is None else wanted):
-            cells = (block[:, part.x : part.x + part.w].clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
+            narrow = _strongest(block[:, part.x : part.x + part.w], width)
+            coded = (narrow.clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
             at = lines[torch.tensor(rows) - part.y]
-            drawn.scatter_reduce_(0, at[:, None].expand(-1, width), _strongest(cells, width), "amax")
+            drawn.scatter_reduce_(0, at[:, None].expand(-1, width), coded, "amax")
         return drawn
 
     def strongest(
@@ -126,7 +130,7 @@ def _places(count: int, places: int) -> Int[Tensor, " count"]:
     return torch.bucketize(torch.arange(count), edges[1:], right=True)
 
 
-def _strongest(cells: UInt8[Tensor, "row key"], width: int) -> UInt8[Tensor, "row place"]:
+def _strongest(cells: Float[Tensor, "row key"], width: int) -> Float[Tensor, "row place"]:
     """The largest of each of `width` even runs of keys."""
     count = cells.shape[1]
     if width == count:

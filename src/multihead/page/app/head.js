@@ -194,13 +194,14 @@ class HeadScene {
 
   profiles() {
     if (this.row === null || this.direction !== LOOKS) {
-      this.panes.forEach((p) => (p.bars.hidden = true));
+      this.panes.forEach((p) => (p.bars.style.visibility = "hidden")); // its room stays, so that nothing moves
       return;
     }
     for (const pane of this.panes) {
-      if (!pane.map || !pane.map.row(this.row)) continue;
-      pane.bars.hidden = false;
-      profile(pane.bars, pane.map.row(this.row), pane.view, pane.view.window, css("--accent"));
+      if (!pane.map) continue;
+      const weights = pane.map.row(this.row);
+      pane.bars.style.visibility = weights ? "visible" : "hidden";
+      if (weights) profile(pane.bars, weights, pane.view, pane.view.window, css("--accent"));
     }
   }
 }
