@@ -1,8 +1,8 @@
 """Draw every picture of docs/ anew: `make figures`, or `python docs/figures/make.py [NAME ...]`.
 
 Numbers come from three places: they are computed here with fixed seeds, they are those of a committed benchmark
-(bench/results), or of an experiment whose numbers lie beside this file. MiniLM is measured on the
-sample text of the package.
+(bench/results), or they lie beside this file: those of examples/how_many_heads.py, and of MiniLM's heads on the
+sample text of the package, which `--measure` takes anew.
 """
 
 from __future__ import annotations
@@ -45,12 +45,21 @@ def captured() -> tuple[Any, list[str]]:
     return heads, Words.of(ids["input_ids"][0].tolist(), tokenizer, SENTENCE).shown
 
 
-@cache
-def table() -> mh.HeadTable:
+COLUMNS = ("entropy", "first", "distance", "kind", "kind_detail", "kind_score", "driven", "ablation_zero", "rank")
+
+
+def measured() -> mh.HeadTable:
+    """What every head of MiniLM does and is worth, on the sample text: some minutes."""
     model, tokenizer = minilm().model, minilm().tokenizer
     kinds = mh.kinds(model, sample(), tokenizer=tokenizer)
-    worth = mh.worth(model, sample(), tokenizer=tokenizer, how="zero")
-    return mh.measure(model, sample(), tokenizer=tokenizer).join(kinds.table).join(worth.table)
+    worth = mh.worth(model, sample(), tokenizer=tokenizer, how=["gradient", "zero"])
+    whole = mh.measure(model, sample(), tokenizer=tokenizer).join(kinds.table).join(worth.table)
+    return whole.select([name for name in whole.columns if name in COLUMNS])
+
+
+def table() -> mh.HeadTable:
+    """The same as it was measured last, in minilm.json: `--measure` measures anew."""
+    return mh.HeadTable.load(HERE / "minilm.json")
 
 
 # ---- pictures ---------------------------------------------------------------------------------
@@ -233,7 +242,11 @@ def _plain(axes: Any) -> Any:
 def main(names: Sequence[str] | None = None, folder: Path = HERE.parent / "images") -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(PICTURES)} (default: all)")
-    for name in parser.parse_args(names).names or PICTURES:
+    parser.add_argument("--measure", action="store_true", help="measure MiniLM anew first, into minilm.json")
+    args = parser.parse_args(names)
+    if args.measure:
+        measured().save(HERE / "minilm.json")
+    for name in args.names or PICTURES:
         PICTURES[name]().savefig(folder / f"{name}.png", dpi=220)
         print(folder / f"{name}.png")
 

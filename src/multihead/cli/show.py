@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import note, out, write, write_json
@@ -228,8 +229,9 @@ def _print_map(drawn: Heatmap, title: str, found: dict[str, Any]) -> None:
     console.print(Text(f"{title}: each token, and where it looks", "bold"))
     console.print(drawn)
     console.print(drawn.scale(console))
-    numbers = {n: x for n, x in found["statistics"].items() if x is not None}
-    console.print(Text("  " + ", ".join(f"{n} {x:.3g}" for n, x in numbers.items()), "dim"))
+    numbers = ", ".join(f"{n} {x:.2g}" for n, x in found["statistics"].items() if x is not None)
+    for line in wrap(numbers, console.width, initial_indent="  ", subsequent_indent="  "):
+        console.print(Text(line, "dim"))
     shown = drawn.shown(console.width)
     if found["pieces"] > 1:
         note(f"note: the text is longer than the model takes: this is the first of {found['pieces']} windows of it")
