@@ -80,8 +80,8 @@ class Works:
         self.found: dict[int, dict[str, Any]] = {}
         self.made: dict[int, Any] = {}  # the latest that may be healed
 
-    def grouped(self, kv_heads: int, name: str) -> tuple[Any, float, float]:
-        """The grouped model, seconds in all, seconds of healing."""
+    def grouped(self, kv_heads: int, name: str) -> tuple[Any, float, dict[str, float]]:
+        """The grouped model, seconds in all, and of healing: seconds, of all cores too, and steps."""
         from multihead.edit.cut import cut
         from multihead.edit.planning import plan
         from multihead.edit.sharing.group import Grouping, adjacent
@@ -92,9 +92,13 @@ class Works:
             from multihead.edit.fitting.heal import heal as healed
 
             small = deepcopy(self.made[kv_heads]) if kv_heads in self.made else self.grouped(kv_heads, OURS)[0]
-            middle = time.perf_counter()
-            healed(self.model, small, self.text, heal)
-            return small, time.perf_counter() - begun, time.perf_counter() - middle
+            middle, worked = time.perf_counter(), time.process_time()
+            done = healed(self.model, small, self.text, heal)
+            numbers = {
+                "heal_seconds": time.perf_counter() - middle, "heal_cpu_seconds": time.process_time() - worked,
+                "heal_steps": float(done.steps), "heal_best_step": float(done.best_step),
+            }  # fmt: skip
+            return small, time.perf_counter() - begun, numbers
         if beside:
             groups = {x.name: adjacent(own, kv_heads) for x, own in zip(self.layers, self.own, strict=True)}
         else:
@@ -105,7 +109,7 @@ class Works:
         small = cut(self.model, self.start.edit(groups=groups), refit=refit, grouping=Grouping(method))
         if name == OURS:
             self.made = {kv_heads: deepcopy(small)}
-        return small, time.perf_counter() - begun, 0.0
+        return small, time.perf_counter() - begun, {}
 
 
 def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
@@ -123,7 +127,7 @@ def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     works = Works(model, Calibration(model, split.calibration, tokenizer))
     for work, name in asked:
         small, took, healing = works.grouped(counts[work], name)
-        numbers = asdict(judge(small)) | ({"heal_seconds": healing} if healing else {})
+        numbers = asdict(judge(small)) | healing
         must = LIMITS.get((work, name))
         late = [n for n, x in (must or {}).items() if (numbers[n] > x if n == "heal_seconds" else numbers[n] < x)]
         yield Row(work, name, numbers, took, must, _verdict(must, late), seed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -127,6 +129,24 @@ def test_other_outputs() -> None:
     assert found.kind == "outputs"
     assert found.numbers["relative_error"][1] == pytest.approx(1.0, rel=1e-5)
     assert found.numbers["agreement"][1] == 1.0
+
+
+def test_calibration_text_is_told_from_held_out_text(tmp_path: Path) -> None:
+    model, texts = bert(), rows(40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the text is short
+        first = mh.cut(model, mh.plan(model, texts[:20], remove=["L0H1"]))
+        second = mh.cut(first, mh.plan(first, texts[20:30], remove=["L1H0"]))
+    mh.save(second, tmp_path / "cut")
+    for small, known in ((first, 20), (second, 30), (mh.load(tmp_path / "cut", model=bert()), 30)):
+        found = quality(model, small, texts, batch_size=7)
+        assert found.fitted_to == known
+        assert any(n.startswith(f"{known} of 40 documents are calibration text of this cut") for n in found.notes)
+    assert quality(model, first, texts[20:]).fitted_to == 0
+    assert quality(model, first, [{"input_ids": torch.tensor(texts[3:4])}]).fitted_to == 1, "batches too"
+    assert check(model, first, texts, rounds=0).plain()["fitted_to"] == 20
+    named = mh.cut(model, mh.plan(model, remove=["L0H1"]), refit=None)
+    assert quality(model, named, texts).notes == (), "it was made without any text"
 
 
 def test_models_of_another_shape_are_refused() -> None:

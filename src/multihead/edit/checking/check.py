@@ -110,6 +110,11 @@ class Check:
     def __repr__(self) -> str:
         return "\n".join([*table(["", "original", "cut", "change"], self.rows()), *self.lines()])
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import check
+
+        return check(self)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich import box
         from rich.table import Table
@@ -130,8 +135,8 @@ class Check:
         numbers = {n: {"before": _plain(a), "after": _plain(b)} for n, (a, b) in self.numbers.items()}
         return {
             "numbers": numbers, "kind": self.quality.kind, "documents": self.quality.documents,
-            "tokens": self.quality.tokens, "speed": {n: asdict(t) for n, t in self.speed.items()},
-            "notes": [*self.quality.notes, *self.notes],
+            "tokens": self.quality.tokens, "fitted_to": self.quality.fitted_to,
+            "speed": {n: asdict(t) for n, t in self.speed.items()}, "notes": [*self.quality.notes, *self.notes],
         }  # fmt: skip
 
 

@@ -24,8 +24,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead.edit.fitting.calibration import PIECE
+from multihead.edit.fitting.calibration import PIECE, prints_in
 from multihead.edit.fitting.refit import Progress
+from multihead.edit.physical.record import text_of
 from multihead.errors import MultiheadError
 from multihead.measures.clean import clean, plain_inputs
 from multihead.measures.corpus import Document, batches
@@ -52,6 +53,8 @@ class Quality:
     documents: int
     tokens: int
     notes: tuple[str, ...] = ()
+    fitted_to: int = 0
+    """of the documents, how many the cut was made with: they flatter it"""
 
 
 def quality(
@@ -76,7 +79,14 @@ def quality(
             if progress is not None:
                 progress("quality", i + 1, len(read))
     numbers, notes = sums.numbers()
-    return Quality(kind, numbers, sums.documents, sums.tokens, tuple(notes))
+    known, met = text_of(after), [p for batch in read for p in prints_in(batch)]
+    fitted_to = sum(p in known for p in met)
+    if fitted_to:
+        notes.append(
+            f"{fitted_to} of {sums.documents} documents are calibration text of this cut, which flatters it: "
+            "judge it by others"
+        )
+    return Quality(kind, numbers, sums.documents, sums.tokens, tuple(notes), fitted_to)
 
 
 def kind_of(model: nn.Module, batch: Batch, tokenizer: Any = None) -> Kind:

@@ -1,10 +1,9 @@
 """Distil the original into the cut model: some steps of gradient descent on the calibration text, no labels.
 
-    loss = mean over blocks of Σ‖h_S − h_T‖² / Σ‖h_T‖²  +  the distance of what comes out
-
-h are the outputs of the blocks that hold attention, over real tokens; what comes out is compared as KL of logits,
-else by the cosine of mean-pooled vectors. Only attention parameters learn unless told otherwise. The state that is
-best on the held-out documents is kept, the one before the first step included: healing never makes them worse.
+What is made smaller is the `distance`: of the states of every block, of what comes out, and of which documents are
+near each other. Documents are mixed, so that there are more of them (`mixing`). Only attention parameters learn
+unless told otherwise. The state that is best on the held-out documents is kept, the one before the first step
+included: healing never makes them worse.
 
 >>> import copy, torch
 >>> from multihead.edit.fitting.calibration import Calibration
@@ -23,28 +22,23 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.distance import Distance
+from multihead.edit.fitting.mixing import endless
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.measures.clean import clean, plain_inputs
-from multihead.measures.stage import Batch
-from multihead.measures.worth.loss import OwnOutputs, Seen, Target, tensor_in
+from multihead.measures.clean import clean
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.intercept import inner
-
-_MIXABLE = {"input_ids", "attention_mask", "token_type_ids"}
-_BLOCK = re.compile(r"^(.*\.)?\d+(?=\.|$)")
 
 
 @dataclass(frozen=True)
@@ -60,6 +54,8 @@ class Heal:
     weight_decay: float = 0.0
     hidden: float = 1.0
     """how much the blocks count beside what comes out"""
+    relations: float = 1.0
+    """how much it counts which documents are near each other; of models that put out vectors"""
     mix: float = 0.5
     """share of the documents that are the beginning of one and the end of another: more text out of the same"""
     parameters: Literal["attention", "all"] = "attention"
@@ -116,10 +112,10 @@ def heal(
     learning = _learning(student, found, asked.parameters)
     started = time.perf_counter()
     with clean(teacher), clean(student), _able(learning.values()):
-        pair = _Pair(teacher, student, found, asked.hidden, next(calibration.fit()))
-        before = pair.judged(calibration)
+        apart = Distance(teacher, student, found, calibration.fit(), hidden=asked.hidden, relations=asked.relations)
+        before = apart.over(calibration.held_out())
         best = _Best(before, learning)
-        done = _train(pair, calibration, asked, best, progress)
+        done = _train(apart, calibration, asked, best, progress)
         best.put_back()
     return Healed(
         before, best.loss, best.step, done, done < asked.steps,
@@ -127,19 +123,20 @@ def heal(
     )  # fmt: skip
 
 
-def _train(pair: _Pair, calibration: Calibration, asked: Heal, best: _Best, progress: Progress | None) -> int:
+def _train(apart: Distance, calibration: Calibration, asked: Heal, best: _Best, progress: Progress | None) -> int:
     """Step until all are done or nothing got better for a while; the number of steps."""
     optimizer = torch.optim.AdamW(
         best.learning.values(), lr=asked.lr, betas=(0.9, 0.98), weight_decay=asked.weight_decay
     )
-    read, every = _endless(calibration, asked), asked.judge_every or max(5, asked.steps // 12)
+    read = endless(list(calibration.fit()), asked.mix, random.Random(asked.seed))
+    every = asked.judge_every or max(5, asked.steps // 12)
     waited = 0
     for step in range(1, asked.steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = asked.lr * rate(step, asked.steps, asked.warmup)
         optimizer.zero_grad()
         for _ in range(asked.batches):
-            (pair.loss(next(read)) / asked.batches).backward()
+            (apart(next(read)) / asked.batches).backward()
         size = nn.utils.clip_grad_norm_(list(best.learning.values()), asked.clip)
         if not bool(size.isfinite()):
             raise MultiheadError(
@@ -149,7 +146,7 @@ def _train(pair: _Pair, calibration: Calibration, asked: Heal, best: _Best, prog
         if progress is not None:
             progress("heal", step, asked.steps)
         if step % every == 0 or step == asked.steps:
-            waited = 0 if best.take(pair.judged(calibration), step) else waited + 1
+            waited = 0 if best.take(apart.over(calibration.held_out()), step) else waited + 1
             if waited >= asked.patience:
                 return step
     return asked.steps
@@ -186,68 +183,6 @@ class _Best:
         return {name: p.detach().clone() for name, p in self.learning.items()}
 
 
-class _Pair:
-    """Teacher and student on the same batch, and how far they are apart."""
-
-    def __init__(
-        self, teacher: nn.Module, student: nn.Module, layers: Sequence[LayerAnatomy], hidden: float, first: Batch
-    ) -> None:
-        self.models = teacher, student
-        two = bool(getattr(getattr(inner(teacher), "config", None), "is_encoder_decoder", False))
-        self.hidden = hidden
-        self.blocks = blocks_of(layers) if hidden else []
-        self.inside = OwnOutputs("hidden", two=two)
-        with torch.no_grad():
-            output = teacher(**plain_inputs(inner(teacher), first))
-        self.outside = OwnOutputs("logits" if getattr(output, "logits", None) is not None else "sentence", two=two)
-
-    def loss(self, batch: Batch) -> Tensor:
-        (there, old), (here, new) = self._run(0, batch), self._run(1, batch)
-        total = self._apart(self.outside, batch, new, old)
-        if self.blocks:
-            apart = [self._apart(self.inside, batch, here[b], there[b]) for b in self.blocks if b in there]
-            total = total + self.hidden * torch.stack(apart).mean()
-        return total
-
-    def judged(self, calibration: Calibration) -> float:
-        """The mean over held-out batches."""
-        with torch.no_grad():
-            found = [float(self.loss(batch)) for batch in calibration.held_out()]
-        return sum(found) / len(found)
-
-    def _apart(self, how: OwnOutputs, batch: Batch, new: Tensor, old: Tensor) -> Tensor:
-        target: Target = how.target(batch, batch, old)
-        return how.documents(new, target)[target.counts].mean()
-
-    def _run(self, which: int, batch: Batch) -> tuple[dict[str, Seen], Seen]:
-        model = inner(self.models[which])
-        seen: dict[str, Seen] = {}
-        with torch.set_grad_enabled(which == 1 and torch.is_grad_enabled()), _watched(model, self.blocks, seen):
-            output = model(**plain_inputs(model, batch))
-        return seen, self.outside.read(output)
-
-
-@contextmanager
-def _watched(model: nn.Module, paths: Sequence[str], seen: dict[str, Seen]) -> Generator[None]:
-    """Within the block, `seen` gets the first tensor of what each of these modules returns."""
-
-    def keep(path: str, _: nn.Module, __: Any, output: Any) -> None:
-        seen[path] = tensor_in(output)
-
-    hooks = [model.get_submodule(path).register_forward_hook(partial(keep, path)) for path in paths]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def blocks_of(layers: Iterable[LayerAnatomy]) -> list[str]:
-    """The repeated blocks that attention lives in: `encoder.layer.3` of `encoder.layer.3.attention.self`."""
-    found = [match.group() for layer in layers if (match := _BLOCK.match(layer.path))]
-    return list(dict.fromkeys(found))
-
-
 def _learning(
     student: nn.Module, layers: Sequence[LayerAnatomy], which: Literal["attention", "all"]
 ) -> dict[str, nn.Parameter]:
@@ -282,32 +217,3 @@ def _able(parameters: Iterable[nn.Parameter]) -> Generator[None]:
     finally:
         for p in able:
             p.requires_grad = False
-
-
-def _endless(calibration: Calibration, asked: Heal) -> Iterator[Batch]:
-    """The batches to fit to, over and over, in an order that is drawn anew each time, some documents mixed."""
-    draw, batches = random.Random(asked.seed), list(calibration.fit())
-    while True:
-        draw.shuffle(batches)
-        for batch in batches:
-            yield mixed(batch, asked.mix, draw) if asked.mix else batch
-
-
-def mixed(batch: Batch, share: float, draw: random.Random) -> Batch:
-    """Some rows go on as another row of the batch does, from a place inside both; other batches as they are.
-
-    The teacher knows what it would say to such a text, and so the student learns from many more than there are.
-    """
-    ids = batch.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.ndim != 2 or not set(batch) <= _MIXABLE or len(ids) < 2:
-        return batch
-    mask = batch.get("attention_mask", torch.ones_like(ids))
-    made = {name: x.clone() for name, x in batch.items()}
-    for row in range(len(ids)):
-        other = draw.randrange(len(ids))
-        shorter = int(min(mask[row].sum(), mask[other].sum()))
-        at = draw.randrange(1, shorter) if shorter > 1 else 0
-        if draw.random() < share and at and bool(mask[row, 0]) and bool(mask[other, 0]):  # padded on the right
-            for name, x in made.items():
-                x[row, at:] = batch[name][other, at:]
-    return made

@@ -219,14 +219,14 @@ class OwnOutputs(Loss):
             each = (p.exp() * (p - new.log_softmax(-1))).sum(-1).clamp_min(0.0)
             return self._mean(each, target)
         if self.of == "sentence":
-            return 1 - F.cosine_similarity(self._pooled(new, target), self._pooled(old, target), dim=1)
+            return 1 - F.cosine_similarity(self.pooled(new, target), self.pooled(old, target), dim=1)
         return self._sum((new - old).square(), target) / self._size(target)
 
     def probe(self, seen: Seen, target: Target, signs: torch.Generator) -> PerDocument:
         """rᵀ A y of every document, r random signs: E_r (∂ rᵀAy/∂g)² = ‖A ∂y/∂g‖², twice the loss to 2nd order."""
         old, new = target.what, seen.to(target.what.dtype)
         if self.of == "sentence":
-            old, new = self._pooled(old, target), self._pooled(new, target)
+            old, new = self.pooled(old, target), self.pooled(new, target)
         r = torch.randint(0, 2, new.shape, generator=signs).to(new) * 2 - 1
         if self.of == "sentence":
             length = old.norm(dim=1, keepdim=True).clamp_min(torch.finfo(old.dtype).tiny)
@@ -253,7 +253,8 @@ class OwnOutputs(Loss):
     def _mean(self, each: Tensor, target: Target) -> PerDocument:
         return self._sum(each, target) / self._tokens(target, each)
 
-    def _pooled(self, x: Tensor, target: Target) -> Float[Tensor, "document width"]:
+    def pooled(self, x: Tensor, target: Target) -> Float[Tensor, "document width"]:
+        """The mean over real tokens; what has none is its own."""
         if x.ndim == 2:
             return x
         kept = self._kept(x, target)
