@@ -73,12 +73,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--heads", type=int, nargs="*", default=HEADS)
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     args = parser.parse_args()
     task = {"width": WIDTH, "names": NAMES, "values": VALUES, "asked": ASKED, "steps": args.steps}
     found: dict[int, list[float]] = {}
     print("heads  numbers per head  right answers")
-    for heads in HEADS:
+    for heads in args.heads:
         found[heads] = [accuracy(heads, seed, args.steps) for seed in range(args.seeds)]
         print(f"{heads:5d}  {WIDTH // heads:16d}  " + "  ".join(f"{x:.3f}" for x in found[heads]), flush=True)
     if args.json is not None:

@@ -68,14 +68,13 @@ class Heatmap:
         keys = self.shown(options.max_width)
         each = self.fitting(options.max_width)[1]
         rows = keys if list(self.queries) == list(self.keys) else range(len(self.queries))
-        spelled = _speller(console.encoding)
-        names = [spelled(word) for word in self.keys]
+        names = [_spelled(word, console.encoding) for word in self.keys]
         for line in _above([names[i] for i in keys], each):
             yield Text(" " * (self.wide + 3) + line, "dim")
         beside = options.max_width - self.wide - 3 - each * len(keys) - 9
         arrow = "→" if console.encoding.startswith("utf") else "->"
         for i in rows:
-            line = Text("  " + set_cell_size(spelled(self.queries[i]), self.wide) + " ")
+            line = Text("  " + set_cell_size(_spelled(self.queries[i], console.encoding), self.wide) + " ")
             for j in keys:
                 line.append_text(self._cell(float(self.weights[i, j]), each, console))
             best = int(self.weights[i].argmax())
@@ -126,6 +125,6 @@ def _above(names: Sequence[str], each: int) -> list[str]:
     return lines
 
 
-def _speller(encoding: str) -> Any:
-    """Words in letters that the terminal has."""
-    return lambda word: word.encode(encoding, "replace").decode(encoding)
+def _spelled(word: str, encoding: str) -> str:
+    """The word in letters that the terminal has."""
+    return word.encode(encoding, "replace").decode(encoding)
