@@ -80,9 +80,9 @@ def kill(children: list[int]) -> None:
 def killed_and_resumed(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
     """A rank dies at a random moment, the others are killed as torchrun does; again and again, with other ranks."""
     draw, kills = random.Random(17), 0
-    for turn in range(3):
+    for turn in range(2):
         folder = root / f"killed{turn}"
-        for _ in range(5):
+        for _ in range(4):
             count = draw.choice((1, 2, 3, 4))
             children = started(count, folder, root / "log")
             time.sleep(draw.uniform(0.1, 0.8 * seconds))

@@ -116,7 +116,7 @@ def measure(folder: Path, *, patience: float = 60.0, every: float = 0.0, die: tu
 def main() -> None:
     words = sys.argv[1:]
     die = (int(words[2]), int(words[3])) if "--die" in words else None
-    sent = measure(Path(words[0]), die=die)
+    sent = measure(Path(words[0]), every=1e9 if die is None else 0.0, die=die)
     print(f"rank {os.environ.get('RANK', '0')} sent {sent}")
 
 

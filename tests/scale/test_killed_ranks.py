@@ -34,7 +34,7 @@ def came_of_it(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_killed_at_random_moments_and_resumed_by_other_numbers_of_ranks(came_of_it: dict[str, Any]) -> None:
     found = came_of_it["killed_and_resumed"]
     assert found["same"], found
-    assert found["kills"] >= 6, found
+    assert found["kills"] >= 5, found
 
 
 @pytest.mark.slow

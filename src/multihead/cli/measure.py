@@ -99,8 +99,7 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> int:
     from multihead.scale.lock import Lock
     from multihead.scale.ranks import restarted
 
-    if restarted():  # by torchrun --max-restarts: whatever the words were, this goes on
-        args.resume, args.force = True, False
+    args.resume = args.resume or restarted()  # by torchrun --max-restarts: whatever the words were, this goes on
     say = note if ranks.leads and not args.quiet else _silent
     loaded = load_model(_on_own_device(args))
     lock = Lock(args.out, f"run {os.environ.get('TORCHELASTIC_RUN_ID', 'of one process')}")
@@ -119,8 +118,8 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> int:
                 return 0
             table.save(args.out / "table.json")
             work.run.forget()
-            for left in args.out.glob(".table.json.*.part"):
-                left.unlink(missing_ok=True)  # halves of files that a kill has left
+            for left in (*args.out.glob(".table.json.*.part"), *args.out.glob(".stdin-*")):
+                left.unlink(missing_ok=True)  # halves of files that a kill has left, and what was read from stdin
             say(f"{len(table)} heads, {len(table.columns)} columns → {args.out / 'table.json'}")
         else:
             say(f"{args.out} is finished: {len(table)} heads, {len(table.columns)} columns")
@@ -181,7 +180,7 @@ def _mine(args: argparse.Namespace, lock: Any) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     lock.__enter__()
     _check_out(args)  # once more: another run may have ended meanwhile
-    if args.force:
+    if args.force and not args.resume:
         shutil.rmtree(args.out / STATE, ignore_errors=True)
 
 
@@ -195,11 +194,15 @@ def _on_own_device(args: argparse.Namespace) -> argparse.Namespace:
 
 def _documents(args: argparse.Namespace, tokenizer: Any, ranks: Ranks) -> Texts:
     """Rank 0 reads and counts once; the others are told. stdin is put into RUN, so that all can read it."""
+    from multihead.scale.ranks import restarted
+
     asked = args
     if ranks.size > 1 and "-" in (*args.text, *args.corpus):
         spool = args.out / f".stdin-{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}.txt"
 
         def copy() -> None:
+            if restarted() and spool.exists():  # stdin was read by the process before
+                return
             with spool.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
 

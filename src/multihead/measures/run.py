@@ -189,7 +189,7 @@ class Run:
         """Say how far this process is; rank 0 shows how far all are."""
         others = 0
         if self.ranks.size > 1:
-            if time.monotonic() - self._said < every:
+            if time.monotonic() - self._said < max(every, 0.02 * self.ranks.size):
                 return
             self._said = time.monotonic()
             self.ranks.say(f"{name}/batches", self.done[name])
