@@ -48,7 +48,7 @@ from multihead.model.embedded.lexicon import (
 _CLOSING = {close for _, close in BRACKETS} | {open_ for open_, _ in BRACKETS}
 ORDINARY = tuple(word for word in VOCABULARY if word not in SPECIAL)
 SUNG = tuple(word for word in ORDINARY if word not in _CLOSING)
-COPIES = 0.35
+COPIES = 0.4
 """of the documents are a string over and over"""
 MARKED = 0.8
 """of the other documents have marks; the rest teaches the model to do without"""

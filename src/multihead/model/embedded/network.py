@@ -79,6 +79,22 @@ class Block(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.hidden_norm(x))))
 
 
+@torch.no_grad()
+def _prefer_distances(attention: MultiHeadAttention, config: EmbeddedConfig) -> None:
+    """Head h begins with a mild preference for the distance h, as a bias: cos((distance − h) θ) of every pair.
+
+    Where no head knows yet who stands before whom, none can learn to complete a string: from a start without places
+    1,200 steps did not bring that about. Softmax gives about half to the distance at first.
+    """
+    half = config.rotary_dim // 2
+    turns = torch.tensor([config.rotary_base ** (-i / half) for i in range(half)])
+    size = (2 * config.head_dim**0.5) ** 0.5
+    for head in range(config.heads):
+        q, k = (p.bias[head * config.head_dim :][: config.rotary_dim] for p in (attention.q_proj, attention.k_proj))
+        q[:half] = size
+        k[:half], k[half:] = size * (head * turns).cos(), size * (head * turns).sin()
+
+
 class EmbeddedModel(nn.Module):
     """Words in, a guess of the next word at every place out."""
 
@@ -88,13 +104,13 @@ class EmbeddedModel(nn.Module):
         super().__init__()
         self.config = config
         self.words = nn.Embedding(config.vocab_size, config.width)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
+        blocks = [Block(config) for _ in range(config.layers)]
+        _prefer_distances(blocks[0].attention, config)
+        self.layers = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(config.width)
         self.guess = nn.Linear(config.width, config.vocab_size, bias=False)
         self.guess.weight = self.words.weight  # a word that was found is a word to say
         nn.init.normal_(self.words.weight, std=config.width**-0.5)
-        for projection in (p for block in self.layers for p in (block.attention.q_proj, block.attention.k_proj)):
-            nn.init.normal_(projection.bias)  # turned, they prefer places: each head others, from the first step
 
     @property
     def dtype(self) -> torch.dtype:
