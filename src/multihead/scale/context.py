@@ -149,13 +149,17 @@ class ContextParallel:
     def around(self, k: Tensor, v: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(rank, its keys, its values) for every rank, this one first; the next ones travel while one is used."""
         rank, ranks = self.mesh.get_local_rank(), self.mesh.size()
+        if ranks == 1:
+            yield rank, k, v
+            return
+        held, spare = _Message.of(k, v, self._most), None
         for step in range(ranks):
             owner, coming = (rank - step) % ranks, None
             if step < ranks - 1:
-                coming = self._pass_on(k, v, self.here((owner - 1) % ranks))
-            yield owner, k, v
+                coming = self._pass_on(held, self.here((owner - 1) % ranks), spare)
+            yield owner, *held.parts()
             if coming is not None:
-                k, v = coming.wait()
+                spare, held = held.room, coming.wait()
 
     def home(self, parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """dK and dV of this rank's tokens, from what every rank gives to those of each in the order of `around`.
@@ -169,28 +173,33 @@ class ContextParallel:
             if step == 0:
                 own = dk, dv
                 continue
-            if coming is not None:
-                so_far = coming.wait()
-                dk, dv = dk.add_(so_far[0]), dv.add_(so_far[1])
-            coming = self._pass_on(dk, dv, self.here((rank - step - 1) % ranks))
+            if coming is None:
+                spare, total = None, _Message.of(dk, dv, self._most)
+            else:
+                spare, total = coming.sent.room, coming.wait()
+                total.add(dk, dv)
+            coming = self._pass_on(total, self.here((rank - step - 1) % ranks), spare)
         assert own is not None
         if coming is None:
             return own
-        last = coming.wait()
+        last = coming.wait().parts()
         return own[0].add_(last[0]), own[1].add_(last[1])
 
-    def _pass_on(self, k: Tensor, v: Tensor, coming: int) -> _Coming:
-        """Send both to the next rank, as one message, while the previous one sends `coming` tokens here."""
+    @property
+    def _most(self) -> int:
+        """The tokens of the rank that has most: a room for them takes the message of any."""
+        return max(self.here(rank) for rank in range(self.mesh.size()))
+
+    def _pass_on(self, message: _Message, tokens: int, room: Tensor | None) -> _Coming:
+        """Send a message to the next rank, while the previous one sends that of so many tokens into `room`."""
         rank, ranks, group = self.mesh.get_local_rank(), self.mesh.size(), self.mesh.get_group()
-        message = torch.cat([k.detach().flatten(), v.detach().flatten()])
-        shapes = tuple((*x.shape[:2], coming, x.shape[3]) for x in (k, v))
-        room = message.new_empty(sum(torch.Size(shape).numel() for shape in shapes))
+        coming = _Message(torch.empty_like(message.room) if room is None else room, message.shapes, tokens)
         to, of = (dist.get_global_rank(group, (rank + turn) % ranks) for turn in (1, -1))
         work = dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, message, to, group), dist.P2POp(dist.irecv, room, of, group)]
+            [dist.P2POp(dist.isend, message.used, to, group), dist.P2POp(dist.irecv, coming.used, of, group)]
         )
-        self.sent += message.numel() * message.element_size()
-        return _Coming(work, message, room, shapes)
+        self.sent += message.used.nbytes
+        return _Coming(work, message, coming)
 
     def wire_bytes(
         self, batch: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, *, backward: bool = False
@@ -210,19 +219,53 @@ class ContextParallel:
 
 
 @dataclass(frozen=True)
+class _Message:
+    """Keys and values (or their gradients) of one rank side by side, at the beginning of a flat room."""
+
+    room: Tensor
+    shapes: tuple[tuple[int, int, int], tuple[int, int, int]]
+    """(batch, kv_head, dim) of both"""
+    tokens: int
+
+    @staticmethod
+    def of(k: Tensor, v: Tensor, most: int) -> _Message:
+        """Copied into a new room, in which there is place for `most` tokens."""
+        shapes = (k.shape[0], k.shape[1], k.shape[3]), (v.shape[0], v.shape[1], v.shape[3])
+        made = _Message(k.new_empty(sum(b * h * most * d for b, h, d in shapes)), shapes, k.shape[2])
+        for part, x in zip(made.parts(), (k, v), strict=True):
+            part.copy_(x.detach())
+        return made
+
+    @property
+    def used(self) -> Tensor:
+        """What is sent."""
+        return self.room[: sum(b * h * self.tokens * d for b, h, d in self.shapes)]
+
+    def parts(self) -> tuple[Tensor, Tensor]:
+        """Keys and values, as views."""
+        (batch, heads, key_dim), (_, _, value_dim) = self.shapes
+        sizes = [batch * heads * self.tokens * dim for dim in (key_dim, value_dim)]
+        k, v = self.used.split(sizes)
+        return k.view(batch, heads, self.tokens, key_dim), v.view(batch, heads, self.tokens, value_dim)
+
+    def add(self, k: Tensor, v: Tensor) -> None:
+        """Take in more."""
+        for part, x in zip(self.parts(), (k, v), strict=True):
+            part.add_(x)
+
+
+@dataclass(frozen=True)
 class _Coming:
-    """A message on its way, and the one that was sent, which must live as long."""
+    """A message on its way here, and the one that was sent, which must live as long."""
 
     work: list[dist.Work]
-    message: Tensor
-    room: Tensor
-    shapes: tuple[tuple[int, ...], ...]
+    sent: _Message
+    message: _Message
 
-    def wait(self) -> tuple[Tensor, Tensor]:
+    def wait(self) -> _Message:
         for work in self.work:
             work.wait()
-        k, v = self.room.split([torch.Size(shape).numel() for shape in self.shapes])
-        return k.view(self.shapes[0]), v.view(self.shapes[1])
+        return self.message
 
 
 def _bounds(tokens: int, count: int, chunk: int) -> tuple[int, int]:

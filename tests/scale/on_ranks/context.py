@@ -147,9 +147,10 @@ def hidden_nan_stays_hidden(mesh: DeviceMesh) -> None:
     want = attn(y, mask=rule)
     torch.testing.assert_close(out, block.split(want), equal_nan=True)
     assert not out[:, block.places() < 19].isnan().any()
-    with block:
-        seen = attn(mine, mask=mask.causal())
-    torch.testing.assert_close(seen, block.split(attn(y, mask=mask.causal())), equal_nan=True)
+    for rule in (mask.causal(), mask.window(4, 3)):  # in the second one, sound queries see keys that are not
+        with block:
+            seen = attn(mine, mask=rule)
+        torch.testing.assert_close(seen, block.split(attn(y, mask=rule)), equal_nan=True)
 
 
 def bytes_over_the_wire(mesh: DeviceMesh) -> None:
@@ -231,8 +232,8 @@ class Alone:
 
 
 def memory_is_shared_out(mesh: DeviceMesh) -> None:
-    """What is saved for the backward pass is 1/ranks to the token; the peak of both passes, nearly so."""
-    attn, total = layer(WIDTH, 4, num_kv_heads=2, head_dim=6), 240 * mesh.size()
+    """What is saved for the backward pass is 1/ranks to the token; so is the peak, but for what travels."""
+    attn, total = layer(WIDTH, 4, num_kv_heads=2, head_dim=6), 60 * mesh.size()
     x = tokens(WIDTH, 5, rows=1, length=total)
 
     def saved_and_peak(block: Any) -> tuple[int, int]:
@@ -250,7 +251,7 @@ def memory_is_shared_out(mesh: DeviceMesh) -> None:
             out.backward(out.detach())
         return saved, peak.most
 
-    before, ring.BLOCK = ring.BLOCK, 1 << 10  # so that scores are next to nothing beside the tokens
+    before, ring.BLOCK = ring.BLOCK, 1 << 8  # so that scores are next to nothing beside the tokens
     try:
         here, alone = (
             saved_and_peak(mh.context_parallel(mesh, total)),
@@ -259,8 +260,9 @@ def memory_is_shared_out(mesh: DeviceMesh) -> None:
     finally:
         ring.BLOCK = before
     assert here[0] * mesh.size() == alone[0], (here, alone)
-    print("peak", mesh.size(), here[1], alone[1], here[1] * mesh.size() / alone[1], flush=True)
-    assert here[1] * mesh.size() < 1.5 * alone[1], (here, alone)
+    # Beside its share a rank has keys and values at hand and coming, and the same of their gradients.
+    kv = 2 * 60 * (6 + 6) * 8  # kv heads, tokens, dims, bytes
+    assert here[1] - alone[1] / mesh.size() < 6 * kv, (here, alone, kv)
 
 
 def ring_refusals(mesh: DeviceMesh) -> None:
