@@ -62,7 +62,7 @@ def test_it_gets_nearer_and_touches_attention_only(make: Callable[[], nn.Module]
     before = state(student)
     steps: list[tuple[str, int, int]] = []
     done = heal(
-        teacher, student, text(teacher), Heal(steps=12, lr=1e-2, judge_every=6, relations=0.0),
+        teacher, student, text(teacher), Heal(steps=12, lr=1e-2, judge_every=6),
         progress=lambda *a: steps.append(a),
     )  # fmt: skip
     assert done.after < 0.7 * done.before
@@ -168,6 +168,7 @@ def test_the_rate_rises_and_falls() -> None:
         ({"lr": float("nan")}, "lr=nan"),
         ({"warmup": 1.0}, "warmup=1.0"),
         ({"mix": 1.5}, "mix=1.5 is no share"),
+        ({"relations": -1.0}, "hidden=1 and relations=-1 are 0 or more"),
         ({"parameters": "some"}, "parameters='some' is not known"),
     ],
 )

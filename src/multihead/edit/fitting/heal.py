@@ -1,9 +1,9 @@
 """Distil the original into the cut model: some steps of gradient descent on the calibration text, no labels.
 
-What is made smaller is the `distance`: of the states of every block, of what comes out, and of which documents are
-near each other. Documents are mixed, so that there are more of them (`mixing`). Only attention parameters learn
-unless told otherwise. The state that is best on the held-out documents is kept, the one before the first step
-included: healing never makes them worse.
+What is made smaller is the `distance`: of the states of every block, of what comes out, and where `relations` count
+of which documents are near each other. Documents are mixed, so that there are more of them (`mixing`). Only
+attention parameters learn unless told otherwise. The state that is best on the held-out documents is kept, the one
+before the first step included: healing never makes them worse.
 
 >>> import copy, torch
 >>> from multihead.edit.fitting.calibration import Calibration
@@ -54,7 +54,7 @@ class Heal:
     weight_decay: float = 0.0
     hidden: float = 1.0
     """how much the blocks count beside what comes out"""
-    relations: float = 1.0
+    relations: float = 0.0
     """how much it counts which documents are near each other; of models that put out vectors"""
     mix: float = 0.5
     """share of the documents that are the beginning of one and the end of another: more text out of the same"""
@@ -72,6 +72,8 @@ class Heal:
             )
         if not (self.lr > 0 and math.isfinite(self.lr)) or not 0 <= self.warmup < 1:
             raise SizeError(f"lr={self.lr} and warmup={self.warmup} are no rates", hint="lr=3e-4, warmup=0.1")
+        if min(self.hidden, self.relations) < 0:
+            raise SizeError(f"hidden={self.hidden:g} and relations={self.relations:g} are 0 or more")
         if not 0 <= self.mix <= 1:
             raise SizeError(f"mix={self.mix:g} is no share of the documents", hint="0 mixes none, 1 all of them")
         if self.parameters not in ("attention", "all"):
