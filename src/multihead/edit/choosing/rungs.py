@@ -1,12 +1,14 @@
 """What a layer loses if its heads share kv heads, after the best re-fit of W_O: in the unit of taking heads out.
 
 Every rung of a layer's ladder (12 kv heads, 6, 4, …) is made: clusters, the joint factorisation, a copy of the
-model with those weights in it. From the sums of one pass, z' into W_O and the original's output o,
+model with those weights in it. From the sums of one pass, z' into W_O and the original's output o, come the best W,
 
-    e = min_W E‖o − W z'‖²,      and of a head that then goes too      tr(W_hᵀ (P_hh)⁻¹ W_h),  P = Cov(z')⁻¹,
+    e = min_W E‖o − W z'‖²,      and of a head that then goes too      tr(W_hᵀ (P_hh)⁻¹ W_h),  P = Cov(z')⁻¹.
 
-both times the sensitivity s_l that `scores` weighs errors of a layer with. So a rung is a starting error and a
-surgeon of its own, and a search may go down the ladder and take heads out in any order.
+With W in its place the copy is run on held-out text: how far its output moves is what the rung costs. A copy
+without the cheaper half of the heads is run as well: how far that moves the output, against what the surgeon said,
+is the factor that brings the costs of heads to the same unit. So a rung is a loss to start from and a surgeon of
+its own, and a search may go down the ladder and take heads out in any order.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.fitting.calibration import Calibration
@@ -23,15 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 from torch import Tensor, nn
 
 from multihead.edit.choosing.contexts import Turns
+from multihead.edit.choosing.curvature import own_loss
 from multihead.edit.choosing.scores import RIDGE, Clusters, Surgeon
-from multihead.edit.fitting.calibration import PER_COLUMN, Calibration
+from multihead.edit.fitting.calibration import PER_COLUMN, Calibration, tokens_in
 from multihead.edit.fitting.gather import Sums, gather
 from multihead.edit.fitting.refit import Progress, columns_of
 from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
@@ -40,8 +44,13 @@ from multihead.edit.sharing.group import grouped, ladder
 from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
+from multihead.measures.clean import clean, without_cache
+from multihead.measures.worth.loss import Target
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.intercept import inner
+
+JUDGED = 2048
+"""Held-out tokens that a rung is judged by."""
 
 
 @dataclass
@@ -52,6 +61,10 @@ class Rung:
     lost: float
     """with the heads that are gone by now"""
     surgeon: Surgeon
+    matters: float
+    """what an error of the layer's output counts, in the surgeon's numbers"""
+    scale: float = 1.0
+    """what these must be multiplied with"""
 
 
 class Ladders:
@@ -78,6 +91,7 @@ class Ladders:
         notes: list[str] = []
         blocks = blocks_of([layer.path for same in layers for layer in same])
         runs = Resumed([model, model], calibration.example(), hold=ROOM)
+        judge = _Judge(model, calibration)
         for at, same in enumerate(layers):
             layer = same[0]
             if progress is not None:
@@ -86,12 +100,13 @@ class Ladders:
             whole = tuple(
                 tuple(h for h, i in enumerate(own.groups.kv_of_head) if i == kv) for kv in range(own.kv_heads)
             )
-            rungs[layer.name] = [Rung(whole, 0.0, surgeon)]
+            top = Rung(whole, 0.0, surgeon, matters[layer.name])
+            rungs[layer.name] = [top]
             why = _cannot(same, own)
             if not why:
                 runs.go_to(blocks[layer.path])
                 try:
-                    rungs[layer.name] += _made(model, layer, own, calibration, matters[layer.name], runs)
+                    rungs[layer.name] += _made(model, layer, calibration, top, runs, judge)
                 except MultiheadError as wrong:
                     why = str(wrong).splitlines()[0]
             if why:
@@ -99,14 +114,16 @@ class Ladders:
         return Ladders(rungs, notes)
 
     def cost(self, layer: str, head: int) -> float:
-        return self._rungs[layer][0].surgeon.cost(layer, head)
+        now = self._rungs[layer][0]
+        return now.scale * now.surgeon.cost(layer, head)
 
     def together(self, layer: str, heads: Sequence[int]) -> float:
-        return self._rungs[layer][0].surgeon.together(layer, heads)
+        now = self._rungs[layer][0]
+        return now.scale * now.surgeon.together(layer, heads)
 
     def remove(self, layer: str, head: int) -> None:
         for rung in self._rungs[layer]:
-            rung.lost += rung.surgeon.cost(layer, head)
+            rung.lost += rung.scale * rung.surgeon.cost(layer, head)
             rung.surgeon.remove(layer, head)
 
     def steps(self, layer: str) -> list[tuple[Clusters, float]]:
@@ -126,42 +143,95 @@ def _cannot(same: Sequence[LayerAnatomy], own: HeadWeights) -> str:
     return "it has one" if own.kv_heads == 1 else ""
 
 
+class _Judge:
+    """How far a model's output is from the original's, on held-out text; twice the loss, as `scores` count."""
+
+    def __init__(self, model: nn.Module, calibration: Calibration) -> None:
+        self.cases: list[tuple[dict[str, Any], Target]] = []
+        self.loss = own_loss(model, calibration.example())
+        seen = 0
+        with torch.no_grad(), clean(inner(model)):
+            for index, batch in enumerate(calibration.held_out()):
+                inputs = without_cache(model, self.loss.inputs(batch, index))
+                self.cases.append((inputs, self.loss.target(batch, inputs, self.loss.read(model(**inputs)))))
+                seen += tokens_in(batch)
+                if seen >= JUDGED:
+                    break
+
+    def __call__(self, model: nn.Module) -> float:
+        with torch.no_grad(), clean(inner(model)):
+            found = [self.loss.documents(self.loss.read(model(**inputs)), target) for inputs, target in self.cases]
+        return 2 * float(torch.cat(found).double().mean())
+
+
+@dataclass
+class _Trial:
+    """Tries heads in the place of a layer's own, W_O fitted again."""
+
+    model: nn.Module
+    layer: LayerAnatomy
+    calibration: Calibration
+    enough: int
+    runs: Resumed
+    judge: _Judge
+
+    def __call__(self, new: HeadWeights) -> tuple[HeadWeights, Float64[Tensor, "column column"], float]:
+        """(The heads with their W_O, the covariance of what they give, what the model's output moves.)"""
+        student, part, example = deepcopy(self.model), self.layer.weights["o"], self.calibration.example()
+        install(student, self.layer, new, inputs=example)
+        self.runs.models[1] = student  # in front of this layer it is the model
+        text = self.calibration.sample(self.enough)
+        sums = gather(self.model, student, part.parameter, text, bias=True, run=self.runs)
+        self.runs.models[1] = self.model
+        weight = inner(student).get_parameter(part.parameter).detach()
+        columns = columns_of(weight if part.axis == 1 else weight.T, new, self.layer.name)
+        fit = _fitted(sums, torch.tensor(columns))
+        o = new.o + fit.change.unflatten(0, (new.heads, -1)).mT.to(new.o)
+        b_o = None if new.b_o is None else new.b_o + fit.shift.to(new.b_o)
+        fitted = replace(new, o=o, b_o=b_o)
+        install(student, self.layer, fitted, inputs=example)
+        return fitted, fit.covariance, self.judge(student)
+
+
 def _made(
-    model: nn.Module, layer: LayerAnatomy, own: HeadWeights, calibration: Calibration, matters: float, runs: Resumed
+    model: nn.Module, layer: LayerAnatomy, calibration: Calibration, top: Rung, runs: Resumed, judge: _Judge
 ) -> list[Rung]:
-    """The rungs below the first. The text of 25 tokens per column of W_O is enough for them."""
-    enough = PER_COLUMN * own.heads * own.o.shape[2]
-    moments = moments_of(model, layer, calibration.sample(enough), run=runs)
+    """The rungs below the first, whose scale is set. 25 tokens per column of W_O are enough for them."""
+    own, name = HeadWeights.of(layer), layer.name
+    heads, dims = own.heads, own.o.shape[2]
+    trial = _Trial(model, layer, calibration, PER_COLUMN * heads * dims, runs, judge)
+    moments = moments_of(model, layer, calibration.sample(trial.enough), run=runs)
+    cheap = sorted(range(heads), key=lambda h: top.surgeon.cost(name, h))[: heads // 2]
+    _, _, moved = trial(arranged(own.keep([h for h in range(heads) if h not in cheap])))
+    said = top.surgeon.together(name, cheap)
+    top.scale = moved / said if said > 0 and moved > 0 else 1.0
     found: list[Rung] = []
-    name = layer.weights["o"].parameter
     for rung in list(ladder(layer, own, moments).values())[1:]:
-        new, student = arranged(grouped(own, rung.clusters, moments)), deepcopy(model)
-        install(student, layer, new, inputs=calibration.example())
-        runs.models[1] = student  # in front of this layer it is the model
-        sums = gather(model, student, name, calibration.sample(enough), bias=True, run=runs)
-        weight = inner(student).get_parameter(name).detach()
-        columns = columns_of(weight if layer.weights["o"].axis == 1 else weight.T, new, layer.name)
-        order = [new.origin.index(h) for h in range(own.heads)]
-        dims = own.o.shape[2]
-        rows = torch.tensor(columns).view(own.heads, dims)[order].flatten()
-        lost, best, covariance = _fitted(sums, rows, new.o[order].mT.flatten(0, 1).double())
-        surgeon = Surgeon({layer.name: matters**0.5 * best}, {layer.name: covariance}, {layer.name: own.heads})
-        found.append(Rung(rung.clusters, matters * lost, surgeon))
-    runs.models[1] = model
+        new, covariance, moved = trial(arranged(grouped(own, rung.clusters, moments)))
+        order = torch.tensor([new.origin.index(h) for h in range(heads)])
+        at = (order[:, None] * dims + torch.arange(dims)).flatten()
+        best = top.matters**0.5 * new.o[order].mT.flatten(0, 1).double()
+        surgeon = Surgeon({name: best}, {name: covariance[at][:, at]}, {name: heads})
+        found.append(Rung(rung.clusters, moved, surgeon, top.matters, top.scale))
     return found
 
 
-def _fitted(
-    sums: Sums, rows: Tensor, now: Float64[Tensor, "column row"]
-) -> tuple[float, Float64[Tensor, "column row"], Float64[Tensor, "column column"]]:
-    """(E‖o − W z‖² at the best W, that W, Cov(z)): the constant is free, columns in the order of `rows`."""
-    mean = sums.zz[-1, :-1][rows] / sums.tokens
+@dataclass(frozen=True)
+class _Fit:
+    """The best change of W_O for z, the constant that goes with it, and Cov(z)."""
+
+    change: Float64[Tensor, "column row"]
+    shift: Float64[Tensor, " row"]
+    covariance: Float64[Tensor, "column column"]
+
+
+def _fitted(sums: Sums, columns: Int[Tensor, " column"]) -> _Fit:
+    """Least squares with the ridge of the scores; columns in this order."""
+    mean = sums.zz[-1, :-1][columns] / sums.tokens
     rest = sums.zr[-1] / sums.tokens
-    covariance = sums.zz[rows][:, rows] / sums.tokens - mean[:, None] * mean
-    crossed = sums.zr[rows] / sums.tokens - mean[:, None] * rest
+    covariance = sums.zz[columns][:, columns] / sums.tokens - mean[:, None] * mean
+    crossed = sums.zr[columns] / sums.tokens - mean[:, None] * rest
     ridge = RIDGE * covariance.diagonal().mean().clamp_min(torch.finfo(torch.float32).tiny)
     pulled = covariance + ridge * torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     change = torch.linalg.solve(pulled, crossed)
-    missing = sums.missing / sums.tokens - float(rest.square().sum())
-    lost = missing - float((change * (2 * crossed - covariance @ change)).sum())
-    return max(lost, 0.0), now + change, covariance
+    return _Fit(change, rest - mean @ change, covariance)
