@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from multihead.edit.fitting.refit import Progress
     from multihead.edit.plan import Plan
 
+TOGETHER = 1800.0
+"""Seconds that one of several processes waits for another."""
+
 METHODS = ("obs", "gauss-newton", "fisher", "norm", "random")
 """Ways to say what a head costs; the first is the best, the last two are baselines."""
 
@@ -115,6 +118,21 @@ def check_out(args: argparse.Namespace) -> None:
         raise MultiheadError(
             f"nothing can be written to {there}: {wrong.strerror}", hint="choose another folder for -o"
         ) from wrong
+
+
+@contextmanager
+def over_ranks(args: argparse.Namespace) -> Generator[None]:
+    """Under torchrun the processes share the calibration text, and only the first one speaks and writes."""
+    from multihead.scale.ranks import Ranks
+
+    with Ranks.started(TOGETHER) as ranks:
+        if ranks.size > 1 and (getattr(args, "budget", None) or "").startswith("latency"):
+            raise MultiheadError(
+                "processes do not agree on a budget of time: each measures its own", hint="run it in one process"
+            )
+        args.follows = not ranks.leads
+        args.quiet = args.quiet or args.follows
+        yield
 
 
 # ---- during -------------------------------------------------------------------------------------
@@ -255,7 +273,7 @@ def planned(
     _estimate(args, loaded, text, runs, say)
     with bar(args) as progress:
         made = make(text, progress)
-    if args.plan is not None:
+    if args.plan is not None and not getattr(args, "follows", False):
         args.plan.parent.mkdir(parents=True, exist_ok=True)
         made.save(args.plan)
         say(f"plan → {args.plan}")
@@ -281,6 +299,10 @@ def _estimate(
 def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str = "joint") -> int:
     """Print the plan, and unless that is all, cut, save, and say what comes next."""
     say = speaker(args)
+    if getattr(args, "follows", False):
+        if plan.changes and not args.dry_run:
+            _cut(args, loaded, plan, grouping, say)
+        return 0 if plan.changes else 1
     if not plan.changes:
         if args.json:
             write_json({"plan": plan.to_json(), "changed": False})
@@ -326,6 +348,8 @@ def _cut(
             progress=progress,
         )
         took = time.perf_counter() - started
+    if getattr(args, "follows", False):
+        return {}
     record = record_of(small)
     done: dict[str, Any] = {} if record is None or record.plan is None else record.plan
     for line in _done_lines(done):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from multihead.cli.cutting import add_cut, add_text, carry_out, check_out, planned
+from multihead.cli.cutting import add_cut, add_text, carry_out, check_out, over_ranks, planned
 from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
@@ -52,6 +52,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 def run(args: argparse.Namespace) -> int:
     check_out(args)
+    with over_ranks(args):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.kv_heads is None and (args.plan is None or not args.plan.exists()):
         raise MultiheadError("nothing says how many kv heads stay", hint="--kv-heads 4, or --plan FILE")
     loaded = load_model(args)

@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from multihead.cli.cutting import METHODS, add_cut, add_text, carry_out, check_out, planned
+from multihead.cli.cutting import METHODS, add_cut, add_text, carry_out, check_out, over_ranks, planned
 from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
@@ -70,6 +70,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 def run(args: argparse.Namespace) -> int:
     check_out(args)
+    with over_ranks(args):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     asked = [
         f"--{n.replace('_', '-')}"
         for n in ("keep", "heads", "budget", "twins", "kv_heads")

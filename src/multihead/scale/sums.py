@@ -1,16 +1,18 @@
 """Sums over ranks, where there are ranks: what each has summed over its share of some batches becomes the whole.
 
 >>> import torch
->>> from multihead.scale.sums import share_of, summed
->>> [batch for batch in share_of("abcde")]              # one process takes all
+>>> from multihead.scale.sums import shared
+>>> mine, summed = shared("abcde")                      # one process takes all
+>>> mine
 ['a', 'b', 'c', 'd', 'e']
->>> summed(torch.tensor([1.0, 2.0]))
-(tensor([1., 2.]),)
+>>> summed(total := torch.tensor([1.0, 2.0]))           # and has the sum already
+>>> total
+tensor([1., 2.])
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -19,19 +21,21 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def _together() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+def shared(batches: Iterable[T]) -> tuple[list[T], Callable[..., None]]:
+    """This rank's share of some batches, and what sums tensors over all ranks, in place: the same bits on each.
+
+    Where there are fewer batches than ranks everybody takes all of them, and there is nothing to sum.
+    """
+    every = list(batches)
+    if not (dist.is_available() and dist.is_initialized()) or not 1 < dist.get_world_size() <= len(every):
+        return every, _nothing
+    return every[dist.get_rank() :: dist.get_world_size()], _summed
 
 
-def share_of(batches: Iterable[T]) -> Iterator[T]:
-    """Every ranks-th of some batches, from this rank's number on; all of them in one process."""
-    rank, size = (dist.get_rank(), dist.get_world_size()) if _together() else (0, 1)
-    return (batch for at, batch in enumerate(batches) if at % size == rank)
+def _summed(*tensors: Tensor) -> None:
+    for tensor in tensors:
+        dist.all_reduce(tensor)
 
 
-def summed(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The sum of each over all ranks, in place, by all-reduce: the same bits on every rank."""
-    if _together():
-        for tensor in tensors:
-            dist.all_reduce(tensor)
-    return tensors
+def _nothing(*tensors: Tensor) -> None:
+    """One process, or everybody has the same."""

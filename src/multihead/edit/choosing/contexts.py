@@ -25,6 +25,7 @@ from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
 from multihead.model.sites import Key
+from multihead.scale.sums import shared
 from multihead.shapes import HeadOutputs
 
 Covariance = Float64[Tensor, "column column"]
@@ -69,8 +70,9 @@ def contexts(
             sums[name].add(real_rows(call, heads))
         return heads
 
+    mine, summed = shared(batches)
     with torch.no_grad(), clean(inner(model)), intercept(model, listen):
-        for done, batch in enumerate(batches, start=1):
+        for done, batch in enumerate(mine, start=1):
             model(**plain_inputs(model, batch))
             if progress is not None:
                 progress(done)
@@ -79,6 +81,8 @@ def contexts(
         cc = s.cc.whole()
         if cc is None or s.c is None or not s.tokens:
             raise MultiheadError(f"{name} did not run on the calibration text", hint="does the text reach it?")
-        mean = s.c / s.tokens
-        found[name] = cc / s.tokens - mean[:, None] * mean
+        tokens = torch.tensor(s.tokens, dtype=torch.float64, device=cc.device)
+        summed(cc, s.c, tokens)
+        mean = s.c / tokens
+        found[name] = cc / tokens - mean[:, None] * mean
     return found

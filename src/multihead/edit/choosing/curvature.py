@@ -36,6 +36,7 @@ from multihead.measures.worth.loss import LanguageModel, OwnOutputs
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
 from multihead.model.sites import Key
+from multihead.scale.sums import shared
 from multihead.shapes import HeadOutputs
 
 DOCUMENTS = 256
@@ -83,16 +84,21 @@ def curvature(
         places[same[0].name] = range(count, count + same[0].num_heads)
         count += same[0].num_heads
     of_key = {layer.site.key: same[0].name for same in layers for layer in same}
-    matrix, seen, loss = torch.zeros(count, count, dtype=torch.float64), 0, None
+    matrix, seen = torch.zeros(count, count, dtype=torch.float64), 0
+    chosen: list[tuple[int, Batch]] = []
     for index, batch in enumerate(calibration.fit()):
         if seen >= documents:
             break
-        loss = loss or own_loss(model, batch)
+        chosen.append((index, batch))
+        seen += documents_in(batch)
+    mine, summed = shared(chosen)
+    loss = own_loss(model, chosen[0][1])  # it runs the model
+    for done, (index, batch) in enumerate(mine, start=1):
         for rows in _slopes(model, batch, index, loss, of_key, places, count, probes, seed):
             matrix += rows.T @ rows / probes
-        seen += documents_in(batch)
         if progress is not None:
-            progress("sensitivity", min(seen, documents), documents)
+            progress("sensitivity", done, len(mine))
+    summed(matrix)
     return Curvature(matrix / max(seen, 1), places)
 
 

@@ -27,6 +27,7 @@ from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
 from multihead.measures.stage import Batch
+from multihead.scale.sums import shared
 
 Crossed = Float64[Tensor, "column row"]
 
@@ -71,10 +72,11 @@ def gather(
     run: Runner = from_start,
     progress: Callable[[int], None] | None = None,
 ) -> Sums:
-    """Run both models up to the map, batch by batch; real tokens only."""
+    """Run both models up to the map, batch by batch; real tokens only. Ranks take their share, and get all sums."""
     square, zr = Square(), None
+    mine, summed = shared(batches)
     missing, size, tokens, stream = 0.0, 0.0, 0, True
-    for done, batch in enumerate(batches, start=1):
+    for done, batch in enumerate(mine, start=1):
         old = watched(teacher, batch, parameter, run=run)
         new = watched(student, batch, parameter, old, run=run)
         if old.o.shape != new.o.shape:
@@ -99,6 +101,9 @@ def gather(
     zz = square.whole()
     if zz is None or zr is None:
         raise MultiheadError(f"there was no batch to see {parameter} on", hint="the calibration text is empty")
+    counted = torch.tensor([missing, size, tokens], dtype=torch.float64)
+    summed(zz, zr, counted)
+    missing, size, tokens = float(counted[0]), float(counted[1]), int(counted[2])
     return Sums(zz, zr, missing, size, tokens, stream, bias)
 
 

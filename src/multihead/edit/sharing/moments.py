@@ -19,7 +19,7 @@ one batch.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -40,6 +40,7 @@ from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
 from multihead.model.special import is_reused
+from multihead.scale.sums import shared
 from multihead.shapes import HeadOutputs
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
@@ -81,10 +82,12 @@ def moments_of(
 ) -> Moments:
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
     sums = _Sums(layer, inner(model))
+    mine, summed = shared(batches)
     with torch.no_grad(), clean(model), sums.watch(), intercept(model, sums.listen):
-        for batch in batches:
+        for batch in mine:
             with suppress(_Enough):
                 run(model, batch)
+    sums.over_ranks(summed)
     return sums.moments()
 
 
@@ -240,6 +243,12 @@ class _Sums:
             self.totals[name] += more.to(self.totals[name].device)
         else:
             self.totals[name] = more
+
+    def over_ranks(self, summed: Callable[..., None]) -> None:
+        """What all ranks have seen together; of the scale, which each has found on its first batch, the mean."""
+        counted = torch.tensor([float(self.tokens), self.scale, 1.0], dtype=torch.float64)
+        summed(counted, *(self.totals[name] for name in sorted(self.totals)))
+        self.tokens, self.scale = int(counted[0]), float(counted[1] / counted[2])
 
     def moments(self) -> Moments:
         if self.kind is None or self.tokens == 0:

@@ -1,0 +1,41 @@
+"""Run by test_cut_ranks.py under torchrun: plan and cut a small model, and write the weights that came of it.
+
+python cutting.py FOLDER: each rank writes FOLDER/RANK.safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from measuring import documents, model
+from safetensors.torch import save_file
+
+import multihead as mh
+from multihead.edit.fitting.calibration import Calibration
+from multihead.scale.ranks import Ranks
+
+
+def cut_of(kv_heads: int | None) -> tuple[str, dict[str, torch.Tensor]]:
+    """The plan as text, and the weights of the cut model: half of the heads out, or keys and values shared."""
+    whole = model().double()
+    text = Calibration(whole, documents(), batch_size=5)
+    asked = {"keep": 0.5} if kv_heads is None else {"kv_heads": kv_heads}
+    plan = mh.plan(whole, text, **asked)  # type: ignore[arg-type]
+    small = mh.cut(whole, plan)
+    return json.dumps(plan.to_json(), sort_keys=True), {n: w.contiguous() for n, w in small.state_dict().items()}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    folder.mkdir(exist_ok=True)
+    with Ranks.started(60.0) as ranks:
+        plan, weights = cut_of(None)
+        save_file(weights, folder / f"{ranks.rank}.safetensors", metadata={"plan": plan})
+
+
+if __name__ == "__main__":
+    main()

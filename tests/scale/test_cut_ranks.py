@@ -1,0 +1,55 @@
+"""Planning and re-fit over ranks: each takes its share of the calibration text, and all make the same cut."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+HERE = Path(__file__).parent
+
+
+def read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
+    with safe_open(file, framework="pt") as kept:
+        return kept.metadata()["plan"], {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
+
+
+@pytest.mark.slow
+def test_two_ranks_cut_as_one_process_does(tmp_path: Path) -> None:
+    def run(*launch: str, out: str) -> None:
+        done = subprocess.run(
+            [sys.executable, *launch, str(HERE / "cutting.py"), str(tmp_path / out)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1] / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=150,
+        )
+        assert done.returncode == 0, done.stderr
+
+    run(out="one")
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d")
+    run(*torchrun, "--rdzv-endpoint", "127.0.0.1:0", out="two")
+    plan, weights = read(tmp_path / "one" / "0.safetensors")
+    first, second = (read(tmp_path / "two" / f"{rank}.safetensors") for rank in range(2))
+    assert first[0] == second[0], "both ranks made the same plan"
+    assert plan.count("remove") == first[0].count("remove")
+    assert sorted(first[1]) == sorted(weights)
+    for name, weight in weights.items():
+        assert torch.equal(first[1][name], second[1][name]), f"{name}: the ranks differ"
+        torch.testing.assert_close(first[1][name], weight, rtol=1e-8, atol=1e-9, msg=name)
+
+
+def test_one_process_takes_all_batches_and_sums_nothing() -> None:
+    from multihead.scale.sums import shared
+
+    mine, summed = shared(iter("abc"))
+    x = torch.tensor([2.0])
+    summed(x)
+    assert mine == ["a", "b", "c"]
+    assert float(x) == 2.0
