@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 import multihead as mh
 from multihead.edit.fitting.calibration import Calibration
 from multihead.scale.ranks import Ranks
+from multihead.scale.sums import together
 
 
 def cut_of(kv_heads: int | None) -> tuple[str, dict[str, torch.Tensor]]:
@@ -32,7 +33,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
-    with Ranks.started(60.0) as ranks:
+    with Ranks.started(60.0) as ranks, together():
         plan, weights = cut_of(None)
         save_file(weights, folder / f"{ranks.rank}.safetensors", metadata={"plan": plan})
 

@@ -124,8 +124,9 @@ def check_out(args: argparse.Namespace) -> None:
 def over_ranks(args: argparse.Namespace) -> Generator[None]:
     """Under torchrun the processes share the calibration text, and only the first one speaks and writes."""
     from multihead.scale.ranks import Ranks
+    from multihead.scale.sums import together
 
-    with Ranks.started(TOGETHER) as ranks:
+    with Ranks.started(TOGETHER) as ranks, together():
         if ranks.size > 1 and (getattr(args, "budget", None) or "").startswith("latency"):
             raise MultiheadError(
                 "processes do not agree on a budget of time: each measures its own", hint="run it in one process"

@@ -12,7 +12,9 @@ tensor([1., 2.])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -20,14 +22,30 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+_together: ContextVar[bool] = ContextVar("together", default=False)
+
+
+@contextmanager
+def together() -> Generator[None]:
+    """Within the block the ranks of the process group share calibration text: each must call the same functions.
+
+    Not so outside of it: whoever plans on rank 0 alone would wait for the others for ever.
+    """
+    before = _together.set(True)
+    try:
+        yield
+    finally:
+        _together.reset(before)
+
 
 def shared(batches: Iterable[T]) -> tuple[list[T], Callable[..., None]]:
     """This rank's share of some batches, and what sums tensors over all ranks, in place: the same bits on each.
 
-    Where there are fewer batches than ranks everybody takes all of them, and there is nothing to sum.
+    Inside of `together` only; where there are fewer batches than ranks, everybody takes all and nothing is summed.
     """
     every = list(batches)
-    if not (dist.is_available() and dist.is_initialized()) or not 1 < dist.get_world_size() <= len(every):
+    grouped = _together.get() and dist.is_available() and dist.is_initialized()
+    if not grouped or not 1 < dist.get_world_size() <= len(every):
         return every, _nothing
     return every[dist.get_rank() :: dist.get_world_size()], _summed
 
