@@ -289,7 +289,7 @@ def _estimate(
     layers = max(1, getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
     seconds = runs * work.once
     if not args.dry_run:
-        seconds += work.once * layers * (1.5 if args.no_refit else 6.0)
+        seconds += work.once * layers * (1.5 if args.no_refit else 2.0)
         seconds += (args.heal or 0) * work.once / max(1, len(text)) * 2 * 4
     say(f"about {duration(seconds)}, about {size(work.memory)} of memory")
 

@@ -104,7 +104,9 @@ def _run(args: argparse.Namespace) -> int:
             progress=progress,
         )
 
-    runs = 0.0 if args.heads is not None else {"random": 0.0, "norm": 0.0}.get(args.method, 12.0)
+    runs = 0.0 if args.heads is not None else {"random": 0.0, "norm": 0.0}.get(args.method, 4.0)
+    if args.group:  # a copy for every number of kv heads of every layer
+        runs += 2.0 * (getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
     return carry_out(args, loaded, planned(args, loaded, make, asked, runs))
 
 
