@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from on_ranks import context, heads, tensor, training
+
+from scale.on_ranks import context, heads, tensor, training
 
 WORKER = Path(__file__).with_name("ranks.py")
 WORLDS = (1, 2, 3, 4)

@@ -259,9 +259,9 @@ def memory_is_shared_out(mesh: DeviceMesh) -> None:
     finally:
         ring.BLOCK = before
     assert here[0] * mesh.size() == alone[0], (here, alone)
-    # What travels: keys and values at hand and coming; of their gradients what is added, the sum, and the next sum.
+    # What travels: keys and values at hand and coming; of gradients two sums, what was added, what will be.
     kv = 2 * 60 * (6 + 6) * 8  # kv heads, tokens, dims, bytes
-    assert here[1] - few[1] <= 5 * kv, (here, few, kv)
+    assert here[1] - few[1] <= 6 * kv, (here, few, kv)
 
 
 def ring_refusals(mesh: DeviceMesh) -> None:
