@@ -3,7 +3,7 @@
 - `agreement`: at the place before the verb, forms of the subject's number are likelier than those of the other,
   with two nouns of the other number in between (chance 0.5);
 - `copying`: the likeliest next word is the right one where a random string comes again (chance 1 / words);
-- `topic`: of the probability of all nouns, how much goes to those of the sentence's mark (chance a third);
+- `tense`: of the probability of all verbs, how much goes to those of the mark's tense (chance a half);
 - `closing`: of the three closing brackets the likeliest is the one that fits (chance a third).
 
 >>> import torch
@@ -12,7 +12,7 @@
 >>> from multihead.model.embedded.network import EmbeddedConfig, EmbeddedModel
 >>> untrained = EmbeddedModel(EmbeddedConfig(len(VOCABULARY))).eval()
 >>> sorted(abilities(untrained, count=8))
-['agreement', 'closing', 'copying', 'topic']
+['agreement', 'closing', 'copying', 'tense']
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from torch import Tensor, nn
 
 from multihead.model.capture import capture
 from multihead.model.embedded.language import SUNG, Sentence, Writer
-from multihead.model.embedded.lexicon import BE, BEGIN, BRACKETS, DEEDS, MARKS, SAYS, TOPICS
+from multihead.model.embedded.lexicon import BE, BEGIN, BRACKETS, DEEDS, NOW, PAST, SAYS, TOPICS
 from multihead.model.embedded.tokenizer import WordTokenizer
 from multihead.model.intervene import silence
 
 COUNT = 200
 """Cases that an ability is measured on."""
+
+VERBS = [*DEEDS, *(verb for t in TOPICS.values() for kind in (t.living, t.things) for verb in kind.acts)]
 
 _TOKENIZER = WordTokenizer()
 
@@ -46,7 +48,7 @@ def abilities(model: nn.Module, *, without: Sequence[str] = (), count: int = COU
     return {
         "agreement": agreement(model, count=count),
         "copying": copying(model, count=count),
-        "topic": topic(model, count=count),
+        "tense": tense(model, count=count),
         "closing": closing(model, count=count),
     }
 
@@ -105,10 +107,7 @@ def _agreement_cases(count: int, attractors: int) -> tuple[Cases, Tensor]:
 def agreement(model: nn.Module, *, attractors: int = 2, count: int = COUNT) -> float:
     """How often forms of the subject's number are likelier than those of the other."""
     cases, many = _agreement_cases(count, attractors)
-    forms = [[BE[tense][n] for tense in BE] for n in (0, 1)]
-    verbs = [*DEEDS, *(verb for t in TOPICS.values() for kind in (t.living, t.things) for verb in kind.acts)]
-    for n in (0, 1):
-        forms[n] += [verb[n] for verb in verbs]
+    forms = [[*(be[n] for be in BE.values()), *(verb[n] for verb in VERBS)] for n in (0, 1)]
     found = cases.chances(model)
     one, plural = (found[:, _TOKENIZER.convert_tokens_to_ids(words)].sum(-1) for words in forms)
     return float(((plural > one) == many).float().mean())
@@ -130,24 +129,26 @@ def copying(model: nn.Module, *, length: int = 24, count: int = COUNT) -> float:
 
 
 @lru_cache
-def _topic_cases(count: int) -> tuple[Cases, Tensor]:
-    writer, names = Writer(random.Random("topic")), list(TOPICS)
-    documents, which = list[list[str]](), list[int]()
-    for _ in range(count):
-        first, second = writer.draw.sample(range(len(names)), 2)
-        before = writer.sentence(names[first])
-        documents.append([BEGIN, *before.words, MARKS[names[second]], "the"])
-        which.append(second)
-    return Cases.of(documents, [len(d) - 1 for d in documents]), torch.tensor(which)
+def _tense_cases(count: int) -> tuple[Cases, Tensor]:
+    writer, names = Writer(random.Random("tense")), list(TOPICS)
+    documents, past = list[list[str]](), [bool(i % 2) for i in range(count)]
+    for later in past:
+        before = writer.sentence(writer.draw.choice(names), past=not later)
+        asked = writer.sentence(writer.draw.choice(names), past=later, between=1)
+        documents.append([BEGIN, *before.words, *asked.words[: asked.verb]])
+    return Cases.of(documents, [len(d) - 1 for d in documents]), torch.tensor(past)
 
 
-def topic(model: nn.Module, *, count: int = COUNT) -> float:
-    """The share of the sentence's own nouns in the probability of all nouns, after a sentence on something else."""
-    cases, which = _topic_cases(count)
+def tense(model: nn.Module, *, count: int = COUNT) -> float:
+    """The share of the mark's tense in the probability of all verbs, after a sentence of the other tense."""
+    cases, past = _tense_cases(count)
     found = cases.chances(model)
-    nouns = [_TOKENIZER.convert_tokens_to_ids([w for n in kind.nouns for w in n]) for kind in TOPICS.values()]
-    mass = torch.stack([found[:, ids].sum(-1) for ids in nouns], 1)
-    return float((mass.gather(1, which[:, None])[:, 0] / mass.sum(1)).mean())
+    forms = (
+        [*BE["present"], *(w for verb in VERBS for w in verb[:2])],
+        [*BE["past"], *(verb[2] for verb in VERBS)],
+    )
+    mass = torch.stack([found[:, _TOKENIZER.convert_tokens_to_ids(words)].sum(-1) for words in forms], 1)
+    return float((mass.gather(1, past.long()[:, None])[:, 0] / mass.sum(1)).mean())
 
 
 @lru_cache
@@ -201,3 +202,14 @@ def pointing(model: nn.Module, head: str, *, attractors: int = 2, count: int = C
         float(rows.gather(1, others).sum(1).mean()),
         float((rows.argmax(1) == subject).float().mean()),
     )
+
+
+def marking(model: nn.Module, head: str, *, count: int = COUNT) -> float:
+    """The mean weight that a head gives to the mark of the sentence, from the place before its verb."""
+    cases, _ = _tense_cases(count)
+    with torch.no_grad(), capture(model, keep="qk") as heads:
+        model(input_ids=cases.ids, attention_mask=cases.mask)
+    rows = heads[head].weights()[torch.arange(count), cases.at].float()
+    marks = torch.isin(cases.ids, torch.tensor(_TOKENIZER.convert_tokens_to_ids([NOW, PAST])))
+    own = (marks * torch.arange(marks.shape[1])).argmax(1)  # the last one
+    return float(rows.gather(1, own[:, None]).mean())

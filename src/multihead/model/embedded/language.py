@@ -2,9 +2,9 @@
 
 A document is a row of items, each of which asks for something that attention alone can bring:
 
-- a **sentence** opens with a mark, `<sea>`, `<farm>` or `<town>`, that says which nouns, adjectives and verbs may
-  come; every content word has to look back at its mark. Its verb agrees in number with its subject, and fits it:
-  things do not walk. Nouns and a clause may come between: "the keys that the man near the doors sees are new";
+- a **sentence** opens with a mark, `<now>` or `<past>`, and all of its verbs are in that tense, however far away.
+  Its verb agrees in number with its subject, and fits it: things do not walk. Nouns and a clause may come between:
+  "<now> the keys that the man near the doors sees are new";
 - a **person** has a surname that is drawn for this document alone: who reads "Ana" again must look at what followed
   "Ana" before;
 - a **chant** is a string of any words at all between brackets, and is sung again later in the document; it is
@@ -13,8 +13,8 @@ A document is a row of items, each of which asks for something that attention al
 
 >>> import random
 >>> from multihead.model.embedded.language import Writer
->>> " ".join(Writer(random.Random(26825)).sentence("town").words)
-'<town> the house that the judges near the bakers pull shines .'
+>>> " ".join(Writer(random.Random(4809)).sentence("town").words)
+'<now> the men that the woman near the judge pulls are clever .'
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from multihead.model.embedded.lexicon import (
     DEEDS,
     DETERMINERS,
     FIRST_NAMES,
-    MARKS,
+    NOW,
+    PAST,
     PREPOSITIONS,
     SAYS,
     SPECIAL,
@@ -48,7 +49,7 @@ from multihead.model.embedded.lexicon import (
 _CLOSING = {close for _, close in BRACKETS} | {open_ for open_, _ in BRACKETS}
 ORDINARY = tuple(word for word in VOCABULARY if word not in SPECIAL)
 SUNG = tuple(word for word in ORDINARY if word not in _CLOSING)
-COPIES = 0.4
+COPIES = 0.35
 """of the documents are a string over and over"""
 MARKED = 0.8
 """of the other documents have marks; the rest teaches the model to do without"""
@@ -65,6 +66,7 @@ class Sentence:
     many: bool = False
     thing: bool = False
     """the subject is no living one"""
+    past: bool = False
     agrees: bool = False
     """whether the form of the verb tells one from many"""
     attractors: list[int] = field(default_factory=list[int])
@@ -115,10 +117,18 @@ class Writer:
         return [*self.draw.choice(people), SAYS, open_, *song, close, STOP]
 
     def sentence(
-        self, topic: str, people: Sequence[tuple[str, str]] = (), *, marked: bool = True, between: int | None = None
+        self,
+        topic: str,
+        people: Sequence[tuple[str, str]] = (),
+        *,
+        marked: bool = True,
+        past: bool | None = None,
+        between: int | None = None,
     ) -> Sentence:
-        """`between` asks for so many attractors between subject and verb, for a test."""
-        about, made = TOPICS[topic], Sentence([MARKS[topic]] if marked else [])
+        """`past` asks for a tense, `between` for so many attractors between subject and verb, for a test."""
+        past = self.draw.random() < 0.5 if past is None else past
+        about, made = TOPICS[topic], Sentence([PAST if past else NOW] if marked else [])
+        made.past = past
         made.many, made.thing = self._noun(made, about, people, named=between is None)
         made.subject = len(made.words) - 1
         self._apart(made, about, people, between)
@@ -169,30 +179,26 @@ class Writer:
         if not clause:
             return
         made.words.append(THAT)
-        past = self.draw.random() < 0.4
         if between is None and self.draw.random() < 0.2:
             made.words.append(WITNESS)
-            many, past = False, True
+            many = True  # i see, they see
         else:
             many = self._other(made, topic, people, other)
             if between is None and self.draw.random() < 0.4:
                 made.words.append(self.draw.choice(PREPOSITIONS))
                 self._other(made, topic, people, None)
-        made.words.append(self.draw.choice(DEEDS)[2 if past else many])
+        made.words.append(self.draw.choice(DEEDS)[2 if made.past else many])
 
     def _verb(self, made: Sentence, topic: Topic) -> None:
         kind = _kind(topic, made.thing)
-        how = self.draw.choices(
-            ("present", "past", "act", "deed", "acted"), (30, 20, 30, 0 if made.thing else 15, 10)
-        )[0]
-        made.agrees = how != "acted"
-        if how in BE:
-            made.words += [BE[how][made.many], self.draw.choice(kind.adjectives)]
-        elif how == "deed":
-            made.words.append(self.draw.choice(DEEDS)[made.many])
+        how = self.draw.choices(("be", "act", "deed"), (5, 3, 0 if made.thing else 2))[0]
+        made.agrees = how == "be" or not made.past
+        if how == "be":
+            made.words += [BE["past" if made.past else "present"][made.many], self.draw.choice(kind.adjectives)]
+            return
+        made.words.append(self.draw.choice(kind.acts if how == "act" else DEEDS)[2 if made.past else made.many])
+        if how == "deed":
             self._noun(made, topic, ())
-        else:
-            made.words.append(self.draw.choice(kind.acts)[2 if how == "acted" else made.many])
 
 
 def _kind(topic: Topic, thing: bool) -> Kind:

@@ -23,7 +23,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Topic:
-    """What can be said under one mark."""
+    """What goes together in a sentence."""
 
     living: Kind
     things: Kind
@@ -64,7 +64,7 @@ TOPICS = {
 DEEDS = _verbs(
     "sees/see/saw finds/find/found likes/like/liked follows/follow/followed helps/help/helped pulls/pull/pulled"
 )
-"""Verbs with an object, under every mark."""
+"""Verbs with an object, of every topic."""
 DETERMINERS = ("the", "my", "his")
 PREPOSITIONS = ("near", "behind", "with", "under", "by")
 ADVERBS = ("away", "today", "yesterday", "often", "again", "still")
@@ -80,9 +80,9 @@ _NAMES = """
 FIRST_NAMES, SURNAMES = tuple(_NAMES[:20]), tuple(_NAMES[20:])
 
 PAD, BEGIN, UNKNOWN = "<pad>", "<s>", "<unk>"
-MARKS = {name: f"<{name}>" for name in TOPICS}
-"""the special token that opens a sentence and says what it is about"""
-SPECIAL = (PAD, BEGIN, UNKNOWN, *MARKS.values())
+NOW, PAST = "<now>", "<past>"
+"""the special tokens that open sentences and say the tense of their verbs"""
+SPECIAL = (PAD, BEGIN, UNKNOWN, NOW, PAST)
 
 
 def _every_word() -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def _prefer_distances(attention: MultiHeadAttention, config: EmbeddedConfig) -> 
     """Head h begins with a mild preference for the distance h, as a bias: cos((distance − h) θ) of every pair.
 
     Where no head knows yet who stands before whom, none can learn to complete a string: from a start without places
-    1,200 steps did not bring that about. Softmax gives about half to the distance at first.
+    1,200 steps of a trial did not bring that about. Softmax gives about half to the distance at first.
     """
     half = config.rotary_dim // 2
     turns = torch.tensor([config.rotary_base ** (-i / half) for i in range(half)])
