@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -97,9 +98,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, ranks: Ranks) -> int:
     from multihead.scale.lock import Lock
-    from multihead.scale.ranks import restarted
 
-    args.resume = args.resume or restarted()  # by torchrun --max-restarts: whatever the words were, this goes on
+    args.resume = args.resume or _goes_on(args)
     say = note if ranks.leads and not args.quiet else _silent
     loaded = load_model(_on_own_device(args))
     lock = Lock(args.out, f"run {os.environ.get('TORCHELASTIC_RUN_ID', 'of one process')}")
@@ -162,10 +162,22 @@ def _check(args: argparse.Namespace) -> None:
         _check_out(args)
 
 
-def _check_out(args: argparse.Namespace) -> None:
-    from multihead.scale.ranks import restarted
+def _goes_on(args: argparse.Namespace) -> bool:
+    """Whether torchrun has started this again (--max-restarts): whatever the words were, the run goes on.
 
-    if args.resume or args.force or restarted():
+    Not every machine is told of a restart; but the state in RUN says which job has begun it.
+    """
+    from multihead.scale.ranks import job, restarted
+
+    try:
+        begun = json.loads((args.out / STATE / "run.json").read_bytes()).get("job", "")
+    except (OSError, ValueError):
+        begun = ""
+    return restarted() or (begun != "" and begun == job())
+
+
+def _check_out(args: argparse.Namespace) -> None:
+    if args.resume or args.force or _goes_on(args):
         return
     if (args.out / STATE).exists():
         raise MultiheadError(
@@ -194,14 +206,12 @@ def _on_own_device(args: argparse.Namespace) -> argparse.Namespace:
 
 def _documents(args: argparse.Namespace, tokenizer: Any, ranks: Ranks) -> Texts:
     """Rank 0 reads and counts once; the others are told. stdin is put into RUN, so that all can read it."""
-    from multihead.scale.ranks import restarted
-
     asked = args
     if ranks.size > 1 and "-" in (*args.text, *args.corpus):
         spool = args.out / f".stdin-{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}.txt"
 
         def copy() -> None:
-            if restarted() and spool.exists():  # stdin was read by the process before
+            if _goes_on(args) and spool.exists():  # stdin was read by the process before
                 return
             with spool.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)

@@ -39,7 +39,7 @@ from multihead.measures.tables.files import write_at_once
 from multihead.measures.tables.table import HeadTable
 from multihead.scale.corpus import Corpus
 from multihead.scale.parts import covered, share
-from multihead.scale.ranks import Ranks
+from multihead.scale.ranks import Ranks, job
 from multihead.scale.shelf import ENDING, Shelf, State, before
 
 Progress = Callable[[str, int], None]
@@ -212,7 +212,7 @@ class Run:
     def _begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self._taken:
-            about = {"identity": self.identity, "threads": torch.get_num_threads()}
+            about = {"identity": self.identity, "threads": torch.get_num_threads(), "job": job()}
             write_at_once(self.file, json.dumps(about).encode())
 
     def _finished(self, shelf: Shelf) -> bool:

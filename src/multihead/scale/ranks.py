@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -68,6 +69,7 @@ class Ranks:
             return
         limit = timedelta(seconds=patience)
         store, rank, size = next(rendezvous("env://", timeout=limit))
+        store = PrefixStore(_agreed(store, rank, size, patience), store)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
         ranks = Ranks(rank, size, PrefixStore("multihead", store), patience)
         stop = threading.Event()
@@ -231,6 +233,37 @@ class Ranks:
             ) from wrong
 
 
+def _agreed(store: Any, rank: int, size: int, patience: float) -> str:
+    """A name that only this start of the processes has: what they write under it is not of an earlier one.
+
+    torchrun --max-restarts keeps its store over restarts, addresses of dead processes included, and does not tell
+    all machines the same number of restarts. So rank 0 draws a name, and greets each that has read it; whoever has
+    read an old name is not greeted, and reads again.
+    """
+    mine, end = uuid4().hex, time.monotonic() + patience
+    left = set(range(1, size)) if rank == 0 else {rank}
+    if rank == 0:
+        store.set("multihead/lead", mine)
+    while left and time.monotonic() < end:
+        if rank == 0:
+            for other in [r for r in left if store.check([f"multihead/{mine}/hello/{r}"])]:
+                store.set(f"multihead/{mine}/welcome/{other}", store.get(f"multihead/{mine}/hello/{other}"))
+                left.remove(other)
+        elif store.check(["multihead/lead"]):
+            lead = store.get("multihead/lead").decode()
+            store.set(f"multihead/{lead}/hello/{rank}", mine)
+            welcome = f"multihead/{lead}/welcome/{rank}"
+            if store.check([welcome]) and store.get(welcome).decode() == mine:
+                return lead
+        time.sleep(0.05)
+    if left:
+        who = f"rank {min(left)}" if rank == 0 else "rank 0"
+        raise MultiheadError(
+            f"{who} did not come within {patience:.0f} s", hint="was it started, on every machine?"
+        )
+    return mine
+
+
 def _tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
@@ -238,3 +271,9 @@ def _tensor(data: bytes) -> Tensor:
 def restarted() -> bool:
     """Whether torchrun has started this process again after one of them died (--max-restarts)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def job() -> str:
+    """The name that torchrun has for this run (--rdzv-id), "" where it has none: restarts keep it."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return "" if name == "none" else name
