@@ -137,8 +137,8 @@ would have it.
 {kinds}
 
 Kinds are by `mh.kinds` on 40 held-out documents. Heads of the first layer begin with a mild preference for
-the distances 0, 1, 2 and 3 (`network.py`); all else is drawn at random. Training again on another machine gives other
-last bits and so other weights, and jobs may fall to other heads.
+the distances 0, 1, 2 and 3 (`network.py`); all else is drawn at random. Training again on another machine gives
+other last bits and so other weights, and jobs may fall to other heads.
 """
 
 
