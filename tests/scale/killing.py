@@ -42,7 +42,7 @@ def started(count: int, folder: Path, log: Path) -> list[int]:
         with open(f"{log}.{rank}", "w") as said:  # noqa: PTH123
             os.dup2(said.fileno(), 2)
             try:
-                measure(folder, patience=PATIENCE)
+                measure(folder, patience=PATIENCE, which=slice(3))  # statistics, kinds, gradients
                 code = 0
             except MultiheadError as wrong:
                 sys.stderr.write(f"ended: {wrong}\n")

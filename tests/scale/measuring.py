@@ -96,12 +96,19 @@ class Dying(StatisticsStage):
         super().step(batch)
 
 
-def measure(folder: Path, *, patience: float = 60.0, every: float = 0.0, die: tuple[int, int] | None = None) -> int:
-    """Bytes that this rank has sent."""
+def measure(
+    folder: Path,
+    *,
+    patience: float = 60.0,
+    every: float = 0.0,
+    die: tuple[int, int] | None = None,
+    which: slice = slice(None),
+) -> int:
+    """Bytes that this rank has sent; `which` of the stages run."""
     torch.set_num_threads(1)
     of = model()
     with Ranks.started(patience) as ranks:
-        made = stages(of)
+        made = stages(of)[which]
         if die is not None and ranks.rank == die[0] and not restarted():
             made[0], Dying.at = Dying(of, made[0].heads.options), die[1]  # type: ignore[attr-defined]
         run = Run(made, {"model": "small"}, folder / "state", every=every, ranks=ranks)

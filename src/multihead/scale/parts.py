@@ -10,7 +10,7 @@ each had, and a process that has taken in neighbours joins them itself: it holds
 [range(0, 32), range(32, 64), range(64, 96), range(96, 100)]
 >>> tree = Tree(lambda left, right: f"({left}{right})")
 >>> for part in (3, 0, 4, 2, 1):
-...     tree.put((0, part), str(part))
+...     _ = tree.put((0, part), str(part))
 >>> tree.held
 {(0, 4): '4', (2, 0): '((01)(23))'}
 >>> tree.whole()
