@@ -1,7 +1,7 @@
 """Train the embedded model anew: `python -m multihead.model.embedded.train -o folder`.
 
 About three minutes of one free core. The seed gives the same documents and the same first weights everywhere; sums
-in another order (threads, another processor) give other last bits and so other weights: the card says what came out.
+in another order (threads, another processor) give other last bits and so other weights: the card tells the outcome.
 
 >>> from multihead.model.embedded.network import EmbeddedConfig
 >>> from multihead.model.embedded.train import Recipe, train

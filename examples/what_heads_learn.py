@@ -1,0 +1,56 @@
+"""Draw what the heads of the embedded model have learned: the figures of docs/what-heads-learn.md.
+
+    python examples/what_heads_learn.py [--out docs/images]
+
+Needs matplotlib and nothing else: the model comes with the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+import multihead as mh
+from multihead.model.embedded import card
+
+TEXTS = {
+    "previous": "<now> the keys that the man near the doors sees are new .",
+    "mark": "<past> the boats near his net sank . <now> my old dog follows the cats .",
+    "induction": "Ana Lund says ( whale key fat Ben men ) . Ana Lund says [ whale key fat Ben men ] .",
+    "agreement": "<now> the keys that the man near the doors sees are new .",
+}
+"""What each kind of head is shown on."""
+
+
+def chosen() -> dict[str, str]:
+    """The clearest head of each kind, the one that agreement needs, and the one that looks at marks."""
+    found = card.read()
+    heads = {
+        kind: max(
+            (h for h, k in found["kinds"].items() if k["kind"] == kind), key=lambda h: found["kinds"][h]["score"]
+        )
+        for kind in ("previous", "induction")
+    }
+    return heads | {"agreement": found["pointing"]["head"], "mark": found["marking"]["head"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("docs/images"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    model, tokenizer = mh.embedded()
+    for what, head in chosen().items():
+        ids = tokenizer(TEXTS[what])["input_ids"]
+        with torch.no_grad(), mh.capture(model, keep="qk") as heads:
+            model(torch.tensor([ids]))
+        words = tokenizer.convert_ids_to_tokens(ids)
+        drawn = mh.figure.map(heads[head], words, title=f"{head}: {what}")
+        drawn.savefig(args.out / f"embedded-{what}.png")
+        print(f"{what}: {head} → {args.out / f'embedded-{what}.png'}")
+
+
+if __name__ == "__main__":
+    main()
