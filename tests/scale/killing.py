@@ -90,7 +90,7 @@ def killed_and_resumed(root: Path, whole: bytes, seconds: float) -> dict[str, ob
             kill(children)
             kills += -signal.SIGKILL in ended(children, 20)
         if not (folder / "table.json").exists():
-            ended(started(2, folder, root / "log"), 60)
+            ended(started(2, folder, root / "log"), 150)
         if (folder / "table.json").read_bytes() != whole:
             return {"same": False, "turn": turn, "kills": kills}
     return {"same": True, "kills": kills}
@@ -107,7 +107,7 @@ def one_dies(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
         os.kill(children[victim], signal.SIGKILL)
         codes += ended(children, 4 * PATIENCE)
         said += [Path(f"{root}/dies{victim}.{rank}").read_text() for rank in range(3) if rank != victim]
-        ended(started(1, folder, root / "log"), 60)
+        ended(started(1, folder, root / "log"), 150)
         if (folder / "table.json").read_bytes() != whole:
             return {"same": False}
     return {"same": True, "codes": codes, "said": said}
@@ -126,7 +126,7 @@ def damaged(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
     data = bytearray(found[0].read_bytes())
     data[-5] ^= 1
     found[0].write_bytes(data)
-    codes = ended(started(2, folder, root / "damaged"), 60)
+    codes = ended(started(2, folder, root / "damaged"), 150)
     said = "".join(Path(f"{root}/damaged.{rank}").read_text() for rank in range(2))
     return {"same": (folder / "table.json").read_bytes() == whole, "codes": codes, "said": said}
 
