@@ -17,6 +17,8 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -36,6 +38,12 @@ from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.layer.frame import Span
 from multihead.layer.routes import ROUTES
+from multihead.measures.run import Run
+from multihead.measures.state import DamagedError, pack, unpack
+from multihead.measures.statistics.meaning import Meaning
+from multihead.measures.tables.table import HeadTable
+from multihead.scale.corpus import Corpus
+from multihead.scale.parts import Tree
 
 WIDTH, HEADS, DIM = 9, 4, 6
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -663,6 +671,60 @@ def refitting() -> None:
         change = torch.linalg.solve(gram + ridge * pull.diag(), z.T @ missing)
         same(new.o, torch.stack(list(second.W_O)) + change[:-1].view(HEADS, DIM, -1).mT, "W_O")
         same(new.b_o, second.b_O + change[-1], "b_O")
+
+
+class Drawn:
+    """A stage that takes in the number of each batch, times its tokens."""
+
+    name, once = "drawn", True
+
+    def __init__(self) -> None:
+        self.at, self.total = 0, torch.zeros(1, dtype=torch.float64)
+
+    def begin(self, batch: int) -> None:
+        self.at = batch
+
+    def step(self, batch: Any) -> None:
+        self.at += 1
+        self.total += self.at * batch["input_ids"].numel()
+
+    def state(self) -> dict[str, Any]:
+        return {"at": self.at, "total": self.total.clone()}
+
+    def load(self, state: Any) -> None:
+        self.at, self.total = state["at"], state["total"].clone()
+
+    @staticmethod
+    def merged(first: Any, second: Any) -> dict[str, Any]:
+        return {"at": second["at"], "total": first["total"] + second["total"]}
+
+    @property
+    def table(self) -> HeadTable:
+        return HeadTable(("L0H0",), {"total": self.total}, {"total": Meaning("", "")})
+
+
+@check
+def parting() -> None:
+    """Parts are joined in one order, a changed bit of a save is noticed, batches are numbered over all parts."""
+    tree: Tree[str] = Tree(lambda left, right: f"({left}{right})")
+    for part in (3, 0, 4, 2, 1):
+        tree.put((0, part), str(part))
+    assert tree.whole() == "(((01)(23))4)", tree.whole()
+    data = bytearray(pack({"x": torch.ones(3)}))
+    data[-2] ^= 1
+    try:
+        unpack(bytes(data), "a save")
+    except DamagedError:
+        pass
+    else:
+        raise AssertionError("a changed bit is not noticed")
+    with TemporaryDirectory() as folder:
+        documents = [[1, 2], [3], [4, 5], [1, 2], [6], [3]]
+        corpus = Corpus(nn.Embedding(9, 2), documents, 6, batch_size=1, window=1, copies=frozenset({3, 5}))
+        table = Run([Drawn()], {}, Path(folder) / "state").go(corpus)
+    assert table is not None
+    # The first part has 4 documents less a copy, numbered from 1; the second one document, from a million on.
+    same(table["total"], torch.tensor([1 * 2 + 2 * 1 + 3 * 2 + 1_000_001.0]).double(), "numbered")
 
 
 def main(names: Sequence[str]) -> dict[str, str]:

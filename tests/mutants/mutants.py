@@ -411,4 +411,18 @@ MUTANTS: dict[str, Mutant] = {
         "zz.diagonal().add_(ridge * mean)",
         ("refitting",),
     ),
+    # ---- many processes
+    "halves joined in the order of coming": Mutant(
+        "scale/parts.py",
+        "kept = self.join(kept, other) if at % 2 == 0 else self.join(other, kept)",
+        "kept = self.join(other, kept)",
+        ("parting",),
+    ),
+    "a damaged save is used": Mutant("measures/state.py", "if is_ != was:", "if False:", ("parting",)),
+    "draws begin again in every part": Mutant(
+        "measures/run.py", "stage.begin(part * NUMBERED)", "stage.begin(0)", ("parting",)
+    ),
+    "copies in other parts are witnesses": Mutant(
+        "scale/corpus.py", "self.copies if once else frozenset()", "frozenset()", ("parting",)
+    ),
 }
