@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 import multihead as mh
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.distance import Distance
-from multihead.edit.fitting.heal import Heal, heal, rate
+from multihead.edit.fitting.heal import Heal, Mean, heal, rate
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 
 
@@ -153,6 +153,20 @@ def test_the_best_state_is_kept_and_not_the_last(monkeypatch: pytest.MonkeyPatch
     assert any(not torch.equal(x, seen[4][n]) for n, x in student.state_dict().items())
 
 
+def test_what_is_judged_is_the_mean_of_the_steps() -> None:
+    """m₁ = 2/11 · 3 + 9/11 · 14, m₂ = a m₁ + (1 − a) 25 with a = min(0.2, 3/12)."""
+    weight = nn.Parameter(torch.tensor([3.0], dtype=torch.float64))
+    mean = Mean([weight], average=0.2)
+    for step, value in ((1, 14.0), (2, 25.0)):
+        with torch.no_grad():
+            weight.fill_(value)
+        mean.take(step)
+    first = 2 / 11 * 3 + 9 / 11 * 14
+    with mean.instead():
+        torch.testing.assert_close(weight.detach(), torch.tensor([0.2 * first + 0.8 * 25], dtype=torch.float64))
+    assert weight.item() == 25
+
+
 def test_the_rate_rises_and_falls() -> None:
     rates = [rate(step, 20, 0.25) for step in range(1, 21)]
     assert rates[:5] == [0.2, 0.4, 0.6, 0.8, 1.0]
@@ -168,6 +182,7 @@ def test_the_rate_rises_and_falls() -> None:
         ({"lr": float("nan")}, "lr=nan"),
         ({"warmup": 1.0}, "warmup=1.0"),
         ({"mix": 1.5}, "mix=1.5 is no share"),
+        ({"average": 1.0}, "average=1 is no share"),
         ({"relations": -1.0}, "hidden=1 and relations=-1 are 0 or more"),
         ({"parameters": "some"}, "parameters='some' is not known"),
     ],

@@ -52,6 +52,8 @@ class Heal:
     batches: int = 2
     clip: float = 1.0
     weight_decay: float = 0.0
+    average: float = 0.95
+    """what is judged and kept is a running mean of the weights, with this share of its past at every step"""
     hidden: float = 1.0
     """how much the blocks count beside what comes out"""
     relations: float = 0.0
@@ -74,6 +76,10 @@ class Heal:
             raise SizeError(f"lr={self.lr} and warmup={self.warmup} are no rates", hint="lr=3e-4, warmup=0.1")
         if min(self.hidden, self.relations) < 0:
             raise SizeError(f"hidden={self.hidden:g} and relations={self.relations:g} are 0 or more")
+        if not 0 <= self.average < 1:
+            raise SizeError(
+                f"average={self.average:g} is no share of the past", hint="0 keeps the weights of the step"
+            )
         if not 0 <= self.mix <= 1:
             raise SizeError(f"mix={self.mix:g} is no share of the documents", hint="0 mixes none, 1 all of them")
         if self.parameters not in ("attention", "all"):
@@ -131,6 +137,7 @@ def _train(apart: Distance, calibration: Calibration, asked: Heal, best: _Best, 
         best.learning.values(), lr=asked.lr, betas=(0.9, 0.98), weight_decay=asked.weight_decay
     )
     read = endless(list(calibration.fit()), asked.mix, random.Random(asked.seed))
+    mean = Mean(best.learning.values(), asked.average)
     every = asked.judge_every or max(5, asked.steps // 12)
     waited = 0
     for step in range(1, asked.steps + 1):
@@ -145,10 +152,13 @@ def _train(apart: Distance, calibration: Calibration, asked: Heal, best: _Best, 
                 f"the gradient of step {step} is {float(size)}", hint=f"a smaller lr than {asked.lr:g}"
             )
         optimizer.step()
+        mean.take(step)
         if progress is not None:
             progress("heal", step, asked.steps)
         if step % every == 0 or step == asked.steps:
-            waited = 0 if best.take(apart.over(calibration.held_out()), step) else waited + 1
+            with mean.instead():
+                better = best.take(apart.over(calibration.held_out()), step)
+            waited = 0 if better else waited + 1
             if waited >= asked.patience:
                 return step
     return asked.steps
@@ -160,6 +170,37 @@ def rate(step: int, steps: int, warmup: float) -> float:
     if step <= up:
         return step / up
     return 0.5 * (1 + math.cos(math.pi * (step - up) / (steps - up + 1)))
+
+
+class Mean:
+    """m ← a m + (1 − a) p after every step (Polyak and Juditsky 1992): steps that are too long cancel out.
+
+    At first a is smaller, (1 + t) / (10 + t), so that where it began is soon forgotten.
+    """
+
+    def __init__(self, learning: Iterable[nn.Parameter], average: float) -> None:
+        self.learning, self.average = list(learning), average
+        self.mean = [p.detach().clone() for p in self.learning]
+
+    def take(self, step: int) -> None:
+        for mean, p in zip(self.mean, self.learning, strict=True):
+            mean.lerp_(p.detach(), 1 - min(self.average, (1 + step) / (10 + step)))
+
+    @contextmanager
+    def instead(self) -> Generator[None]:
+        """Within the block the parameters are the mean."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        with torch.no_grad():
+            for mean, p in zip(self.mean, self.learning, strict=True):
+                now = p.clone()
+                p.copy_(mean)
+                mean.copy_(now)
 
 
 class _Best:
