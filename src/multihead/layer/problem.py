@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -133,7 +133,9 @@ class PositionScores(Leaf):
             query, key = own[:, grid.rows], grid.take_columns(own)
         return self._bias(query, key)[:, grid.head[0, :, 0, 0]]
 
-    def _bias(self, query: Positions, key: Positions) -> Float[Tensor, "_ head query key"]:
+    def _bias(
+        self, query: Int[Tensor, "#batch query"], key: Int[Tensor, "#batch key"]
+    ) -> Float[Tensor, "#batch head query key"]:
         if not self.numbers or not isinstance(self.position, nn.Module):
             return self.position.bias(query, key, self.dtype)
         named = {f"position.{name}": x for name, x in self.numbers.items()}
