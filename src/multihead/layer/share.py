@@ -156,5 +156,8 @@ class HeadColumns(_Part):
 
 def local(x: Tensor) -> Tensor:
     """The part of a DTensor that is on this rank; a plain tensor as it is."""
-    to_local = getattr(x, "to_local", None)
-    return x if to_local is None else to_local()
+    if type(x) in (Tensor, nn.Parameter):
+        return x
+    from torch.distributed.tensor import DTensor  # asked by class: torch.compile finds no to_local by getattr
+
+    return x.to_local() if isinstance(x, DTensor) else x

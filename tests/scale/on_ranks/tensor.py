@@ -257,6 +257,15 @@ def inside_a_model(mesh: DeviceMesh) -> None:
     torch.testing.assert_close(model(x), single(x))
 
 
+def compiled(mesh: DeviceMesh) -> None:
+    """Weights that are DTensors, and such that are plain parts."""
+    for heads, options in (VARIANTS["even"], VARIANTS["five heads"]):
+        single = layer(WIDTH, heads, **copy.deepcopy(options))
+        if heads >= mesh.size():
+            attn, x = torch.compile(split(copy.deepcopy(single), mesh), backend="eager"), tokens(WIDTH, 8)
+            torch.testing.assert_close(attn(x, mask=mask.causal()), single(x, mask=mask.causal()))
+
+
 def refusals(mesh: DeviceMesh) -> None:
     few = layer(WIDTH, 1, head_dim=6)
     if mesh.size() > 1:
@@ -285,5 +294,6 @@ CHECKS = [
     answers_are_of_all_heads,
     latent,
     inside_a_model,
+    compiled,
     refusals,
 ]
