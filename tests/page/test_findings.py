@@ -62,6 +62,9 @@ def test_worth_and_curve() -> None:
     line = {"curves": [{"order": list(HEADS), "points": []}], "can_go": 3, "limit": 0.05}
     assert findings(None, None, line)[0].text == "3 of 4 heads can go together for less than 5 % of quality."
     assert findings(None, None, line | {"can_go": 0})[0].text == "No head can go for less than 5 % of quality."
+    assert (
+        findings(None, None, line | {"can_go": 1})[0].text == "One of 4 heads can go for less than 5 % of quality."
+    )
 
 
 def test_at_most_three_and_none_twice() -> None:

@@ -130,7 +130,8 @@ def _curve(curve: Mapping[str, Any] | None, table: HeadTable | None) -> Found | 
     cost = f"{limit * 100:g} % of quality"
     if not goes:
         return Found(f"No head can go for less than {cost}.", "#view=cut")
-    return Found(f"{count_of(goes, every, 'head')} can go together for less than {cost}.", "#view=cut")
+    together = "" if goes == 1 else " together"
+    return Found(f"{count_of(goes, every, 'head')} can go{together} for less than {cost}.", "#view=cut")
 
 
 def _worth(table: HeadTable | None) -> Found | None:
