@@ -142,6 +142,8 @@ def given_text(name: str) -> str:
     path = Path(name)
     if name == "-":
         found = sys.stdin.read()
+        if any("\ud800" <= letter <= "\udfff" for letter in found):  # how a C locale reads bytes that are no letters
+            raise MultiheadError("stdin is not UTF-8 text", hint="iconv -t UTF-8")
     elif len(name) < 256 and "\0" not in name and path.is_file():
         try:
             found = path.read_text(encoding="utf-8")
@@ -149,6 +151,8 @@ def given_text(name: str) -> str:
             raise MultiheadError(f"{name} is not UTF-8 text: {wrong}", hint=f"iconv -t UTF-8 {name}") from wrong
     elif len(name.split()) > 1:
         found = name
+    elif not name.strip():
+        raise MultiheadError("--text is empty", hint='--text FILE, - for stdin, or "several words"')
     else:
         raise MultiheadError(f"there is no file {name!r}", hint='--text FILE, - for stdin, or "several words"')
     if not found.strip():

@@ -110,7 +110,7 @@ class CurveView {
     const every = this.curve.curves.flatMap((c) => c.points.map((p) => Math.min(p.lost, 2)));
     const [least, most] = [Math.min(0, ...every), Math.max(0.01, this.curve.limit, ...every)];
     const x = (g) => left + (g / this.total) * (width - left - right);
-    const y = (lost) => height - bottom - ((Math.min(lost, most) - least) / (most - least)) * (height - top - bottom);
+    const y = (lost) => height - bottom - ((lost - least) / (most - least)) * (height - top - bottom);
     context.font = `11px ${FONT}`;
     context.fillStyle = css("--dim");
     context.strokeStyle = css("--line");
@@ -137,6 +137,10 @@ class CurveView {
     context.lineTo(width - right, y(this.curve.limit));
     context.stroke();
     context.setLineDash([]);
+    context.save();
+    context.beginPath();
+    context.rect(left, top - 4, width - left, height - top - bottom + 8); // what is lost beyond the scale leaves the frame
+    context.clip();
     this.curve.curves.forEach((c, n) => {
       const points = [...c.points].sort((a, b) => a.gone - b.gone);
       context.strokeStyle = context.fillStyle = CURVE_COLOURS[n % CURVE_COLOURS.length];
@@ -150,6 +154,7 @@ class CurveView {
         context.fill();
       });
     });
+    context.restore();
     context.strokeStyle = css("--mark");
     context.lineWidth = 1.5;
     context.beginPath();
