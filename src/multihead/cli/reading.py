@@ -142,7 +142,7 @@ def given_text(name: str) -> str:
     path = Path(name)
     if name == "-":
         found = sys.stdin.read()
-        if any("\ud800" <= letter <= "\udfff" for letter in found):  # how a C locale reads bytes that are no letters
+        if any("\ud800" <= letter <= "\udfff" for letter in found):  # how a C locale reads other bytes
             raise MultiheadError("stdin is not UTF-8 text", hint="iconv -t UTF-8")
     elif len(name) < 256 and "\0" not in name and path.is_file():
         try:
