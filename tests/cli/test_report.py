@@ -281,3 +281,16 @@ def test_real_cuts(multihead: Multihead, given: Folders, tmp_path: Path) -> None
     found = json.loads(said.out)
     check_schema(found)
     assert found["can_go"] == curve["can_go"]
+
+
+def test_json_and_the_plain_page_tell_of_the_theory_too(tmp_path: Path) -> None:
+    from multihead.cli.report import _json  # pyright: ignore[reportPrivateUsage]
+    from multihead.page.build import _plain  # pyright: ignore[reportPrivateUsage]
+    from multihead.page.gather import Gathered
+
+    model, claims = {"name": "m", "class": "M", "parameters": 1}, {"statements": [{"verdict": "fails"}]}
+    found = Gathered(model, {"name": "c", "documents": 1}, claims=claims)
+    (tmp_path / "r.html").write_text("")
+    said = [f["text"] for f in _json(found, tmp_path / "r.html")["findings"]]
+    assert said == ["1 of 1 statements of the theory fail on this model."]
+    assert said[0] in _plain(found)

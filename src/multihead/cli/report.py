@@ -182,7 +182,8 @@ def _kinds(found: Gathered) -> list[tuple[str, list[str], float | None]]:
 def _json(found: Gathered, page: Path) -> dict[str, Any]:
     from multihead.page.findings import findings
 
-    said = findings(found.table, found.redundancy, found.curve)
+    claims = None if found.claims is None else found.claims["statements"]
+    said = findings(found.table, found.redundancy, found.curve, claims)
     return {
         "model": found.model,
         "corpus": found.corpus,

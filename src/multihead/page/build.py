@@ -290,7 +290,8 @@ def _halves(cost: Cost) -> bool:
 
 def _plain(found: Gathered) -> str:
     """Card, findings and table as plain HTML, for a browser that runs no script."""
-    said = findings(found.table, found.redundancy, found.curve)
+    claims = None if found.claims is None else found.claims["statements"]
+    said = findings(found.table, found.redundancy, found.curve, claims)
     items = "".join(f"<li>{escape(f.text)}</li>" for f in said)
     parts = [f"<p>{escape(card(found))}</p>", f"<ul>{items}</ul>" if items else ""]
     table = found.table

@@ -175,6 +175,8 @@ def test_heads_may_lie_in_any_order(bert: BertModel, text: Calibration) -> None:
 def test_a_ridge_is_never_dropped() -> None:
     with pytest.raises(SizeError, match=r"ridges=\(0\.1, 0\)"):
         Refit(ridges=(0.1, 0))
+    with pytest.raises(SizeError, match=r"hold=-1 bytes"):
+        Refit(hold=-1)
 
 
 def test_more_ridge_changes_less(bert: BertModel, text: Calibration) -> None:

@@ -67,6 +67,10 @@ class Refit:
                 f"ridges={self.ridges} must be one or more numbers above 0",
                 hint="relative to the mean of diag(ZᵀZ): 0.1 is a good one; without a ridge few tokens fit noise",
             )
+        if self.hold is not None and self.hold < 0:
+            raise SizeError(
+                f"hold={self.hold} bytes", hint="0 holds nothing; left out, as many as the weights take"
+            )
 
 
 @dataclass(frozen=True)
