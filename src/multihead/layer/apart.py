@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
+
+from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.layer.problem import Problem
@@ -32,11 +35,22 @@ class Apart(Protocol):
 
 
 _blocks: list[Apart] = []
+_ended: list[Apart] = []
+"""the block that ended last, until a layer runs outside of it"""
 
 
 def apart() -> Apart | None:
     """The sequence that lies apart in this block; None: tokens are all here."""
-    return _blocks[-1] if _blocks else None
+    if _blocks:
+        return _blocks[-1]
+    if _ended and not torch.compiler.is_compiling():
+        if runs_again():  # a checkpointed layer of that block: it would see the keys of this rank alone
+            raise MultiheadError(
+                f"a layer of context_parallel ({_ended[-1].tokens} tokens) runs again, outside of the block",
+                hint="layers are checkpointed: call backward() inside of the block",
+            )
+        _ended.clear()
+    return None
 
 
 def begin(block: Apart) -> None:
@@ -46,4 +60,9 @@ def begin(block: Apart) -> None:
 
 def end() -> None:
     """Back to what was before `begin`."""
-    _blocks.pop()
+    _ended[:] = [_blocks.pop()]
+
+
+def runs_again() -> bool:
+    """Whether we are inside a backward pass, which computes checkpointed layers a second time."""
+    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # it has no public name

@@ -24,12 +24,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError, SizeError
+from multihead.layer.apart import runs_again
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.share import Share
 from multihead.measures.statistics.scratch import Memory, Scratch
 from multihead.measures.statistics.stream import HeadStatistics, Statistics
 from multihead.model.call import Call, Run
-from multihead.model.intercept import inner, intercept, runs_again
+from multihead.model.intercept import inner, intercept
 from multihead.model.keep import Keep, Kept
 from multihead.model.known import note, remember, seen_sites
 from multihead.model.missing import nothing_found

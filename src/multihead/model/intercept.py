@@ -245,11 +245,6 @@ def _by_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[
     return partial(torch.autograd.backward if func is Tensor.backward else func, **given)
 
 
-def runs_again() -> bool:
-    """Whether we are inside a backward pass, which computes checkpointed layers a second time."""
-    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # it has no public name
-
-
 def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
     """All axes of the output before (query, dim): those of q, k and v, which may broadcast."""
     if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:  # most calls; `broadcast_shapes` takes its time

@@ -136,6 +136,21 @@ def ring_of_layers(mesh: DeviceMesh) -> None:
             torch.testing.assert_close(p.grad, q.grad, msg=lambda t, name=name: f"{name}: {t}")
 
 
+def layers_do_not_run_again_outside(mesh: DeviceMesh) -> None:
+    """A checkpointed layer whose backward comes after the block would see this rank's keys alone."""
+    attn, x = layer(WIDTH, 4), tokens(WIDTH, 2, length=TOKENS)
+    for reentrant in (True, False):
+        block = mh.context_parallel(mesh, TOKENS)
+        with block:
+            mine = block.split(x).requires_grad_()
+            out = checkpoint(lambda x: attn(x, mask=mask.causal()), mine, use_reentrant=reentrant)
+        with refused(f"({TOKENS} tokens) runs again, outside of the block"):
+            out.square().sum().backward()
+        alone = x.clone().requires_grad_()  # without a block layers may be checkpointed as ever
+        checkpoint(lambda x: attn(x, mask=mask.causal()), alone, use_reentrant=reentrant).sum().backward()
+        assert alone.grad is not None
+
+
 def hidden_nan_stays_hidden(mesh: DeviceMesh) -> None:
     attn, block = layer(WIDTH, 4, num_kv_heads=2, head_dim=6), mh.context_parallel(mesh, TOKENS)
     x = tokens(WIDTH, 3, length=TOKENS)
@@ -301,6 +316,7 @@ CHECKS = [
     ring_forward_and_backward,
     ring_in_single_precision,
     ring_of_layers,
+    layers_do_not_run_again_outside,
     hidden_nan_stays_hidden,
     bytes_over_the_wire,
     causal_work_is_balanced,
