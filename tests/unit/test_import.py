@@ -27,6 +27,7 @@ def told(code: str) -> Any:
 STATE = """
 import json, os, signal, sys, threading, warnings, logging, locale
 import torch
+import torch.distributed.tensor.parallel  # adds a filter of warnings itself: that is torch's
 def state():
     return {
         "excepthook": sys.excepthook is sys.__excepthook__,
