@@ -134,7 +134,7 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     ("words", "wrong"),
     [
         (["--text", "missing.txt"], "there is no file 'missing.txt'"),
-        (["--text", "   "], "there is no file"),
+        (["--text", "   "], "--text is empty"),
         (["--text", "{empty}"], "there is no word in --text"),
         (["--text", "{latin}"], "is not UTF-8 text"),
         (["--corpus", "missing"], "there is no file missing"),
