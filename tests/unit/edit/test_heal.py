@@ -10,45 +10,19 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.distance import Distance
 from multihead.edit.fitting.heal import Heal, Mean, heal, rate
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-
-
-def bert() -> BertModel:
-    torch.manual_seed(0)
-    return BertModel(
-        BertConfig(num_hidden_layers=2, num_attention_heads=3, hidden_size=21, intermediate_size=23, vocab_size=53,
-                   initializer_range=0.3),
-        add_pooling_layer=False,
-    ).eval()  # fmt: skip
-
-
-def gpt2() -> GPT2LMHeadModel:
-    torch.manual_seed(0)
-    return GPT2LMHeadModel(
-        GPT2Config(n_layer=2, n_head=3, n_embd=21, vocab_size=53, n_positions=31, initializer_range=0.3)
-    ).eval()
+from unit.edit.teachers import bert, gpt2, hurt
 
 
 def text(model: nn.Module) -> Calibration:
     drawn = torch.Generator().manual_seed(1)
     rows = [torch.randint(1, 53, (5 + i % 7,), generator=drawn).tolist() for i in range(24)]
     return Calibration(model, rows, batch_size=8)
-
-
-def hurt(model: nn.Module) -> nn.Module:
-    """A copy whose attention says less."""
-    student = copy.deepcopy(model)
-    with torch.no_grad():
-        for layer in mh.anatomy(student):
-            for w in layer.W_O:
-                w.mul_(0.6)
-    return student
 
 
 def state(model: nn.Module) -> dict[str, Tensor]:
