@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from multihead.cli.console import err, note, write
 from multihead.cli.estimate import Estimate
 from multihead.cli.load import Loaded, add_model, fingerprint, load_model, piece_length
 from multihead.cli.stages import add_stages, build, finished, names, treebank
+from multihead.cli.stopping import Interrupted, stoppable
 from multihead.cli.texts import Texts, add_texts, texts
 from multihead.errors import MultiheadError
 
@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> int:
         if table is None:
             try:
                 table = _measured(args, work, say)
-            except _Interrupted as stopped:
+            except Interrupted as stopped:
                 if ranks.leads:
                     note(f"multihead: stopped. To go on: {_again(args, ranks)}")
                 return 128 + stopped.signal
@@ -308,15 +308,8 @@ def _silent(text: str) -> None:
     """--quiet"""
 
 
-class _Interrupted(Exception):
-    def __init__(self, number: int) -> None:
-        self.signal = number
-
-
 def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None]) -> HeadTable | None:
     """The table, on rank 0."""
-    from multihead.measures.run import Stopped
-
     ranks, batches = work.run.ranks, 1
     if ranks.leads:
         counted = Estimate.of(work.loaded, work.documents, work.corpus, work.run, args.batch_size)
@@ -324,13 +317,9 @@ def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None])
         for line in counted.lines(work.loaded, work.documents, work.run):
             say(line)
         if len(work.corpus.parts) < ranks.size:
-            say(f"the text makes {len(work.corpus.parts)} parts, so {len(work.corpus.parts)} of them have work")
-    caught: list[int] = []
-    with _signals(work.run, caught), _bar(args, work, batches) as progress:
-        try:
-            table = work.run.go(work.corpus, progress)
-        except Stopped as stopped:
-            raise _Interrupted(caught[0]) from stopped
+            say(f"{len(work.corpus.parts)} of {ranks.size} ranks have work: the text makes no more parts")
+    with stoppable(work.run), _bar(args, work, batches) as progress:
+        table = work.run.go(work.corpus, progress)
     if table is None:
         return None
     say(f"batches: {work.run.tally}")
@@ -340,27 +329,6 @@ def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None])
     if work.sentences is not None:
         say(f"syntax: {len(work.sentences)} parsed sentences")
     return finished(whole, work.loaded, work.sentences)
-
-
-@contextmanager
-def _signals(run: Run, caught: list[int]) -> Generator[None]:
-    """Ctrl-C and SIGTERM stop after the batch at hand; a second one stops at once, with the state of before."""
-
-    def stop(number: int, _: object) -> None:
-        if caught:
-            raise _Interrupted(number)
-        caught.append(number)
-        run.stopping = True
-        if run.ranks.leads:
-            note("multihead: stopping after this batch; once more to stop at once")
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, stop) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -1,0 +1,46 @@
+"""Ctrl-C during a run that can be resumed: the batch at hand is finished, and the state is on disk."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from multihead.cli.console import note
+
+if TYPE_CHECKING:
+    from multihead.measures.run import Run
+
+
+class Interrupted(Exception):
+    """A signal ended the run."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = number
+
+
+@contextmanager
+def stoppable(run: Run) -> Generator[None]:
+    """Ctrl-C and SIGTERM stop after the batch at hand; a second one stops at once, with the state of before."""
+    from multihead.measures.run import Stopped
+
+    caught: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        if caught:
+            raise Interrupted(number)
+        caught.append(number)
+        run.stopping = True
+        if run.ranks.leads:
+            note("multihead: stopping after this batch; once more to stop at once")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    except Stopped as stopped:
+        raise Interrupted(caught[0]) from stopped
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
