@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from torch import nn
@@ -74,6 +74,8 @@ def cut(
             "the plan came without its calibration text, which the cut is fitted to",
             hint="cut(model, plan, data), with text like the model's own; refit=None cuts heads without it",
         )
+    if refit is not None and heal is not None:
+        refit = replace(refit, to_all=False)  # what was held out has yet to judge the healing
     student = deepcopy(model)
     shared = _shared(found)
     fits: list[Fitted] = []

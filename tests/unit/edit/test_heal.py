@@ -15,6 +15,8 @@ import multihead as mh
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.distance import Distance
 from multihead.edit.fitting.heal import Heal, Mean, heal, rate
+from multihead.edit.fitting.refit import Refit
+from multihead.edit.physical.record import record_of
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from unit.edit.teachers import bert, gpt2, hurt
 
@@ -96,6 +98,20 @@ def test_the_same_seed_gives_the_same_bits_and_another_another() -> None:
     states = [state(m) for m in made]
     assert all(torch.equal(x, states[1][n]) for n, x in states[0].items())
     assert any(not torch.equal(x, states[2][n]) for n, x in states[0].items())
+
+
+def test_what_judges_the_healing_was_not_fitted_to() -> None:
+    """Fitted to as well, the held-out documents would look best before the first step."""
+    teacher = bert()
+    words = text(teacher)
+    plan = mh.plan(teacher, words, remove=["L0H1", "L1H0"])
+    small = mh.cut(teacher, plan, heal=Heal(steps=1))
+    unseen, seen = (mh.cut(teacher, plan, refit=Refit(to_all=to_all)) for to_all in (False, True))
+    apart = [Distance(teacher, m, mh.anatomy(teacher), words.fit()).over(words.held_out()) for m in (unseen, seen)]
+    record = record_of(small)
+    assert record is not None and record.plan is not None
+    assert record.plan["healed"]["before"] == pytest.approx(apart[0], rel=1e-5)
+    assert apart[1] < 0.99 * apart[0]
 
 
 def test_steps_that_make_it_worse_are_not_kept() -> None:

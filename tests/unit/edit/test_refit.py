@@ -89,12 +89,15 @@ def test_sums_are_those_of_real_tokens_and_the_stream(bert: BertModel, text: Cal
     assert sums.missing == pytest.approx(float((theirs - ours).square().sum()), rel=1e-5)
 
 
-def test_the_solution_is_that_of_ridge_towards_the_weights(bert: BertModel, text: Calibration) -> None:
+@pytest.mark.parametrize("to_all", [True, False])
+def test_the_solution_is_that_of_ridge_towards_the_weights(
+    bert: BertModel, text: Calibration, to_all: bool
+) -> None:
     student, layer, new = _cut(bert, 0, [1, 2, 4])
-    found, fitted = refit(bert, student, layer, new, text, Refit(ridges=(0.1,)))
+    found, fitted = refit(bert, student, layer, new, text, Refit(ridges=(0.1,), to_all=to_all))
     assert fitted.kept
-    z, ours = _rows(student, text, 0, every=True)
-    _, theirs = _rows(bert, text, 0, every=True)
+    z, ours = _rows(student, text, 0, every=to_all)
+    _, theirs = _rows(bert, text, 0, every=to_all)
     ones = torch.cat([z, torch.ones(len(z), 1)], dim=1)
     ridge = 0.1 * (ones.T @ ones).diagonal()[:-1].mean()
     pulled = torch.cat([ridge.sqrt() * torch.eye(z.shape[1]), torch.zeros(z.shape[1], 1)], dim=1).double()

@@ -3,7 +3,8 @@
 Z is what goes into W_O in the *cut* model, R what is missing of the original's residual stream behind it (see
 `gather`). The ridge pulls towards the weights as they are, not towards 0, and leaves the bias alone. λ is the one
 of `ridges` that is best on the held-out documents; where none makes them better, the weights stay. With λ chosen,
-the held-out documents are fitted to as well: their sums are there already.
+the held-out documents are fitted to as well: their sums are there already. Not so where healing follows, which they
+are to judge: what was fitted to them would look best before the first step.
 
 >>> import copy, torch, multihead as mh
 >>> from multihead.edit.fitting.calibration import Calibration
@@ -54,12 +55,14 @@ class Refit:
     `ridges`: the λ to choose from, relative to the mean of diag(ZᵀZ). `behind`: fit also the other linear maps that
     write into the stream behind a cut layer, up to the next attention (down projections of feed-forwards). `hold`:
     bytes of hidden states that may be held between fits, so that a layer need not start from the model's beginning;
-    None: as many as its weights have, at least 256 MB; 0: nothing is held.
+    None: as many as its weights have, at least 256 MB; 0: nothing is held. `to_all`: with λ chosen, fit to the
+    held-out documents too.
     """
 
     ridges: tuple[float, ...] = RIDGES
     behind: bool = True
     hold: int | None = None
+    to_all: bool = True
 
     def __post_init__(self) -> None:
         if not self.ridges or min(self.ridges) <= 0:
@@ -230,7 +233,7 @@ def _fit(
         error = held.error(candidate)
         if error < best * (1 - 1e-9):
             ridge, change, best = λ, candidate, error
-    if ridge:  # what was held out has judged: now it may help
+    if ridge and options.to_all:  # what was held out has judged: now it may help
         ((_, change),) = solutions(sums + held, (ridge,))
     size = held.size or 1.0
     fitted = Fitted(
