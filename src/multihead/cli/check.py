@@ -38,7 +38,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     parser.add_argument("cut", metavar="CUT", help="a folder that multihead prune or group wrote, or any other")
     add_text(
         parser, "--text", "--corpus",
-        title="held-out text (default: a sample of English that comes with the package)",
+        title="held-out text (default: a sample in English; embedded: in its own language)",
         what="text that the cut was not fitted to: .txt, .jsonl or a folder of them; may be repeated",
     )  # fmt: skip
     group = parser.add_argument_group("the check")
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     text = read(args, args.text, before.tokenizer, args.model)
     if not args.quiet:
         note(f"{about(before)}; {about(after)}; {text.name}: {text.documents} documents")
-        if not args.text and not args.ids:
+        if not args.text and not args.ids and not hasattr(before.tokenizer, "sample_texts"):
             note("note: no --text: a small sample of English stands in for held-out text of yours")
         note(f"about {duration(_seconds(before.model, text.size, args.rounds))}")
     with bar(args) as progress:

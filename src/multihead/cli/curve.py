@@ -52,7 +52,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     group.add_argument("--json", action="store_true", help="the points as JSON on stdout instead of the table")
     group.add_argument("--quiet", action="store_true", help="no progress, no notes")
     add_text(
-        parser, "--calib", title="calibration text (default: a sample of English that comes with the package)",
+        parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
         what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
     )  # fmt: skip
     parser.add_argument("--text", action="append", default=[], metavar="FILE|DIR", help="held-out text to judge by")
@@ -92,7 +92,7 @@ def _drawn(
         loaded.model, fit, loaded.tokenizer, batch_size=args.batch_size, max_tokens=args.max_tokens, seed=args.seed
     )
     say(f"{about(loaded)}; {text.documents} documents to fit to, {len(held)} to judge by")
-    if not args.calib and not args.ids:
+    if not args.calib and not args.ids and not hasattr(loaded.tokenizer, "sample_texts"):
         say("note: no --calib: a small sample of English stands in for text like the model's own")
     work, points = Work.of(loaded, text), len(methods) * len(shares)
     layers = getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1

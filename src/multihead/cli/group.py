@@ -44,7 +44,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
         help="joint low-rank factorisation (default); turned and averaged; averaged (both are baselines)",
     )
     add_text(
-        parser, "--calib", title="calibration text (default: a sample of English that comes with the package)",
+        parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
         what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
     )  # fmt: skip
     add_cut(parser)

@@ -62,7 +62,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     )  # fmt: skip
     group.add_argument("--kv-heads", type=int, metavar="N", help="then: N kv heads in every layer, as `group` does")
     add_text(
-        parser, "--calib", title="calibration text (default: a sample of English that comes with the package)",
+        parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
         what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
     )  # fmt: skip
     add_cut(parser)

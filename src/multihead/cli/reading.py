@@ -33,10 +33,13 @@ CUTS = ("obs", "fisher", "random")
 _RUNS = {"measure": 3.0, "kinds": 8.0, "pairs": 3.0, "redundancy": 6.0, "curve": 14.0, "claims": 25.0}
 """About how many plain runs over the documents a part takes; worth depends on the heads."""
 
+_ONCE = {"measure": 0.2, "kinds": 2.0, "worth": 0.5, "redundancy": 0.5, "curve": 0.5, "claims": 10.0}
+"""About how many seconds it takes however small the model is: imports, small networks that are trained for a claim."""
+
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """--text, which is shown, and --corpus, which is measured over."""
-    group = parser.add_argument_group("what it reads (default: a sample of English that comes with the package)")
+    group = parser.add_argument_group("what it reads (default: a sample in English; embedded: in its own language)")
     group.add_argument(
         "--text",
         action="append",
@@ -199,7 +202,7 @@ def _estimate(
     if getattr(args, "curve", False):
         layers = len(sites_of(loaded.model))
         runs["curve"] = len(CUTS) * 6 * (6 + 4.0 * layers)  # as `multihead curve` says
-    seconds = once * len(read) * sum(runs.get(part, 0.0) for part in parts)
+    seconds = sum(_ONCE.get(part, 0.0) + once * len(read) * runs.get(part, 0.0) for part in parts)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
     parameters = sum(p.numel() for p in loaded.model.parameters())
     return [

@@ -73,7 +73,7 @@ class Texts:
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """--text, --corpus, --ids and how they are cut."""
-    group = parser.add_argument_group("what it reads (default: a sample of English that comes with the package)")
+    group = parser.add_argument_group("what it reads (default: a sample in English; embedded: in its own language)")
     group.add_argument(
         "--text",
         action="append",
