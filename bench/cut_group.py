@@ -83,12 +83,11 @@ class Works:
         self.own = [HeadWeights.of(layer) for layer in self.layers]
         self.start = replace(Plan.whole(model, self.layers), calibration=text)
         self.found: dict[int, dict[str, Any]] = {}
-        self.made: dict[int, Any] = {}  # the latest that may be healed
+        self.hurt: dict[int, Any] = {}  # what is healed, one or more ways
 
     def grouped(self, kv_heads: int, name: str) -> tuple[Any, float, dict[str, float]]:
         """The grouped model, seconds in all, and of healing: seconds, of all cores too, and steps."""
         from multihead.edit.cut import cut
-        from multihead.edit.planning import plan
         from multihead.edit.sharing.group import Grouping, adjacent
 
         method, beside, refit, heal = contestants()[name]
@@ -96,7 +95,10 @@ class Works:
         if heal is not None:
             from multihead.edit.fitting.heal import heal as healed
 
-            small = deepcopy(self.made[kv_heads]) if kv_heads in self.made else self.grouped(kv_heads, OURS)[0]
+            if kv_heads not in self.hurt:  # as `cut` does it: what judges the healing is not fitted to
+                start = self.start.edit(groups=self._groups(kv_heads))
+                self.hurt = {kv_heads: cut(self.model, start, refit=replace(refit, to_all=False))}
+            small = deepcopy(self.hurt[kv_heads])
             middle, worked = time.perf_counter(), time.process_time()
             done = healed(self.model, small, self.text, heal)
             numbers = {
@@ -107,14 +109,17 @@ class Works:
         if beside:
             groups = {x.name: adjacent(own, kv_heads) for x, own in zip(self.layers, self.own, strict=True)}
         else:
-            if kv_heads not in self.found:
-                made = plan(self.model, self.text, kv_heads=kv_heads)
-                self.found[kv_heads] = {x.name: x.groups for x in made.layers}
-            groups = self.found[kv_heads]
+            groups = self._groups(kv_heads)
         small = cut(self.model, self.start.edit(groups=groups), refit=refit, grouping=Grouping(method))
-        if name == OURS:
-            self.made = {kv_heads: deepcopy(small)}
         return small, time.perf_counter() - begun, {}
+
+    def _groups(self, kv_heads: int) -> dict[str, Any]:
+        from multihead.edit.planning import plan
+
+        if kv_heads not in self.found:
+            made = plan(self.model, self.text, kv_heads=kv_heads)
+            self.found[kv_heads] = {x.name: x.groups for x in made.layers}
+        return self.found[kv_heads]
 
 
 def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:

@@ -183,12 +183,15 @@ def _searched(
     layers = tuple(
         replace(x, keep=tuple(sorted(found.keep[x.name])), groups=found.groups.get(x.name)) for x in start.layers
     )
+    notes = list(found.notes)
+    if not any(x.keep for x in layers):
+        notes.append(f"no head stays: {budget or f'keep={keep:g}'} is less than the smallest choice of heads costs")
     usual = {"group": False, "scope": "global", "least": 0, "uniform": False, "multiple_of": 1}
     words = [f"{n}={how[n]}" for n, was in usual.items() if how[n] != was]
     asked = ", ".join([f"keep={keep:g}" if keep is not None else f"budget {budget}", *words])
     return replace(
         start, layers=layers, method=str(how["method"]), asked=asked, scores=dict(found.scores),
-        notes=tuple(found.notes),
+        notes=tuple(notes),
     )  # fmt: skip
 
 

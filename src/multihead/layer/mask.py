@@ -25,8 +25,8 @@ from torch import Tensor
 
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer.mask_algebra import Mask
+from multihead.layer.mask_cells import Additive, Rule, TensorMask, Where
 from multihead.layer.mask_kinds import (
-    Additive,
     Bounds,
     Causal,
     Documents,
@@ -35,9 +35,6 @@ from multihead.layer.mask_kinds import (
     Padding,
     Prefix,
     Ragged,
-    Rule,
-    TensorMask,
-    Where,
     Window,
 )
 

@@ -32,7 +32,8 @@ from torch.overrides import TorchFunctionMode
 from multihead.errors import MultiheadError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.frame import ALL
-from multihead.layer.mask_kinds import Lengths, Padding, Ragged, TensorMask
+from multihead.layer.mask_cells import TensorMask
+from multihead.layer.mask_kinds import Lengths, Padding, Ragged
 from multihead.layer.problem import Problem
 from multihead.layer.routes import attend
 from multihead.model.adapters import adapted

@@ -109,7 +109,8 @@ def test_what_judges_the_healing_was_not_fitted_to() -> None:
     unseen, seen = (mh.cut(teacher, plan, refit=Refit(to_all=to_all)) for to_all in (False, True))
     apart = [Distance(teacher, m, mh.anatomy(teacher), words.fit()).over(words.held_out()) for m in (unseen, seen)]
     record = record_of(small)
-    assert record is not None and record.plan is not None
+    assert record is not None
+    assert record.plan is not None
     assert record.plan["healed"]["before"] == pytest.approx(apart[0], rel=1e-5)
     assert apart[1] < 0.99 * apart[0]
 
