@@ -200,7 +200,7 @@ MUTANTS: dict[str, Mutant] = {
         "mask_kinds.py", "[(0, max(span.stop, self.lengths.row(span.row)))]", "[(0, span.stop)]", ("prefix",)
     ),
     "additive -inf ignored": Mutant(
-        "mask_kinds.py", "self.block_of(grid) > -torch.inf", "self.block_of(grid) >= -torch.inf", ("additive",)
+        "mask_cells.py", "self.block_of(grid) > -torch.inf", "self.block_of(grid) >= -torch.inf", ("additive",)
     ),
     "additive without a gradient": Mutant(
         "blocked.py", "add_to(d_added, row, heads, d)", "pass", ("additive", "relative_bias")
