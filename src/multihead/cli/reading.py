@@ -34,7 +34,7 @@ _RUNS = {"measure": 3.0, "kinds": 8.0, "pairs": 3.0, "redundancy": 6.0, "curve":
 """About how many plain runs over the documents a part takes; worth depends on the heads."""
 
 _ONCE = {"measure": 0.2, "kinds": 2.0, "worth": 0.5, "redundancy": 0.5, "curve": 0.5, "claims": 10.0}
-"""About how many seconds it takes however small the model is: imports, small networks that are trained for a claim."""
+"""About how many seconds it takes however small the model is: imports, what is trained to test a claim."""
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
