@@ -183,6 +183,13 @@ def test_windows_of_a_model_are_seen() -> None:
 # ---- closed forms -------------------------------------------------------------------------------
 
 
+def test_a_model_that_makes_its_mask_inside_says_that_it_is_causal() -> None:
+    model = mh.embedded()[0]
+    half, full = (cost(model, tokens=11, causal=causal).total for causal in (None, False))
+    assert 11 * half.useful_flops == 6 * full.useful_flops, "66 of 121 pairs"
+    assert half.attention_flops == full.attention_flops == full.useful_flops
+
+
 def brute_cells(queries: int, keys: int, window: int | None, causal: bool) -> int:
     def sees(i: int, j: int) -> bool:
         back = i + keys - queries - j

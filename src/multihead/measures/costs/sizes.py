@@ -18,13 +18,14 @@ from multihead.model.anatomy import LayerAnatomy, anatomy
 def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
     """One spec for every kind of attention layer: our own layers as they are, others by their anatomy.
 
-    Windows and causality are what the modules say of themselves (`sliding_window`, `is_causal`).
+    Windows and causality are what the modules say of themselves (`sliding_window`, `is_causal`); where they say
+    nothing, what the whole model says (`is_causal`).
     """
     if isinstance(model, MultiHeadAttention):
         return (_of_layer(model),)
     if isinstance(model, LatentAttention):
         return (_of_latent(model),)
-    config = getattr(model, "config", None)
+    config, causal = getattr(model, "config", None), bool(getattr(model, "is_causal", False))
     if getattr(config, "kv_lora_rank", None):
         return (_of_latent_config(config),)
     specs: list[Spec] = []
@@ -32,7 +33,7 @@ def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
     parameters = dict(model.named_parameters())
     for layer in anatomy(model):
         names = {layer.weights["q"].parameter}
-        specs.append(replace(_of_anatomy(layer, config, parameters), stored=int(not names & used) or -1))
+        specs.append(replace(_of_anatomy(layer, config, parameters, causal), stored=int(not names & used) or -1))
         used |= names
     return _counted(specs)
 
@@ -85,7 +86,7 @@ def _of_latent_config(config: Any) -> Spec:
     )
 
 
-def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter]) -> Spec:
+def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter], causal: bool) -> Spec:
     module, heads, stack = layer.module, layer.num_heads, layer.site.stack
     beside, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
     for letter, names in layer.between.items():
@@ -109,7 +110,7 @@ def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Pa
         layer.value_dim,
         biases="".join(x for x in "qkvo" if layer.weights[x].bias is not None),
         window=_window(module),
-        causal=not layer.site.cross and not encodes and _causal(module),
+        causal=not layer.site.cross and not encodes and _causal(module, causal),
         queries="source" if encodes else "tokens",
         keys="source" if encodes or layer.site.cross else "tokens",
         d_key=layer.W_K[0].shape[1],
@@ -127,10 +128,9 @@ def _window(module: nn.Module) -> int | None:
     return size if isinstance(size, int) and size > 0 and _causal(module) else None
 
 
-def _causal(module: nn.Module) -> bool:
-    """What the module says; one that says nothing is taken for an encoder's."""
-    said = getattr(module, "is_causal", getattr(module, "is_decoder", None))
-    return bool(said)
+def _causal(module: nn.Module, otherwise: bool = False) -> bool:
+    """What the module says; one that says nothing is taken for an encoder's, unless the model is causal."""
+    return bool(getattr(module, "is_causal", getattr(module, "is_decoder", otherwise)))
 
 
 def _counted(specs: Sequence[Spec]) -> tuple[Spec, ...]:

@@ -99,6 +99,8 @@ class EmbeddedModel(nn.Module):
     """Words in, a guess of the next word at every place out."""
 
     config_class = EmbeddedConfig
+    is_causal = True
+    """no word sees a later one: masks are made inside, so it has to be said (`mh.cost`)"""
 
     def __init__(self, config: EmbeddedConfig) -> None:
         super().__init__()
