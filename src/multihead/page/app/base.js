@@ -42,6 +42,9 @@ function say(text) {
   byId("live").textContent = text;
 }
 
+/** Once nothing else is to be done. */
+const idle = () => new Promise((go) => (window.requestIdleCallback ? requestIdleCallback(go) : setTimeout(go, 100)));
+
 function save(blob, name) {
   const link = el("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
@@ -110,10 +113,14 @@ function css(name) {
   return COLOURS.get(name);
 }
 
-/** The colours of a map: paper for nothing, ink for everything; between them one hue. */
+/** The colours of a map: paper for nothing, ink for everything; between them one hue. As pixels of an image, whole. */
 let mapRamp = null;
 function mapColours() {
-  mapRamp = mapRamp || ramp([css("--cell-0"), css("--cell-1"), css("--cell-2"), css("--cell-3")]);
+  if (!mapRamp) {
+    const known = ramp([css("--cell-0"), css("--cell-1"), css("--cell-2"), css("--cell-3")]);
+    const bytes = Uint8Array.from({ length: 1024 }, (_, i) => (i % 4 === 3 ? 255 : known[3 * (i >> 2) + (i % 4)]));
+    mapRamp = new Uint32Array(bytes.buffer);
+  }
   return mapRamp;
 }
 
@@ -122,11 +129,15 @@ function mapColours() {
 /** A canvas of CSS pixels, sharp on every screen; gives its context. */
 function sized(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.max(1, Math.round(width * ratio));
-  canvas.height = Math.max(1, Math.round(height * ratio));
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
+  const [across, down] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
   const context = canvas.getContext("2d");
+  if (canvas.width === across && canvas.height === down && canvas.style.width && context.reset) context.reset(); // another size would be other memory
+  else {
+    canvas.width = across;
+    canvas.height = down;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
 }

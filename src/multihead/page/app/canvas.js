@@ -32,6 +32,11 @@ class MapView {
       `Attention map of ${map.name}: ${map.queries} queries down, ${map.keys} keys across. The text below has the same weights.`);
   }
 
+  /** No map, until another is shown and drawn. */
+  clear() {
+    sized(this.canvas, this.canvas.clientWidth, this.canvas.clientHeight);
+  }
+
   whole() {
     this.window = { x: 0, y: 0, w: this.map.keys, h: this.map.queries };
     this.draw();
@@ -100,10 +105,22 @@ class MapView {
     return inside ? [i, j] : [null, null];
   }
 
+  /** How wide there is room: asked once, then told, as to ask is to have the whole page laid out. */
+  watch() {
+    this.wide = this.box.clientWidth;
+    new ResizeObserver(() => {
+      const wide = this.box.clientWidth;
+      if (wide === this.wide) return;
+      this.wide = wide;
+      this.draw();
+    }).observe(this.box);
+  }
+
   draw() {
     if (!this.map) return;
     this.held();
-    const width = Math.min(this.box.clientWidth || 560, 720);
+    if (this.wide === undefined) this.watch();
+    const width = Math.min(this.wide || 560, 720);
     this.side = Math.max(80, width - LABELS);
     this.tall = Math.max(80, Math.min(1.6 * this.side, (this.side * this.map.queries) / this.map.keys));
     const context = sized(this.canvas, this.side + LABELS, this.tall + LABELS);
@@ -190,6 +207,7 @@ function fitted(context, token, room) {
 function painted(map, window, width, height) {
   const colours = mapColours();
   const image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
   const { coded, keys, queries } = map;
   const edge = (start, span, count, pixels) => {
     const made = new Int32Array(pixels + 1);
@@ -214,13 +232,9 @@ function painted(map, window, width, height) {
       }
       before = bottom === top + 1 ? top : -1;
     }
-    for (let x = 0, to = 4 * y * width; x < width; x += 1, to += 4) {
-      const from = 3 * line[x];
-      image.data[to] = colours[from];
-      image.data[to + 1] = colours[from + 1];
-      image.data[to + 2] = colours[from + 2];
-      image.data[to + 3] = 255;
-    }
+    const to = y * width;
+    if (same) pixels.copyWithin(to, to - width, to);
+    else for (let x = 0; x < width; x += 1) pixels[to + x] = colours[line[x]];
   }
   return image;
 }

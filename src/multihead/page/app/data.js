@@ -7,7 +7,7 @@ const bytesOf = (text) =>
   Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 
 async function inflate(text) {
-  const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const stream = new Response(bytesOf(text)).body.pipeThrough(new DecompressionStream("deflate-raw")); // a Blob would go by another process
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
@@ -64,6 +64,8 @@ function goingHeads() {
 const floats = (bytes) => new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
 const counts = (bytes) => new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
 
+const POWERS = Float64Array.from({ length: 32 }, (_, exponent) => 2 ** ((exponent || 1) - 25)); // of the last of ten bits
+
 /** Half precision, high bytes first, then low ones. */
 function halves(bytes) {
   const size = bytes.length / 2;
@@ -71,8 +73,7 @@ function halves(bytes) {
   for (let i = 0; i < size; i += 1) {
     const bits = (bytes[i] << 8) | bytes[size + i];
     const exponent = (bits >> 10) & 31;
-    const part = bits & 1023;
-    const x = exponent ? (1 + part / 1024) * 2 ** (exponent - 15) : (part / 1024) * 2 ** -14;
+    const x = ((exponent ? 1024 : 0) + (bits & 1023)) * POWERS[exponent];
     made[i] = bits & 0x8000 ? -x : x;
   }
   return made;
@@ -80,23 +81,46 @@ function halves(bytes) {
 
 // ---- maps -------------------------------------------------------------------------------------
 
+/** q · k of one query with the keys from `from` to `to`; four at a time, so that every number of q is read once for four. */
+function products(q, k, dim, i, from, to, out) {
+  const start = i * dim;
+  let j = from;
+  for (; j + 3 < to; j += 4) {
+    let [one, two, three, four] = [0, 0, 0, 0];
+    for (let a = start, b = j * dim, last = start + dim; a < last; a += 1, b += 1) {
+      const x = q[a];
+      one += x * k[b];
+      two += x * k[b + dim];
+      three += x * k[b + 2 * dim];
+      four += x * k[b + 3 * dim];
+    }
+    out[j] = one;
+    out[j + 1] = two;
+    out[j + 2] = three;
+    out[j + 3] = four;
+  }
+  for (; j < to; j += 1) {
+    let sum = 0;
+    for (let a = start, b = j * dim, last = start + dim; a < last; a += 1, b += 1) sum += q[a] * k[b];
+    out[j] = sum;
+  }
+}
+
 /** softmax(q kᵀ) of one row, from q and k. */
 function rowFrom(parts, i, out) {
-  const { q, k, first, end, bias, dim, softcap, sink } = parts;
-  const queries = first.length;
+  const { q, k, bias, dim, softcap, sink } = parts;
+  const [from, to, shift] = [parts.first[i], parts.end[i], parts.first.length - 1 - i];
   out.fill(0);
+  products(q, k, dim, i, from, to, out);
   let top = sink === undefined ? -Infinity : sink;
-  for (let j = first[i]; j < end[i]; j += 1) {
-    let sum = 0;
-    for (let d = 0, a = i * dim, b = j * dim; d < dim; d += 1) sum += q[a + d] * k[b + d];
-    if (softcap !== undefined) sum = softcap * Math.tanh(sum / softcap);
-    if (bias) sum += bias[j - i + queries - 1];
-    out[j] = sum;
-    if (sum > top) top = sum;
+  for (let j = from; j < to; j += 1) {
+    if (softcap !== undefined) out[j] = softcap * Math.tanh(out[j] / softcap);
+    if (bias) out[j] += bias[j + shift];
+    if (out[j] > top) top = out[j];
   }
   let total = sink === undefined ? 0 : Math.exp(sink - top);
-  for (let j = first[i]; j < end[i]; j += 1) total += out[j] = Math.exp(out[j] - top);
-  for (let j = first[i]; j < end[i]; j += 1) out[j] /= total;
+  for (let j = from; j < to; j += 1) total += out[j] = Math.exp(out[j] - top);
+  for (let j = from; j < to; j += 1) out[j] /= total;
   return out;
 }
 
@@ -139,7 +163,7 @@ class HeadMap {
     let since = performance.now();
     for (let i = 0; i < this.queries; i += 1) {
       rowFrom(this.parts, i, row);
-      for (let j = 0, at = i * this.keys; j < this.keys; j += 1) this.coded[at + j] = Math.round(255 * Math.sqrt(row[j]));
+      for (let j = 0, at = i * this.keys; j < this.keys; j += 1) this.coded[at + j] = 255 * Math.sqrt(row[j]) + 0.5;
       if (performance.now() - since > 40) {
         await pause();
         since = performance.now();
@@ -202,6 +226,7 @@ class HeadMap {
 
 const ROOM = 96e6;
 const MAPS = new Map(); // the latest are kept, as many as fit
+const COMING = new Map(); // those that are being made
 
 /** The map of head number `at` on text number `t`; null where it is not in the page. */
 async function headMap(t, at) {
@@ -217,7 +242,13 @@ async function headMap(t, at) {
   const layer = text && text.layers[place.site];
   const kept = layer && layer.heads[place.head];
   if (!kept) return null;
-  const found = kept.served ? await servedMap(t, at) : await HeadMap.read(DATA.heads[at], text, layer, kept, place.head);
+  if (COMING.has(key)) return COMING.get(key);
+  const coming = (kept.served ? servedMap(t, at) : HeadMap.read(DATA.heads[at], text, layer, kept, place.head)).then((found) => held(key, found));
+  COMING.set(key, coming);
+  return coming.finally(() => COMING.delete(key));
+}
+
+function held(key, found) {
   MAPS.set(key, found);
   let sum = [...MAPS.values()].reduce((total, map) => total + map.bytes, 0);
   for (const [old, map] of MAPS) {

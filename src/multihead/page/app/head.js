@@ -2,15 +2,16 @@
 
 const LOOKS = "looks";
 const SEEN = "seen";
+const MOST_AHEAD = 1e6; // cells of a map up to which the next ones are made ahead
 
 function headView(state, at) {
-  const view = el("div", { class: "headview" });
   const second = state.second && DATA.at.has(state.second) ? DATA.at.get(state.second) : null;
-  const t = textOf(state);
-  const shown = new HeadScene(state, at, second, t);
-  view.append(headTop(state, at, second), shown.box, layerStrip(at, t));
-  return { view, after: () => shown.start(), resize: () => shown.redraw(), done: () => shown.stop() };
+  const shown = new HeadScene(state, at, second, textOf(state));
+  return { view: shown.view, after: () => shown.start(), resize: () => shown.redraw(), done: () => shown.stop(), move: (next, to) => shown.move(next, to) };
 }
+
+/** All that an address says beside the head and the token. */
+const manner = ({ stack, layer, head, row, ...rest }) => JSON.stringify(rest);
 
 function headTop(state, at, second) {
   const name = DATA.heads[at];
@@ -29,15 +30,19 @@ function headTop(state, at, second) {
 
 class HeadScene {
   constructor(state, at, second, t) {
-    Object.assign(this, { state, at, second, t, live: true, pinned: null, row: null });
+    Object.assign(this, { state, at, second, t, live: true, turn: 0, pinned: null, row: null });
     this.direction = state.dir === SEEN ? SEEN : LOOKS;
     const heads = second === null ? [at] : [at, second];
     this.panes = heads.map((head) => this.pane(head));
     this.text = el("div", { class: "textside" });
     this.side = second === null ? headPanel(at, this) : el("div", { class: "pair" }, pairNumbers(at, second));
-    this.box = el("div", { class: second === null ? "scene" : "scene both" },
-      el("div", { class: "mapside" }, this.controls(), el("div", { class: "panes" }, this.panes.map((p) => p.box)), this.text),
-      this.side);
+    this.top = headTop(state, at, second);
+    this.strip = new LayerStrip(at, t);
+    this.beside = this.other();
+    this.view = el("div", { class: "headview" }, this.top,
+      el("div", { class: second === null ? "scene" : "scene both" },
+        el("div", { class: "mapside" }, this.controls(), el("div", { class: "panes" }, this.panes.map((p) => p.box)), this.text), this.side),
+      this.strip.box);
   }
 
   pane(head) {
@@ -58,25 +63,59 @@ class HeadScene {
     return { head, view, bars, note: say_, box };
   }
 
-  controls() {
-    const { state } = this;
+  /** The choice of a head to be seen beside this one. */
+  other() {
     const twin = cell("twin", this.at);
     const names = [...(twin ? [twin] : []), ...DATA.places.map((p, i) => [p, i]).filter(([p]) => p.site === DATA.places[this.at].site).map(([, i]) => DATA.heads[i])];
     const list = el("datalist", { id: "others" }, [...new Set(names)].filter((n) => n !== DATA.heads[this.at]).map((n) => el("option", { value: n })));
     const other = el("input", { list: "others", placeholder: twin ? `e.g. ${twin}` : "head", size: "9", "aria-label": "compare with head", autocomplete: "off" });
-    other.value = state.second || "";
+    other.value = this.state.second || "";
     other.addEventListener("change", () => go({ second: DATA.at.has(other.value.trim()) ? other.value.trim() : undefined }));
+    return el("label", { class: "choice" }, el("span", {}, "Beside"), other, list);
+  }
+
+  controls() {
+    const { state } = this;
     const lengths = DATA.texts.length && DATA.texts[this.t].lengths;
-    return el("div", { class: "controls" }, textChoice(this.t),
-      el("label", { class: "choice" }, el("span", {}, "Beside"), other, list),
+    return el("div", { class: "controls" }, textChoice(this.t), this.beside,
       toggle("norm-weighted", state.norm === "1", (on) => go({ norm: on ? "1" : undefined }), `each weight times ‖${lengths || "v"}‖, the length of what that token adds; rows sum to 1 again (Kobayashi et al. 2020)`),
       toggle("hide delimiters", state.hide === "1", (on) => go({ hide: on ? "1" : undefined }), "without special tokens; rows sum to 1 again"));
   }
 
   async start() {
     const maps = await Promise.all(this.panes.map((p) => headMap(this.t, p.head))).catch(() => [null]);
-    if (!this.live) return;
+    if (this.live) this.take(maps);
+  }
+
+  /** Another head in the place of this one: what is the same for both stays where it is. Null: all has to be made anew. */
+  move(state, at) {
+    const pane = this.panes[0];
+    const stays = this.second === null && this.readings && !pane.map.far && manner(state) === manner(this.state);
+    return stays ? this.turnTo(state, at) : null;
+  }
+
+  async turnTo(state, at) {
+    Object.assign(this, { state, at, turn: this.turn + 1 });
+    const { turn } = this;
+    const late = setTimeout(() => turn === this.turn && this.panes[0].view.clear(), 80); // no map is seen under another's name
+    const map = await headMap(this.t, at).catch(() => null);
+    clearTimeout(late);
+    if (!this.live || turn !== this.turn) return;
+    this.panes[0].head = at;
+    const open = this.side.querySelector("details[open]") !== null;
+    const fresh = { top: headTop(state, at, null), side: headPanel(at, this, open), beside: this.other() };
+    for (const [name, made] of Object.entries(fresh)) {
+      this[name].replaceWith(made);
+      this[name] = made;
+    }
+    this.strip.turnTo(at);
+    this.take([map]);
+  }
+
+  /** The maps are here. */
+  take(maps) {
     if (!maps[0]) {
+      this.readings = null;
       this.text.replaceChildren(el("p", { class: "dim" }, DATA.served ? "The map of this head did not come." : "The map of this head is not in this page."));
       this.panes.forEach((p) => p.box.remove());
       return;
@@ -86,10 +125,23 @@ class HeadScene {
       if (pane.map) pane.view.show(pane.map);
     });
     const map = this.panes[0].map;
-    this.pinned = this.row = placeIn(this.state.row, this.direction === LOOKS ? map.queries : map.keys);
-    this.words();
+    const aimed = this.row === this.pinned ? null : this.row;
+    this.pinned = placeIn(this.state.row, this.direction === LOOKS ? map.queries : map.keys);
+    this.row = aimed ?? this.pinned;
+    if (!this.readings || this.read[0] !== map.rows || this.read[1] !== map.columns) this.words();
     this.paint();
     if (this.onMap) this.onMap(maps[0]);
+    if (this.second === null && !DATA.served && map.queries * map.keys <= MOST_AHEAD) this.ahead();
+  }
+
+  /** The maps that the arrows lead to are made while nothing else is to be done. */
+  async ahead() {
+    const { turn } = this;
+    for (const step of [[0, 1], [1, 0], [0, -1], [-1, 0]]) {
+      await idle();
+      if (!this.live || turn !== this.turn) return;
+      await headMap(this.t, neighbour(DATA.places[this.at], step)).catch(() => null);
+    }
   }
 
   stop() {
@@ -103,6 +155,7 @@ class HeadScene {
 
   words() {
     const map = this.panes[0].map;
+    Object.assign(this, { read: [map.rows, map.columns], row: this.pinned, cell: null });
     const handlers = { hover: (i) => this.aim(i), pick: (i) => this.pin(i) };
     const choose = (way) => go({ dir: way === LOOKS ? undefined : way });
     const way = el("fieldset", { class: "way" }, el("legend", { class: "quiet" }, "Direction"),
@@ -208,24 +261,42 @@ class HeadScene {
 
 // ---- all heads of the layer, small ------------------------------------------------------------
 
-function layerStrip(at, t) {
-  const site = DATA.places[at].site;
-  const heads = DATA.places.map((p, i) => [p, i]).filter(([p]) => p.site === site).map(([, i]) => i);
-  const slots = heads.map((head) => {
-    const slot = el("a", { href: headLink(head), class: head === at ? "slot on" : "slot", "aria-label": `${DATA.heads[head]} ${kindName(head)}` },
-      el("span", { class: "hole" }), el("span", { class: "name" }, DATA.heads[head].replace(/^.*H/, "H")));
-    slot.dataset.at = head;
-    return slot;
-  });
-  const box = el("section", { class: "strip", "aria-label": `Heads of ${DATA.sites[site].label}` }, el("h3", {}, `All heads of ${DATA.sites[site].label}`), el("div", { class: "slots" }, slots));
-  const seen = new IntersectionObserver(async (entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting || !DATA.texts.length) continue;
-      seen.unobserve(entry.target);
-      const map = await headMap(t, Number(entry.target.dataset.at)).catch(() => null);
-      if (map && entry.target.isConnected) entry.target.querySelector(".hole").replaceChildren(thumbnail(map, 84));
+class LayerStrip {
+  constructor(at, t) {
+    Object.assign(this, { t, box: el("section", { class: "strip" }) });
+    this.fill(at);
+  }
+
+  turnTo(at) {
+    if (DATA.places[at].site === this.site) this.mark(at);
+    else this.fill(at);
+  }
+
+  fill(at) {
+    this.site = DATA.places[at].site;
+    const { label, heads } = DATA.sites[this.site];
+    this.slots = Array.from({ length: heads }, (_, h) => {
+      const head = DATA.first[this.site] + h;
+      return el("a", { "data-at": head, "aria-label": `${DATA.heads[head]} ${kindName(head)}` }, el("span", { class: "hole" }), el("span", { class: "name" }, `H${h}`));
+    });
+    this.box.setAttribute("aria-label", `Heads of ${label}`);
+    this.box.replaceChildren(el("h3", {}, `All heads of ${label}`), el("div", { class: "slots" }, this.slots));
+    this.mark(at);
+    const seen = new IntersectionObserver(async (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting || !DATA.texts.length) continue;
+        seen.unobserve(entry.target);
+        const map = await headMap(this.t, Number(entry.target.dataset.at)).catch(() => null);
+        if (map && entry.target.isConnected) entry.target.querySelector(".hole").replaceChildren(thumbnail(map, 84));
+      }
+    }, { rootMargin: "100px" });
+    setTimeout(() => this.slots.forEach((slot) => slot.isConnected && seen.observe(slot)), 60);
+  }
+
+  mark(at) {
+    for (const slot of this.slots) {
+      slot.href = headLink(Number(slot.dataset.at));
+      slot.className = Number(slot.dataset.at) === at ? "slot on" : "slot";
     }
-  }, { rootMargin: "100px" });
-  setTimeout(() => slots.forEach((slot) => seen.observe(slot)), 60);
-  return box;
+  }
 }

@@ -51,25 +51,33 @@ function headOf(state) {
 // ---- the frame of the page --------------------------------------------------------------------
 
 let shown = null;
+let turn = 0;
 
 function render() {
   const began = performance.now();
-  if (shown && shown.done) shown.done();
+  turn += 1;
+  const mine = turn;
   const state = stateNow();
   const at = headOf(state);
   const known = VIEWS.find(([key, , , has]) => key === state.view && has());
   const view = known && known[0] !== "heads" ? known[0] : at === null || state.view === "heads" ? "heads" : "head";
-  shown = view === "head" ? headView(state, at) : VIEWS.find(([key]) => key === view)[2](state);
-  byId("main").replaceChildren(shown.view);
+  let done = view === "head" && shown && shown.move ? shown.move(state, at) : null;
+  const anew = done === null;
+  if (anew) {
+    if (shown && shown.done) shown.done();
+    shown = view === "head" ? headView(state, at) : VIEWS.find(([key]) => key === view)[2](state);
+    byId("main").replaceChildren(shown.view);
+  }
   const current = view === "head" ? "heads" : view;
   for (const item of byId("views").children) {
     if (item.dataset.view === current) item.setAttribute("aria-current", "page");
     else item.removeAttribute("aria-current");
   }
   document.body.dataset.view = view;
-  const done = shown.after ? shown.after() : null;
-  if (view === "head") say(headLine(at));
+  if (anew && shown.after) done = shown.after();
   Promise.resolve(done).then(() => {
+    if (mine !== turn) return;
+    if (view === "head") say(headLine(at));
     document.body.dataset.ready = `${view} ${location.hash}`;
     document.body.dataset.took = (performance.now() - began).toFixed(1);
   });
@@ -104,6 +112,8 @@ function theme(name) {
   document.documentElement.dataset.theme = name;
   mapRamp = null;
   COLOURS.clear();
+  if (shown && shown.done) shown.done();
+  shown = null; // what was drawn has the colours of before
   if (DATA) render();
 }
 

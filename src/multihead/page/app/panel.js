@@ -1,10 +1,10 @@
 // ---- what is known of a head ------------------------------------------------------------------
 
-function headPanel(at, scene) {
+function headPanel(at, scene, open = false) {
   const pairs = el("section", { class: "pairs" }, el("h3", {}, "Strongest pairs in this text"), el("ol", {}));
   const told = (map, found) => pairs.querySelector("ol").replaceChildren(...pairLines(found.map(([p, i, j]) => [map.rows.shown[i], map.columns.shown[j], share(p)])));
   scene.onMap = (map) => (map.far ? ask("pairs", map.where).then((r) => r.json()).then((found) => scene.live && told(map, found)).catch(() => {}) : told(map, strongest(map)));
-  return el("aside", { class: "panel", "aria-label": `Numbers of ${DATA.heads[at]}` }, kindPart(at), worthPart(at), twinPart(at), offsetPart(at), oftenPart(at), DATA.texts.length ? pairs : null, measuresPart(at));
+  return el("aside", { class: "panel", "aria-label": `Numbers of ${DATA.heads[at]}` }, kindPart(at), worthPart(at), twinPart(at), offsetPart(at), oftenPart(at), DATA.texts.length ? pairs : null, measuresPart(at, open));
 }
 
 function kindPart(at) {
@@ -92,16 +92,16 @@ function offsetPart(at) {
 /** The pairs of tokens with the largest weights, delimiters and the token itself left out. */
 function strongest(map, count = 7) {
   const best = [];
-  for (let i = 0; i < map.queries; i += 1) {
-    if (map.rows.special[i]) continue;
-    for (let j = 0; j < map.keys; j += 1) {
-      const v = map.coded[i * map.keys + j];
-      if (map.columns.special[j] || (map.square && i === j)) continue;
-      if (best.length < count || v > best[best.length - 1][0]) {
-        best.push([v, i, j]);
-        best.sort((a, b) => b[0] - a[0]);
-        if (best.length > count) best.pop();
-      }
+  const { coded, keys, queries, square, rows, columns } = map;
+  let least = -1; // of those found, once there are enough
+  for (let i = 0; i < queries; i += 1) {
+    if (rows.special[i]) continue;
+    for (let j = 0, at = i * keys; j < keys; j += 1) {
+      if (coded[at + j] <= least || columns.special[j] || (square && i === j)) continue;
+      best.push([coded[at + j], i, j]);
+      best.sort((a, b) => b[0] - a[0]);
+      if (best.length > count) best.pop();
+      if (best.length === count) least = best[count - 1][0];
     }
   }
   return best.map(([v, i, j]) => [(v / 255) ** 2, i, j]);
@@ -109,15 +109,17 @@ function strongest(map, count = 7) {
 
 const pairLines = (found) => found.map(([a, b, value]) => el("li", {}, el("span", { class: "word" }, brief(a, 14)), " → ", el("span", { class: "word" }, brief(b, 14)), el("span", { class: "value" }, value)));
 
-function measuresPart(at) {
+function measuresPart(at, open) {
   const names = Object.keys(DATA.table || {}).filter((n) => !/^(offset[+-]|kind|twin|second|third|order$|cluster$|driven)/.test(n));
   if (!names.length) return null;
-  const rows = names.map((n) => {
+  const rows = () => names.map((n) => {
     const value = cell(n, at);
     const shown = value === null ? NOTHING : typeof value === "string" ? value : number(value);
     return el("tr", {}, el("th", { scope: "row", title: column(n).meaning }, n), el("td", { title: whyNone(n, at) || null }, shown), el("td", { class: "dim" }, column(n).unit));
   });
-  return el("details", {}, el("summary", {}, `All ${names.length} measures`), el("table", { class: "measures" }, el("tbody", {}, rows)));
+  const body = el("tbody", {});
+  const part = el("details", { open, ontoggle: () => part.open && !body.firstChild && body.append(...rows()) }, el("summary", {}, `All ${names.length} measures`), el("table", { class: "measures" }, body));
+  return part;
 }
 
 /** Two heads in numbers. */

@@ -38,6 +38,7 @@ class Reading {
         title: token.length > 40 ? `${token.slice(0, 400)}${token.length > 400 ? "…" : ""}` : null,
       }, brief(token, 40));
     });
+    Object.assign(this, { shades: new Int8Array(count), marked: null });
     this.text.replaceChildren(...this.spans.flatMap((span, n) => [words.glued[from + n] && n ? "" : " ", span]));
     if (!this.long) return;
     const step = (to, text) => el("button", { type: "button", disabled: to < 0 || to >= words.shown.length, onclick: () => this.move(to) }, text);
@@ -74,10 +75,15 @@ class Reading {
     this.spans.forEach((span, n) => {
       const w = weights ? weights[this.from + n] : 0;
       const strength = w > 0.001 || (w > 0 && this.long) ? Math.sqrt(w / top) : 0;
-      span.style.backgroundColor = strength > 0.02 ? `color-mix(in srgb, ${colour} ${Math.round(72 * strength)}%, transparent)` : "";
-      span.style.color = strength > 0.35 ? "var(--ink)" : "";
-      span.classList.toggle("from", this.from + n === from);
+      const shade = strength > 0.02 ? Math.round(72 * strength) : 0;
+      if (shade === this.shades[n]) return;
+      this.shades[n] = shade;
+      span.style.backgroundColor = shade ? `color-mix(in srgb, ${colour} ${shade}%, transparent)` : "";
+      span.style.color = shade > 25 ? "var(--ink)" : "";
     });
+    if (this.marked) this.marked.classList.remove("from");
+    this.marked = known && here(from) ? this.spans[from - this.from] : null;
+    if (this.marked) this.marked.classList.add("from");
     this.arcs.replaceChildren();
     if (!weights || !known || !here(from)) return;
     const order = [...weights.keys()].filter((i) => i !== from && weights[i] >= LEAST_ARC && here(i)).sort((a, b) => weights[b] - weights[a]);
