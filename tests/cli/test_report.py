@@ -137,6 +137,8 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
         (["--text", "   "], "--text is empty"),
         (["--text", "{empty}"], "there is no word in --text"),
         (["--text", "{latin}"], "is not UTF-8 text"),
+        (["--text", "{folder}"], "is a folder"),
+        (["-o", "/proc/r.html"], "nothing can be written to /proc: "),
         (["--corpus", "missing"], "there is no file missing"),
         (["--only", "maps,wrong"], "there is no part 'maps'"),
         (["--heads", "7.7"], "there is no layer for '7.7'"),
@@ -162,7 +164,19 @@ def test_refused(words: list[str], wrong: str, multihead: Multihead, given: Fold
     assert names["there"].read_text() == "before"
 
 
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])  # of a UTF-8 locale, of the C locale
+def test_stdin_that_is_not_utf_8(
+    errors: str, multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = io.TextIOWrapper(io.BytesIO("Grüße an alle".encode("latin-1")), encoding="utf-8", errors=errors)
+    monkeypatch.setattr(sys, "stdin", words)
+    said = multihead("report", given.gpt2, "--text", "-", "-o", tmp_path / "r.html")
+    assert said.code == 2
+    assert "stdin is not UTF-8 text" in said.err
+
+
 def test_no_model_and_no_tokenizer(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    assert "MODEL is empty" in multihead("report", "", "-o", tmp_path / "r.html").err
     assert "there is no model folder" in multihead("report", "nothing", "-o", tmp_path / "r.html").err
     said = multihead("report", given.bare, "-o", tmp_path / "r.html")
     assert said.code == 2

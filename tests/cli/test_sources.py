@@ -127,10 +127,10 @@ class TestFunction:
             ("failing_models:tiny", "failing_models does not import: RuntimeError: not today", "TRACEBACK"),
             ("some_models:tiny", "some_models has no tiny", "it has both, alone, asks, text, three"),
             ("some_models:Shop.tiny", "some_models has no Shop.tiny", ""),
-            ("some_models:number", "some_models:number is a int, not a function", "def number"),
+            ("some_models:number", "some_models:number is an int, not a function", "def number"),
             (
                 "some_models:ready",
-                "some_models:ready is a EmbeddedModel, not a function",
+                "some_models:ready is an EmbeddedModel, not a function",
                 "return model, tokenizer",
             ),
             ("some_models:asks", "some_models:asks failed: TypeError: asks() missing 1", "without arguments"),
@@ -141,7 +141,7 @@ class TestFunction:
                 "torch.nn.Module, or (model, tokenizer)",
             ),
             ("some_models:three", "gave a tuple of EmbeddedModel, NoneType, NoneType, not a model", "Module"),
-            ("some_models:odd", "gave a int as tokenizer, which cannot be called with a text", "or None"),
+            ("some_models:odd", "gave an int as tokenizer, which cannot be called with a text", "or None"),
         ],
     )
     def test_wrong_ones(self, name: str, error: str, hint: str, here: Path, multihead: Multihead) -> None:

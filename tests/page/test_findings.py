@@ -58,7 +58,7 @@ def test_twins() -> None:
 
 def test_worth_and_curve() -> None:
     worth = findings(table(["mixed"] * 4, worth=[0.1, 0.1, 0.7, 0.1]), None, None)[1]
-    assert worth.text == "A tenth of the heads has 70 % of the worth; L1H0 would be missed most."
+    assert worth.text == "One of 4 heads has 70 % of the worth; L1H0 would be missed most."
     line = {"curves": [{"order": list(HEADS), "points": []}], "can_go": 3, "limit": 0.05}
     assert findings(None, None, line)[0].text == "3 of 4 heads can go together for less than 5 % of quality."
     assert findings(None, None, line | {"can_go": 0})[0].text == "No head can go for less than 5 % of quality."

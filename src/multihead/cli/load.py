@@ -109,6 +109,8 @@ def model_folder(name: str, *, trust: bool = False) -> Path:
             raise MultiheadError(f"the package of {name} is not installed", hint=install)
         return Path(spec.submodule_search_locations[0]) / inside
     folder = Path(name).resolve()
+    if not name.strip():
+        raise MultiheadError("MODEL is empty", hint=f"MODEL is {MODEL}")
     if not folder.is_dir():
         if is_hub_name(name):
             return from_hub(name, trust=trust)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from multihead.cli.console import duration, err, size
 from multihead.cli.estimate import PROCESS
 from multihead.cli.load import Loaded, load_model, piece_length
-from multihead.cli.texts import SPLITS, Texts, texts
+from multihead.cli.texts import SPLITS, Texts, stdin_text, texts
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
@@ -144,9 +143,7 @@ def given_text(name: str) -> str:
     """A file, stdin, or the words themselves."""
     path = Path(name)
     if name == "-":
-        found = sys.stdin.read()
-        if any("\ud800" <= letter <= "\udfff" for letter in found):  # how a C locale reads other bytes
-            raise MultiheadError("stdin is not UTF-8 text", hint="iconv -t UTF-8")
+        found = stdin_text()
     elif len(name) < 256 and "\0" not in name and path.is_file():
         try:
             found = path.read_text(encoding="utf-8")
@@ -154,6 +151,10 @@ def given_text(name: str) -> str:
             raise MultiheadError(f"{name} is not UTF-8 text: {wrong}", hint=f"iconv -t UTF-8 {name}") from wrong
     elif len(name.split()) > 1:
         found = name
+    elif name and path.is_dir():
+        raise MultiheadError(
+            f"{name} is a folder", hint=f"--text takes a file; --corpus {name} reads all its files"
+        )
     elif not name.strip():
         raise MultiheadError("--text is empty", hint='--text FILE, - for stdin, or "several words"')
     else:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from shutil import disk_usage
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import note, out, size, write_json
@@ -109,6 +110,13 @@ def _check(args: argparse.Namespace) -> None:
         raise MultiheadError(f"{above} is a file, so {args.out} cannot be in it", hint="choose another -o")
     if args.windows is not None and args.windows < 1:
         raise MultiheadError(f"--windows {args.windows} is less than 1", hint="--windows 1 keeps the first")
+    try:
+        with TemporaryFile(dir=above):
+            pass
+    except OSError as wrong:
+        raise MultiheadError(
+            f"nothing can be written to {above}: {wrong.strerror}", hint="choose another -o"
+        ) from wrong
     free = disk_usage(above).free
     if free < LEAST_DISK:
         raise MultiheadError(

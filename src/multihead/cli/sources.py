@@ -116,7 +116,7 @@ def called(name: str) -> tuple[nn.Module, Any]:
             made = getattr(made, part)
         if not callable(made) or isinstance(made, nn.Module):
             raise MultiheadError(
-                f"{name} is a {type(made).__name__}, not a function",
+                f"{name} is {_a(type(made).__name__)}, not a function",
                 hint=f"def {function}(): return model, tokenizer",
             )
         try:
@@ -135,15 +135,19 @@ def called(name: str) -> tuple[nn.Module, Any]:
         if tokenizer is None or callable(tokenizer):
             return model, tokenizer
         raise MultiheadError(
-            f"{name} gave a {type(tokenizer).__name__} as tokenizer, which cannot be called with a text",
+            f"{name} gave {_a(type(tokenizer).__name__)} as tokenizer, which cannot be called with a text",
             hint="tokenizer(text)['input_ids'], as those of transformers; or None",
         )
     what = type(given).__name__
     if isinstance(given, tuple):
         what = f"tuple of {', '.join(type(x).__name__ for x in cast(tuple[Any, ...], given)) or 'nothing'}"
     raise MultiheadError(
-        f"{name} gave a {what}, not a model", hint="it returns a torch.nn.Module, or (model, tokenizer)"
+        f"{name} gave {_a(what)}, not a model", hint="it returns a torch.nn.Module, or (model, tokenizer)"
     )
+
+
+def _a(word: str) -> str:
+    return f"{'an' if word[0] in 'aeiouAEIOU' else 'a'} {word}"
 
 
 def _imported(path: str, name: str) -> Any:

@@ -159,12 +159,18 @@ def _corpus(name: str, split: str, column: str) -> list[Callable[[], Iterator[st
     return [_file(p, split, column) for p in files_in(path)]
 
 
+def stdin_text() -> str:
+    """All of stdin, which is UTF-8 whatever the locale says."""
+    raw = getattr(sys.stdin, "buffer", None)  # what stands for stdin in a notebook has none
+    try:
+        return sys.stdin.read() if raw is None else raw.read().decode()
+    except UnicodeDecodeError as wrong:
+        raise MultiheadError(f"stdin is not UTF-8 text: {wrong}", hint="iconv -t UTF-8") from wrong
+
+
 def _stdin(split: str) -> Callable[[], Iterator[str]]:
     """stdin cannot be read twice, so it is held."""
-    try:
-        held = sys.stdin.buffer.read().decode().splitlines(keepends=True)
-    except UnicodeDecodeError as wrong:
-        raise MultiheadError(f"stdin is not UTF-8 text: {wrong}") from wrong
+    held = stdin_text().splitlines(keepends=True)
     return lambda: _documents(held, _chosen(split, held))
 
 

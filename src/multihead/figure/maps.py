@@ -14,10 +14,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.figure.style import COLUMN, PAGE, bar, label, paper, scale, short
 from multihead.model.capture import Head, Heads
 from multihead.model.sites import Site
@@ -26,16 +27,18 @@ if TYPE_CHECKING:
     from multihead.figure.paper import Paper
 
 Map = Float[Tensor, "query key"]
+Rows = Sequence[Sequence[float]]
+Words = Sequence[str] | Sequence[int]
 
 SMALLEST = 1.5
 """Inches of a map of few tokens."""
 
 
 def map(
-    head: Head | Map,
-    tokens: Sequence[str] | None = None,
+    head: Head | Map | Rows,
+    tokens: Words | None = None,
     *,
-    queries: Sequence[str] | None = None,
+    queries: Words | None = None,
     row: int = 0,
     top: float | None = 1.0,
     title: str | None = None,
@@ -70,7 +73,7 @@ def map(
 def layer(
     heads: Heads,
     name: str | int,
-    tokens: Sequence[str] | None = None,
+    tokens: Words | None = None,
     *,
     row: int = 0,
     across: int = 4,
@@ -113,22 +116,31 @@ def layer(
     return figure
 
 
-def _weights(head: Head | Map, row: int) -> Map:
+def _weights(head: Head | Map | Rows, row: int) -> Map:
     if isinstance(head, Head):
         found = head.weights()
         if not -len(found) <= row < len(found):
             raise SizeError(f"there is no sequence {row} in a batch of {len(found)}", hint="they count from 0")
         found = found[row]
     else:
-        found = head
+        found = _tensor(head)
     if found.ndim != 2 or 0 in found.shape:
         raise SizeError(f"a map of shape {tuple(found.shape)} cannot be drawn", hint="(query, key): weights[0]")
     return found.detach().float().cpu()
 
 
-def _words(
-    weights: Map, tokens: Sequence[str] | None, queries: Sequence[str] | None
-) -> tuple[list[str], list[str]]:
+def _tensor(given: Any) -> Tensor:
+    """Weights as they come: a tensor, an array, lists."""
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as wrong:
+        raise TypeMismatchError(
+            f"a {type(given).__name__} is no map: {' '.join(str(wrong).split())[:120]}",
+            hint='heads["L3H7"] of a capture that kept "qk", or weights (query, key)',
+        ) from wrong
+
+
+def _words(weights: Map, tokens: Words | None, queries: Words | None) -> tuple[list[str], list[str]]:
     """Labels of keys and of queries; places, where nobody named them."""
     down, across = weights.shape
     if queries is None and tokens is not None and down != across:
@@ -145,7 +157,7 @@ def _words(
             raise SizeError(
                 f"{said} cannot stand beside {count} {what}", hint="a list with a word for each: tokens=['a', ...]"
             )
-        made.append([str(i) for i in range(count)] if words is None else [short(w) for w in words])
+        made.append([str(i) for i in range(count)] if words is None else [short(str(w)) for w in words])
     return made[0], made[1]
 
 

@@ -142,7 +142,8 @@ def _worth(table: HeadTable | None) -> Found | None:
     top = max(1, len(best) // 10)
     worth: Tensor = best[by].nan_to_num(0.0).clamp_min(0)
     share = float(worth[:top].sum() / worth.sum()) if float(worth.sum()) else 0.0
-    text = f"A tenth of the heads has {share * 100:.0f} % of the worth; {best.heads[0]} would be missed most."
+    have = f"{count_of(top, len(best), 'head')} {'has' if top == 1 else 'have'}"
+    text = f"{have} {share * 100:.0f} % of the worth; {best.heads[0]} would be missed most."
     return Found(text, "#view=heads&sort=worth")
 
 

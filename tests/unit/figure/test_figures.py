@@ -117,6 +117,15 @@ def test_queries_of_a_cache_are_the_last_tokens_and_of_cross_attention_their_own
             mh.figure.map(torch.full((2, 2), 0.5), tokens, queries=queries)
 
 
+def test_lists_and_ids_are_taken_and_what_is_no_map_is_refused() -> None:
+    drawn = mh.figure.map([[1.0, 0.0], [0.25, 0.75]], [5, 7])
+    axes = drawn.axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["5", "7"]
+    assert axes.images[0].get_array().tolist() == [[1.0, 0.0], [0.25, 0.75]]
+    with pytest.raises(mh.MultiheadError, match="is no map"):
+        mh.figure.map([[1.0, 0.0], [0.25]])
+
+
 def test_the_darkest_weight_is_1_or_what_was_asked() -> None:
     weights = torch.full((2, 2), 0.1)
     assert mh.figure.map(weights).axes[0].images[0].norm.vmax == 1.0
