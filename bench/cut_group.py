@@ -2,6 +2,7 @@
 
     python bench/cut_group.py                        # all-MiniLM-L6-v2 and stories260K, one thread
     python bench/cut_group.py --rows "12→4|stories"  # some rows; those of the file that were not run stay in it
+    python bench/cut_group.py --sentences 8000       # fitted to more text than 1,024 sentences: rows of their own
 
 Every cut is real: the kv heads are gone from the matrices. Baselines are the mean of heads that lie beside each
 other (Ainslie et al. 2023) and the mean of clustered heads that were turned to each other (Procrustes). Numbers are
@@ -122,12 +123,12 @@ class Works:
         return self.found[kv_heads]
 
 
-def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
-    """12 heads of a sentence encoder on 6, 4, 2 and 1 kv heads."""
-    from cut_eval import SentenceJudge, minilm, sentences
+def minilm(seed: int, count: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
+    """12 heads of a sentence encoder on 6, 4, 2 and 1 kv heads, fitted to `count` sentences."""
+    from cut_eval import SentenceJudge, fitted_to, minilm, sentences
     from multihead.edit.fitting.calibration import Calibration
 
-    counts = {f"minilm/12→{n}": n for n in (4, 6, 2, 1)}
+    counts = {f"minilm/12→{n}{fitted_to(count)}": n for n in (4, 6, 2, 1)}
     asked = [
         (w, c)
         for w in counts
@@ -137,13 +138,13 @@ def minilm(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     if not asked:
         return
     model, tokenizer = minilm()
-    split = sentences(seed)
+    split = sentences(seed, calibration=count)
     judge = SentenceJudge(model, tokenizer, split)
     works = Works(model, Calibration(model, split.calibration, tokenizer))
     for work, name in asked:
         small, took, healing = works.grouped(counts[work], name)
         numbers = asdict(judge(small)) | healing
-        must = LIMITS.get((work, name))
+        must = LIMITS.get((work.partition(",")[0], name))
         late = [n for n, x in (must or {}).items() if (numbers[n] > x if n == "heal_seconds" else numbers[n] < x)]
         yield Row(work, name, numbers, took, must, _verdict(must, late), seed)
 
@@ -201,6 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="", help="a regular expression on 'work contestant'")
     parser.add_argument("--seed", type=int, default=0, help="of the split into calibration and held-out text")
+    parser.add_argument("--sentences", type=int, default=1024, help="to fit MiniLM to (%(default)s)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -211,8 +213,8 @@ def main() -> None:
     wanted = lambda work, name: bool(pattern.search(f"{work} {name}"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for make in (stories, minilm):
-            for row in make(given.seed, wanted):
+        for part in (stories(given.seed, wanted), minilm(given.seed, given.sentences, wanted)):
+            for row in part:
                 row = replace(row, machine=machine)
                 rows.append(row)
                 keep(given.json, row)

@@ -125,3 +125,9 @@ def test_what_cannot_be_is_refused(bert: BertModel, llama: LlamaModel) -> None:
         search(bert, [*turns, *distinct(mh.anatomy(llama))], text, budget=Heads(0.5), uniform=True)
     with pytest.raises(SizeError, match="method='best' is not known"):
         search(bert, turns, text, budget=Heads(0.5), method="best")
+
+
+def test_a_budget_that_leaves_no_head_says_so(llama: LlamaModel) -> None:
+    made = mh.plan(llama, IDS, budget="cache=0.01", method="norm")
+    assert made.kept == 0
+    assert made.notes[-1] == "no head stays: cache=0.01 is less than the smallest choice of heads costs"
