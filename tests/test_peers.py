@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -179,3 +180,12 @@ class TestLlamaAttention:
     def test_nan_in_a_hidden_key_spreads(self, x_bad_last: Tensor) -> None:
         sees = LAST_HIDDEN.expand(1, 1, TOKENS, TOKENS)
         assert self.run(self.layer("sdpa"), x_bad_last, sees)[0][:, :-1].isnan().any()
+
+
+def test_transformers_5_neither_masks_nor_prunes_heads() -> None:
+    assert int(transformers.__version__.partition(".")[0]) >= 5
+    assert not hasattr(transformers.PreTrainedModel, "prune_heads")
+    for name in ("BertModel", "GPT2Model", "LlamaModel"):
+        asked = signature(getattr(transformers, name).forward).parameters
+        assert "input_ids" in asked
+        assert "head_mask" not in asked
