@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import subprocess
 import sys
 import warnings
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from cli.conftest import Said
-from multihead.cli import COMMANDS, main
+from multihead.cli import COMMANDS, main, parser
 from multihead.cli.console import duration, size
 from multihead.measures.statistics.meaning import Meaning
 from multihead.measures.tables.table import HeadTable
@@ -57,7 +58,12 @@ def test_every_command_is_there(command: str, multihead: Multihead) -> None:
     assert callable(home.run)
     said = multihead(command, "--help")
     assert said.code == 0
-    assert "examples:" in said.out or "conditions" in said.out
+    examples = said.out.partition("examples:\n")[2].partition("\n\n")[0].splitlines()
+    assert examples
+    for line in examples:  # as they are when they are pasted into a shell
+        words = shlex.split(line.split(" | ")[-1 if line.strip().startswith("cat ") else 0], comments=True)
+        given = words[words.index("multihead") + 1 :]
+        assert parser(command).parse_args(given).command == command, line
 
 
 def test_words_that_mean_nothing(multihead: Multihead) -> None:

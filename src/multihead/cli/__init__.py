@@ -34,8 +34,8 @@ COMMANDS = {
 FINDING, FAILURE, STOPPED = 1, 2, 130
 
 _EPILOG = """examples:
-  multihead report                         one page of all heads, of a small model that comes in a package
-  multihead measure minilm -o run          a small model that comes in a package
+  multihead report                       # one page of all heads, of a small model that comes in a package
+  multihead measure minilm -o run        # a small model that comes in a package
   multihead show run --sort previous --top 10
   multihead compare before after --fail-if 'entropy>0.1'
   multihead prune minilm --keep 0.5 --calib text.txt -o smaller/

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 _EPILOG = """examples:
-  multihead claims minilm                      all statements, all layers: about a minute
+  multihead claims minilm                    # all statements, all layers: about a minute
   multihead claims minilm --layer L3 --only 1,2,6
   multihead claims path/to/model --text book.txt --json
 

@@ -11,7 +11,12 @@ from multihead.cli.console import note, out, write_json
 if TYPE_CHECKING:
     from multihead.measures.tables.compare import Comparison, Finding
 
-_EPILOG = """conditions (exit 1 if a head meets one; those heads are named):
+_EPILOG = """examples:
+  multihead compare before after                             # what changed most
+  multihead compare before after --fail-if 'entropy>0.1'     # a gate for CI
+  multihead compare before after --fail-if kind:changed --json
+
+conditions (exit 1 if a head meets one; those heads are named):
   entropy>0.1               a head's entropy changed by more than 0.1, up or down
   ablation_zero:drop>0.05   it fell by more than 0.05; :rise> for rising
   entropy:relative>10%      it changed by more than a tenth of what it was

@@ -14,8 +14,8 @@ from multihead.errors import MultiheadError
 
 _EPILOG = """examples:
   multihead cost gpt3 --tokens 2048
-  multihead cost llama-3-8b --kv-heads 2      before and after grouping
-  multihead cost bert-base --heads 6          before and after pruning
+  multihead cost llama-3-8b --kv-heads 2    # before and after grouping
+  multihead cost bert-base --heads 6        # before and after pruning
   multihead cost path/to/model --json
   multihead cost embedded --tokens 96
 """

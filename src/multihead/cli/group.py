@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multihead.edit.plan import Plan
 
 _EPILOG = """examples:
-  multihead group minilm --kv-heads 4 --calib text.txt --dry-run      which heads would share
+  multihead group minilm --kv-heads 4 --calib text.txt --dry-run    # which heads would share
   multihead group minilm --kv-heads 4 --calib text.txt -o grouped/
   multihead group minilm --kv-heads 4 --calib text.txt --heal 600 -o grouped/
   multihead group path/to/model --kv-heads 1 --method mean --no-refit -o baseline/

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STATE = "state"
 
 _EPILOG = """examples:
-  multihead measure minilm -o run                       the packaged model, the packaged text
+  multihead measure minilm -o run                     # the packaged model, the packaged text
   multihead measure path/to/model --corpus texts/ -o run
   cat letter.txt | multihead measure minilm --text - -o run
   multihead measure minilm --worth ablation --redundancy -o run

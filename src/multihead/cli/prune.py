@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from multihead.edit.plan import Plan
 
 _EPILOG = """examples:
-  multihead prune minilm --keep 0.5 --calib text.txt --dry-run       what would go, and why
+  multihead prune minilm --keep 0.5 --calib text.txt --dry-run     # what would go, and why
   multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
   multihead prune path/to/model --heads 3.7,4.1 --calib text.txt -o smaller/
   multihead prune path/to/model --budget "flops=0.8" --least 1 --calib text.txt -o smaller/
   multihead prune path/to/model --budget "cache=0.5" --group --calib text.txt -o smaller/
-  multihead prune minilm --keep 0.5 --calib text.txt --plan plan.json --dry-run; edit plan.json;
+  multihead prune minilm --keep 0.5 --calib text.txt --plan plan.json --dry-run  # then edit plan.json
   multihead prune minilm --plan plan.json --calib text.txt -o smaller/
 
 Exit codes: 0 done, 1 the request changes nothing, 2 a failure. docs/cut.md says what the methods do."""

@@ -25,11 +25,11 @@ LEAST_DISK = 20e6
 """Bytes that are free on the disk, or nothing is begun."""
 
 _EPILOG = """examples:
-  multihead report                                a small model that comes in a package
+  multihead report                              # a small model that comes in a package
   multihead report minilm --text "The keys that he lost were on the table." -o keys.html --open
   multihead report path/to/model --text letter.txt --corpus texts/
-  multihead report path/to/model --only measure,kinds   quick: no worth, no twins, no theory
-  multihead report path/to/model --corpus texts/ --curve   what real cuts cost, by three methods
+  multihead report path/to/model --only measure,kinds  # quick: no worth, no twins, no theory
+  multihead report path/to/model --corpus texts/ --curve  # what real cuts cost, by three methods
 
 Maps are of --text, numbers are over --corpus. The page is one file that needs no network. Ctrl-C writes a page of
 what was finished so far."""

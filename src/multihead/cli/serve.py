@@ -20,7 +20,7 @@ LONGEST = 16_384
 """Tokens of a text that are shown at once, where the model takes as many and nothing else is said."""
 
 _EPILOG = """examples:
-  multihead serve                                 a small model that comes in a package; then type a text
+  multihead serve                               # a small model that comes in a package; then type a text
   multihead serve path/to/model --text book.txt --open
   multihead serve path/to/model --longest 8192 --only measure,kinds,worth
 

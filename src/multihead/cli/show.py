@@ -21,11 +21,11 @@ STATISTICS = ("entropy", "effective_keys", "distance", "first", "self", "previou
 """What is said of a head beside its map."""
 
 _EPILOG = """examples:
-  multihead show minilm 0.2                            where a head looks, drawn in the terminal
+  multihead show minilm 0.2                          # where a head looks, drawn in the terminal
   multihead show minilm L3H7 --text "The keys that he lost were on the table."
-  multihead show run --sort previous --top 10          largest first; --ascending: smallest first
+  multihead show run --sort previous --top 10        # largest first; --ascending: smallest first
   multihead show run --where 'kind=previous' --columns kind,kind_score,distance
-  multihead show run --heads 3.7,L0H2 --all            every column of two heads
+  multihead show run --heads 3.7,L0H2 --all          # every column of two heads
   multihead show run --json | jq '.rows[] | select(.entropy < 1) | .name'
   multihead show run -o heads.parquet
 
