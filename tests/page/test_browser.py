@@ -298,7 +298,8 @@ def test_a_part_of_a_page(small: Page, opened: Open, tmp_path: Path) -> None:
     part = Gathered(found.model, found.corpus, found.sites, found.texts, found.lines, stopped=True)
     shown = opened(write_page(part, tmp_path / "part.html"))
     assert shown.page.locator("#views a").all_inner_texts() == ["Heads", "Tokens"]
-    assert "stopped before all was measured" in shown.text("footer")
+    for place in ("#findings", "footer"):  # where it is seen at once, and in every view
+        assert "stopped before all was measured" in shown.text(place)
     shown.go("layer=1&head=1")
     assert shown.text("h2") == "L1H1"
     shown.go("view=theory")

@@ -56,6 +56,11 @@ class Explanation:
         lines += [f"not {name:<11}{why}" for name, why in self.refused.items()]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.pieces import plain
+
+        return plain(str(self))
+
 
 def explain(
     attn: MultiHeadAttention,

@@ -58,6 +58,11 @@ def lines(texts: Sequence[str]) -> str:
     return "".join(line(text) for text in texts)
 
 
+def plain(text: str) -> str:
+    """Text whose columns stand under each other, as a terminal shows it."""
+    return f'<pre style="background:none">{escape(text)}</pre>'
+
+
 def dots(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
     """● previous 3 ● broad 7"""
     said = (

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from multihead.edit.checking.check import Check
     from multihead.edit.checking.curve import Curve
     from multihead.edit.plan import Plan
+    from multihead.measures.kinds.evidence import Evidence
     from multihead.measures.kinds.found_kinds import Kinds
     from multihead.measures.likeness.redundancy import Redundancy
     from multihead.measures.worth.worth import Worth
@@ -141,6 +142,21 @@ def kinds(found: Kinds) -> str:
     counts = dict(Counter(e.kind for e in found).most_common())
     columns = ("kind", "kind_detail", "kind_score", "kind_low", "kind_high", "kind_control", "driven", "second")
     return dots(counts, KINDS) + found.table.select(columns)._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+def evidence(found: Evidence) -> str:
+    """One sentence, then what the head scores as, and as what else."""
+    scores = [s for s in (found.best, *found.runners_up) if s is not None]
+    rows = [
+        [s.name, _share(s.score), f"{_share(s.low)} to {_share(s.high)}", _share(s.control), _share(s.threshold)]
+        for s in scores
+    ]
+    titles = ["kind", "score", "95 % interval", "by chance", "threshold"]
+    return line(f"{found.head}: {found.why}", small=False) + table(titles, rows, words=(0,))
+
+
+def _share(x: float) -> str:
+    return "–" if math.isnan(x) else f"{x:.2f}"
 
 
 def worth(found: Worth) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from base64 import b64decode
@@ -19,6 +20,7 @@ from multihead.edit.checking.quality import Quality
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.measures.claims.claim import Claim, Finding
 from multihead.measures.claims.run import Claims, Row
+from multihead.measures.kinds.evidence import Driven, Evidence, Score
 from multihead.measures.likeness.redundancy import Redundancy
 from multihead.measures.statistics.meaning import Meaning
 from multihead.measures.tables.table import HeadTable
@@ -164,6 +166,19 @@ def test_what_was_measured_shows_itself() -> None:
     claims = mh.claims(model, TEXTS, only=["2", "16"])
     assert "L1" in mh.measure(model, TEXTS)._repr_html_()
     assert read(claims._repr_html_()).seen.count("tr") == 3
+
+
+def test_what_is_text_in_a_terminal_is_text_or_a_table() -> None:
+    best = Score("previous", "", 0.75, 0.5, 0.125, EVIL, 0.625, 0.875, 7)
+    other = Score("window", EVIL, 0.25, 0.7, 0.1, "chance", math.nan, math.nan, 2)
+    found = Evidence("L1H2", "previous", best, (other,), Driven("position", 0.5, 0.4, 0.6, 0.7, 0.2), EVIL)
+    words = read(found._repr_html_()).words
+    assert words.index("0.75") < words.index("0.62 to 0.88") < words.index("0.12") < words.index("0.25")
+    assert any("– to –" in word for word in words)
+    told = mh.MultiHeadAttention(12, num_heads=3).explain(torch.randn(1, 5, 12))
+    assert str(told) == "".join(read(told._repr_html_()).words)
+    cost = mh.cost("bert-base", tokens=128)
+    assert str(cost) == "".join(read(cost._repr_html_()).words)
 
 
 def test_many_heads_stay_small() -> None:

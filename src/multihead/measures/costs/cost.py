@@ -194,6 +194,11 @@ class Cost:
     def __str__(self) -> str:
         return cost_text(self)
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.pieces import plain
+
+        return plain(str(self))
+
 
 LINES: Mapping[str, Callable[[Cost], float]] = {
     "parameters": lambda c: c.total.parameters,

@@ -204,6 +204,11 @@ class Evidence:
     def interval(self) -> tuple[float, float]:
         return (math.nan, math.nan) if self.best is None else (self.best.low, self.best.high)
 
+    def _repr_html_(self) -> str:
+        from multihead.notebook.show import evidence
+
+        return evidence(self)
+
 
 class Spread:
     """Mean and confidence interval over documents of named streams of numbers, (stream, head)."""

@@ -91,16 +91,15 @@ function frame() {
   const seen = corpus.tokens ? `${corpus.tokens.toLocaleString("en")} tokens in ${plural(corpus.documents, "document")}` : plural(corpus.documents, "document");
   const parts = [[large(model.parameters), "parameters"], [shape, ""], [kv, kv === DATA.heads.length ? "kv heads, one each" : "kv heads"], [seen, corpus.name ? `of ${brief(corpus.name, 60)}` : ""]];
   byId("card").replaceChildren(...parts.flatMap(([a, b], i) => [i ? el("span", { class: "sep", "aria-hidden": "true" }, "·") : "", el("span", {}, el("b", {}, String(a)), b ? ` ${b}` : "")]));
-  byId("findings").replaceChildren(...DATA.findings.map((f) => el("a", { class: "finding", href: f.link }, el("span", {}, f.text.replace(/(\d) %/g, "$1\u00a0%")), el("span", { class: "arrow", "aria-hidden": "true" }, "see →"))));
+  const part = DATA.stopped ? ["This page is a part: the run was stopped before all was measured."] : [];
+  byId("findings").replaceChildren(...part.map((text) => el("p", { class: "finding note" }, text)), ...DATA.findings.map((f) => el("a", { class: "finding", href: f.link }, el("span", {}, f.text.replace(/(\d) %/g, "$1\u00a0%")), el("span", { class: "arrow", "aria-hidden": "true" }, "see →"))));
   const other = () => (document.documentElement.dataset.theme === "dark" ? "light" : "dark");
   byId("tools").replaceChildren(
     el("button", { type: "button", id: "theme", onclick: () => theme(other()) }, "Light / dark"),
     el("button", { type: "button", onclick: () => window.print() }, "Print"));
   byId("views").replaceChildren(...VIEWS.filter(([, , , has]) => has()).map(([key, text]) => el("a", { href: `#view=${key}`, "data-view": key }, text)));
-  const said = [DATA.stopped ? "This page is a part: the run was stopped before all was measured." : "", ...notes].filter(Boolean);
-  byId("foot").replaceChildren(...said.map((n) => el("p", { class: "note" }, n)),
+  byId("foot").replaceChildren(...[...part, ...notes].map((n) => el("p", { class: "note" }, n)),
     el("p", {}, `multihead ${DATA.version}, ${DATA.made}. ${model.class}. On a head: arrow keys move between heads and layers, Esc goes back to all. The address keeps what you see.`));
-  if (DATA.stopped) byId("top").classList.add("stopped");
 }
 
 function large(n) {
