@@ -70,7 +70,7 @@ def add_cut(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--heal", type=int, metavar="N", help="then N steps of distillation from the original (attention only)"
     )
-    group.add_argument("--heal-lr", type=float, metavar="X", help="the learning rate of --heal (default: 1e-4)")
+    group.add_argument("--heal-lr", type=float, metavar="X", help="the learning rate of --heal (default: 3e-4)")
     group.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
     group.add_argument("--force", action="store_true", help="replace DIR, or the plan in FILE")
     group.add_argument("--json", action="store_true", help="plan and results as JSON on stdout")

@@ -46,7 +46,7 @@ class Heal:
     """How to distil: `batches` of the calibration text make a step, `patience` looks without a gain stop it."""
 
     steps: int = 150
-    lr: float = 1e-4
+    lr: float = 3e-4
     warmup: float = 0.1
     """share of the steps in which the rate rises; then it falls along a cosine"""
     batches: int = 2
@@ -73,7 +73,7 @@ class Heal:
                 hint="no healing is heal=None",
             )
         if not (self.lr > 0 and math.isfinite(self.lr)) or not 0 <= self.warmup < 1:
-            raise SizeError(f"lr={self.lr} and warmup={self.warmup} are no rates", hint="lr=1e-4, warmup=0.1")
+            raise SizeError(f"lr={self.lr} and warmup={self.warmup} are no rates", hint="lr=3e-4, warmup=0.1")
         if min(self.hidden, self.relations) < 0:
             raise SizeError(f"hidden={self.hidden:g} and relations={self.relations:g} are 0 or more")
         if not 0 <= self.average < 1:
