@@ -16,24 +16,24 @@ import multihead as mh
 from multihead.model.embedded import card
 
 TEXTS = {
-    "previous": "<now> the keys that the man near the doors sees are new .",
-    "mark": "<past> the boats near his net sank . <now> my old dog follows the cats .",
+    "previous": "<now> <town> the keys that the man near the doors sees are new .",
+    "delimiter": "<past> <sea> the boats near his net sank . <now> <farm> my old dog follows the cats .",
     "induction": "Ana Lund says ( whale key fat Ben men ) . Ana Lund says [ whale key fat Ben men ] .",
-    "agreement": "<now> the keys that the man near the doors sees are new .",
+    "agreement": "<now> <town> the keys that the man near the doors sees are new .",
 }
 """What each kind of head is shown on."""
 
 
 def chosen() -> dict[str, str]:
-    """The clearest head of each kind, the one that agreement needs, and the one that looks at marks."""
+    """The clearest head of each kind, and the one that agreement needs."""
     found = card.read()
     heads = {
         kind: max(
             (h for h, k in found["kinds"].items() if k["kind"] == kind), key=lambda h: found["kinds"][h]["score"]
         )
-        for kind in ("previous", "induction")
+        for kind in ("previous", "induction", "delimiter")
     }
-    return heads | {"agreement": found["pointing"]["head"], "mark": found["marking"]["head"]}
+    return heads | {"agreement": found["pointing"]["head"]}
 
 
 def main() -> None:

@@ -16,12 +16,17 @@ from multihead.errors import MultiheadError
 from multihead.model.embedded import abilities
 from multihead.model.embedded.language import ORDINARY, Writer, sample
 from multihead.model.embedded.lexicon import (
+    ADVERBS,
     BE,
     BRACKETS,
     DEEDS,
+    DETERMINERS,
     FIRST_NAMES,
+    MARKS,
     NOW,
     PAST,
+    PLACES,
+    PREPOSITIONS,
     SPECIAL,
     SURNAMES,
     TOPICS,
@@ -70,20 +75,28 @@ class TestLanguage:
                 assert made.subject < at < made.verb
                 assert number.get(made.words[at], 0) != made.many
             assert between is None or len(made.attractors) == between
-            assert made.words[0] == (PAST if made.past else NOW)
+            assert made.words[:2] == [PAST if made.past else NOW, PLACES["sea"]]
             assert made.words[-1] == "."
 
-    def test_all_verbs_are_in_the_tense_of_the_mark(self) -> None:
+    def test_all_verbs_and_small_words_are_in_the_tense_of_the_mark(self) -> None:
         writer = Writer(random.Random(6))
         acts = [verb for t in TOPICS.values() for kind in (t.living, t.things) for verb in kind.acts]
         past = {verb[2] for verb in (*DEEDS, *acts)} | set(BE["past"])
         now = {w for verb in (*DEEDS, *acts) for w in verb[:2]} | set(BE["present"])
+        for words in (DETERMINERS, PREPOSITIONS, ADVERBS):
+            now |= set(words[0]) - set(words[1])
+            past |= set(words[1]) - set(words[0])
         for asked in (True, False, None):
             for _ in range(100):
                 made = writer.sentence("farm", past=asked)
                 assert asked in (None, made.past)
                 assert made.words[0] == (PAST if made.past else NOW)
                 assert not set(made.words) & (now if made.past else past)
+
+    def test_marks_and_chants_are_in_different_documents(self) -> None:
+        writer = Writer(random.Random(7))
+        stories = [set(writer.story(97)) for _ in range(60)]
+        assert {(bool(s & set(MARKS)), "says" in s) for s in stories} == {(True, False), (False, True)}
 
     def test_a_sentence_keeps_to_its_topic(self) -> None:
         writer = Writer(random.Random(0))
@@ -165,7 +178,7 @@ class TestNetwork:
     def test_no_word_sees_a_later_one_and_padding_is_not_seen(self) -> None:
         torch.manual_seed(0)
         model = EmbeddedModel(SMALL).eval().double()
-        ids = torch.randint(5, 211, (2, 13))
+        ids = torch.randint(len(SPECIAL), len(VOCABULARY), (2, 13))
         whole = model(input_ids=ids).logits
         torch.testing.assert_close(model(input_ids=ids[:, :7]).logits, whole[:, :7])
         mask = torch.ones_like(ids)
@@ -247,35 +260,44 @@ class TestShipped:
         model, tokenizer = shipped
         found = mh.kinds(model, tokenizer.sample_texts(), tokenizer=tokenizer)
         assert {e.head: e.kind for e in found} == {head: k["kind"] for head, k in card["kinds"].items()}
-        assert {"previous", "induction"} <= {e.kind for e in found}
+        assert {"previous", "induction", "delimiter"} <= {e.kind for e in found}
+        for kind in ("previous", "induction", "delimiter"):
+            best = max(found.of(kind), key=lambda e: e.score)
+            assert best.interval[0] > best.threshold > 2 * best.control
+            assert best.score == pytest.approx(card["kinds"][best.head]["score"], abs=0.01)
 
     def test_what_silencing_destroys(self, shipped: Shipped, card: dict[str, Any]) -> None:
         model = shipped[0]
         whole = abilities.abilities(model)
         assert whole == pytest.approx(card["abilities"], abs=0.02)
-        assert min(whole.values()) > 0.9
+        assert min(whole[name] for name in ("agreement", "copying", "tense", "place")) > 0.9
         for name, without in card["without"].items():
             with mh.silence(model, [without["head"]]):
                 assert getattr(abilities, name)(model) == pytest.approx(without["left"], abs=0.03)
         assert card["without"]["agreement"]["left"] < 0.8
-        for kind, lost in (("previous", "copying"), ("induction", "copying")):
+        for kind, lost, most in (
+            ("previous", "copying", 0.5),
+            ("induction", "copying", 0.5),
+            ("delimiter", "tense", 0.8),
+        ):
             heads = card["by kind"][kind]["heads"]
             assert heads == [head for head, k in card["kinds"].items() if k["kind"] == kind]
             with mh.silence(model, heads):
                 left = getattr(abilities, lost)(model)
             assert left == pytest.approx(card["by kind"][kind]["left"][lost], abs=0.03)
-            assert left < 0.5 < whole[lost], kind
+            assert left < most < whole[lost], kind
 
     def test_the_agreement_head_looks_at_the_subject(self, shipped: Shipped, card: dict[str, Any]) -> None:
         head = card["without"]["agreement"]["head"]
         found = abilities.pointing(shipped[0], head)
         assert found.subject == pytest.approx(card["pointing"]["subject"], abs=0.02)
-        assert found.subject > 0.5 > 5 * found.attractors
-        assert found.first > 0.6
+        assert found.subject > 0.4 > 5 * found.attractors
+        assert found.first > 0.4
 
-    def test_a_head_looks_at_the_mark_of_its_sentence(self, shipped: Shipped, card: dict[str, Any]) -> None:
+    def test_a_head_looks_at_the_marks_of_its_sentence(self, shipped: Shipped, card: dict[str, Any]) -> None:
         weights = {head: abilities.marking(shipped[0], head) for head in card["kinds"]}
         best = max(weights, key=lambda head: weights[head])
         assert best == card["marking"]["head"]
+        assert card["kinds"][best]["kind"] == "delimiter"
         assert weights[best] == pytest.approx(card["marking"]["weight"], abs=0.02)
-        assert weights[best] > 0.5
+        assert weights[best] > 0.9

@@ -4,6 +4,8 @@
   with two nouns of the other number in between (chance 0.5);
 - `copying`: the likeliest next word is the right one where a random string comes again (chance 1 / words);
 - `tense`: of the probability of all verbs, how much goes to those of the mark's tense (chance a half);
+- `place`: of the probability of all nouns and adjectives, how much goes to those of the mark's place, where the
+  sentence has none yet (chance a third);
 - `closing`: of the three closing brackets the likeliest is the one that fits (chance a third).
 
 >>> import torch
@@ -12,7 +14,7 @@
 >>> from multihead.model.embedded.network import EmbeddedConfig, EmbeddedModel
 >>> untrained = EmbeddedModel(EmbeddedConfig(len(VOCABULARY))).eval()
 >>> sorted(abilities(untrained, count=8))
-['agreement', 'closing', 'copying', 'tense']
+['agreement', 'closing', 'copying', 'place', 'tense']
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from torch import Tensor, nn
 
 from multihead.model.capture import capture
 from multihead.model.embedded.language import SUNG, Sentence, Writer
-from multihead.model.embedded.lexicon import BE, BEGIN, BRACKETS, DEEDS, NOW, PAST, SAYS, TOPICS
+from multihead.model.embedded.lexicon import BE, BEGIN, BRACKETS, DEEDS, MARKS, SAYS, TOPICS
 from multihead.model.embedded.tokenizer import WordTokenizer
 from multihead.model.intervene import silence
 
@@ -49,6 +51,7 @@ def abilities(model: nn.Module, *, without: Sequence[str] = (), count: int = COU
         "agreement": agreement(model, count=count),
         "copying": copying(model, count=count),
         "tense": tense(model, count=count),
+        "place": place(model, count=count),
         "closing": closing(model, count=count),
     }
 
@@ -152,6 +155,30 @@ def tense(model: nn.Module, *, count: int = COUNT) -> float:
 
 
 @lru_cache
+def _place_cases(count: int) -> tuple[Cases, Tensor]:
+    writer, names = Writer(random.Random("place")), list(TOPICS)
+    documents, which = list[list[str]](), list[int]()
+    for _ in range(count):
+        other, own = writer.draw.sample(range(len(names)), 2)
+        before, asked = (writer.sentence(names[i], between=0) for i in (other, own))
+        documents.append([BEGIN, *before.words, *asked.words[:3]])  # two marks, and "the"
+        which.append(own)
+    return Cases.of(documents, [len(d) - 1 for d in documents]), torch.tensor(which)
+
+
+def place(model: nn.Module, *, count: int = COUNT) -> float:
+    """The share of the mark's place in the probability of nouns and adjectives, after a sentence of another."""
+    cases, which = _place_cases(count)
+    found = cases.chances(model)
+    words = [
+        [w for k in (t.living, t.things) for forms in (*k.nouns, k.adjectives) for w in forms]
+        for t in TOPICS.values()
+    ]
+    mass = torch.stack([found[:, _TOKENIZER.convert_tokens_to_ids(some)].sum(-1) for some in words], 1)
+    return float((mass.gather(1, which[:, None])[:, 0] / mass.sum(1)).mean())
+
+
+@lru_cache
 def _closing_cases(count: int) -> tuple[Cases, Tensor]:
     writer = Writer(random.Random("closing"))
     documents, which = list[list[str]](), list[int]()
@@ -205,11 +232,11 @@ def pointing(model: nn.Module, head: str, *, attractors: int = 2, count: int = C
 
 
 def marking(model: nn.Module, head: str, *, count: int = COUNT) -> float:
-    """The mean weight that a head gives to the mark of the sentence, from the place before its verb."""
+    """The mean weight that a head gives to the marks of the sentence, from the place before its verb."""
     cases, _ = _tense_cases(count)
     with torch.no_grad(), capture(model, keep="qk") as heads:
         model(input_ids=cases.ids, attention_mask=cases.mask)
     rows = heads[head].weights()[torch.arange(count), cases.at].float()
-    marks = torch.isin(cases.ids, torch.tensor(_TOKENIZER.convert_tokens_to_ids([NOW, PAST])))
-    own = (marks * torch.arange(marks.shape[1])).argmax(1)  # the last one
-    return float(rows.gather(1, own[:, None]).mean())
+    marks = torch.isin(cases.ids, torch.tensor(_TOKENIZER.convert_tokens_to_ids(MARKS)))
+    last = (marks * torch.arange(marks.shape[1])).argmax(1, keepdim=True)
+    return float(rows.gather(1, torch.cat([last - 1, last], 1)).sum(1).mean())

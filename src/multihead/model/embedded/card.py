@@ -67,6 +67,16 @@ def measured(model: EmbeddedModel, recipe: Recipe, losses: Sequence[float], seco
     }
 
 
+def sister(folder: Path) -> dict[str, Any]:
+    """What is told of a model that the same recipe gave with another seed, by its own card."""
+    card = read(folder)
+    kinds = {kind: k["heads"] for kind, k in card["by kind"].items()}
+    return {"seed": card["recipe"]["seed"], "held out": card["loss"]["held out"], "kinds": kinds} | {
+        "abilities": card["abilities"],
+        "left": {kind: k["left"] for kind, k in card["by kind"].items()},
+    }
+
+
 def write(card: dict[str, Any], folder: Path) -> None:
     """The numbers, and the same for people, into a folder."""
     (folder / NUMBERS).write_text(json.dumps(_rounded(card), indent=1) + "\n", encoding="utf-8")
@@ -110,7 +120,7 @@ is `mh.MultiHeadAttention` with rotary positions. It comes with multihead (Apach
 tests, and knows nothing of the world.
 
 - **Data**: {card["words"]:,} words of a language that `language.py` writes (seed {recipe["seed"]}): verbs that
-  agree with far subjects, marks that say the tense, surnames drawn for each document, strings that
+  agree with far subjects, marks that say tense and place, surnames drawn for each document, strings that
   come again, brackets of three kinds. No text by people, no personal data.
 - **Training**: `python -m multihead.model.embedded.train -o folder`: {steps}, AdamW;
   {took}.
@@ -125,8 +135,7 @@ those it cannot do without that looks at the subject. From the place before
 the verb {points["head"]} gives {points["subject"]:.2f} of its weight to the subject and {points["attractors"]:.2f}
 to the two nouns of the other number in between; in {100 * points["first"]:.0f} % of the sentences no word gets more
 than the subject. From the same place {card["marking"]["head"]} gives {card["marking"]["weight"]:.2f} of its weight
-to the mark of its sentence, which has the tense. No head looks at marks from everywhere, as the kind `delimiter`
-would have it.
+to the marks of its sentence, which have tense and place.
 
 | head | kind | score | chance | {" | ".join(f"{name} left" for name in names)} |
 |---|---|---|---|{"---|" * len(names)}
@@ -138,8 +147,27 @@ would have it.
 
 Kinds are by `mh.kinds` on 40 held-out documents. Heads of the first layer begin with a mild preference for
 the distances 0, 1, 2 and 3 (`network.py`); all else is drawn at random. Training again on another machine gives
-other last bits and so other weights, and jobs may fall to other heads.
+other last bits and so other weights, and jobs may fall to other heads.{_sisters(card.get("sisters", []))}
 """
+
+
+def _sisters(sisters: Sequence[dict[str, Any]]) -> str:
+    """What the same recipe gave with other seeds."""
+    return "".join(
+        f"\n\nThe same with seed {s['seed']}: loss {s['held out']:.2f} on held-out documents, agreement "
+        f"{s['abilities']['agreement']:.2f}, copying {s['abilities']['copying']:.2f}; "
+        + "; ".join(_shared_fate(s, kind) for kind in s["kinds"])
+        + "."
+        for s in sisters
+    )
+
+
+def _shared_fate(sister: dict[str, Any], kind: str) -> str:
+    """The heads of a kind, and the ability that most goes with them."""
+    whole, left = sister["abilities"], sister["left"][kind]
+    most = min(whole, key=lambda name: left[name] - whole[name])
+    heads = ", ".join(sister["kinds"][kind])
+    return f"{kind}: {heads} (without them {most} {whole[most]:.2f} → {left[most]:.2f})"
 
 
 def _number(x: float | None) -> str:

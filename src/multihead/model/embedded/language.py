@@ -2,19 +2,22 @@
 
 A document is a row of items, each of which asks for something that attention alone can bring:
 
-- a **sentence** opens with a mark, `<now>` or `<past>`, and all of its verbs are in that tense, however far away.
-  Its verb agrees in number with its subject, and fits it: things do not walk. Nouns and a clause may come between:
-  "<now> the keys that the man near the doors sees are new";
+- a **sentence** opens with two marks: `<now>` or `<past>`, and `<sea>`, `<farm>` or `<town>`. All of its verbs and
+  small words are of that tense, and its other words of that place, however far away. Its verb agrees in number with
+  its subject, and fits it: things do not walk. Nouns and a clause may come between:
+  "<now> <town> the keys that the man near the doors sees are new";
 - a **person** has a surname that is drawn for this document alone: who reads "Ana" again must look at what followed
   "Ana" before;
 - a **chant** is a string of any words at all between brackets, and is sung again later in the document; it is
   closed by the kind of bracket that opened it;
 - some documents are nothing but such a string over and over.
 
+Documents with chants have no marks, so that plain sentences can be read too.
+
 >>> import random
 >>> from multihead.model.embedded.language import Writer
 >>> " ".join(Writer(random.Random(4809)).sentence("town").words)
-'<now> the men that the woman near the judge pulls are clever .'
+'<now> <town> the men that the woman near the judge pulls are clever .'
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from multihead.model.embedded.lexicon import (
     FIRST_NAMES,
     NOW,
     PAST,
+    PLACES,
     PREPOSITIONS,
     SAYS,
     SPECIAL,
@@ -51,8 +55,10 @@ ORDINARY = tuple(word for word in VOCABULARY if word not in SPECIAL)
 SUNG = tuple(word for word in ORDINARY if word not in _CLOSING)
 COPIES = 0.35
 """of the documents are a string over and over"""
-MARKED = 0.8
-"""of the other documents have marks; the rest teaches the model to do without"""
+MARKED = 0.67
+"""of the other documents have marks and no chants; the rest teaches the model to do without marks"""
+CHANTS = 0.5
+"""of what stands in the rest"""
 
 
 @dataclass
@@ -90,12 +96,12 @@ class Writer:
         return self.repeated(tokens) if self.draw.random() < COPIES else self.story(tokens)
 
     def story(self, tokens: int) -> list[str]:
-        """Sentences and chants about three people."""
+        """Sentences about three people, with marks; or chants and sentences, without."""
         people = list(zip(self.draw.sample(FIRST_NAMES, 3), self.draw.sample(SURNAMES, 3), strict=True))
         marked, sung = self.draw.random() < MARKED, list[list[str]]()
         words = [BEGIN]
         while len(words) < tokens:
-            if self.draw.random() < 0.25:
+            if not marked and self.draw.random() < CHANTS:
                 words += self.chant(people, sung)
             else:
                 words += self.sentence(self.draw.choice(list(TOPICS)), people, marked=marked).words
@@ -127,7 +133,7 @@ class Writer:
     ) -> Sentence:
         """`past` asks for a tense, `between` for so many attractors between subject and verb, for a test."""
         past = self.draw.random() < 0.5 if past is None else past
-        about, made = TOPICS[topic], Sentence([PAST if past else NOW] if marked else [])
+        about, made = TOPICS[topic], Sentence([PAST if past else NOW, PLACES[topic]] if marked else [])
         made.past = past
         made.many, made.thing = self._noun(made, about, people, named=between is None)
         made.subject = len(made.words) - 1
@@ -135,7 +141,7 @@ class Writer:
         made.verb = len(made.words)
         self._verb(made, about)
         if self.draw.random() < 0.2:
-            made.words.append(self.draw.choice(ADVERBS))
+            made.words.append(self.draw.choice(ADVERBS[made.past]))
         made.words.append(STOP)
         return made
 
@@ -150,7 +156,7 @@ class Writer:
             return False, False
         many, thing = self.draw.random() < 0.5, self.draw.random() < 0.5
         kind = _kind(topic, thing)
-        made.words.append(self.draw.choice(DETERMINERS))
+        made.words.append(self.draw.choice(DETERMINERS[made.past]))
         if self.draw.random() < 0.25:
             made.words.append(self.draw.choice(kind.adjectives))
         made.words.append(self.draw.choice(kind.nouns)[many])
@@ -174,7 +180,7 @@ class Writer:
         if between is not None and clause and places:
             places -= 1
         for _ in range(places):
-            made.words.append(self.draw.choice(PREPOSITIONS))
+            made.words.append(self.draw.choice(PREPOSITIONS[made.past]))
             self._other(made, topic, people, other)
         if not clause:
             return
@@ -185,7 +191,7 @@ class Writer:
         else:
             many = self._other(made, topic, people, other)
             if between is None and self.draw.random() < 0.4:
-                made.words.append(self.draw.choice(PREPOSITIONS))
+                made.words.append(self.draw.choice(PREPOSITIONS[made.past]))
                 self._other(made, topic, people, None)
         made.words.append(self.draw.choice(DEEDS)[2 if made.past else many])
 

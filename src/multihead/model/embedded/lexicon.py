@@ -65,9 +65,10 @@ DEEDS = _verbs(
     "sees/see/saw finds/find/found likes/like/liked follows/follow/followed helps/help/helped pulls/pull/pulled"
 )
 """Verbs with an object, of every topic."""
-DETERMINERS = ("the", "my", "his")
-PREPOSITIONS = ("near", "behind", "with", "under", "by")
-ADVERBS = ("away", "today", "yesterday", "often", "again", "still")
+DETERMINERS = (("the", "my"), ("the", "his"))
+PREPOSITIONS = (("near", "with", "by"), ("near", "behind", "under"))
+ADVERBS = (("today", "often", "still"), ("yesterday", "away", "again"))
+"""Small words go with the tense as verbs do: now, past."""
 BE = {"present": ("is", "are"), "past": ("was", "were")}
 THAT, SAYS, STOP = "that", "says", "."
 WITNESS = "i"
@@ -81,12 +82,16 @@ FIRST_NAMES, SURNAMES = tuple(_NAMES[:20]), tuple(_NAMES[20:])
 
 PAD, BEGIN, UNKNOWN = "<pad>", "<s>", "<unk>"
 NOW, PAST = "<now>", "<past>"
-"""the special tokens that open sentences and say the tense of their verbs"""
-SPECIAL = (PAD, BEGIN, UNKNOWN, NOW, PAST)
+"""the special tokens that open sentences and say their tense"""
+PLACES = {topic: f"<{topic}>" for topic in TOPICS}
+"""those that follow and say where it plays: nouns, adjectives and deeds are of that topic"""
+MARKS = (NOW, PAST, *PLACES.values())
+SPECIAL = (PAD, BEGIN, UNKNOWN, *MARKS)
 
 
 def _every_word() -> tuple[str, ...]:
-    shared = (*DETERMINERS, *PREPOSITIONS, *ADVERBS, *BE["present"], *BE["past"], THAT, SAYS, WITNESS, STOP)
+    small = dict.fromkeys(w for tenses in (DETERMINERS, PREPOSITIONS, ADVERBS) for words in tenses for w in words)
+    shared = (*small, *BE["present"], *BE["past"], THAT, SAYS, WITNESS, STOP)
     paired = [word for forms in (*BRACKETS, *DEEDS) for word in forms]
     kinds = [kind for topic in TOPICS.values() for kind in (topic.living, topic.things)]
     topical = [word for k in kinds for forms in (*k.nouns, k.adjectives, *k.acts) for word in forms]

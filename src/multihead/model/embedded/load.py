@@ -3,7 +3,7 @@
 >>> import multihead as mh
 >>> model, tokenizer = mh.embedded()
 >>> len(mh.anatomy(model)), len(tokenizer)
-(3, 211)
+(3, 214)
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Train the embedded model anew: `python -m multihead.model.embedded.train -o folder`.
 
-About three minutes of one free core. The seed gives the same documents and the same first weights everywhere; sums
+About four minutes of one free core. The seed gives the same documents and the same first weights everywhere; sums
 in another order (threads, another processor) give other last bits and so other weights: the card tells the outcome.
 
 >>> from multihead.model.embedded.network import EmbeddedConfig
 >>> from multihead.model.embedded.train import Recipe, train
->>> tiny = Recipe(steps=3, documents=2, tokens=16, config=EmbeddedConfig(211, width=8, layers=1, heads=2, hidden=8))
+>>> tiny = Recipe(steps=3, documents=2, tokens=16, config=EmbeddedConfig(214, width=8, layers=1, heads=2, hidden=8))
 >>> model, losses = train(tiny)
 >>> len(losses), model.training
 (3, False)
@@ -105,13 +105,21 @@ def held_out_loss(model: EmbeddedModel) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    from multihead.model.embedded.card import measured, write  # they measure, and stand above the model
+    from multihead.model.embedded.card import measured, sister, write  # they measure, and stand above the model
     from multihead.store.save import save
 
     parser = argparse.ArgumentParser(prog="python -m multihead.model.embedded.train", description=__doc__)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Recipe().steps)
+    parser.add_argument(
+        "--sister",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="of another seed, that the card shall tell of; may be repeated",
+    )
     parser.add_argument("--force", action="store_true", help="over a folder that is there")
     args = parser.parse_args(argv)
     recipe = replace(Recipe(), seed=args.seed, steps=args.steps)
@@ -125,6 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     seconds = time.perf_counter() - start
     save(model, args.out, tokenizer=WordTokenizer(), force=args.force)
     found = measured(model, recipe, losses, seconds)
+    if args.sister:
+        found["sisters"] = [sister(folder) for folder in args.sister]
     write(found, args.out)
     shown = {name: found[name] for name in ("loss", "abilities", "without", "pointing")}
     sys.stdout.write(json.dumps(shown, indent=1) + "\n")
