@@ -201,15 +201,16 @@ def test_help_is_quick_and_ends_with_examples(multihead: Multihead) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def test_stopped(given: Folders, tmp_path: Path) -> None:
-    """A real Ctrl-C in the midst: a page is left, and the code says that it was stopped."""
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_stopped(given: Folders, tmp_path: Path, name: str) -> None:
+    """A real Ctrl-C, or SIGTERM, in the midst: a page is left, and the code says that it was stopped."""
     page = tmp_path / "r.html"
     code = f"""
 import os, signal, sys
 from multihead.page import gather
 before = gather._Work.worth
 def worth(self):
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.{name})
     before(self)
 gather._Work.worth = worth
 from multihead.cli import main

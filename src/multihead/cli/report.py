@@ -16,6 +16,7 @@ from multihead.cli.console import note, out, size, write_json
 from multihead.cli.load import Loaded, add_model
 from multihead.cli.reading import CUTS, PARTS, Reading, add_measuring, add_reading, silent
 from multihead.cli.reading import given_text as given_text
+from multihead.cli.stopping import kind_end
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     first, second = reading.estimate(args)
     say(first)
     say(f"{second}; Ctrl-C writes what is there")
-    found = reading.gather(args, heads=heads, windows=args.windows, cut=CUTS if args.curve else ())
+    with kind_end():
+        found = reading.gather(args, heads=heads, windows=args.windows, cut=CUTS if args.curve else ())
 
     from multihead.page.build import write_page
 

@@ -1,4 +1,4 @@
-"""Ctrl-C during a run that can be resumed: the batch at hand is finished, and the state is on disk."""
+"""Ctrl-C and SIGTERM: what was finished is not lost."""
 
 from __future__ import annotations
 
@@ -44,3 +44,17 @@ def stoppable(run: Run) -> Generator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def kind_end() -> Generator[None]:
+    """Within the block SIGTERM does what Ctrl-C does, so that a batch system's end leaves what was finished."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
