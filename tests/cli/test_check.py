@@ -64,6 +64,15 @@ def test_what_is_refused(multihead: Multihead, given: Folders, smaller: Path) ->
     assert "there is no file none.txt" in multihead("check", given.gpt2, smaller, "--text", "none.txt").err
 
 
+def test_text_in_another_language_is_said(
+    multihead: Multihead, given: Folders, smaller: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "strange.txt").write_text("Zwei Wörter, die niemand kennt\n" * 3)
+    said = multihead("check", given.gpt2, smaller, "--rounds", 0, "--text", tmp_path / "strange.txt")
+    assert said.code == 0, said.err
+    assert "are unknown to the tokenizer: is the text in the model's language?" in said.err
+
+
 def test_the_sample_stands_in(multihead: Multihead, given: Folders, smaller: Path) -> None:
     said = multihead("check", given.gpt2, smaller, "--rounds", 0, "--limit", 2)
     assert said.code == 0, said.err

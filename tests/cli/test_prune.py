@@ -162,7 +162,10 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
             "does not divide the 3 kv heads of L0 (transformer.h.0.attn)\n\nhint: choose one of 1, 3",
         ),
         (("--budget", "money=0.5"), "money"),
-        (("--budget", "flops=1.5"), "is no share of the original"),
+        (("--budget", "flops=1.5"), "flops=1.5 is no share of the original"),
+        (("--budget", "cache=2"), "cache=2 is no share of the original"),
+        (("--plan", "nowhere.json"), "there is no plan nowhere.json"),
+        (("--keep", "0.5", "--calib", "/dev/null"), "/dev/null is not a file that can be read twice"),
         (("--budget", "flops=0.01"), "cannot be reached by heads"),
         ((), "nothing says which heads go"),
         (("--keep", "0.5", "--heads", "0.1"), "--keep and --heads are given: only one"),
@@ -190,9 +193,13 @@ def test_where_it_goes(multihead: Multihead, given: Folders, tmp_path: Path) -> 
     (tmp_path / "full" / "mine.txt").write_text("mine")
     said = multihead(*words, "-o", tmp_path / "full")
     assert said.code == 2
-    assert "full exists\n\nhint: --force replaces it" in said.err
+    assert "full is not the folder of a model, so it is not replaced; in it: mine.txt" in said.err
     forced = multihead(*words, "-o", tmp_path / "full", "--force")
     assert forced.code == 2, "it is no folder of a model"
+    assert "M parameters" not in forced.err, "it was said after the model was loaded"
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.json").write_text("{}")
+    assert "old exists\n\nhint: force=True (--force) replaces it" in multihead(*words, "-o", tmp_path / "old").err
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
     nowhere = multihead(*words, "-o", "/proc/here/smaller")
     assert nowhere.code == 2

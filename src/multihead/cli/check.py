@@ -9,6 +9,7 @@ from multihead.cli.console import duration, note, out, write_json
 from multihead.cli.cutting import about, add_text, bar, check_numbers, read
 from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
+from multihead.measures.language import check_language
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     before = load_model(args)
     after = load_model(argparse.Namespace(**{**vars(args), "model": args.cut}))
     text = read(args, args.text, before.tokenizer, args.model)
+    check_language(before.tokenizer, text, "the text")
     if not args.quiet:
         note(f"{about(before)}; {about(after)}; {text.name}: {text.documents} documents")
         if not args.text and not args.ids and not hasattr(before.tokenizer, "sample_texts"):

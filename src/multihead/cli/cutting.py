@@ -96,6 +96,8 @@ def check_numbers(args: argparse.Namespace) -> None:
 
 def check_out(args: argparse.Namespace) -> None:
     """Where the cut model goes, said before the work and not after it."""
+    from multihead.store.folder import refuse
+
     check_numbers(args)
     if args.dry_run:
         return
@@ -106,10 +108,7 @@ def check_out(args: argparse.Namespace) -> None:
         )
     if args.out is None:
         raise MultiheadError("-o DIR says where the cut model goes", hint="-o smaller/; --dry-run prints the plan")
-    if args.out.exists() and not args.out.is_dir():
-        raise MultiheadError(f"{args.out} is a file", hint="-o takes a folder")
-    if args.out.is_dir() and any(args.out.iterdir()) and not args.force:
-        raise MultiheadError(f"{args.out} exists", hint="--force replaces it, or choose another -o")
+    refuse(args.out, args.force)
     there = next(p for p in args.out.absolute().parents if p.exists())
     try:
         with TemporaryDirectory(dir=there, prefix=".multihead"):
@@ -213,7 +212,8 @@ def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], N
         max_tokens=args.max_tokens,
         seed=args.seed,
     )
-    say(f"{about(loaded)}; calibration: {given.name}, {made.documents} documents, {made.tokens} tokens")
+    tokens = made.tokens + made.tokens_held_out
+    say(f"{about(loaded)}; calibration: {given.name}, {made.documents} documents, {tokens} tokens")
     if not args.calib and not args.ids and not hasattr(loaded.tokenizer, "sample_texts"):
         say("note: no --calib: a small sample of English stands in for text like the model's own")
     return made

@@ -116,7 +116,9 @@ def words(given: list[str]) -> list[str]:
 
 
 def _check(args: argparse.Namespace, asked: list[str]) -> None:
-    if not asked and (args.plan is None or not args.plan.exists()):
+    if not asked and args.plan is not None and not args.plan.exists():
+        raise MultiheadError(f"there is no plan {args.plan}", hint="--keep 0.5 --plan FILE makes one")
+    if not asked and args.plan is None:
         raise MultiheadError(
             "nothing says which heads go", hint='--keep 0.5, --heads 3.7,4.1, --budget "flops=0.8" or --plan FILE'
         )

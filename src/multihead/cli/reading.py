@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from multihead.cli.estimate import PROCESS
 from multihead.cli.load import Loaded, load_model, piece_length
 from multihead.cli.texts import SPLITS, Texts, stdin_text, texts
 from multihead.errors import MultiheadError
+from multihead.measures.language import LOOKED_AT, check_language
 
 if TYPE_CHECKING:
     from multihead.page.gather import Gathered
@@ -110,6 +112,7 @@ class Reading:
         documents = texts(argparse.Namespace(**{**vars(args), "text": []}), loaded.tokenizer)
         if given and loaded.tokenizer is None:
             raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="leave --text out")
+        check_language(loaded.tokenizer, [*given, *islice(documents, LOOKED_AT)], "the text")
         longest = args.max_tokens or piece_length(loaded.model)
         return Reading(loaded, documents, given or _default(args, documents), parts, longest)
 

@@ -176,7 +176,9 @@ def _stdin(split: str) -> Callable[[], Iterator[str]]:
 
 def _file(path: Path, split: str, column: str) -> Callable[[], Iterator[str]]:
     if not path.is_file():
-        raise MultiheadError(f"there is no file {path}", hint="--text FILE, or - for stdin; --corpus FILE or DIR")
+        if path.exists():
+            raise MultiheadError(f"{path} is not a file that can be read twice", hint="a file, or - for stdin")
+        raise MultiheadError(f"there is no file {path}", hint="a file, a folder of files, or - for stdin")
     if ending(path) == ".jsonl":
         return lambda: json_texts(path, column)
     if ending(path) == ".parquet":

@@ -55,7 +55,7 @@ def written(target: Path, *, force: bool = False, need: int = 0) -> Generator[Pa
     part: Path | None = None
     try:
         _mend(target)
-        _refuse(target, force)
+        refuse(target, force)
         _room(target.parent, need)
         part, lock = _begun(target)
         try:
@@ -88,21 +88,22 @@ def _parents(target: Path) -> list[Path]:
     return missing
 
 
-def _refuse(target: Path, force: bool) -> None:
+def refuse(target: Path, force: bool) -> None:
+    """Say why a model cannot go there, where it cannot."""
     if not target.exists():
         return
     if not target.is_dir():
         raise MultiheadError(f"{target} is a file", hint="a model is saved as a folder")
     if not any(target.iterdir()):
         return
-    if not force:
-        raise MultiheadError(f"{target} exists", hint="force=True (--force) replaces it, or choose another folder")
     if not any((target / name).is_file() for name in _MODEL_FILES):
         inside = ", ".join(sorted(p.name for p in target.iterdir())[:5])
         raise MultiheadError(
             f"{target} is not the folder of a model, so it is not replaced; in it: {inside}",
             hint="choose another folder, or empty this one by hand",
         )
+    if not force:
+        raise MultiheadError(f"{target} exists", hint="force=True (--force) replaces it, or choose another folder")
 
 
 def _room(folder: Path, need: int) -> None:
@@ -167,7 +168,7 @@ def _put(part: Path, target: Path, force: bool) -> None:
     except OSError as failed:
         if failed.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES) or not target.is_dir():
             raise
-        _refuse(target, force)  # it may have come to be meanwhile
+        refuse(target, force)  # it may have come to be meanwhile
         if not _exchanged(part, target):
             old = part.with_suffix(_OLD)
             target.rename(old)

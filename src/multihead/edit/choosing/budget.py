@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -73,17 +73,20 @@ def _ledger(layers: Sequence[LayerAnatomy], of: Spent, share: float, unit: str) 
 @dataclass(frozen=True)
 class _Share:
     share: float
+    word: ClassVar[str] = "share"
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise SizeError(
-                f"{type(self).__name__.lower()}={self.share:g} is no share of the original",
+                f"{self.word}={self.share:g} is no share of the original",
                 hint="above 0 and at most 1: 0.5 is half of it",
             )
 
 
 class Heads(_Share):
     """A share of the query heads."""
+
+    word = "heads"
 
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Heads are counted."""
@@ -100,6 +103,8 @@ class Flops(_Share):
     A head costs its rows of W_Q and its columns of W_O, a kv head its rows of W_K and W_V, a pair of tokens
     2 (key_dim + value_dim). What the heads do not touch (feed-forwards, output layer) stays: there is a floor.
     """
+
+    word = "flops"
 
     def ledger(self, model: nn.Module, layers: Sequence[LayerAnatomy], calibration: Calibration) -> Ledger:
         """FLOPs per token."""
@@ -126,6 +131,8 @@ class Flops(_Share):
 class CacheBytes(_Share):
     """A share of the bytes of the KV cache: kv heads × (key_dim + value_dim) numbers per token and layer."""
 
+    word = "cache"
+
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Bytes per token; a kv head goes with the last query head that reads it."""
 
@@ -148,6 +155,8 @@ class Latency(_Share):
     in heads: kernels and matrix products go in steps, which the table has.
     """
 
+    word: ClassVar[str] = "latency"
+
     table: Mapping[str, Sequence[float]] | None = None
     tokens: int = 128
     rounds: int = 15
@@ -169,7 +178,7 @@ class Latency(_Share):
         return _ledger(layers, of, self.share, "ms")
 
 
-BUDGETS: dict[str, type[_Share]] = {"heads": Heads, "flops": Flops, "cache": CacheBytes, "latency": Latency}
+BUDGETS: dict[str, type[_Share]] = {kind.word: kind for kind in (Heads, Flops, CacheBytes, Latency)}
 
 
 def parse(text: str) -> Any:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.clean import documents_in
 from multihead.measures.corpus import Document, batches
+from multihead.measures.language import warn_of_unknown
 from multihead.measures.stage import Batch
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.inputs import learned_positions
@@ -40,8 +41,6 @@ PER_COLUMN = 25
 """So many tokens for every input column of W_O are enough; with fewer the ridge does more of the work."""
 FEW = 50_000
 """With fewer tokens documents are spliced, so that there are more; the model itself says what is right for them."""
-UNKNOWN = 0.1
-"""A share of unknown tokens from which on the text is said not to be in the model's language."""
 
 
 class Calibration:
@@ -94,7 +93,7 @@ class Calibration:
         self._said: set[str] = set()
         unknown = getattr(tokenizer, "unk_token_id", None)
         if unknown is not None and rows:
-            self._check_language(sum(row.count(unknown) for row in rows), sum(map(len, rows)))
+            warn_of_unknown(sum(row.count(unknown) for row in rows), sum(map(len, rows)), "the calibration text")
 
     def fit(self) -> Iterator[Batch]:
         """The batches to fit to."""
@@ -141,14 +140,6 @@ class Calibration:
             f"{f' and {self.spliced} spliced of them' * bool(self.spliced)} with {self.tokens} tokens, "
             f"{held} held out with {self.tokens_held_out} tokens)"
         )
-
-    def _check_language(self, unknown: int, all_of_them: int) -> None:
-        if unknown >= UNKNOWN * all_of_them:
-            warnings.warn(
-                f"{unknown} of {all_of_them} tokens ({unknown / all_of_them:.0%}) are unknown to the tokenizer: "
-                "is the calibration text in the model's language?",
-                stacklevel=3,
-            )
 
 
 def anatomy_on(model: nn.Module, text: Calibration | None) -> Anatomy:

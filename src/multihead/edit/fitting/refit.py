@@ -55,7 +55,7 @@ class Refit:
     `ridges`: the λ to choose from, relative to the mean of diag(ZᵀZ). `behind`: fit also the other linear maps that
     write into the stream behind a cut layer, up to the next attention (down projections of feed-forwards). `hold`:
     bytes of hidden states that may be held between fits, so that a layer need not start from the model's beginning;
-    None: as many as its weights have, at least 256 MB; 0: nothing is held. `to_all`: with λ chosen, fit to the
+    None: as many as its weights have, at least 1 GB; 0: nothing is held. `to_all`: with λ chosen, fit to the
     held-out documents too.
     """
 

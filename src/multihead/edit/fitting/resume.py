@@ -36,7 +36,7 @@ from multihead.measures.stage import Batch
 from multihead.measures.worth.prefix import Forward, standing_in, times
 from multihead.model.intercept import inner
 
-ROOM = 256 << 20
+ROOM = 1 << 30
 """Bytes of hidden states that are held if nobody says how many."""
 Runner = Callable[[nn.Module, Batch], Any]
 """Runs a model on a batch."""

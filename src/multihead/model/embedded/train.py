@@ -108,10 +108,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from multihead.model.embedded.card import measured, sister, write  # they measure, and stand above the model
     from multihead.store.save import save
 
-    parser = argparse.ArgumentParser(prog="python -m multihead.model.embedded.train", description=__doc__)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=Recipe().steps)
+    parser = argparse.ArgumentParser(
+        prog="python -m multihead.model.embedded.train", description=(__doc__ or "").partition("\n\n")[0]
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where the model goes")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and documents (default: 0)")
+    parser.add_argument("--steps", type=int, default=Recipe().steps, help="of training (default: %(default)s)")
     parser.add_argument(
         "--sister",
         type=Path,
