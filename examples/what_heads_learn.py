@@ -19,7 +19,7 @@ TEXTS = {
     "previous": "<now> <town> the keys that the man near the doors sees are new .",
     "delimiter": "<past> <sea> the boats near his net sank . <now> <farm> my old dog follows the cats .",
     "induction": "Ana Lund says ( whale key fat Ben men ) . Ana Lund says [ whale key fat Ben men ] .",
-    "agreement": "<now> <town> the keys that the man near the doors sees are new .",
+    "agreement": "<now> <town> the key that the men near the doors see is new .",
 }
 """What each kind of head is shown on."""
 

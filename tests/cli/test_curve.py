@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,3 +75,15 @@ def test_what_is_refused(multihead: Multihead, given: Folders, words: tuple[str,
     said = multihead("curve", given.gpt2, "--calib", given.corpus, *words)
     assert said.code == 2
     assert line in said.err
+
+
+def test_without_matplotlib_it_says_so_before_the_work(
+    multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib" or n == "multihead.figure.paper"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    said = multihead("curve", given.gpt2, "--calib", given.corpus, "-o", tmp_path / "c.png")
+    assert said.code == 2
+    assert "matplotlib, which draws figures, is not installed" in said.err
+    assert "documents to fit to" not in said.err, "it was said after the model was read"

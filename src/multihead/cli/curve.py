@@ -59,12 +59,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 
 def run(args: argparse.Namespace) -> int:
+    from multihead.figure.style import check_installed
+
     check_numbers(args)
     shares = _shares(args.at)
     if args.out.exists() and not args.force:
         raise MultiheadError(f"{args.out} exists", hint="--force replaces it, or choose another -o")
     if args.out.suffix not in (".png", ".svg"):
         raise MultiheadError(f"{args.out} is no picture", hint="-o curve.png or -o curve.svg")
+    check_installed()
     loaded = load_model(args)
     fit = list(read(args, args.calib, loaded.tokenizer, args.model))
     if args.text:

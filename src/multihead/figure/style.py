@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from multihead.errors import MultiheadError
@@ -37,16 +38,23 @@ def short(word: str, most: int = LONGEST) -> str:
 @contextmanager
 def paper(width: float, height: float) -> Generator[Paper]:
     """A figure of so many inches, drawn on within the block."""
+    check_installed()
+    from multihead.figure.paper import Paper, style
+
+    with style():
+        yield Paper(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def check_installed() -> None:
+    """Say that matplotlib is missing, where it is: before the work whose result is drawn."""
     try:
-        from multihead.figure.paper import Paper, style
+        import_module("multihead.figure.paper")
     except ImportError as missing:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
         raise MultiheadError(
             "matplotlib, which draws figures, is not installed", hint="pip install 'multihead[plots]'"
         ) from missing
-    with style():
-        yield Paper(figsize=(width, height), dpi=150, layout="constrained")
 
 
 def scale(name: str) -> Any:

@@ -105,7 +105,9 @@ def held_out_loss(model: EmbeddedModel) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    from multihead.errors import MultiheadError
     from multihead.model.embedded.card import measured, sister, write  # they measure, and stand above the model
+    from multihead.store.folder import refuse
     from multihead.store.save import save
 
     parser = argparse.ArgumentParser(
@@ -124,6 +126,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--force", action="store_true", help="over a folder that is there")
     args = parser.parse_args(argv)
+    if args.steps < 1:
+        parser.error(f"--steps {args.steps} is less than 1")
+    try:
+        refuse(args.out, args.force)  # before the work, not after it
+    except MultiheadError as wrong:
+        parser.error(str(wrong))
     recipe = replace(Recipe(), seed=args.seed, steps=args.steps)
     start = time.perf_counter()
 

@@ -21,7 +21,7 @@ function kindPart(at) {
   const driven = cell("driven", at);
   const said = { position: "places, not words", content: "words, not places", mixed: "places and words" }[driven];
   const score = cell("driven_score", at);
-  const shuffled = score === null ? "" : ` (when tokens are shuffled, ${score > 0 ? "+" : ""}${share(score)})`;
+  const shuffled = score === null ? "" : ` (tokens shuffled: overlap by place minus by word ${score > 0 ? "+" : ""}${share(score)})`;
   return el("section", {}, el("h3", {}, "Kind"), why ? el("p", {}, sentence(why)) : null,
     el("div", { class: "scores" }, bars), said ? el("p", { class: "dim" }, `Follows ${said}${shuffled}.`) : null);
 }
