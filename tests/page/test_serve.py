@@ -405,6 +405,7 @@ def test_a_text_of_ones_own(minilm: tuple[Any, Any], opened: Open) -> None:
         shown.ready()
         assert len(shown.options("Text")) == 3, "it is there after a reload"
         shown.shot("served-own-text")
+        shown.page.close()  # its small maps may still be on their way from the server that goes now
     finally:
         made.server.shutdown()
         made.server.server_close()

@@ -291,8 +291,10 @@ class TestShipped:
         head = card["without"]["agreement"]["head"]
         found = abilities.pointing(shipped[0], head)
         assert found.subject == pytest.approx(card["pointing"]["subject"], abs=0.02)
-        assert found.subject > 0.4 > 5 * found.attractors
-        assert found.first > 0.4
+        assert found.attractors < 0.08
+        one, many = (abilities.pointing(shipped[0], head, many=many) for many in (False, True))
+        assert min(one.subject, one.first) > 0.8
+        assert many.subject < 0.2, "of many it looks at the word before them"
 
     def test_a_head_looks_at_the_marks_of_its_sentence(self, shipped: Shipped, card: dict[str, Any]) -> None:
         weights = {head: abilities.marking(shipped[0], head) for head in card["kinds"]}

@@ -214,8 +214,10 @@ class Pointing:
     """how often the subject gets more than any other word"""
 
 
-def pointing(model: nn.Module, head: str, *, attractors: int = 2, count: int = COUNT) -> Pointing:
-    """Does a head look from the verb's place to its subject, past other nouns?"""
+def pointing(
+    model: nn.Module, head: str, *, attractors: int = 2, count: int = COUNT, many: bool | None = None
+) -> Pointing:
+    """Does a head look from the verb's place to its subject, past other nouns? `many`: subjects of one number."""
     sentences = far_sentences(count, attractors)
     cases, _ = _agreement_cases(count, attractors)
     with torch.no_grad(), capture(model, keep="qk") as heads:
@@ -223,9 +225,10 @@ def pointing(model: nn.Module, head: str, *, attractors: int = 2, count: int = C
     rows = heads[head].weights()[torch.arange(count), cases.at].float()
     subject = torch.tensor([s.subject + 1 for s in sentences])  # behind <s>
     others = torch.tensor([[a + 1 for a in s.attractors] for s in sentences])
-    found = rows.gather(1, subject[:, None])[:, 0]
+    asked = torch.tensor([many is None or s.many == many for s in sentences])
+    rows, subject, others = rows[asked], subject[asked], others[asked]
     return Pointing(
-        float(found.mean()),
+        float(rows.gather(1, subject[:, None]).mean()),
         float(rows.gather(1, others).sum(1).mean()),
         float((rows.argmax(1) == subject).float().mean()),
     )
