@@ -285,3 +285,17 @@ def test_embedded_needs_nothing_at_all(tmp_path: Path) -> None:
     assert (tmp_path / "small" / "multihead.safetensors").is_file()
     assert (tmp_path / "small" / "vocab.txt").is_file()
     assert "induction" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("measure", "-o"), ("report", "-o"), ("prune", "--keep", "0.5", "-o")])
+def test_models_that_a_text_is_not_enough_for(multihead: Multihead, tmp_path: Path, words: tuple[str, ...]) -> None:
+    from transformers import T5Config, T5Model
+
+    T5Model(T5Config(num_layers=1, d_model=12, d_kv=6, num_heads=2, d_ff=7, vocab_size=31)).save_pretrained(
+        tmp_path / "t5"
+    )
+    (tmp_path / "ids.json").write_text("[[1, 2, 3], [4, 5]]")
+    said = multihead(words[0], tmp_path / "t5", *words[1:], tmp_path / "out.html", "--ids", tmp_path / "ids.json")
+    assert said.code == 2
+    assert "t5 reads two sequences, and the command line gives it one" in said.err
+    assert "(model, [{'input_ids': ..., 'decoder_input_ids': ...}]" in said.err

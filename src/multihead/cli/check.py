@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from multihead.cli.console import duration, note, out, write_json
 from multihead.cli.cutting import about, add_text, bar, check_numbers, read
 from multihead.cli.load import add_model, load_model
+from multihead.cli.texts import in_english
 from multihead.errors import MultiheadError
 from multihead.measures.language import check_language
 
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     check_language(before.tokenizer, text, "the text")
     if not args.quiet:
         note(f"{about(before)}; {about(after)}; {text.name}: {text.documents} documents")
-        if not args.text and not args.ids and not hasattr(before.tokenizer, "sample_texts"):
+        if in_english(args.text, args, before.tokenizer):
             note("note: no --text: a small sample of English stands in for held-out text of yours")
         note(f"about {duration(_seconds(before.model, text.size, args.rounds))}")
     with bar(args) as progress:

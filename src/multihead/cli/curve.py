@@ -11,7 +11,8 @@ from typing import Any
 
 from multihead.cli.console import duration, out, write_json
 from multihead.cli.cutting import METHODS, Work, about, add_text, bar, check_numbers, read, speaker
-from multihead.cli.load import Loaded, add_model, load_model
+from multihead.cli.load import Loaded, add_model, load_model, one_sequence
+from multihead.cli.texts import in_english
 from multihead.errors import MultiheadError
 
 _EPILOG = """examples:
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
         raise MultiheadError(f"{args.out} is no picture", hint="-o curve.png or -o curve.svg")
     check_installed()
     loaded = load_model(args)
+    one_sequence(loaded, "mh.plan(model, {}, keep=0.5)")
     fit = list(read(args, args.calib, loaded.tokenizer, args.model))
     if args.text:
         held = list(
@@ -95,7 +97,7 @@ def _drawn(
         loaded.model, fit, loaded.tokenizer, batch_size=args.batch_size, max_tokens=args.max_tokens, seed=args.seed
     )
     say(f"{about(loaded)}; {text.documents} documents to fit to, {len(held)} to judge by")
-    if not args.calib and not args.ids and not hasattr(loaded.tokenizer, "sample_texts"):
+    if in_english(args.calib, args, loaded.tokenizer):
         say("note: no --calib: a small sample of English stands in for text like the model's own")
     work, points = Work.of(loaded, text), len(methods) * len(shares)
     layers = getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import duration, err, note, out, size, write, write_json
-from multihead.cli.load import Loaded
-from multihead.cli.texts import SPLITS, Texts, texts
+from multihead.cli.load import Loaded, one_sequence
+from multihead.cli.texts import SPLITS, Texts, in_english, texts
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], N
     """The text that the cut is fitted to, and a line about it."""
     from multihead.edit.fitting.calibration import Calibration
 
-    _one_sequence(loaded)
+    one_sequence(loaded, "mh.plan(model, {}, keep=0.5)")
     given = read(args, args.calib, loaded.tokenizer, args.model)
     made = Calibration(
         loaded.model,
@@ -214,23 +214,9 @@ def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], N
     )
     tokens = made.tokens + made.tokens_held_out
     say(f"{about(loaded)}; calibration: {given.name}, {made.documents} documents, {tokens} tokens")
-    if not args.calib and not args.ids and not hasattr(loaded.tokenizer, "sample_texts"):
+    if in_english(args.calib, args, loaded.tokenizer):
         say("note: no --calib: a small sample of English stands in for text like the model's own")
     return made
-
-
-def _one_sequence(loaded: Loaded) -> None:
-    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
-        raise MultiheadError(
-            f"{loaded.name} reads two sequences, and the command line gives it one",
-            hint="in Python: mh.plan(model, [{'input_ids': ..., 'decoder_input_ids': ...}], keep=0.5)",
-        )
-    reads = getattr(loaded.model, "main_input_name", "input_ids")
-    if reads != "input_ids":
-        raise MultiheadError(
-            f"{loaded.name} reads {reads}, and the command line gives it text",
-            hint=f"in Python: mh.plan(model, [{{{reads!r}: ...}}], keep=0.5)",
-        )
 
 
 def about(loaded: Loaded) -> str:

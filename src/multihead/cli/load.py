@@ -70,6 +70,18 @@ def add_model(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     )
 
 
+def one_sequence(loaded: Loaded, call: str) -> None:
+    """Refuse a model that a text is not enough for; `call` does it in Python, with batches in place of its {}."""
+    reads = getattr(loaded.model, "main_input_name", "input_ids")
+    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
+        wrong, batch = "two sequences, and the command line gives it one", f"{reads!r}: ..., 'decoder_input_ids'"
+    elif reads != "input_ids":
+        wrong, batch = f"{reads}, and the command line gives it text", repr(reads)
+    else:
+        return
+    raise MultiheadError(f"{loaded.name} reads {wrong}", hint=f"in Python: {call.format(f'[{{{batch}: ...}}]')}")
+
+
 def load_model(args: argparse.Namespace) -> Loaded:
     """The model of `add_model`'s arguments, in eval mode."""
     import torch

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import err, note, write
 from multihead.cli.estimate import Estimate
-from multihead.cli.load import Loaded, add_model, fingerprint, load_model, piece_length
+from multihead.cli.load import Loaded, add_model, fingerprint, load_model, one_sequence, piece_length
 from multihead.cli.stages import add_stages, build, finished, names, treebank
 from multihead.cli.stopping import Interrupted, stoppable
 from multihead.cli.texts import Texts, add_texts, texts
@@ -241,11 +241,7 @@ def _prepared(args: argparse.Namespace, loaded: Loaded, ranks: Ranks) -> _Work:
 
     documents = _documents(args, loaded.tokenizer, ranks)
     longest = args.max_tokens or piece_length(loaded.model)
-    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
-        raise MultiheadError(
-            f"{loaded.name} reads two sequences, and the command line gives it one",
-            hint="in Python: mh.measure(model, [{'input_ids': ..., 'decoder_input_ids': ...}])",
-        )
+    one_sequence(loaded, "mh.measure(model, {})")
     corpus = Corpus(
         loaded.model,
         documents,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import duration, err, size
 from multihead.cli.estimate import PROCESS
-from multihead.cli.load import Loaded, load_model, piece_length
+from multihead.cli.load import Loaded, load_model, one_sequence, piece_length
 from multihead.cli.texts import SPLITS, Texts, stdin_text, texts
 from multihead.errors import MultiheadError
 from multihead.measures.language import LOOKED_AT, check_language
@@ -108,7 +108,7 @@ class Reading:
         parts = asked_parts(args, default)
         given = [given_text(name) for name in args.text]
         loaded = load_model(args)
-        _one_sequence(loaded)
+        one_sequence(loaded, "mh.report(model, {}, 'report.html')")
         documents = texts(argparse.Namespace(**{**vars(args), "text": []}), loaded.tokenizer)
         if given and loaded.tokenizer is None:
             raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="leave --text out")
@@ -165,14 +165,6 @@ def given_text(name: str) -> str:
     if not found.strip():
         raise MultiheadError(f"there is no word in --text {name!r}", hint="a text has at least one word")
     return found.strip()
-
-
-def _one_sequence(loaded: Loaded) -> None:
-    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
-        raise MultiheadError(
-            f"{loaded.name} reads two sequences, and the command line gives it one",
-            hint="in Python: mh.report(model, [{'input_ids': ..., 'decoder_input_ids': ...}], 'report.html')",
-        )
 
 
 def _default(args: argparse.Namespace, documents: Texts) -> list[str] | None:

@@ -129,6 +129,11 @@ def texts(args: argparse.Namespace, tokenizer: Any, known: Mapping[str, Any] | N
     return Texts.of(_limited(lambda: (d for read in sources for d in read()), args.limit), name, known)
 
 
+def in_english(given: Sequence[str], args: argparse.Namespace, tokenizer: Any) -> bool:
+    """Whether the English sample stands in: no text and no ids are given, and the model brings no sample."""
+    return not given and not args.ids and not hasattr(tokenizer, "sample_texts")
+
+
 def sample() -> list[str]:
     """Some paragraphs of English, our own, in which some things are said twice."""
     text = files("multihead.measures").joinpath("sample.txt").read_text(encoding="utf-8")
