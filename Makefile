@@ -9,13 +9,13 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # No model or tokenizer is looked up outside this machine.
 export HF_HUB_OFFLINE := 1
 # The tests run side by side, so each process keeps to one core; a report has the machine to itself.
-test test-all: export OMP_NUM_THREADS := 1
+test test-all test-nightly golden: export OMP_NUM_THREADS := 1
 
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all lint format bench-layer bench-see bench-worth bench-cut bench-page bench-scale figures clean
+.PHONY: help report test test-all test-nightly golden lint format bench-layer bench-see bench-worth bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,15 +24,22 @@ help: ## list the targets
 report: $(VENV)/.report-ready ## what every head of a real model does: writes report/index.html
 	$(BIN)/multihead report -o report/index.html --force
 
-test: lint $(VENV)/.browser-ready ## lint, then all tests (mutants included) with coverage
-	HYPOTHESIS_PROFILE=ci $(PYTEST)
+test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about five minutes
+	$(PYTEST) --tier fast
 
-test-all: lint $(VENV)/.browser-ready ## the same with at least 10,000 drawn cases: for the night
-	HYPOTHESIS_PROFILE=nightly $(PYTEST)
+test-all: lint $(VENV)/.browser-ready ## lint, then every case of every test, with annotation checks and coverage
+	$(PYTEST) --tier all --cov --cov-report=term
 
-lint: $(VENV)/.test-ready ## ruff and pyright
+test-nightly: lint $(VENV)/.browser-ready ## the same with 10,000 drawn cases per property
+	$(PYTEST) --tier nightly --cov --cov-report=term
+
+golden: $(VENV)/.test-ready ## write the golden values again and show what changed
+	$(BIN)/python tests/golden/make.py
+
+lint: $(VENV)/.test-ready ## ruff, the import contract, pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/pyright
 
 format: $(VENV)/.test-ready ## let ruff rewrite what it can

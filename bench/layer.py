@@ -1,4 +1,4 @@
-"""The layer beside its peers: prints ratios and verdicts, writes bench/results/layer.json. See README.md here.
+"""The layer against its peers: prints ratios and verdicts, writes bench/results/layer.json. See docs/benchmarks.md.
 
 A ratio is a contestant's time over ours: above 1 we are faster. The last column is the share of what the machine
 allows: the FLOPs that the mask leaves, at the rate of a large matrix product timed in the same rounds; or for

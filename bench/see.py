@@ -1,4 +1,4 @@
-"""Seeing the heads beside not seeing them, and beside peers; writes bench/results/see.json. See README.md here.
+"""The cost of seeing heads, and peers; writes bench/results/see.json. See docs/benchmarks.md.
 
 Rows hold a contestant's time over ours, as in layer.py: above 1 we are faster. The table at the end turns them
 round: everyone's time and peak memory as multiples of the plain forward, with what ours may cost last.

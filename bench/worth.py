@@ -1,4 +1,4 @@
-"""What every head is worth, by ablation: from a cached prefix beside one forward per head; see README.md here.
+"""What every head is worth, by ablation: from a cached prefix against one forward per head; see docs/benchmarks.md.
 
     python bench/worth.py --quick
 

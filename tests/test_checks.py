@@ -1,8 +1,6 @@
-"""The checks of conftest.py check: a test suite whose annotations are not looked at would pass just the same."""
+"""`annotation_checks.py` checks: a suite whose annotations are never looked at would pass just the same."""
 
 from __future__ import annotations
-
-import os
 
 import jaxtyping
 import pytest
@@ -10,8 +8,6 @@ import torch
 
 import multihead as mh
 from multihead.layer.routes import attend
-
-pytestmark = pytest.mark.skipif("MULTIHEAD_UNCHECKED" in os.environ, reason="checks are switched off")
 
 
 def test_a_wrong_argument_is_noticed() -> None:

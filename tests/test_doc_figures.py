@@ -1,4 +1,4 @@
-"""The pictures of docs/: every one has its code, and the ones that need no model are drawn."""
+"""The pictures and numbers of docs/: pictures are drawn by code, and quoted numbers are those of bench/results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from bench_results import assert_quoted, assert_rounded, results, section, tables, value
 
 ROOT = Path(__file__).parents[1]
 MEASURED = {"grid", "map", "layer", "alike"}
@@ -70,48 +72,109 @@ def test_the_example_of_heads_runs() -> None:
 
 
 def test_quoted_numbers_are_those_of_the_benchmarks() -> None:
-    rows = {
-        (name, r["work"], r["contestant"]): r
-        for name in ("cut", "cut_group", "cut_speed", "layer")
-        for r in json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())["rows"]
-    }
-    folder = ROOT / "docs" / "questions"
-    said = {p.stem: p.read_text(encoding="utf-8") for p in folder.glob("*.md")}
-    assert len(said) == 4
-
-    def quoted(page: str, number: str, key: tuple[str, str, str], of: str, scale: float = 1.0) -> None:
-        row = rows[key]
-        value = row[of] if of in row else row["numbers"][of]
-        digits = len(number.partition(".")[2])
-        assert f"{value * scale:.{digits}f}".lstrip("0") == number.lstrip("0"), (page, number, value)
-        assert number in said[page]
-
-    prune, group, fast = "how-does-head-pruning-work", "multi-head-or-grouped-query", "how-is-it-made-fast"
-    quoted(prune, ".976", ("cut", "minilm/0.5", "obs + re-fit"), "cos")
-    quoted(prune, ".793", ("cut", "minilm/0.5", "obs + re-fit"), "nn10")
-    quoted(prune, "2.86", ("cut", "stories260K/0.75", "random + re-fit"), "perplexity")
-    quoted(prune, "2.76", ("cut", "stories260K/0.75", "obs + re-fit"), "perplexity")
-    quoted(prune, "3.10", ("cut", "stories260K/0.75", "gauss-newton, no re-fit"), "perplexity")
-    quoted(prune, "5.14", ("cut", "stories260K/0.75", "norm, no re-fit"), "perplexity")
-    quoted(
+    pages = {p.stem: p.read_text(encoding="utf-8") for p in (ROOT / "docs" / "questions").glob("*.md")}
+    assert len(pages) == 4
+    prune, group, fast = (
+        pages[name] for name in ("how-does-head-pruning-work", "multi-head-or-grouped-query", "how-is-it-made-fast")
+    )
+    assert_quoted(prune, ".976", ("cut", "minilm/0.5", "obs + re-fit"), "cos")
+    assert_quoted(prune, ".793", ("cut", "minilm/0.5", "obs + re-fit"), "nn10")
+    assert_quoted(prune, "2.86", ("cut", "stories260K/0.75", "random + re-fit"), "perplexity")
+    assert_quoted(prune, "2.76", ("cut", "stories260K/0.75", "obs + re-fit"), "perplexity")
+    assert_quoted(prune, "3.10", ("cut", "stories260K/0.75", "gauss-newton, no re-fit"), "perplexity")
+    assert_quoted(prune, "5.14", ("cut", "stories260K/0.75", "norm, no re-fit"), "perplexity")
+    assert_quoted(
         prune,
         "1.93",
         ("cut_speed", "attention alone, 6 of 12 heads in every layer, 1 × 512 tokens", "the original"),
         "ratio",
     )
-    quoted(
+    assert_quoted(
         prune,
         "1.20",
         ("cut_speed", "whole model, 6 of 12 heads in every layer, 1 × 128 tokens", "the original"),
         "ratio",
     )
-    quoted(group, "71.6", ("cut_group", "stories260K/4→2", "mean-pool"), "perplexity")
-    quoted(group, "16.5", ("cut_group", "stories260K/4→2", "mean-pool + re-fit"), "perplexity")
-    quoted(group, "4.83", ("cut_group", "stories260K/4→2", "joint"), "perplexity")
-    quoted(group, "3.74", ("cut_group", "stories260K/4→2", "joint + re-fit"), "perplexity")
-    quoted(group, ".961", ("cut_group", "minilm/12→4", "joint + re-fit"), "cos")
-    quoted(group, ".999", ("cut_group", "minilm/12→4", "joint + re-fit"), "share")
-    quoted(group, "3.1", ("layer", "decode core 16k float32", "SDPA enable_gqa"), "ratio")
-    quoted(group, "9.9", ("layer", "decode core 16k bfloat16", "SDPA enable_gqa"), "ratio")
-    quoted(fast, "64", ("layer", "memory of a causal forward", "explicit textbook"), "ratio")
-    quoted(fast, "0.46", ("layer", "forward 1x16, d 64", "hand-written SDPA"), "ratio")
+    assert_quoted(group, "71.6", ("cut_group", "stories260K/4→2", "mean-pool"), "perplexity")
+    assert_quoted(group, "16.5", ("cut_group", "stories260K/4→2", "mean-pool + re-fit"), "perplexity")
+    assert_quoted(group, "4.83", ("cut_group", "stories260K/4→2", "joint"), "perplexity")
+    assert_quoted(group, "3.74", ("cut_group", "stories260K/4→2", "joint + re-fit"), "perplexity")
+    assert_quoted(group, ".961", ("cut_group", "minilm/12→4", "joint + re-fit"), "cos")
+    assert_quoted(group, ".999", ("cut_group", "minilm/12→4", "joint + re-fit"), "share")
+    assert_quoted(group, "3.1", ("layer", "decode core 16k float32", "SDPA enable_gqa"), "ratio")
+    assert_quoted(group, "9.9", ("layer", "decode core 16k bfloat16", "SDPA enable_gqa"), "ratio")
+    assert_quoted(fast, "64", ("layer", "memory of a causal forward", "explicit textbook"), "ratio")
+    assert_quoted(fast, "0.46", ("layer", "forward 1x16, d 64", "hand-written SDPA"), "ratio")
+
+
+LAYER_ROWS = {
+    "forward, 8 × 512": ["forward 8x512"],
+    "forward, 8 × 512 causal": ["forward 8x512 causal"],
+    "forward and backward, 8 × 512": ["forward+backward 8x512"],
+    "forward and backward, 8 × 512 causal": ["forward+backward 8x512 causal"],
+    "8 × 512 causal rotary, forward / and backward": [
+        "forward 8x512 causal rotary",
+        "forward+backward 8x512 causal rotary",
+    ],
+    "forward, 1 × 4096 causal": ["forward 1x4096 causal"],
+    "dropout 0.1 training, 8 × 512 / 1 × 4096": [
+        "dropout 0.1 forward+backward 8x512",
+        "dropout 0.1 forward+backward 1x4096",
+    ],
+    "d_k 96, d_v 64 training, 8 × 512 / 1 × 4096": [
+        "d_k 96, d_v 64 forward+backward 8x512",
+        "d_k 96, d_v 64 forward+backward 1x4096",
+    ],
+    "half of the batch is padding, forward / and backward": [
+        "half padding 8x512 forward",
+        "half padding 8x512 forward+backward",
+    ],
+    "decoding, 32 heads on 8 × 128, 4k / 16k keys, whole layer": [
+        "decode layer 4k float32",
+        "decode layer 16k float32",
+    ],
+    "the same in bf16": ["decode layer 4k bfloat16", "decode layer 16k bfloat16"],
+    "one small call, 1 × 16, d 64": ["forward 1x16, d 64"],
+}
+MASK_ROWS = {
+    "window 256 of 8192, whole layer, forward / and backward": [
+        "window 256 of 8192 forward",
+        "window 256 of 8192 forward+backward",
+    ],
+    "window 256 of 8192, attention alone, forward": ["window 256 of 8192 forward core"],
+    "8 packed documents of 256, whole layer, forward": ["8 documents of 256 forward"],
+    "8 packed documents of 256, attention alone, forward / and backward": [
+        "8 documents of 256 forward core",
+        "8 documents of 256 forward+backward core",
+    ],
+    "decoding, attention alone, 4k / 16k keys": ["decode core 4k float32", "decode core 16k float32"],
+    "the same in bf16": ["decode core 4k bfloat16", "decode core 16k bfloat16"],
+}
+LIMITS = {"GEMM": "GEMM roofline", "read bandwidth": "read bandwidth"}
+
+
+def test_the_layer_tables_are_those_of_the_benchmarks() -> None:
+    """Every cell is the rounded result, and an empty cell has no result."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for table, works in zip(tables(section(page, "## Layer"))[:2], (LAYER_ROWS, MASK_ROWS), strict=True):
+        header, *rows = table
+        assert header[-1] == "share of the limit"
+        assert [row[0] for row in rows] == list(works)
+        for label, *cells in rows:
+            assert len(cells) == len(header) - 1
+            for contestant, cell in zip(header[1:], cells, strict=True):
+                share, _, limit = cell.partition(" of ")
+                numbers = share.replace("*", "").split(" / ") if cell else ["–"] * len(works[label])
+                for number, work in zip(numbers, works[label], strict=True):
+                    key = ("layer", work, LIMITS[limit] if limit else contestant)
+                    if number == "–":
+                        assert key not in results(), f"{key} is missing in the table"
+                    else:
+                        assert_rounded(number, value(key, "ratio"))
+
+
+def test_the_page_sizes_are_those_of_the_benchmarks() -> None:
+    for name in ("benchmarks", "compare", "report"):
+        page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        assert_quoted(page, "545", ("page", "bytes of the page", "BertViz model view"), "median", scale=1e-6)
+        assert_quoted(page, "272", ("page", "bytes of the page", "CircuitsVis"), "median", scale=1e-6)

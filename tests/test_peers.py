@@ -1,6 +1,6 @@
-"""What the README's table says of the peers is so, with the versions in constraints.txt.
+"""The facts about peers in docs/compare.md hold for the versions in constraints.txt.
 
-When a peer learns something, a test here fails and the table is corrected.
+When a peer changes, a test here fails and the table is corrected.
 """
 
 from __future__ import annotations

@@ -501,3 +501,10 @@ _REST = (
 )  # fmt: skip
 
 ZOO: dict[str, Entry] = {entry.name: entry for entry in (*_HF, *_REST)}
+
+COVERING = (
+    "bert", "distilbert", "albert", "mpnet", "deberta-v2", "modernbert", "gpt2", "gpt-neo", "gpt-j", "gpt-neox",
+    "bloom", "falcon-grouped", "llama", "qwen3", "gemma2", "phi3", "gpt-oss", "t5", "bart", "vit", "clip",
+    "torch-encoder-fast", "torch-cross", "timm", "nanogpt", "multihead",
+)  # fmt: skip
+"""What the fast tier runs: every weight layout with every position scheme, and every tag (test_zoo_anatomy.py)."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
+import warm
 from cli.conftest import Folders, Said
 
 # The real command, which kills itself with SIGKILL right after, or in the midst of, its n-th write.
@@ -38,23 +35,11 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-def environment() -> dict[str, str]:
-    source = str(Path(__file__).parents[2] / "src")
-    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": source}
-
-
 def killed(when: str, write: int, *words: object) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, when, str(write), *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
+    done = warm.run(KILLED, when, write, *words)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.slow
 def test_killed_twice_and_resumed_the_table_is_the_same_file(
     multihead: Callable[..., Said], given: Folders, tmp_path: Path
 ) -> None:
@@ -84,7 +69,6 @@ def test_killed_twice_and_resumed_the_table_is_the_same_file(
     assert [p.name for p in run.iterdir()] == ["table.json"], "halves are swept away"
 
 
-@pytest.mark.slow
 def test_killed_from_outside_once_a_state_is_there(
     multihead: Callable[..., Said], given: Folders, tmp_path: Path
 ) -> None:
@@ -104,13 +88,12 @@ def test_killed_from_outside_once_a_state_is_there(
         "-o",
         run,
     ]
-    with subprocess.Popen(
-        [sys.executable, "-m", "multihead", *map(str, words)], env=environment(), stderr=subprocess.PIPE, text=True
-    ) as process:
-        while not (run / "state" / "statistics-part-0.safetensors").exists():
-            assert process.poll() is None, process.stderr and process.stderr.read()
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
+    command = warm.start(warm.COMMAND, *words)
+    while not (run / "state" / "statistics-part-0.safetensors").exists():
+        assert command.process.is_alive(), command.stderr
+        time.sleep(0.01)
+    command.process.kill()
+    assert command.wait().returncode == -signal.SIGKILL
     assert not (run / "table.json").exists()
     from multihead.measures.state import load_state
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import warm
 from cli.conftest import Folders, Said
 
 Multihead = Callable[..., Said]
@@ -216,9 +216,7 @@ gather._Work.worth = worth
 from multihead.cli import main
 sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r}, "-o", {str(page)!r}]))
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, env=dict(os.environ)
-    )
+    ran = warm.run(code)
     assert ran.returncode == 128 + signal.SIGINT, ran.stderr
     assert "stopped" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -247,13 +245,10 @@ def test_no_room_is_said_before_the_work(
     assert "about" not in said.err, "nothing was begun"
 
 
-def _run(given: Folders, page: Path, before: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
-    words = ["report", str(given.gpt2), "--corpus", str(given.corpus), "--only", "measure", "-o", str(page)]
-    code = f"import sys\n{before}\nfrom multihead.cli import main\nsys.exit(main({words!r}))"
-    return subprocess.run(
-        [sys.executable, "-c", code], text=True, timeout=120, check=False, env=dict(os.environ), **options
-    )
+def _run(given: Folders, page: Path, before: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, which runs `before` first."""
+    words = ("report", given.gpt2, "--corpus", given.corpus, "--only", "measure", "-o", page)
+    return warm.run(f"{before}\n{warm.COMMAND}", *words)
 
 
 def test_disk_that_fills_up(given: Folders, tmp_path: Path) -> None:
@@ -262,7 +257,7 @@ def test_disk_that_fills_up(given: Folders, tmp_path: Path) -> None:
     page.parent.mkdir()
     small = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     small += "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))"
-    ran = _run(given, page, small, capture_output=True)
+    ran = _run(given, page, small)
     assert ran.returncode == 2
     assert "the page was not written to" in ran.stderr
     assert "File too large" in ran.stderr
@@ -272,12 +267,8 @@ def test_disk_that_fills_up(given: Folders, tmp_path: Path) -> None:
 
 def test_reader_that_hangs_up(given: Folders, tmp_path: Path) -> None:
     """`multihead report | head -0`: the page is there, and nobody complains."""
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        ran = _run(given, tmp_path / "r.html", stdout=write, stderr=subprocess.PIPE)
-    finally:
-        os.close(write)
+    closed = "import os\nread, write = os.pipe()\nos.close(read)\nos.dup2(write, 1)"
+    ran = _run(given, tmp_path / "r.html", closed)
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "Broken pipe" not in ran.stderr

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from cli.conftest import Folders, Said
 
 Multihead = Callable[..., Said]
@@ -29,20 +31,13 @@ def test_serves_until_it_is_told_to_stop(given: Folders) -> None:
         "--only",
         "measure",
     ]
-    # A job in the background ignores Ctrl-C, and its children with it: ours is told to listen.
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += f"from multihead.cli import main\nsys.exit(main(['serve', *{words!r}]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    server = warm.start(warm.COMMAND, "serve", *words)
     try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:"), process.stderr.read() if process.stderr else ""
+        while "\n" not in server.stdout:
+            assert server.process.is_alive(), server.stderr
+            time.sleep(0.01)
+        address = server.stdout.strip()
+        assert address.startswith("http://127.0.0.1:"), server.stderr
         with urllib.request.urlopen(address, timeout=20) as answer:
             html = answer.read().decode()
         assert "<title>gpt2: what every head does</title>" in html
@@ -50,12 +45,13 @@ def test_serves_until_it_is_told_to_stop(given: Folders) -> None:
             assert len(answer.read()) == 4 * 8
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen("/".join(address.split("/")[:3]) + "/", timeout=20)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        os.kill(server.process.pid, signal.SIGINT)
+        done = server.wait(timeout=30)
     finally:
-        process.kill()
-    assert process.returncode == 0, err
-    assert out == "", "nothing on stdout but the address"
+        server.process.kill()
+    err = done.stderr
+    assert done.returncode == 0, err
+    assert done.stdout.strip() == address, "nothing on stdout but the address"
     assert err.rstrip().endswith("ended")
     assert "Ctrl-C ends it" in err
     assert "Traceback" not in err

@@ -39,6 +39,7 @@ def gradients(result: Any, inputs: tuple[Tensor, ...], attn: torch.nn.Module) ->
 ELSEWHERE = {"unbatched", "positions", "window both ways", "sinks without a mask", "lengths as a list"}
 
 
+@pytest.mark.fast("grouped rotary")
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ELSEWHERE])
 def test_one_graph_equals_eager(name: str) -> None:
     variant, counter = VARIANTS[name], CompileCounterWithBackend("aot_eager")
@@ -73,6 +74,7 @@ DYNAMIC = {
 SIZES = ((3, 11), (2, 17), (5, 7))
 
 
+@pytest.mark.fast("lengths")
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_one_graph_serves_all_sizes(name: str) -> None:
     variant, counter = DYNAMIC[name], CompileCounterWithBackend("eager")
@@ -146,6 +148,7 @@ def static_for(attn: mh.MultiHeadAttention, rows: int = 2, capacity: int = 71) -
     return cache.Static(rows, attn.num_kv_heads, capacity, attn.head_dim, attn.value_dim)
 
 
+@pytest.mark.fast("grouped rotary")
 @pytest.mark.parametrize("name", DECODERS)
 @torch.no_grad()
 def test_static_cache_decodes_in_two_graphs(name: str) -> None:

@@ -32,6 +32,7 @@ def attention_calls(program: ExportedProgram) -> int:
 WRITTEN_OUT = {"softcap", "learned ALiBi", "relative bias"}  # the fused kernel cannot do it, or not its gradient
 
 
+@pytest.mark.fast("grouped rotary")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_exports_and_reloads(name: str) -> None:
     variant = VARIANTS[name]
@@ -43,6 +44,7 @@ def test_exports_and_reloads(name: str) -> None:
     torch.testing.assert_close(tensors_of(program.module()(*inputs)), tensors_of(module(*inputs)))
 
 
+@pytest.mark.fast("ask")
 @pytest.mark.parametrize("name", ["document offsets", "ALiBi", "ask"])
 def test_strict_export_agrees(name: str) -> None:
     variant = VARIANTS[name]
@@ -52,6 +54,7 @@ def test_strict_export_agrees(name: str) -> None:
     torch.testing.assert_close(tensors_of(program.module()(*inputs)), tensors_of(module(*inputs)))
 
 
+@pytest.mark.fast("lengths")
 @pytest.mark.parametrize(
     "name, strict", [("causal", False), ("grouped rotary", True), ("window", False), ("lengths", True)]
 )

@@ -62,6 +62,7 @@ def close(result: list[Tensor], expected: Tensor) -> None:
 FUSED = ["plain", "causal", "grouped rotary", "value size", "lengths", "additive", "sinks", "relative bias"]
 
 
+@pytest.mark.fast("grouped rotary")
 @pytest.mark.parametrize("name", FUSED)
 def test_one_attention_node(name: str) -> None:
     model, module, inputs = example(name)

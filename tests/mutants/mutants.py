@@ -20,6 +20,10 @@ class Mutant:
     new: str
     killed_by: tuple[str, ...]
 
+    @property
+    def of_the_layer(self) -> bool:
+        return "/" not in self.file
+
 
 MUTANTS: dict[str, Mutant] = {
     # ---- what a head computes

@@ -19,6 +19,7 @@ VIEWS = ("heads", "tokens", "alike", "cut", "theory")
 # ---- every view -------------------------------------------------------------------------------
 
 
+@pytest.mark.fast("light", "head-dark")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", [*VIEWS, "head", "pair"])
 def test_views(view: str, scheme: str, small: Page, opened: Open) -> None:

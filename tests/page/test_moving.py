@@ -18,6 +18,7 @@ def seen(shown: Opened) -> list[str]:
     return list(shown.page.evaluate(SEEN))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("manner", ["", "&row=7", "&dir=seen&row=3", "&norm=1&hide=1&row=7&text=1"])
 def test_a_head_reached_by_keys_is_the_head_opened_anew(manner: str, small: Page, opened: Open) -> None:
     moved = opened(small.file, f"layer=0&head=3{manner}", height=1500)

@@ -13,11 +13,27 @@ from torch import Tensor
 
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
 from multihead.model.call import Call, Run
+from multihead.model.families import ROWS
 from multihead.model.intercept import intercept
-from zoo import ZOO, Entry, model
+from zoo import COVERING, ZOO, Entry, model
 
 MADE_UP_INPUTS = ("bert", "llama", "t5", "whisper", "vit", "siglip", "torch-encoder", "torch-transformer")
 BY_FINDER_ONLY = {"timm", "nanogpt"}  # layouts of no class that we know
+
+pytestmark = pytest.mark.fast(*COVERING)
+
+
+def layouts(name: str) -> set[tuple[str, str]]:
+    """(weight layout, position scheme) of an architecture; a layout that no class is known for has its own name."""
+    rows = {kind: row for row in ROWS for kind in row.classes.split()}
+    classes = {type(m).__name__ for m in model(name).modules()} & set(rows)
+    position = next((tag for tag in ("rotary", "bias") if tag in ZOO[name].tags), "absolute")
+    return {(layout.name, position) for kind in classes for layout in rows[kind].layouts} or {(name, position)}
+
+
+def test_the_fast_tier_covers_every_layout_and_position() -> None:
+    assert {pair for name in ZOO for pair in layouts(name)} == {pair for name in COVERING for pair in layouts(name)}
+    assert {tag for entry in ZOO.values() for tag in entry.tags} == {t for name in COVERING for t in ZOO[name].tags}
 
 
 @pytest.fixture(scope="module", params=list(ZOO))

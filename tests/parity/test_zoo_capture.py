@@ -14,7 +14,9 @@ import multihead as mh
 from multihead.layer.ask import Cells, weights_of
 from multihead.model.call import Call, Run
 from multihead.model.intercept import intercept
-from zoo import ZOO, Batch, Entry
+from zoo import COVERING, ZOO, Batch, Entry
+
+pytestmark = pytest.mark.fast(*COVERING)
 
 
 def output(result: Any) -> Tensor:

@@ -9,11 +9,13 @@ import torch
 
 from multihead.edit.weights import HeadWeights
 from multihead.model.anatomy import anatomy
-from zoo import ZOO, Entry
+from zoo import COVERING, ZOO, Entry
 from zoo_cut import check, layers, made, shared, uneven
 
 GROUPED = [name for name, entry in ZOO.items() if any(s.kv_heads < s.heads for s in entry.stacks)]
 EXACT = ["bert", "modernbert", "gpt2", "gpt-neox", "falcon-alibi", "llama", "olmo2", "t5", "torch-cross", "timm"]
+
+pytestmark = pytest.mark.fast(*COVERING)
 
 
 @pytest.fixture(scope="module", params=list(ZOO))

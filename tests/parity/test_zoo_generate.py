@@ -9,13 +9,15 @@ import torch
 
 from multihead.edit.weights import HeadWeights
 from multihead.model.anatomy import LayerAnatomy
-from zoo import ZOO
+from zoo import COVERING, ZOO
 from zoo_cut import cut_model, layers, made, shared, uneven
 
 ALONE = [
     name for name, entry in ZOO.items() if entry.stacks[0].name == "decoder" and "_hf" in entry.make.__qualname__
 ]
 BOTH = ["t5", "bart", "marian", "whisper"]
+
+pytestmark = pytest.mark.fast(*COVERING)
 
 
 def headless_first(layer: LayerAnatomy, i: int) -> HeadWeights:

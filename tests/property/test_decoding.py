@@ -18,7 +18,7 @@ from blocks import blocks_of
 from cases import Case
 from multihead import cache, mask
 
-DRAWN = settings().max_examples  # of the profile: dev 25, ci 300, nightly 10,000
+DRAWN = settings().max_examples  # of the tier: 25, 300 or 10,000
 
 
 def share(of: int) -> settings:

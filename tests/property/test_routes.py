@@ -21,7 +21,7 @@ from cases import Case, Sight
 from multihead import mask
 from multihead.layer.routes import ROUTES
 
-DRAWN = settings().max_examples  # of the profile: dev 25, ci 300, nightly 10,000
+DRAWN = settings().max_examples  # of the tier: 25, 300 or 10,000
 
 
 def share(of: int) -> settings:

@@ -77,11 +77,24 @@ def kill(children: list[int]) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def saved_twice(folder: Path) -> list[Path]:
+    """The latest saves of the parts that have an earlier one beside them."""
+    return [f for f in folder.glob("state/*-part-*.safetensors") if Path(f"{f}.before").exists()]
+
+
+def wait_until_saved_twice(folder: Path, within: float = 60.0) -> None:
+    """The run is in the midst of its work then."""
+    end = time.monotonic() + within
+    while not saved_twice(folder):
+        assert time.monotonic() < end, f"no part was saved twice in {folder} within {within:.0f} s"
+        time.sleep(0.002)
+
+
 def killed_and_resumed(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
     """A rank dies at a random moment, the others are killed as torchrun does; again and again, with other ranks."""
-    draw, kills = random.Random(17), 0
-    for turn in range(2):
-        folder = root / f"killed{turn}"
+    draw, kills, turn = random.Random(17), 0, 0
+    while turn < 2 or kills < 5:  # a run may end before its moment comes
+        folder, turn = root / f"killed{turn}", turn + 1
         for _ in range(4):
             count = draw.choice((1, 2, 3, 4))
             children = started(count, folder, root / "log")
@@ -97,35 +110,35 @@ def killed_and_resumed(root: Path, whole: bytes, seconds: float) -> dict[str, ob
 
 
 def one_dies(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
-    """Nobody kills the others: they end by themselves, and say why; then one process goes on."""
-    said: list[str] = []
-    codes: list[object] = []
-    for victim in (1, 0):
-        folder = root / f"dies{victim}"
-        children = started(3, folder, root / f"dies{victim}")
-        time.sleep(seconds / 3)
+    """Nobody kills the others: they end by themselves, and say why; then one process goes on.
+
+    Two runs at the same time, one that loses rank 1 and one that loses rank 0.
+    """
+    victims = (1, 0)
+    runs = {victim: started(3, root / f"dies{victim}", root / f"dies{victim}") for victim in victims}
+    for victim, children in runs.items():
+        wait_until_saved_twice(root / f"dies{victim}")
         os.kill(children[victim], signal.SIGKILL)
-        codes += ended(children, 4 * PATIENCE)
-        said += [Path(f"{root}/dies{victim}.{rank}").read_text() for rank in range(3) if rank != victim]
-        ended(started(1, folder, root / "log"), 150)
-        if (folder / "table.json").read_bytes() != whole:
-            return {"same": False}
-    return {"same": True, "codes": codes, "said": said}
+    codes = [code for children in runs.values() for code in ended(children, 4 * PATIENCE)]
+    said = [Path(f"{root}/dies{v}.{rank}").read_text() for v in victims for rank in range(3) if rank != v]
+    for victim in victims:
+        ended(started(1, root / f"dies{victim}", root / "log"), 150)
+    same = all((root / f"dies{victim}" / "table.json").read_bytes() == whole for victim in victims)
+    return {"same": same, "codes": codes, "said": said}
 
 
 def damaged(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
     """A byte of the latest save of a part is changed: the one before is used, with a warning."""
     folder = root / "damaged"
-    found: list[Path] = []
-    while not found:
+    while not saved_twice(folder):  # the part may have ended before the processes did
         children = started(2, folder, root / "log")
-        time.sleep(seconds / 4)
+        wait_until_saved_twice(folder)
         kill(children)
         ended(children, 20)
-        found = [f for f in folder.glob("state/*-part-*.safetensors") if Path(f"{f}.before").exists()]
-    data = bytearray(found[0].read_bytes())
+    latest = saved_twice(folder)[0]
+    data = bytearray(latest.read_bytes())
     data[-5] ^= 1
-    found[0].write_bytes(data)
+    latest.write_bytes(data)
     codes = ended(started(2, folder, root / "damaged"), 150)
     said = "".join(Path(f"{root}/damaged.{rank}").read_text() for rank in range(2))
     return {"same": (folder / "table.json").read_bytes() == whole, "codes": codes, "said": said}

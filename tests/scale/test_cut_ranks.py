@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors import safe_open
 
@@ -19,7 +18,6 @@ def read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
         return kept.metadata()["plan"], {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
 
 
-@pytest.mark.slow
 def test_two_ranks_cut_as_one_process_does(tmp_path: Path) -> None:
     def run(*launch: str, out: str) -> None:
         done = subprocess.run(

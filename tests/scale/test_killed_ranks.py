@@ -11,33 +11,36 @@ from typing import Any
 
 import pytest
 
+from once import once
+
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def came_of_it(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One process imports torch once, forks all ranks of all checks, and says what came of it."""
-    source = HERE.parents[1] / "src"
-    done = subprocess.run(
-        [sys.executable, str(HERE / "killing.py"), str(tmp_path_factory.mktemp("killed"))],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+
+    def start(folder: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "killing.py"), str(folder)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1] / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
+        assert done.returncode == 0, done.stderr
+        (folder / "result.json").write_text(done.stdout.splitlines()[-1])
+
+    return json.loads((once(tmp_path_factory, "killed", start) / "result.json").read_text())
 
 
-@pytest.mark.slow
 def test_killed_at_random_moments_and_resumed_by_other_numbers_of_ranks(came_of_it: dict[str, Any]) -> None:
     found = came_of_it["killed_and_resumed"]
     assert found["same"], found
     assert found["kills"] >= 5, found
 
 
-@pytest.mark.slow
 def test_a_rank_that_dies_ends_the_run_with_a_clear_message(came_of_it: dict[str, Any]) -> None:
     found = came_of_it["one_dies"]
     assert found["same"], found
@@ -49,7 +52,6 @@ def test_a_rank_that_dies_ends_the_run_with_a_clear_message(came_of_it: dict[str
         assert "--resume goes on" in said, said
 
 
-@pytest.mark.slow
 def test_of_a_damaged_save_the_one_before_is_used(came_of_it: dict[str, Any]) -> None:
     found = came_of_it["damaged"]
     assert found["same"], found

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from once import once
 from scale.on_ranks import context, heads, tensor, training
 
 WORKER = Path(__file__).with_name("ranks.py")
@@ -17,21 +19,34 @@ WORLDS = (1, 2, 3, 4)
 CHECKS = [check.__name__ for part in (tensor, context, heads, training) for check in part.CHECKS]
 
 
+def selected_worlds(items: Sequence[pytest.Item]) -> list[int]:
+    """The numbers of ranks that the tests of this run ask for: the fast tier has one."""
+    specs = [item.callspec for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    return sorted({spec.params["world"] for spec in specs if "world" in spec.params}) or [WORLDS[-1]]
+
+
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, str]]]:
+def said(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, list[dict[str, str]]]:
     """What each rank says about each check; all worlds are forked from one process, since importing is the cost."""
-    folder = tmp_path_factory.mktemp("ranks")
-    source = Path(__file__).parents[2] / "src"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source), "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(WORKER), str(folder), ",".join(map(str, WORLDS))]
-    done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=400, check=False)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    worlds = selected_worlds(request.session.items)
+
+    def start(folder: Path) -> None:
+        source = Path(__file__).parents[2] / "src"
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source), "GLOO_SOCKET_IFNAME": "lo"}
+        command = [sys.executable, str(WORKER), str(folder), ",".join(map(str, worlds))]
+        done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=400, check=False)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+    folder = once(tmp_path_factory, "parallel", start)
     return {
         world: [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
-        for world in WORLDS
+        for world in worlds
     }
 
 
+@pytest.mark.fast("2")
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("check", CHECKS)
 def test_ranks_compute_what_one_process_does(said: dict[int, list[dict[str, str]]], world: int, check: str) -> None:

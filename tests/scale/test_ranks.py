@@ -46,7 +46,7 @@ def test_all_stages_are_in_the_table(alone: Path) -> None:
     assert len(measuring.corpus(measuring.model()).parts) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.fast("2")
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_many_processes_write_the_same_file_as_one(alone: Path, tmp_path: Path, ranks: int) -> None:
     done = torchrun(HERE / "measuring.py", tmp_path, ranks=ranks)
@@ -63,7 +63,6 @@ def test_many_processes_write_the_same_file_as_one(alone: Path, tmp_path: Path, 
         assert abs(sent[rank] - nodes * whole) <= 0.02 * nodes * whole, (rank, sent[rank], nodes * whole)
 
 
-@pytest.mark.slow
 def test_torchrun_starts_again_and_goes_on_by_itself(alone: Path, tmp_path: Path) -> None:
     done = torchrun(HERE / "measuring.py", tmp_path, "--die", 1, 3, restarts=1)
     assert done.returncode == 0, done.stderr
@@ -71,7 +70,6 @@ def test_torchrun_starts_again_and_goes_on_by_itself(alone: Path, tmp_path: Path
     assert (tmp_path / "table.json").read_bytes() == (alone / "table.json").read_bytes()
 
 
-@pytest.mark.slow
 def test_the_command_under_torchrun(tmp_path: Path) -> None:
     """`torchrun -m multihead measure` and the same command in one process."""
     import torch

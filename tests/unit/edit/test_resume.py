@@ -206,6 +206,7 @@ def test_a_model_that_gives_out_what_was_skipped_runs_from_the_start() -> None:
             assert torch.equal(runs(model, batch)["all"][1], model(**batch)["all"][1])
 
 
+@pytest.mark.fast("llama")
 @pytest.mark.parametrize(
     "family, asked", [("bert", {"keep": 0.5}), ("llama", {"keep": 0.4, "kv_heads": 1}), ("t5", {"keep": 0.5})]
 )

@@ -226,7 +226,8 @@ def test_static_refuses_gradients() -> None:
         assert kept.append(k, v).k.shape[2] == 2
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.fast("aot_eager")
 def test_static_compiles_to_one_graph_for_all_steps(backend: str) -> None:
     torch.compiler.reset()
     graphs = 0

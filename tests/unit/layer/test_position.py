@@ -287,6 +287,7 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotary, "BLOCK", 0)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("dim", [None, 2])
 @pytest.mark.parametrize("large", [False, True])

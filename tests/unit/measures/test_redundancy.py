@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -352,9 +353,13 @@ def sentences() -> list[str]:
     return sorted(s for s in found if 30 < len(s) < 160 and re.fullmatch(r"[A-Za-z ,;'()-]+[.!?]", s))
 
 
+Cost = Callable[[Any], float]
+"""How far the outputs on held-out sentences move within a block."""
+
+
 @pytest.fixture(scope="module")
-def minilm() -> tuple[nn.Module, Redundancy, dict[str, Tensor]]:
-    """The model, its redundancy on 112 sentences, and 16 others."""
+def minilm() -> tuple[nn.Module, Redundancy, Cost]:
+    """The model, its redundancy on 112 sentences, and the cost of a change on 16 others."""
     from transformers import AutoTokenizer
 
     model, _, _ = model_and_batch()
@@ -362,36 +367,34 @@ def minilm() -> tuple[nn.Module, Redundancy, dict[str, Tensor]]:
     texts = random.Random(0).sample(sentences(), 128)
     held_out = tokenizer(texts[112:], padding=True, return_tensors="pt")
     found = redundancy(model, texts[:112], tokenizer=tokenizer, batch_size=32)
-    return model, found, {name: held_out[name] for name in ("input_ids", "attention_mask")}
-
-
-def cost(model: nn.Module, batch: dict[str, Tensor], around: Any) -> float:
-    """How far the outputs move within a block."""
-    loss = OwnOutputs()
+    batch, loss = {name: held_out[name] for name in ("input_ids", "attention_mask")}, OwnOutputs()
     with torch.no_grad():
-        clean = model(**batch).last_hidden_state
-        with around:
-            moved = model(**batch).last_hidden_state
-        return float(loss.documents(moved, loss.target(batch, batch, clean)).mean())
+        target = loss.target(batch, batch, model(**batch).last_hidden_state)
+
+    def cost(around: Any) -> float:
+        with torch.no_grad(), around:
+            return float(loss.documents(model(**batch).last_hidden_state, target).mean())
+
+    return model, found, cost
 
 
 def test_twins_of_minilm_are_silenced_more_cheaply_than_random_heads(
-    minilm: tuple[nn.Module, Redundancy, dict[str, Tensor]],
+    minilm: tuple[nn.Module, Redundancy, Cost],
 ) -> None:
     """On held-out sentences; docs/redundancy.md has the numbers, and says what of it is due to the layers."""
-    model, found, held_out = minilm
+    model, found, cost = minilm
     pairs = [(b, a) for a, b, _ in found.twins(6)]  # the earlier one stays
     draw = random.Random(0)
-    chance = sum(cost(model, held_out, mh.silence(model, draw.sample(found.heads, 6))) for _ in range(10)) / 10
-    assert cost(model, held_out, mh.silence(model, [silent for silent, _ in pairs])) < 0.85 * chance
-    assert cost(model, held_out, stand_in(model, found, pairs)) < 0.6 * chance
+    chance = sum(cost(mh.silence(model, draw.sample(found.heads, 6))) for _ in range(10)) / 10
+    assert cost(mh.silence(model, [silent for silent, _ in pairs])) < 0.85 * chance
+    assert cost(stand_in(model, found, pairs)) < 0.6 * chance
 
 
 def test_a_twin_speaks_better_for_a_head_than_a_random_one_of_the_same_layer(
-    minilm: tuple[nn.Module, Redundancy, dict[str, Tensor]],
+    minilm: tuple[nn.Module, Redundancy, Cost],
 ) -> None:
     """The same heads are silenced each time; only who speaks for them differs."""
-    model, found, held_out = minilm
+    model, found, cost = minilm
     pairs = [(b, a) for a, b, _ in found.twins(6)]
     draw = random.Random(0)
 
@@ -400,8 +403,8 @@ def test_a_twin_speaks_better_for_a_head_than_a_random_one_of_the_same_layer(
         rest = [h for h in found.heads if h.rpartition("H")[0] == layer and h not in (silent, speaker)]
         return silent, draw.choice(rest)
 
-    chance = [cost(model, held_out, stand_in(model, found, [other(*p) for p in pairs])) for _ in range(10)]
-    assert cost(model, held_out, stand_in(model, found, pairs)) < 0.95 * sum(chance) / 10
+    chance = [cost(stand_in(model, found, [other(*p) for p in pairs])) for _ in range(10)]
+    assert cost(stand_in(model, found, pairs)) < 0.95 * sum(chance) / 10
 
 
 def test_a_head_that_always_says_the_same_is_told_from_a_small_one() -> None:

@@ -182,7 +182,7 @@ def test_what_is_text_in_a_terminal_is_text_or_a_table() -> None:
 
 
 def test_many_heads_stay_small() -> None:
-    names = tuple(f"L{i // 64}H{i % 64}" for i in range(64 * 40))
+    names = tuple(f"L{i // 32}H{i % 32}" for i in range(32 * 23))
     numbers = {f"column{i}": torch.rand(len(names)) for i in range(30)}
     table = HeadTable(names, numbers, {n: Meaning("share", "what it means") for n in numbers})
     read(table._repr_html_())

@@ -11,7 +11,9 @@ from multihead.edit.physical.record import record_of
 from multihead.store.load import load
 from multihead.store.save import save
 from unit.store.cutting import bytes_of, drop, equal, mixed, outputs, same_state
-from zoo import ZOO
+from zoo import COVERING, ZOO
+
+pytestmark = pytest.mark.fast(*COVERING)
 
 
 @pytest.mark.parametrize("name", ZOO)

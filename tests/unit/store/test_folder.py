@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
 from multihead.errors import MultiheadError
 from multihead.store import folder
 from multihead.store.folder import written
@@ -163,7 +162,7 @@ with folder.written(Path({target!r}), force={force}) as part:
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
+    return warm.run(code)
 
 
 @pytest.mark.parametrize("force", [False, True])

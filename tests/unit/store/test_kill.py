@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+import warm
 from multihead.errors import MultiheadError
 from multihead.store.load import load
 from multihead.store.save import save
@@ -76,10 +75,7 @@ class Toy(nn.Module):
 
 
 def child(moment: str, target: Path, force: bool) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CHILD, moment, str(target), str(force)],
-        capture_output=True, text=True, check=False, env=os.environ,
-    )  # fmt: skip
+    return warm.run(CHILD, moment, target, force)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

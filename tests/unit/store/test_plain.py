@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
+import warm
 from multihead.edit.physical.surgery import install
 from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Groups
@@ -175,11 +173,7 @@ def test_it_is_loaded_without_multihead(tmp_path: Path, name: str) -> None:
     model = drop(llama(), lambda *_: [0, 1, 3]) if name == "mistral" else drop(ZOO["llama"].build(), even)
     assert save(model, tmp_path / "a").plain
     ids = ZOO["llama"].inputs(model)["input_ids"]
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, str(tmp_path / "a"), json.dumps(ids.tolist())],
-        capture_output=True, text=True, check=False,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = warm.run(ALONE, tmp_path / "a", json.dumps(ids.tolist()))
     assert done.returncode == 0, done.stderr
     kind, logits, made = json.loads(done.stdout.splitlines()[-1])
     assert kind == {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}[name]

@@ -23,6 +23,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 
 import torch
 from jaxtyping import Float, Int
@@ -42,18 +43,37 @@ VERBS = [*DEEDS, *(verb for t in TOPICS.values() for kind in (t.living, t.things
 _TOKENIZER = WordTokenizer()
 
 
+CHANCE = {"agreement": 1 / 2, "copying": 0.0, "tense": 1 / 2, "place": 1 / 3, "closing": 1 / 3}
+"""Ability → its value for a model that guesses."""
+
+
+def ability(model: nn.Module, name: str, *, without: Sequence[str] = (), count: int = COUNT) -> float:
+    """One ability by its name, with some heads silenced (their output is 0)."""
+    measure = {"agreement": agreement, "copying": copying, "tense": tense, "place": place, "closing": closing}[name]
+    if not without:
+        return measure(model, count=count)
+    with silence(model, list(without)):
+        return measure(model, count=count)
+
+
 def abilities(model: nn.Module, *, without: Sequence[str] = (), count: int = COUNT) -> dict[str, float]:
     """Each ability, with some heads silenced (their output is 0)."""
-    if without:
-        with silence(model, list(without)):
-            return abilities(model, count=count)
-    return {
-        "agreement": agreement(model, count=count),
-        "copying": copying(model, count=count),
-        "tense": tense(model, count=count),
-        "place": place(model, count=count),
-        "closing": closing(model, count=count),
-    }
+    return {name: ability(model, name, without=without, count=count) for name in CHANCE}
+
+
+def needed(model: nn.Module, name: str, heads: Sequence[str], *, most: int = 3) -> tuple[list[str], float]:
+    """The smallest set of at most `most` heads without which an ability is lost, and the value without them.
+
+    An ability is lost when at most a quarter of the way from chance to the intact model is left. Of sets of one
+    size the one that leaves least is returned, also if no set of `most` heads is enough.
+    """
+    chance, intact = CHANCE[name], ability(model, name)
+    left, removed = intact, list[str]()
+    for size in range(1, most + 1):
+        left, removed = min((ability(model, name, without=s), list(s)) for s in combinations(heads, size))
+        if left <= chance + (intact - chance) / 4:
+            break
+    return removed, left
 
 
 def by_head(model: nn.Module, heads: Sequence[str], *, count: int = COUNT) -> dict[str, dict[str, float]]:
@@ -214,32 +234,39 @@ class Pointing:
     """how often the subject gets more than any other word"""
 
 
+def _rows(model: nn.Module, cases: Cases) -> dict[str, Float[Tensor, "case token"]]:
+    """Head → its attention weights from the place of every case."""
+    with torch.no_grad(), capture(model, statistics=None, keep="qk") as heads:
+        model(input_ids=cases.ids, attention_mask=cases.mask)
+    index = torch.arange(len(cases.at))
+    return {head.name: head.weights()[index, cases.at].float() for head in heads}
+
+
 def pointing(
-    model: nn.Module, head: str, *, attractors: int = 2, count: int = COUNT, many: bool | None = None
-) -> Pointing:
-    """Does a head look from the verb's place to its subject, past other nouns? `many`: subjects of one number."""
+    model: nn.Module, *, attractors: int = 2, count: int = COUNT, many: bool | None = None
+) -> dict[str, Pointing]:
+    """Head → how it looks from the verb's place to the subject, past other nouns. `many` selects one number."""
     sentences = far_sentences(count, attractors)
     cases, _ = _agreement_cases(count, attractors)
-    with torch.no_grad(), capture(model, keep="qk") as heads:
-        model(input_ids=cases.ids, attention_mask=cases.mask)
-    rows = heads[head].weights()[torch.arange(count), cases.at].float()
     subject = torch.tensor([s.subject + 1 for s in sentences])  # behind <s>
     others = torch.tensor([[a + 1 for a in s.attractors] for s in sentences])
-    asked = torch.tensor([many is None or s.many == many for s in sentences])
-    rows, subject, others = rows[asked], subject[asked], others[asked]
-    return Pointing(
-        float(rows.gather(1, subject[:, None]).mean()),
-        float(rows.gather(1, others).sum(1).mean()),
-        float((rows.argmax(1) == subject).float().mean()),
-    )
+    selected = torch.tensor([many is None or s.many == many for s in sentences])
+    subject, others = subject[selected], others[selected]
+
+    def of_head(rows: Float[Tensor, "case token"]) -> Pointing:
+        return Pointing(
+            float(rows.gather(1, subject[:, None]).mean()),
+            float(rows.gather(1, others).sum(1).mean()),
+            float((rows.argmax(1) == subject).float().mean()),
+        )
+
+    return {head: of_head(rows[selected]) for head, rows in _rows(model, cases).items()}
 
 
-def marking(model: nn.Module, head: str, *, count: int = COUNT) -> float:
-    """The mean weight that a head gives to the marks of the sentence, from the place before its verb."""
+def marking(model: nn.Module, *, count: int = COUNT) -> dict[str, float]:
+    """Head → its mean weight on the marks of the sentence, from the place before the verb."""
     cases, _ = _tense_cases(count)
-    with torch.no_grad(), capture(model, keep="qk") as heads:
-        model(input_ids=cases.ids, attention_mask=cases.mask)
-    rows = heads[head].weights()[torch.arange(count), cases.at].float()
     marks = torch.isin(cases.ids, torch.tensor(_TOKENIZER.convert_tokens_to_ids(MARKS)))
     last = (marks * torch.arange(marks.shape[1])).argmax(1, keepdim=True)
-    return float(rows.gather(1, torch.cat([last - 1, last], 1)).sum(1).mean())
+    both = torch.cat([last - 1, last], 1)
+    return {head: float(rows.gather(1, both).sum(1).mean()) for head, rows in _rows(model, cases).items()}

@@ -3,7 +3,7 @@
 >>> from multihead.model.embedded.card import read
 >>> found = read()
 >>> found["recipe"]["seed"], found["abilities"]["agreement"] > 0.9
-(0, True)
+(1, True)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from multihead.measures.kinds.kinds import kinds as kinds_of
-from multihead.model.embedded.abilities import abilities, by_head, marking, pointing
+from multihead.model.embedded.abilities import abilities, by_head, marking, needed, pointing
 from multihead.model.embedded.load import FOLDER
 from multihead.model.embedded.network import EmbeddedModel
 from multihead.model.embedded.tokenizer import WordTokenizer
@@ -41,11 +41,11 @@ def measured(model: EmbeddedModel, recipe: Recipe, losses: Sequence[float], seco
     heads = [e.head for e in found]
     left = by_head(model, heads)
     whole = left.pop("")
-    needs = {name: min(heads, key=lambda head, name=name: left[head][name]) for name in whole}
-    looks = {head: pointing(model, head) for head in heads}
-    needs["agreement"] = max(heads, key=lambda head: looks[head].subject * (left[head]["agreement"] < NEEDED))
-    marks = {head: marking(model, head) for head in heads}
-    alike = {kind: [e.head for e in found if e.kind == kind] for kind in dict.fromkeys(e.kind for e in found)}
+    removed = {name: needed(model, name, heads) for name in whole}
+    looks = pointing(model)
+    agreeing = max(heads, key=lambda head: looks[head].subject * (left[head]["agreement"] < NEEDED))
+    marks = marking(model)
+    by_kind = {kind: [e.head for e in found if e.kind == kind] for kind in dict.fromkeys(e.kind for e in found)}
     last = losses[-50:]
     return {
         "recipe": asdict(recipe),
@@ -57,23 +57,25 @@ def measured(model: EmbeddedModel, recipe: Recipe, losses: Sequence[float], seco
         "loss": {"first": losses[0], "last": sum(last) / len(last), "held out": held_out_loss(model)},
         "kinds": {e.head: {"kind": e.kind, "score": e.score, "control": e.control} for e in found},
         "abilities": whole,
-        "without": {name: {"head": head, "left": left[head][name]} for name, head in needs.items()},
+        "without": {name: {"heads": some, "left": value} for name, (some, value) in removed.items()},
         "by head": left,
         "by kind": {
-            kind: {"heads": heads, "left": abilities(model, without=heads)} for kind, heads in alike.items()
+            kind: {"heads": some, "left": abilities(model, without=some)} for kind, some in by_kind.items()
         },
-        "pointing": {"head": needs["agreement"], **asdict(looks[needs["agreement"]])},
+        "pointing": {"head": agreeing, **asdict(looks[agreeing])},
         "marking": {"head": max(heads, key=lambda head: marks[head]), "weight": max(marks.values())},
     }
 
 
 def sister(folder: Path) -> dict[str, Any]:
-    """What is told of a model that the same recipe gave with another seed, by its own card."""
+    """What the card reports of a model trained from a different seed, read from that model's card."""
     card = read(folder)
-    kinds = {kind: k["heads"] for kind, k in card["by kind"].items()}
-    return {"seed": card["recipe"]["seed"], "held out": card["loss"]["held out"], "kinds": kinds} | {
+    return {
+        "seed": card["recipe"]["seed"],
+        "steps": card["recipe"]["steps"],
+        "held out": card["loss"]["held out"],
         "abilities": card["abilities"],
-        "left": {kind: k["left"] for kind, k in card["by kind"].items()},
+        "kinds": {kind: k["heads"] for kind, k in card["by kind"].items()},
     }
 
 
@@ -100,8 +102,8 @@ def text(card: dict[str, Any]) -> str:
         f"{loss['first']:.2f} at first, {loss['last']:.2f} at the end, {loss['held out']:.2f} on held-out documents"
     )
     skills = "\n".join(
-        f"| {name} | {whole:.2f} | {card['without'][name]['left']:.2f} | {card['without'][name]['head']} |"
-        for name, whole in card["abilities"].items()
+        f"| {name} | {card['abilities'][name]:.2f} | {without['left']:.2f} | {', '.join(without['heads'])} |"
+        for name, without in card["without"].items()
     )
     named = "\n".join(
         f"| {head} | {k['kind']} | {_number(k['score'])} | {_number(k['control'])} | "
@@ -126,16 +128,16 @@ tests, and knows nothing of the world.
   {took}.
 - **Loss** (nats per word): {losses}.
 
-| ability | intact | without its head | head |
+| ability | intact | without these heads | heads |
 |---|---|---|---|
 {skills}
 
-Each is a share of cases (see `abilities.py`); its head is the one whose silence costs most, of agreement the one of
-those it cannot do without that looks at the subject. From the place before
-the verb {points["head"]} gives {points["subject"]:.2f} of its weight to the subject and {points["attractors"]:.2f}
-to the two nouns of the other number in between; in {100 * points["first"]:.0f} % of the sentences no word gets more
-than the subject. From the same place {card["marking"]["head"]} gives {card["marking"]["weight"]:.2f} of its weight
-to the marks of its sentence, which have tense and place.
+Each value is a share of cases (see `abilities.py`). The heads are the smallest set without which the ability is
+lost (`abilities.needed`). Among the heads that agreement needs, {points["head"]} looks most at the subject: from
+the place before the verb it gives {points["subject"]:.2f} of its weight to the subject and
+{points["attractors"]:.2f} to the two nouns of the other number in between, and in {100 * points["first"]:.0f} % of
+the sentences no word gets more than the subject. From the same place {card["marking"]["head"]} gives
+{card["marking"]["weight"]:.2f} of its weight to the marks of its sentence, which carry tense and place.
 
 | head | kind | score | chance | {" | ".join(f"{name} left" for name in names)} |
 |---|---|---|---|{"---|" * len(names)}
@@ -152,22 +154,23 @@ other last bits and so other weights, and jobs may fall to other heads.{_sisters
 
 
 def _sisters(sisters: Sequence[dict[str, Any]]) -> str:
-    """What the same recipe gave with other seeds."""
-    return "".join(
-        f"\n\nThe same with seed {s['seed']}: loss {s['held out']:.2f} on held-out documents, agreement "
-        f"{s['abilities']['agreement']:.2f}, copying {s['abilities']['copying']:.2f}; "
-        + "; ".join(_shared_fate(s, kind) for kind in s["kinds"])
-        + "."
+    """A table of the other seeds that were trained, in the order of the abilities of the card."""
+    if not sisters:
+        return ""
+    names = list(sisters[0]["abilities"])
+    rows = "\n".join(
+        f"| {s['seed']} | {s['steps']} | {s['held out']:.2f} | "
+        + " | ".join(f"{s['abilities'][name]:.2f}" for name in names)
+        + f" | {', '.join(kind for kind in s['kinds'] if kind != 'mixed')} |"
         for s in sisters
     )
+    return f"""
 
+This run was chosen among {len(sisters) + 1} for its abilities. The others:
 
-def _shared_fate(sister: dict[str, Any], kind: str) -> str:
-    """The heads of a kind, and the ability that most goes with them."""
-    whole, left = sister["abilities"], sister["left"][kind]
-    most = min(whole, key=lambda name: left[name] - whole[name])
-    heads = ", ".join(sister["kinds"][kind])
-    return f"{kind}: {heads} (without them {most} {whole[most]:.2f} → {left[most]:.2f})"
+| seed | steps | held-out loss | {" | ".join(names)} | kinds of heads |
+|---|---|---|{"---|" * (len(names) + 1)}
+{rows}"""
 
 
 def _number(x: float | None) -> str:

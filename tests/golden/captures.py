@@ -1,0 +1,49 @@
+"""Golden values of what is seen in a running model, and of models in which heads are changed while they run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import multihead as mh
+from golden.models import Model, load
+from golden.record import Recorder
+
+
+def capture(record: Recorder, name: str) -> None:
+    """Of every head: its map, its queries, keys and values, and what it gives."""
+    model = load(name)
+    with torch.no_grad(), mh.capture(model.module, statistics=None, keep="qk v outputs") as heads:
+        _logits(model)
+    for head in heads:
+        record.tensor(f"{head.name}/map", head.weights())
+        for what in (head.query, head.key, head.value, head.output):
+            record.tensor(f"{head.name}/{what.__name__}", what())
+
+
+def intervene(record: Recorder, name: str, layer: str) -> None:
+    """Logits without one head, and with what it did in another run in its place; the gradients of all gates."""
+    model = load(name)
+    head = f"{layer}H1"
+    with torch.no_grad():
+        for how in ("zero", "mean", "uniform"):
+            with mh.silence(model.module, [head], how):
+                record.tensor(f"silence/{how}/logits", _logits(model))
+        with mh.capture(model.module, statistics=None, keep="qk v outputs") as source:
+            model.module(**_other(model))
+        for what in ("output", "q", "k", "v"):
+            with mh.patch(model.module, source, [head], what):
+                record.tensor(f"patch/{what}/logits", _logits(model))
+    with mh.gate(model.module) as gates:
+        _logits(model).square().mean().backward()
+        for head, gradient in gates.gradients().items():
+            record.value(f"gate/{head}/gradient", gradient)
+
+
+def _logits(model: Model) -> Tensor:
+    return model.module(**model.batch).logits
+
+
+def _other(model: Model) -> dict[str, Tensor]:
+    """A run of the same shape over other tokens."""
+    return {name: x if "mask" in name else x.flip(0) for name, x in model.batch.items()}
