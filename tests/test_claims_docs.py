@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.measures.claims.run import statements
+from multihead.statements.run import statements
 from test_readme import PAGES as RUN
 from test_readme import blocks
 

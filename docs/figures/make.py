@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 import multihead as mh
+from multihead._base.colours import LINES
 from multihead.cli.load import Loaded, load_model
 from multihead.cli.texts import sample
-from multihead.colours import LINES
 from multihead.figure.style import COLUMN, PAGE, paper
 from multihead.page.words import Words
 

@@ -27,26 +27,26 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.layer.attention import MultiHeadAttention
     from multihead.layer.latent import LatentAttention
     from multihead.layer.options import QKNorm, Sinks
-    from multihead.measures.claims.run import claims
-    from multihead.measures.corpus import measure
-    from multihead.measures.costs.cost import cost
+    from multihead.measures.cost.cost import cost
+    from multihead.measures.importance.importance import worth
     from multihead.measures.kinds.kinds import kinds
-    from multihead.measures.likeness.redundancy import redundancy
-    from multihead.measures.statistics.options import Statistics
+    from multihead.measures.measure import measure
+    from multihead.measures.similarity.result import redundancy
     from multihead.measures.syntax.syntax import syntax
-    from multihead.measures.tables.table import HeadTable
-    from multihead.measures.worth.worth import worth
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
     from multihead.model.capture import capture
-    from multihead.model.embedded.load import embedded
     from multihead.model.intervene import gate, patch, silence
     from multihead.model.keep import Keep
+    from multihead.model.statistics.options import Statistics
     from multihead.page.build import report
-    from multihead.scale.context import context_parallel
-    from multihead.scale.tensor import tensor_parallel_plan
+    from multihead.parallel.context import context_parallel
+    from multihead.parallel.tensor import tensor_parallel_plan
+    from multihead.sources.embedded.load import embedded
+    from multihead.statements.run import claims
     from multihead.store.load import load
     from multihead.store.save import save
+    from multihead.table.table import HeadTable
 
 __all__ = [
     "MultiHeadAttention",
@@ -116,21 +116,21 @@ _HOME = {
     "Attended": "multihead.layer.ask",
     "capture": "multihead.model.capture",
     "Keep": "multihead.model.keep",
-    "Statistics": "multihead.measures.statistics.options",
-    "measure": "multihead.measures.corpus",
-    "HeadTable": "multihead.measures.tables.table",
+    "Statistics": "multihead.model.statistics.options",
+    "measure": "multihead.measures.measure",
+    "HeadTable": "multihead.table.table",
     "kinds": "multihead.measures.kinds.kinds",
     "syntax": "multihead.measures.syntax.syntax",
-    "worth": "multihead.measures.worth.worth",
-    "redundancy": "multihead.measures.likeness.redundancy",
-    "claims": "multihead.measures.claims.run",
-    "cost": "multihead.measures.costs.cost",
+    "worth": "multihead.measures.importance.importance",
+    "redundancy": "multihead.measures.similarity.result",
+    "claims": "multihead.statements.run",
+    "cost": "multihead.measures.cost.cost",
     "anatomy": "multihead.model.anatomy",
     "silence": "multihead.model.intervene",
     "gate": "multihead.model.intervene",
     "patch": "multihead.model.intervene",
     "adapter": "multihead.model.adapters",
-    "embedded": "multihead.model.embedded.load",
+    "embedded": "multihead.sources.embedded.load",
     "plan": "multihead.edit.planning",
     "Plan": "multihead.edit.plan",
     "cut": "multihead.edit.cut",
@@ -140,8 +140,8 @@ _HOME = {
     "save": "multihead.store.save",
     "load": "multihead.store.load",
     "report": "multihead.page.build",
-    "tensor_parallel_plan": "multihead.scale.tensor",
-    "context_parallel": "multihead.scale.context",
+    "tensor_parallel_plan": "multihead.parallel.tensor",
+    "context_parallel": "multihead.parallel.context",
     "figure": "multihead.figure",
     "MultiheadError": "multihead.errors",
     "SizeError": "multihead.errors",

@@ -13,9 +13,9 @@ from cli.conftest import Folders, Said
 # The real command, which kills itself with SIGKILL right after, or in the midst of, its n-th write.
 KILLED = """
 import os, signal, sys
-from multihead.measures.tables import files
-from multihead.measures import run
-from multihead.measures import state
+from multihead.table import files
+from multihead.corpus import run
+from multihead.corpus import state
 
 when, left = sys.argv[1], int(sys.argv[2])
 write_at_once, replace = files.write_at_once, files.Path.replace
@@ -95,6 +95,6 @@ def test_killed_from_outside_once_a_state_is_there(
     command.process.kill()
     assert command.wait().returncode == -signal.SIGKILL
     assert not (run / "table.json").exists()
-    from multihead.measures.state import load_state
+    from multihead.corpus.state import load_state
 
     assert 1 <= load_state(run / "state" / "statistics-part-0.safetensors")["batches"] < 4000

@@ -18,8 +18,8 @@ import torch
 from cli.conftest import Said
 from multihead.cli import COMMANDS, main, parser
 from multihead.cli.console import duration, size
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]
 

@@ -14,7 +14,7 @@ import torch
 
 from cli.conftest import DOCUMENTS, Folders, Said
 from multihead.cli.texts import Texts, _documents, sample
-from multihead.measures.tables.table import HeadTable
+from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]
 
@@ -240,7 +240,7 @@ def test_a_finished_run_is_only_looked_at(multihead: Multihead, given: Folders, 
 def test_a_signal_stops_after_the_batch_and_says_how_to_go_on(
     multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
-    from multihead.measures.statistics.stage import StatisticsStage
+    from multihead.measures.measure import StatisticsStage
 
     words = (
         "measure",
@@ -288,7 +288,7 @@ def test_a_signal_stops_after_the_batch_and_says_how_to_go_on(
 def test_a_second_signal_stops_at_once(
     multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from multihead.measures.statistics.stage import StatisticsStage
+    from multihead.measures.measure import StatisticsStage
 
     def impatient(self: Any, batch: Any) -> None:
         signal.raise_signal(signal.SIGINT)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from cli.conftest import Said
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]
 

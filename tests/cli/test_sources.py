@@ -27,7 +27,7 @@ MODELS = """
 import torch
 from torch import nn
 import multihead as mh
-from multihead.model.embedded.network import EmbeddedConfig, EmbeddedModel
+from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
 
 def both():
     return mh.embedded()

@@ -9,8 +9,8 @@ from typing import Any
 import multihead as mh
 from golden.models import BEGIN, END, PADDING, load
 from golden.record import Recorder
-from multihead.measures.claims.run import statements
-from multihead.measures.worth.loss import MaskedLanguageModel
+from multihead.measures.importance.losses import MaskedLanguageModel
+from multihead.statements.run import statements
 
 TREEBANK = Path(__file__).parents[1] / "unit" / "measures" / "small.conllu"
 

@@ -30,6 +30,10 @@ import multihead as mh
 import oracle
 from blocks import blocks_of
 from multihead import cache, mask, position
+from multihead.corpus.corpus import Corpus
+from multihead.corpus.merge_tree import Tree
+from multihead.corpus.run import Run
+from multihead.corpus.state import DamagedError, pack, unpack
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Refit, refit
 from multihead.edit.physical.surgery import install
@@ -38,12 +42,8 @@ from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.layer.frame import Span
 from multihead.layer.routes import ROUTES
-from multihead.measures.run import Run
-from multihead.measures.state import DamagedError, pack, unpack
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
-from multihead.scale.corpus import Corpus
-from multihead.scale.parts import Tree
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 
 WIDTH, HEADS, DIM = 9, 4, 6
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -561,9 +561,9 @@ def statistics() -> None:
     from multihead.layer.frame import Frame
     from multihead.layer.problem import Groups, Problem, Scores
     from multihead.layer.routes import attend
-    from multihead.measures.statistics.options import Statistics
-    from multihead.measures.statistics.stream import HeadStatistics
     from multihead.model.call import Tokens
+    from multihead.model.statistics.head_statistics import HeadStatistics
+    from multihead.model.statistics.options import Statistics
     from unit.measures.brute import rows
 
     options = Statistics(offsets=3, special=[1], classes={"low": [0, 1, 2]})

@@ -341,43 +341,43 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- statistics
     "distances from the other side": Mutant(
-        "measures/statistics/features.py",
+        "model/statistics/features.py",
         "torch.sub(query.unsqueeze(-1), key",
         "torch.sub(-query.unsqueeze(-1), -key",
         ("statistics",),
     ),
     "the query's own token counts as the same elsewhere": Mutant(
-        "measures/statistics/features.py",
+        "model/statistics/features.py",
         'row["same_token"].mul_(torch.ne(away, 0, out=work))',
         "pass",
         ("statistics",),
     ),
     "induction from later tokens": Mutant(
-        "measures/statistics/features.py",
+        "model/statistics/features.py",
         'row["induction"].mul_(torch.ge(away, 0, out=work))',
         "pass",
         ("statistics",),
     ),
     "padding counts": Mutant(
-        "measures/statistics/stream.py",
+        "model/statistics/head_statistics.py",
         "counts = mine & ~found.empty & ~found.broken",
         "counts = ~found.empty & ~found.broken",
         ("statistics",),
     ),
     "masses without the sink's share": Mutant(
-        "measures/statistics/sheet.py",
+        "model/statistics/row_means.py",
         "masses = {name: mass * share for name, mass in masses.items()}",
         "pass",
         ("statistics",),
     ),
     "effective keys not squared": Mutant(
-        "measures/statistics/sheet.py",
+        "model/statistics/row_means.py",
         'self["weight_norm"].square().reciprocal_()',
         'self["weight_norm"].reciprocal()',
         ("statistics",),
     ),
     "logit scale with the hidden keys": Mutant(
-        "measures/statistics/rows.py",
+        "model/statistics/row_sums.py",
         """            cells.mul_(shown)
         torch.sum""",
         """            pass
@@ -385,7 +385,7 @@ MUTANTS: dict[str, Mutant] = {
         ("statistics",),
     ),
     "first key of the row though it is padding": Mutant(
-        "measures/statistics/features.py",
+        "model/statistics/features.py",
         "(real_key.cumsum(-1) == 1) & real_key",
         "(torch.ones_like(real_key).cumsum(-1) == 2)",
         ("statistics",),
@@ -417,16 +417,16 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- many processes
     "halves joined in the order of coming": Mutant(
-        "scale/parts.py",
+        "corpus/merge_tree.py",
         "kept = self.join(kept, other) if at % 2 == 0 else self.join(other, kept)",
         "kept = self.join(other, kept)",
         ("parting",),
     ),
-    "a damaged save is used": Mutant("measures/state.py", "if is_ != was:", "if False:", ("parting",)),
+    "a damaged save is used": Mutant("corpus/state.py", "if is_ != was:", "if False:", ("parting",)),
     "draws begin again in every part": Mutant(
-        "measures/run.py", "stage.begin(part * NUMBERED)", "stage.begin(0)", ("parting",)
+        "corpus/run.py", "stage.begin(part * NUMBERED)", "stage.begin(0)", ("parting",)
     ),
     "copies in other parts are witnesses": Mutant(
-        "scale/corpus.py", "self.copies if once else frozenset()", "frozenset()", ("parting",)
+        "corpus/corpus.py", "self.copies if once else frozenset()", "frozenset()", ("parting",)
     ),
 }

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.measures.claims.run import claims
 from multihead.page.build import write_page
 from multihead.page.gather import PARTS, Gathered, gather
+from multihead.statements.run import claims
 
 SHOTS = Path(os.environ.get("MULTIHEAD_SHOTS", "report/shots"))
 """Where screenshots are kept, for eyes."""

@@ -13,7 +13,7 @@ import multihead as mh
 from multihead.edit.cut import cut
 from multihead.edit.planning import plan
 from multihead.errors import MultiheadError
-from multihead.measures.costs.cost import LINES
+from multihead.measures.cost.cost import LINES
 from multihead.page.build import write_page
 from multihead.page.cuts import LOST_OF, cost_cells, cut_curve
 from multihead.page.findings import findings

@@ -9,14 +9,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.likeness.redundancy import Redundancy
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
+from multihead.measures.similarity.result import Redundancy
 from multihead.page.build import card, report
 from multihead.page.curve import quick_curve
 from multihead.page.findings import findings, head_link
 from multihead.page.gather import gather
 from multihead.page.words import Words
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 
 HEADS = ("L0H0", "L0H1", "L1H0", "L1H1")
 

@@ -10,13 +10,13 @@ import torch
 
 import multihead as mh
 from multihead.measures.kinds.evidence import RULES
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
 from multihead.page.attended import Lines
 from multihead.page.build import write_page
 from multihead.page.encode import NEAR
 from multihead.page.gather import Gathered, gather
 from multihead.page.texts import read_text
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 from page.conftest import TEXT, Open
 
 

@@ -14,9 +14,9 @@ import cases
 from multihead import mask, position
 from multihead.layer.frame import Frame
 from multihead.layer.problem import Groups, PositionScores, Problem, Scores
-from multihead.measures.statistics.options import Statistics
-from multihead.measures.statistics.stream import HeadStatistics
 from multihead.model.call import Tokens
+from multihead.model.statistics.head_statistics import HeadStatistics
+from multihead.model.statistics.options import Statistics
 from unit.measures import brute
 
 DRAWN = settings().max_examples

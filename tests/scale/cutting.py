@@ -14,9 +14,9 @@ from measuring import documents, model
 from safetensors.torch import save_file
 
 import multihead as mh
+from multihead.corpus.data_parallel import together
+from multihead.corpus.ranks import Ranks
 from multihead.edit.fitting.calibration import Calibration
-from multihead.scale.ranks import Ranks
-from multihead.scale.sums import together
 
 
 def cut_of(kv_heads: int | None) -> tuple[str, dict[str, torch.Tensor]]:

@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead.corpus.accumulator import Mergeable
+from multihead.corpus.corpus import Corpus
+from multihead.corpus.ranks import Ranks, restarted
+from multihead.corpus.run import Run
+from multihead.measures.importance.ablation import Ablation
+from multihead.measures.importance.gradients import Gradients
+from multihead.measures.importance.losses import OwnOutputs
+from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.kinds.kinds import KindsStage
-from multihead.measures.likeness.pairs import RedundancyStage
-from multihead.measures.run import Run
-from multihead.measures.stage import Mergeable
-from multihead.measures.statistics.options import Statistics
-from multihead.measures.statistics.stage import StatisticsStage
-from multihead.measures.worth.ablation import Ablation
-from multihead.measures.worth.importance import Gradients
-from multihead.measures.worth.loss import OwnOutputs
-from multihead.measures.worth.means import MeanOutputs
-from multihead.scale.corpus import Corpus
-from multihead.scale.ranks import Ranks, restarted
+from multihead.measures.measure import StatisticsStage
+from multihead.measures.similarity.similarity import RedundancyStage
+from multihead.model.statistics.options import Statistics
 
 WORDS, DOCUMENTS, BATCH = 37, 43, 2
 

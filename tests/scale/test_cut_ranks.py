@@ -44,7 +44,7 @@ def test_two_ranks_cut_as_one_process_does(tmp_path: Path) -> None:
 
 
 def test_one_process_takes_all_batches_and_sums_nothing() -> None:
-    from multihead.scale.sums import shared
+    from multihead.corpus.data_parallel import shared
 
     mine, summed = shared(iter("abc"))
     x = torch.tensor([2.0])

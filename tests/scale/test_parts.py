@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import multihead as mh
-from multihead.scale.lock import Lock
-from multihead.scale.parts import Tree, covered, folded, outermost, parts_of, share
-from multihead.scale.shelf import Shelf
+from multihead.corpus.checkpoint import Shelf
+from multihead.corpus.lock import Lock
+from multihead.corpus.merge_tree import Tree, covered, folded, outermost, parts_of, share
 
 # ---- parts ------------------------------------------------------------------------------------
 

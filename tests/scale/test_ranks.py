@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from multihead.measures.state import load_state, pack
-from multihead.measures.tables.table import HeadTable
-from multihead.scale.parts import folded, share
+from multihead.corpus.merge_tree import folded, share
+from multihead.corpus.state import load_state, pack
+from multihead.table.table import HeadTable
 from scale import measuring
 
 HERE = Path(__file__).parent

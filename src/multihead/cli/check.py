@@ -9,8 +9,8 @@ from multihead.cli.console import duration, note, out, write_json
 from multihead.cli.cutting import about, add_text, bar, check_numbers, read
 from multihead.cli.load import add_model, load_model
 from multihead.cli.texts import in_english
+from multihead.corpus.language import check_language
 from multihead.errors import MultiheadError
-from multihead.measures.language import check_language
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.rounds < 0:
         raise MultiheadError(f"--rounds {args.rounds} is less than 0")
     from multihead.edit.checking.check import WORDS, check
-    from multihead.measures.tables.condition import Condition
+    from multihead.table.condition import Condition
 
     conditions = [Condition.of(text) for text in args.fail_if]
     measured = [name for name in WORDS if args.rounds or not name.startswith("speed")]

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from multihead.cli.load import load_model
     from multihead.cli.texts import texts
     from multihead.errors import MultiheadError
-    from multihead.measures.claims.run import claims
+    from multihead.statements.run import claims
 
     if args.tokens < 1:
         raise MultiheadError(f"--tokens {args.tokens} leaves nothing to look at", hint="4096 is the default")

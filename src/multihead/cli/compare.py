@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from multihead.cli.console import note, out, write_json
 
 if TYPE_CHECKING:
-    from multihead.measures.tables.compare import Comparison, Finding
+    from multihead.table.compare import Comparison, Finding
 
 _EPILOG = """examples:
   multihead compare before after                             # what changed most
@@ -44,8 +44,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 
 def run(args: argparse.Namespace) -> int:
-    from multihead.measures.tables.condition import Condition
-    from multihead.measures.tables.table import HeadTable
+    from multihead.table.condition import Condition
+    from multihead.table.table import HeadTable
 
     conditions = [Condition.of(text) for text in args.fail_if]
     change = HeadTable.load(args.before).compare(HeadTable.load(args.after))

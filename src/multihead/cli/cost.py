@@ -50,9 +50,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or before and after."""
-    from multihead.measures.costs.configurations import CONFIGURATIONS
-    from multihead.measures.costs.cost import cost
-    from multihead.measures.costs.cost_text import listing
+    from multihead.measures.cost.configurations import CONFIGURATIONS
+    from multihead.measures.cost.cost import cost
+    from multihead.measures.cost.cost_text import listing
 
     if args.list:
         known = CONFIGURATIONS.values()

@@ -122,8 +122,8 @@ def check_out(args: argparse.Namespace) -> None:
 @contextmanager
 def over_ranks(args: argparse.Namespace) -> Generator[None]:
     """Under torchrun the processes share the calibration text, and only the first one speaks and writes."""
-    from multihead.scale.ranks import Ranks
-    from multihead.scale.sums import together
+    from multihead.corpus.data_parallel import together
+    from multihead.corpus.ranks import Ranks
 
     with Ranks.started(TOGETHER) as ranks, together():
         if ranks.size > 1 and (getattr(args, "budget", None) or "").startswith("latency"):

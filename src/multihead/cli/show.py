@@ -13,7 +13,7 @@ from multihead.errors import MultiheadError
 if TYPE_CHECKING:
     from multihead.cli.heatmap import Heatmap
     from multihead.cli.load import Loaded
-    from multihead.measures.tables.table import HeadTable
+    from multihead.table.table import HeadTable
 
 TEXT = "The cat that I saw yesterday ran away"
 
@@ -75,8 +75,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
 def run(args: argparse.Namespace) -> int:
     if not _is_run(args.run, args.head):
         return _show_map(args)
-    from multihead.measures.tables.table import HeadTable
-    from multihead.measures.tables.view import RichView
+    from multihead.table.table import HeadTable
+    from multihead.table.view import RichView
 
     if args.head is not None:
         args.heads, args.all = args.head, True
@@ -132,7 +132,7 @@ def _print_all(table: HeadTable) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from multihead.measures.tables.view import word
+    from multihead.table.view import word
 
     console = out()
     for at, head in enumerate(table.heads):
@@ -198,12 +198,13 @@ def _seen(loaded: Loaded, name: str, text: str, longest: int) -> dict[str, Any]:
     """One run of the model: the head, its tokens, weights and statistics."""
     import torch
 
-    from multihead.measures.corpus import batches, with_special
-    from multihead.measures.statistics.options import Statistics
+    from multihead.corpus.batches import batches
+    from multihead.measures.measure import with_special
     from multihead.model.capture import capture
     from multihead.model.keep import Keep
     from multihead.model.known import sites_of
     from multihead.model.sites import find
+    from multihead.model.statistics.options import Statistics
     from multihead.page.words import Words
 
     site, at = find(name, sites_of(loaded.model).values())

@@ -12,8 +12,8 @@ from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.cli.load import Loaded
-    from multihead.measures.stage import Batch, Mergeable, Steps
-    from multihead.measures.tables.table import HeadTable
+    from multihead.corpus.accumulator import Batch, Mergeable, Steps
+    from multihead.table.table import HeadTable
 
 WORTH = ("none", "gradient", "ablation", "all")
 
@@ -41,9 +41,8 @@ def add_stages(parser: argparse.ArgumentParser) -> None:
 
 def build(args: argparse.Namespace, loaded: Loaded, first: Callable[[], Batch]) -> list[Mergeable]:
     """The stages that were asked for, in the order in which they run."""
-    from multihead.measures.corpus import with_special
-    from multihead.measures.statistics.options import Statistics
-    from multihead.measures.statistics.stage import StatisticsStage
+    from multihead.measures.measure import StatisticsStage, with_special
+    from multihead.model.statistics.options import Statistics
 
     model, tokenizer = loaded.model, loaded.tokenizer
     stages: list[Any] = [StatisticsStage(model, with_special(Statistics(), tokenizer))]
@@ -54,17 +53,17 @@ def build(args: argparse.Namespace, loaded: Loaded, first: Callable[[], Batch]) 
     if args.worth != "none":
         stages += _worth(args, loaded, first())
     if args.redundancy:
-        from multihead.measures.likeness.pairs import RedundancyStage
+        from multihead.measures.similarity.similarity import RedundancyStage
 
         stages.append(RedundancyStage(model, seed=args.seed))
     return stages
 
 
 def _worth(args: argparse.Namespace, loaded: Loaded, first: Batch) -> list[Any]:
-    from multihead.measures.worth.ablation import Ablation
-    from multihead.measures.worth.choose import loss_for
-    from multihead.measures.worth.importance import Gradients
-    from multihead.measures.worth.means import MeanOutputs
+    from multihead.measures.importance.ablation import Ablation
+    from multihead.measures.importance.choose_loss import loss_for
+    from multihead.measures.importance.gradients import Gradients
+    from multihead.measures.importance.mean_outputs import MeanOutputs
 
     loss = loss_for(loaded.model, first, loaded.tokenizer, seed=args.seed)
     stages: list[Any] = []
@@ -94,7 +93,7 @@ def treebank(args: argparse.Namespace, loaded: Loaded) -> Any:
 
 def finished(table: HeadTable, loaded: Loaded, sentences: Any) -> HeadTable:
     """The table with what comes after the stages: syntax, which reads a treebank, and the rank by worth."""
-    from multihead.measures.worth.worth import RANKED_BY, ranked
+    from multihead.measures.importance.importance import RANKED_BY, ranked
 
     if sentences is not None:
         from multihead.measures.syntax.syntax import syntax

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from multihead.cli.console import note
 
 if TYPE_CHECKING:
-    from multihead.measures.run import Run
+    from multihead.corpus.run import Run
 
 
 class Interrupted(Exception):
@@ -23,7 +23,7 @@ class Interrupted(Exception):
 @contextmanager
 def stoppable(run: Run) -> Generator[None]:
     """Ctrl-C and SIGTERM stop after the batch at hand; a second one stops at once, with the state of before."""
-    from multihead.measures.run import Stopped
+    from multihead.corpus.run import Stopped
 
     caught: list[int] = []
 

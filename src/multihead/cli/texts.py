@@ -13,8 +13,8 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, cast
 
+from multihead.corpus.text_files import ending, files_in, json_texts, lines, parquet_texts
 from multihead.errors import MultiheadError
-from multihead.measures.sources import ending, files_in, json_texts, lines, parquet_texts
 
 COMPARED = 10_000_000
 """Documents up to which copies are looked for: 8 bytes are held of each."""

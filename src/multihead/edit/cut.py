@@ -24,6 +24,7 @@ from typing import Any
 
 from torch import nn
 
+from multihead.corpus.batches import Document
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
 from multihead.edit.fitting.heal import Heal
 from multihead.edit.fitting.heal import heal as healed
@@ -38,7 +39,6 @@ from multihead.edit.sharing.merge import merged
 from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
-from multihead.measures.corpus import Document
 from multihead.model.anatomy import Anatomy, LayerAnatomy
 
 REFIT = Refit()

@@ -28,10 +28,11 @@ from torch import nn
 
 from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.tables.files import write_at_once
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.intercept import inner
-from multihead.model.sites import HeadName, Site, find
+from multihead.model.sites import Site, find
+from multihead.table.files import write_at_once
+from multihead.table.head_names import HeadName
 
 FORMAT = "multihead plan"
 VERSION = 1
@@ -160,9 +161,9 @@ class Plan:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from multihead.notebook.show import plan
+        from multihead.edit.plan_text import html
 
-        return plan(self)
+        return html(self)
 
     # ---- by hand ------------------------------------------------------------------------------
 

@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from multihead._base.html import line, lines
+from multihead._base.html import table as html_table
+
 if TYPE_CHECKING:
     from multihead.edit.plan import LayerPlan, Plan
 
@@ -89,3 +92,10 @@ def _some(words: Sequence[str]) -> str:
         return "–"
     rest = len(words) - MOST
     return ", ".join(words[:MOST]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def html(plan: Plan) -> str:
+    """A line per layer: what stays, what goes, what it costs."""
+    summary = str(plan).partition("\n")[0]
+    body = html_table(header(plan), rows(plan), words=range(len(header(plan)))) if plan.changes else ""
+    return line(summary, small=False) + body + lines([f"note: {n}" for n in plan.notes])

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from multihead.corpus.batches import Document
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
 from multihead.edit.fitting.refit import Progress
 from multihead.edit.fitting.resume import ROOM, Resumed, Runner, blocks_of
@@ -31,9 +32,8 @@ from multihead.edit.sharing.group import Clusters, cluster
 from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.corpus import Document
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.sites import HeadName
+from multihead.table.head_names import HeadName
 
 Scope = Literal["global", "layer"]
 
@@ -144,7 +144,7 @@ def _removed(start: Plan, names: Sequence[HeadName]) -> Plan:
 
 def _twins(model: nn.Module, start: Plan, text: Calibration, within: float) -> Plan:
     """Heads of a layer, all nearer to each other than `within`, become the first of them, the nearest first."""
-    from multihead.measures.likeness.redundancy import redundancy
+    from multihead.measures.similarity.result import redundancy
 
     found = redundancy(model, text.fit())
     place, apart = {name: i for i, name in enumerate(found.heads)}, found["attention"]

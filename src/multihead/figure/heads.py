@@ -2,8 +2,8 @@
 
 >>> import torch
 >>> from multihead.figure.heads import grid
->>> from multihead.measures.statistics.meaning import Meaning
->>> from multihead.measures.tables.table import HeadTable
+>>> from multihead.table.meaning import Meaning
+>>> from multihead.table.table import HeadTable
 >>> kind = HeadTable(("L0H0", "L0H1"), {"kind": ("broad", "previous")}, {"kind": Meaning("", "")})
 >>> [t.get_text() for t in grid(kind).legends[0].get_texts()]
 ['broad (1)', 'previous (1)']
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multihead.colours import KINDS
+from multihead._base.colours import KINDS
 from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError
 from multihead.figure.style import COLUMN, NOTHING, PAGE, bar, every, paper, scale, short
-from multihead.measures.tables.table import HeadTable
-from multihead.model.sites import parse
 from multihead.page.findings import worth_column
+from multihead.table.head_names import parse
+from multihead.table.table import HeadTable
 
 if TYPE_CHECKING:
     from multihead.figure.paper import Paper

@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> from multihead.figure.pairs import alike
->>> from multihead.measures.likeness.redundancy import Redundancy
+>>> from multihead.measures.similarity.result import Redundancy
 >>> cka = torch.tensor([[1.0, 0.1, 0.9], [0.1, 1.0, 0.2], [0.9, 0.2, 1.0]])
 >>> found = Redundancy(("L0H0", "L0H1", "L0H2"), {"cka": cka}, {}, {"tokens": 7, "notes": []})
 >>> sorted(t.get_text() for t in alike(found).axes[0].get_yticklabels())
@@ -17,7 +17,7 @@ import numpy as np
 
 from multihead.errors import SizeError
 from multihead.figure.style import COLUMN, PAGE, bar, label, paper, scale
-from multihead.measures.likeness.redundancy import PAIRS, Redundancy
+from multihead.measures.similarity.result import PAIRS, Redundancy
 
 if TYPE_CHECKING:
     from multihead.figure.paper import Paper

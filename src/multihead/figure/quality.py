@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multihead.colours import LINES
+from multihead._base.colours import LINES
 from multihead.figure.style import COLUMN, MARKERS, paper
 
 if TYPE_CHECKING:

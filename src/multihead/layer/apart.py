@@ -15,8 +15,8 @@ from torch import Tensor
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
+    from multihead._base.shapes import HeadOutputs
     from multihead.layer.problem import Problem
-    from multihead.shapes import HeadOutputs
 
 
 @runtime_checkable

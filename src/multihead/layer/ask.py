@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.shapes import HeadOutputs, Weights
 from multihead.errors import SizeError
 from multihead.layer.assemble import on_block, run_tiles
 from multihead.layer.frame import ALL
 from multihead.layer.kernels import Block, explicit, masked
 from multihead.layer.problem import Groups, Problem
 from multihead.layer.routes import bounded_tiles
-from multihead.shapes import HeadOutputs, Weights
 
 NAMES = ("weights", "lse", "heads")
 

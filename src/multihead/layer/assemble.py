@@ -13,10 +13,10 @@ from itertools import groupby, pairwise
 import torch
 from torch import Tensor
 
+from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.layer.kernels import Block, lower
 from multihead.layer.problem import Problem
 from multihead.layer.tiles import Tile
-from multihead.shapes import HeadOutputs, Keys, Queries, Values
 
 Kernel = Callable[[Block], HeadOutputs]
 TileKernel = Callable[[Problem, Tile, Queries, Keys, Values], HeadOutputs]

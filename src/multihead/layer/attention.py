@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.shapes import Keys, Queries
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
 from multihead.layer.apart import apart
@@ -34,7 +35,6 @@ from multihead.layer.ragged import Packed, pack
 from multihead.layer.routes import attend, check_route
 from multihead.layer.share import Share
 from multihead.layer.steps import answer, gate, lift, places, remembered, split, unbatched
-from multihead.shapes import Keys, Queries
 
 
 class MultiHeadAttention(nn.Module):

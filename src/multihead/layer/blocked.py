@@ -19,11 +19,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.layer.dropout import Keep, fresh_seed
 from multihead.layer.kernels import Block, lower, lower_triangle
 from multihead.layer.problem import Problem
 from multihead.layer.tiles import Tile
-from multihead.shapes import HeadOutputs, Keys, Queries, Values
 
 BLOCK = 3 << 19
 """Scores of one block: three fp32 buffers of it stay inside a shared cache of 32 MB."""

@@ -26,9 +26,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from multihead._base.shapes import Keys, Values
 from multihead.errors import CacheError, SizeError
 from multihead.layer.cache_base import Cache, Lengths, View, alike, allocate, per_row, unless_all, write
-from multihead.shapes import Keys, Values
 
 __all__ = ["Cache", "View", "Growing", "Static", "Ring", "Cross"]
 

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from multihead._base.shapes import Keys, Values
 from multihead.errors import CacheError, SizeError
-from multihead.shapes import Keys, Values
 
 Lengths = Sequence[int] | Int[Tensor, " batch"]
 

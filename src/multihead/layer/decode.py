@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.shapes import HeadOutputs
 from multihead.layer.kernels import Block, fused, softmax_with_sink
 from multihead.layer.problem import Groups
-from multihead.shapes import HeadOutputs
 
 # Measured on a 2-core AVX2 machine (bench/layer.py): up to 8 rows per kv head a plain fp32 product streams
 # the keys faster than the fused kernel; bf16 rows are best fused unless there is only one.

@@ -57,7 +57,7 @@ class Explanation:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from multihead.notebook.pieces import plain
+        from multihead._base.html import plain
 
         return plain(str(self))
 

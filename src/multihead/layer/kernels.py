@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from multihead._base.shapes import Allowed, HeadOutputs, Keys, Queries, ScoreBias, Values, Weights
 from multihead.layer.dropout import dropped
 from multihead.layer.frame import Grid
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.tiles import Inside, Tile
-from multihead.shapes import Allowed, HeadOutputs, Keys, Queries, ScoreBias, Values, Weights
 
 
 @dataclass(frozen=True)

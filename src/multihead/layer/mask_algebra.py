@@ -18,10 +18,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from multihead._base.shapes import Allowed, ScoreBias
 from multihead.errors import TypeMismatchError
 from multihead.layer.frame import Frame, Grid, Span
 from multihead.layer.picture import as_svg, as_text
-from multihead.shapes import Allowed, ScoreBias
 
 Interval = tuple[int, int]
 

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.shapes import Allowed, ScoreBias
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer.frame import Frame, Grid, Span
 from multihead.layer.mask_algebra import Leaf
-from multihead.shapes import Allowed, ScoreBias
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 

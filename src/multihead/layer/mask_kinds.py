@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer.frame import Frame, Grid, Span
 from multihead.layer.mask_algebra import Interval, Leaf, Mask, conjunction, union
-from multihead.shapes import Allowed
 
 
 class HostTensor:

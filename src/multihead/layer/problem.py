@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from multihead._base.shapes import Keys, Positions, Queries, ScoreBias, Values
 from multihead.errors import SizeError
 from multihead.layer.frame import Frame, Grid, Span
 from multihead.layer.mask_algebra import Leaf, Mask
 from multihead.layer.position import PositionBias
-from multihead.shapes import Keys, Positions, Queries, ScoreBias, Values
 
 
 def own_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import SizeError
 from multihead.layer.assemble import no_weight, on_block, run_tiles
 from multihead.layer.blocked import BLOCK, blocked
@@ -27,7 +28,6 @@ from multihead.layer.decode import folded
 from multihead.layer.kernels import Block, explicit, fused, reaches
 from multihead.layer.problem import Problem, own_precision
 from multihead.layer.tiles import LARGEST_MASK, Inside, Tile, tile, whole
-from multihead.shapes import HeadOutputs
 
 FEW_QUERIES = 16
 """Up to so many queries attention is bound by reading keys and values, not by arithmetic."""

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.shapes import HeadOutputs, Keys, Values
 from multihead.errors import MultiheadError
 from multihead.layer import mask as masks
 from multihead.layer.apart import apart
@@ -17,7 +18,6 @@ from multihead.layer.frame import Frame
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.mask_kinds import Padding, ragged_lengths, within_cache
 from multihead.layer.problem import Problem, own_precision
-from multihead.shapes import HeadOutputs, Keys, Values
 
 
 def places(

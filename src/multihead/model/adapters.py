@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.given import attend_heads, unheard
-from multihead.shapes import HeadOutputs
 
 Attend = Callable[..., HeadOutputs]
 Adapted = Callable[..., Any]

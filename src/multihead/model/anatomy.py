@@ -29,8 +29,9 @@ from multihead.model.graph import Graph
 from multihead.model.intercept import inner
 from multihead.model.missing import nothing_found
 from multihead.model.proof import Proof, prove
-from multihead.model.sites import HeadName, Key, Site, name_sites
+from multihead.model.sites import Key, Site, name_sites
 from multihead.model.sites import find as find_site
+from multihead.table.head_names import HeadName
 
 FoundBy = Literal["row", "finder"]
 Rows = Float[Tensor, "dim width"]

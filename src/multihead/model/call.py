@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.layer.problem import Problem
 from multihead.layer.share import Share
-from multihead.shapes import HeadOutputs
 
 
 @dataclass(frozen=True)

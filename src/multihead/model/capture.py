@@ -23,19 +23,24 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.apart import runs_again
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.share import Share
-from multihead.measures.statistics.scratch import Memory, Scratch
-from multihead.measures.statistics.stream import HeadStatistics, Statistics
 from multihead.model.call import Call, Run
+from multihead.model.capture_html import head_html, heads_html
+from multihead.model.capture_table import table_of
+from multihead.model.gathered_statistics import of_all_ranks
 from multihead.model.intercept import inner, intercept
 from multihead.model.keep import Keep, Kept
 from multihead.model.known import note, remember, seen_sites
 from multihead.model.missing import nothing_found
-from multihead.model.sites import HeadName, Key, Site, find
-from multihead.shapes import HeadOutputs
+from multihead.model.sites import Key, Site, find
+from multihead.model.statistics.arena import Memory, Scratch
+from multihead.model.statistics.head_statistics import HeadStatistics, Statistics
+from multihead.table.head_names import HeadName
+from multihead.table.table import HeadTable
 
 EVERY = Statistics()
 """Every statistic, as a capture takes them unless told otherwise."""
@@ -108,9 +113,11 @@ class Heads:
         return f"{len(names)} heads in {layers} layers, {self.tokens} tokens seen: {shown}"
 
     def _repr_html_(self) -> str:
-        from multihead.notebook.show import heads
+        return heads_html(self)
 
-        return heads(self)
+    def table(self) -> HeadTable:
+        """A row per head: the mean of every statistic."""
+        return table_of(self)
 
     @property
     def tokens(self) -> int:
@@ -187,8 +194,6 @@ class Heads:
         """
         for record in self._records.values():
             if record.share is not None and record.statistics is not None and record.whole is None:
-                from multihead.scale.heads import of_all_ranks  # which nobody needs on one
-
                 record.whole = of_all_ranks(record.statistics, record.share)
         self._memory.rest()
         _warn(self.model, self)
@@ -261,9 +266,7 @@ class Head:
         return f"{self.name} of {self.site.path}"
 
     def _repr_html_(self) -> str:
-        from multihead.notebook.show import head
-
-        return head(self)
+        return head_html(self)
 
     @property
     def statistics(self) -> HeadStatistics:

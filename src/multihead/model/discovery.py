@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from multihead._base.shapes import HeadOutputs
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
-from multihead.shapes import HeadOutputs
 
 _STATISTICS: frozenset[Any] = frozenset(
     {

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
 from multihead.layer.frame import Frame
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
-from multihead.shapes import HeadOutputs, Keys, Queries, Values
 
 HIDES = -1e4
 """A number this low, added to a score, is meant to hide: exp(-1e4) is 0 in every dtype."""

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.frame import ALL
@@ -39,13 +40,12 @@ from multihead.layer.routes import attend
 from multihead.model.adapters import adapted
 from multihead.model.call import Call, Listener, Tokens
 from multihead.model.given import problem_of
+from multihead.model.head_sharding import share_of
 from multihead.model.inputs import Inputs
 from multihead.model.interface import through_interface
 from multihead.model.mha import as_dropin
-from multihead.model.shares import share_of
 from multihead.model.sites import is_cross, stack_of
 from multihead.model.special import is_reused
-from multihead.shapes import HeadOutputs
 
 
 @contextmanager

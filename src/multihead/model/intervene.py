@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.mask_views import HeadsOf, Visible
 from multihead.layer.problem import Groups, Problem
@@ -28,8 +29,8 @@ from multihead.model.capture import Heads
 from multihead.model.given import unheard
 from multihead.model.intercept import intercept
 from multihead.model.known import chosen, note, sites_of
-from multihead.model.sites import HeadName, Key, Site
-from multihead.shapes import HeadOutputs
+from multihead.model.sites import Key, Site
+from multihead.table.head_names import HeadName
 
 How = Literal["zero", "mean", "uniform"]
 What = Literal["output", "q", "k", "v"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import SizeError
 from multihead.layer.problem import Problem
 from multihead.model.known import sites_of
 from multihead.model.sites import Site
-from multihead.shapes import HeadOutputs
 
 Which = str | Sequence[str]
 """Every layer: "all"; or the named ones: "L0", ["L0", "decoder.L3"]."""

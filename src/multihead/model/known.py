@@ -10,12 +10,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Run
 from multihead.model.example import example_inputs
 from multihead.model.intercept import aside, inner, intercept
-from multihead.model.sites import HeadName, Key, Site, find, name_sites
-from multihead.shapes import HeadOutputs
+from multihead.model.sites import Key, Site, find, name_sites
+from multihead.table.head_names import HeadName
 
 _Seen = dict[Key, tuple[int, bool]]
 _seen: WeakKeyDictionary[nn.Module, _Seen] = WeakKeyDictionary()

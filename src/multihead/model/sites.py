@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from multihead.errors import SizeError
+from multihead.table.head_names import HeadName, parse
 
 Key = tuple[str, int]
 """(module path, turn): which attention of the model."""
 
-HeadName = str | tuple[int, int] | tuple[str, int, int]
-
-_NAME = re.compile(r"^(?:(?P<stack>[A-Za-z_]+)\.)?L?(?P<layer>\d+)(?:\.|H)(?P<head>\d+)$")
 
 # Words in a path that tell one stack of a model from another.
 _STACKS = (("vision", "vision"), ("visual", "vision"), ("image", "vision"), ("text", "text"), ("audio", "audio"))
@@ -89,22 +86,6 @@ def _layers(keys: Sequence[Key]) -> list[int]:
         if len(differ) == 1 and len({n[differ[0]] for n in numbers}) == len(keys):
             return [n[differ[0]] for n in numbers]
     return list(range(len(keys)))
-
-
-def parse(name: HeadName) -> tuple[str | None, int, int]:
-    """(stack or None, layer, head) of `L3H7`, `3.7`, `decoder.L3H7`, (3, 7) or ("decoder", 3, 7)."""
-    if isinstance(name, str):
-        found = _NAME.match(name.strip())
-        if found is not None:
-            return found["stack"], int(found["layer"]), int(found["head"])
-    elif isinstance(name, tuple) and len(name) == 2 and all(isinstance(n, int) for n in name):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-        return None, name[0], name[1]
-    elif isinstance(name, tuple) and len(name) == 3 and isinstance(name[0], str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-        return name[0], name[1], name[2]
-    raise SizeError(
-        f"{name!r} is not the name of a head",
-        hint="write L3H7, 3.7, (3, 7), or decoder.L3H7 in a model of several stacks",
-    )
 
 
 def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:

@@ -30,18 +30,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from multihead import __version__
+from multihead.corpus.batches import Document
 from multihead.errors import MultiheadError
-from multihead.measures.corpus import Document
-from multihead.measures.costs.cost import LINES, Cost
-from multihead.measures.costs.cost_text import amount, title
+from multihead.measures.cost.cost import LINES, Cost
+from multihead.measures.cost.cost_text import amount, title
 from multihead.measures.kinds.evidence import RULES
-from multihead.measures.likeness.redundancy import PAIRS, Redundancy
-from multihead.measures.tables.table import Column, HeadTable
+from multihead.measures.similarity.result import PAIRS, Redundancy
 from multihead.page.cuts import cost_cells
 from multihead.page.encode import deflated, shares_text
 from multihead.page.findings import findings, worth_column
 from multihead.page.gather import PARTS, Gathered, Progress, gather
 from multihead.page.words import clear
+from multihead.table.table import Column, HeadTable
 
 SCRIPTS = (
     *("base", "data", "far", "table", "grid", "canvas", "reading", "head", "panel"),

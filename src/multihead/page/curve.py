@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from multihead.measures.clean import clean
-from multihead.measures.stage import Batch
-from multihead.measures.worth.choose import loss_of
-from multihead.measures.worth.loss import Loss, Target
+from multihead.corpus.accumulator import Batch
+from multihead.measures.importance.choose_loss import loss_of
+from multihead.measures.importance.losses import Loss, Target
+from multihead.model.eval_mode import eval_mode
 from multihead.model.intervene import silence
 
 LOST = 0.05
@@ -97,7 +97,7 @@ class _Curve:
         total, documents = 0.0, 0
         for index, batch in enumerate(self.read):
             inputs = self.loss.inputs(batch, index)
-            with torch.no_grad(), clean(self.model):
+            with torch.no_grad(), eval_mode(self.model):
                 if gone:
                     with silence(self.model, list(gone)):
                         seen = self.loss.read(self.model(**inputs))

@@ -14,13 +14,13 @@ from typing import Any
 
 from torch import nn
 
+from multihead.corpus.batches import Document
 from multihead.edit.checking.curve import METHODS, SHARES, Curve, Point, curve
 from multihead.edit.checking.speed import whole_model
 from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError
-from multihead.measures.corpus import Document
-from multihead.measures.costs.cost import LINES, Cost, cost
-from multihead.measures.costs.cost_text import amount
+from multihead.measures.cost.cost import LINES, Cost, cost
+from multihead.measures.cost.cost_text import amount
 from multihead.page.curve import LOST
 
 HELD = 4

@@ -15,8 +15,8 @@ from typing import Any
 from torch import Tensor
 
 from multihead.measures.kinds.evidence import TOO_LITTLE
-from multihead.measures.likeness.redundancy import Redundancy
-from multihead.measures.tables.table import HeadTable
+from multihead.measures.similarity.result import Redundancy
+from multihead.table.table import HeadTable
 
 MOST = 3
 
@@ -192,7 +192,7 @@ def worth_column(table: HeadTable | None) -> str | None:
 
 def head_link(name: str) -> str:
     """The fragment that opens a head: `#layer=3&head=7`."""
-    from multihead.model.sites import parse
+    from multihead.table.head_names import parse
 
     stack, layer, head = parse(name)
     return f"#{f'stack={stack}&' if stack else ''}layer={layer}&head={head}"

@@ -17,18 +17,16 @@ from typing import Any, cast
 
 from torch import nn
 
+from multihead.corpus.accumulator import Batch, run_stage
+from multihead.corpus.batches import Document, batches
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.claims.run import claims
-from multihead.measures.corpus import Document, batches, with_special
-from multihead.measures.costs.cost import Cost, cost
-from multihead.measures.kinds.found_kinds import Kinds
+from multihead.measures.cost.cost import Cost, cost
+from multihead.measures.importance.importance import worth
 from multihead.measures.kinds.kinds import KindsStage, kinds_options
-from multihead.measures.likeness.redundancy import Redundancy, redundancy
-from multihead.measures.stage import Batch, run_stage
-from multihead.measures.statistics.options import Statistics
-from multihead.measures.statistics.stage import StatisticsStage
-from multihead.measures.tables.table import HeadTable
-from multihead.measures.worth.worth import worth
+from multihead.measures.kinds.result import Kinds
+from multihead.measures.measure import StatisticsStage, with_special
+from multihead.measures.similarity.result import Redundancy, redundancy
+from multihead.model.statistics.options import Statistics
 from multihead.page.attended import Lines
 from multihead.page.curve import quick_curve
 from multihead.page.cuts import cut_curve
@@ -36,6 +34,8 @@ from multihead.page.findings import worth_column
 from multihead.page.pairs import HELD, PairsStage
 from multihead.page.texts import read_text, windows_of, written_with
 from multihead.page.words import Words
+from multihead.statements.run import claims
+from multihead.table.table import HeadTable
 
 PARTS = ("measure", "kinds", "pairs", "worth", "redundancy", "curve", "claims", "cost")
 """What a page may hold beside maps, in the order in which it is gathered."""

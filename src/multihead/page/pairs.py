@@ -24,8 +24,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from multihead.corpus.accumulator import Batch
 from multihead.layer.ask import Cells, weights_of
-from multihead.measures.stage import Batch
 from multihead.model.call import Call
 from multihead.model.sites import Site
 from multihead.page.passing import passing

@@ -21,13 +21,13 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from multihead.measures.stage import Batch
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Batch
 from multihead.model.call import Call, Run
 from multihead.model.intercept import inner, intercept
 from multihead.model.known import note, seen_sites
 from multihead.model.missing import nothing_found
 from multihead.model.sites import Site
-from multihead.shapes import HeadOutputs
 
 
 class _Enough(Exception):

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.batches import Document, batches
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Problem
-from multihead.measures.corpus import Document, batches
-from multihead.measures.stage import Batch
 from multihead.model.anatomy import anatomy
 from multihead.model.capture import Heads, capture
 from multihead.model.inputs import learned_positions

@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead.corpus.batches import Document
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.problem import Problem
-from multihead.measures.corpus import Document
 from multihead.model.call import Call
 from multihead.model.sites import Site
 from multihead.page.attended import norms_of

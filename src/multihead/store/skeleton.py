@@ -22,7 +22,7 @@ from torch import nn
 
 from multihead.errors import MultiheadError
 
-OWN = {"EmbeddedModel": "multihead.model.embedded.network"}
+OWN = {"EmbeddedModel": "multihead.sources.embedded.network"}
 """Models that come with the package: the name of the class, and where it is."""
 
 

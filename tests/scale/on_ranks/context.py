@@ -16,9 +16,9 @@ from torch.utils.checkpoint import checkpoint
 import multihead as mh
 from multihead import cache, mask, position
 from multihead.layer.mask_algebra import Mask
-from multihead.scale import ring
-from multihead.scale.context import ContextParallel
-from multihead.scale.ring import _Task
+from multihead.parallel import ring
+from multihead.parallel.context import ContextParallel
+from multihead.parallel.ring import _Task
 
 from .common import layer, refused, tokens
 

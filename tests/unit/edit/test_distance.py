@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import multihead as mh
+from multihead.corpus.accumulator import Batch
 from multihead.edit.fitting import distance
 from multihead.edit.fitting.distance import Distance, blocks_of
-from multihead.measures.stage import Batch
 from unit.edit.teachers import bert, gpt2, hurt
 
 

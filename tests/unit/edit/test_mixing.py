@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from multihead.corpus.accumulator import Batch
 from multihead.edit.fitting import mixing
 from multihead.edit.fitting.mixing import endless, mixable, rows_in, spliced
-from multihead.measures.stage import Batch
 
 PAD = 99
 

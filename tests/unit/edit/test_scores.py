@@ -17,7 +17,7 @@ from multihead.edit.choosing.scores import METHODS, Interacting, Surgeon, scorer
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.plan import distinct
 from multihead.errors import SizeError
-from multihead.measures.worth.importance import Gradients
+from multihead.measures.importance.gradients import Gradients
 from unit.edit.sharp import sharp
 
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(4 + i % 7)] for i in range(40)]

@@ -17,14 +17,14 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_hex, to_rgb
 
 import multihead as mh
-from multihead.colours import KINDS, viridis
+from multihead._base.colours import KINDS, viridis
 from multihead.edit.checking.curve import Curve, Point
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.errors import MultiheadError, SizeError
 from multihead.figure.style import NOTHING, every, short
-from multihead.measures.likeness.redundancy import Redundancy
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
+from multihead.measures.similarity.result import Redundancy
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 
 ODD = [
     "<b>&",

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from multihead.layer.problem import Problem
-from multihead.measures.statistics.options import Statistics
 from multihead.model.call import Tokens
+from multihead.model.statistics.options import Statistics
 
 NAN = float("nan")
 

@@ -15,18 +15,18 @@ from torch.testing import assert_close
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
+from multihead.corpus.accumulator import Stage, run_stage
+from multihead.corpus.state import load_state, save_state
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.likeness.pairs import RedundancyStage
-from multihead.measures.stage import Stage, run_stage
-from multihead.measures.state import load_state, save_state
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
-from multihead.measures.worth.ablation import Ablation
-from multihead.measures.worth.importance import Gradients
-from multihead.measures.worth.loss import Given, LanguageModel, Loss, OwnOutputs
-from multihead.measures.worth.means import MeanOutputs
-from multihead.measures.worth.prefix import Prefix
-from multihead.measures.worth.worth import agreement, worth
+from multihead.measures.importance.ablation import Ablation
+from multihead.measures.importance.gradients import Gradients
+from multihead.measures.importance.importance import agreement, worth
+from multihead.measures.importance.losses import Given, LanguageModel, Loss, OwnOutputs
+from multihead.measures.importance.mean_outputs import MeanOutputs
+from multihead.measures.importance.prefix import Prefix
+from multihead.measures.similarity.similarity import RedundancyStage
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 from parity.test_zoo_capture import output, traces
 from unit.measures.test_importance import DOCUMENTS, HEADS, WIDTH, Toy, X, aligned, noise, written
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 from unit.measures.test_table import drawn
 
 NAN = math.nan

@@ -9,7 +9,7 @@ import torch
 
 import multihead as mh
 import zoo
-from multihead.measures.corpus import batches
+from multihead.corpus.batches import batches
 
 DOCUMENTS = [[7, 8, 9, 7, 8], [11, 12], [13, 14, 15, 16, 17, 18, 13], [20, 21, 22]]
 

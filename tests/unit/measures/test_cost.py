@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 import multihead as mh
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.measures.costs.configurations import CONFIGURATIONS, configuration
-from multihead.measures.costs.cost import Cost, cost
-from multihead.measures.costs.spec import Latent, Spec
+from multihead.measures.cost.configurations import CONFIGURATIONS, configuration
+from multihead.measures.cost.cost import Cost, cost
+from multihead.measures.cost.spec import Latent, Spec
 from zoo import ZOO
 
 # torch's counter knows the fused kernels of accelerators and not the one of the CPU.
@@ -323,7 +323,7 @@ def test_the_issue_names_these() -> None:
 
 
 def test_a_name_needs_no_torch() -> None:
-    code = "import sys; from multihead.measures.costs.cost import cost; print(cost('gpt3')); "
+    code = "import sys; from multihead.measures.cost.cost import cost; print(cost('gpt3')); "
     code += "assert not {'torch', 'numpy', 'rich'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert all(len(line) <= 80 for line in done.stdout.splitlines())

@@ -12,11 +12,11 @@ from torch.testing import assert_close
 
 import multihead as mh
 import zoo
+from multihead.corpus.accumulator import Stage, run_stage
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.stage import Stage, run_stage
-from multihead.measures.worth.choose import loss_for
-from multihead.measures.worth.importance import Gradients
-from multihead.measures.worth.loss import (
+from multihead.measures.importance.choose_loss import loss_for
+from multihead.measures.importance.gradients import Gradients
+from multihead.measures.importance.losses import (
     IGNORED,
     Classification,
     Given,

@@ -17,18 +17,18 @@ import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
 from multihead.measures.kinds.controls import fixed, quiet, shuffled
-from multihead.measures.kinds.documents import Documents, alignment, read_documents
 from multihead.measures.kinds.evidence import ENOUGH, RULES, Spread
-from multihead.measures.kinds.found_kinds import Kinds
 from multihead.measures.kinds.kinds import KindsStage, kinds
+from multihead.measures.kinds.per_document import Documents, alignment, read_documents
 from multihead.measures.kinds.repeats import repeats
+from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import Pair
 from multihead.measures.kinds.token_classes import as_ids, class_of, classes_of
-from multihead.measures.statistics.options import Statistics
-from multihead.measures.statistics.scratch import Memory
 from multihead.model.call import Call, Run, Tokens
 from multihead.model.given import problem_of
 from multihead.model.intercept import intercept
+from multihead.model.statistics.arena import Memory
+from multihead.model.statistics.options import Statistics
 from unit.measures.planted import CLASS, HEADS, SPECIAL, VOCABULARY, Aligned, Planted, documents
 
 ENCODER = [kind for kind in HEADS if kind != "induction"]  # an encoder's would look at later copies as well

@@ -19,15 +19,15 @@ from torch.testing import assert_close
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import model_and_batch
+from multihead.corpus.accumulator import Stage, run_stage
 from multihead.errors import SizeError
-from multihead.measures.likeness.jensen import AttentionDistances, distances
-from multihead.measures.likeness.pairs import RedundancyStage
-from multihead.measures.likeness.redundancy import Redundancy, redundancy
-from multihead.measures.likeness.sameness import Sameness
-from multihead.measures.likeness.standin import stand_in
-from multihead.measures.likeness.twins import grouped
-from multihead.measures.stage import Stage, run_stage
-from multihead.measures.worth.loss import OwnOutputs
+from multihead.measures.importance.losses import OwnOutputs
+from multihead.measures.similarity.attention import AttentionDistances, distances
+from multihead.measures.similarity.clusters import grouped
+from multihead.measures.similarity.outputs import Sameness
+from multihead.measures.similarity.result import Redundancy, redundancy
+from multihead.measures.similarity.similarity import RedundancyStage
+from multihead.measures.similarity.standin import stand_in
 from parity.test_zoo_capture import traces
 
 HEADS, WIDTH, TOKENS = 5, 20, 7

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 import multihead as mh
-from multihead.measures.sources import ending, files_in, json_texts, lines, parquet_texts
+from multihead.corpus.text_files import ending, files_in, json_texts, lines, parquet_texts
 
 TEXTS = ["the cat sat", "ein schöner Tag", " spaces around ", "", "last"]
 WANTED = ["the cat sat", "ein schöner Tag", "spaces around", "last"]

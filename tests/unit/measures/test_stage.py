@@ -13,20 +13,20 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
+from multihead.corpus.accumulator import Steps, run_stage
+from multihead.corpus.checkpoint import Shelf
+from multihead.corpus.corpus import Corpus
+from multihead.corpus.run import Run, Stopped, check_identity
+from multihead.corpus.state import load_state, save_state
+from multihead.measures.importance.ablation import Ablation
+from multihead.measures.importance.gradients import Gradients
+from multihead.measures.importance.losses import LanguageModel, OwnOutputs
+from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.kinds.kinds import KindsStage
-from multihead.measures.likeness.pairs import RedundancyStage
-from multihead.measures.run import Run, Stopped, check_identity
-from multihead.measures.stage import Steps, run_stage
-from multihead.measures.state import load_state, save_state
-from multihead.measures.statistics.options import Statistics
-from multihead.measures.statistics.stage import StatisticsStage
-from multihead.measures.tables.table import HeadTable
-from multihead.measures.worth.ablation import Ablation
-from multihead.measures.worth.importance import Gradients
-from multihead.measures.worth.loss import LanguageModel, OwnOutputs
-from multihead.measures.worth.means import MeanOutputs
-from multihead.scale.corpus import Corpus
-from multihead.scale.shelf import Shelf
+from multihead.measures.measure import StatisticsStage
+from multihead.measures.similarity.similarity import RedundancyStage
+from multihead.model.statistics.options import Statistics
+from multihead.table.table import HeadTable
 
 DOCUMENTS = [[7, 8, 9, 7, 8, 3], [11, 12, 5], [13, 14, 15, 16, 17, 18, 13], [20, 21, 22], [5, 6, 5, 6, 5, 6, 5]]
 

@@ -17,10 +17,11 @@ from multihead import mask
 from multihead.layer.frame import Frame
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
-from multihead.measures.statistics.meaning import MEANING, Scale
-from multihead.measures.statistics.options import Statistics
-from multihead.measures.statistics.stream import HeadStatistics
 from multihead.model.call import Tokens
+from multihead.model.statistics.catalogue import MEANING
+from multihead.model.statistics.head_statistics import HeadStatistics
+from multihead.model.statistics.options import Statistics
+from multihead.table.meaning import Scale
 from unit.measures import brute
 
 CPU = torch.device("cpu")

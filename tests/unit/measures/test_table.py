@@ -15,9 +15,10 @@ from rich.console import Console
 
 import multihead as mh
 import zoo
-from multihead.measures.statistics.meaning import SHARE, Meaning
-from multihead.measures.tables.condition import Condition
-from multihead.measures.tables.table import HeadTable
+from multihead.model.statistics.catalogue import SHARE
+from multihead.table.condition import Condition
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 
 HEADS = ("L0H0", "L0H1", "L0H2", "L1H0", "L1H1")
 NAN = math.nan

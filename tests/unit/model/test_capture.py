@@ -14,7 +14,8 @@ import multihead as mh
 import zoo
 from multihead import mask, position
 from multihead.model.keep import Keep
-from multihead.model.sites import name_sites, parse
+from multihead.model.sites import name_sites
+from multihead.table.head_names import parse
 
 
 def build(name: str) -> tuple[nn.Module, dict[str, Any]]:

@@ -13,9 +13,9 @@ import torch
 
 import multihead as mh
 from multihead.errors import MultiheadError
-from multihead.model.embedded import abilities
-from multihead.model.embedded.language import ORDINARY, Writer, sample
-from multihead.model.embedded.lexicon import (
+from multihead.sources.embedded import abilities
+from multihead.sources.embedded.language import ORDINARY, Writer, sample
+from multihead.sources.embedded.lexicon import (
     ADVERBS,
     BE,
     BRACKETS,
@@ -32,10 +32,10 @@ from multihead.model.embedded.lexicon import (
     TOPICS,
     VOCABULARY,
 )
-from multihead.model.embedded.load import FOLDER
-from multihead.model.embedded.network import EmbeddedConfig, EmbeddedModel
-from multihead.model.embedded.tokenizer import WordTokenizer
-from multihead.model.embedded.train import Recipe, corpus, held_out_loss, train
+from multihead.sources.embedded.load import FOLDER
+from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
+from multihead.sources.embedded.tokenizer import WordTokenizer
+from multihead.sources.embedded.train import Recipe, corpus, held_out_loss, train
 
 SMALL = EmbeddedConfig(len(VOCABULARY), width=24, layers=2, heads=3, hidden=37)
 Shipped = tuple[EmbeddedModel, WordTokenizer]

@@ -14,17 +14,17 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
+from multihead._base.html import map_picture, measure_picture, plot, pooled
 from multihead.edit.checking.check import Check
 from multihead.edit.checking.curve import Curve, Point
 from multihead.edit.checking.quality import Quality
 from multihead.edit.plan import LayerPlan, Plan
-from multihead.measures.claims.claim import Claim, Finding
-from multihead.measures.claims.run import Claims, Row
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
-from multihead.measures.likeness.redundancy import Redundancy
-from multihead.measures.statistics.meaning import Meaning
-from multihead.measures.tables.table import HeadTable
-from multihead.notebook.pieces import map_picture, measure_picture, plot, pooled
+from multihead.measures.similarity.result import Redundancy
+from multihead.statements.claim import Claim, Finding
+from multihead.statements.run import Claims, Row
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
 
 EVIL = "</table><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u202e\x00"
 VOID = {"img", "br"}
@@ -137,7 +137,7 @@ def test_long_texts_and_many_heads_stay_small() -> None:
 
 
 def test_a_map_too_large_to_compute_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multihead.notebook.show.WORK", 100)
+    monkeypatch.setattr("multihead.model.capture_html.WORK", 100)
     model = gpt2()
     with torch.no_grad(), mh.capture(model, keep="qk") as heads:
         model(input_ids=torch.tensor(TEXTS))

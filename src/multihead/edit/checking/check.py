@@ -21,19 +21,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base import html
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.batches import Document
 from multihead.edit.checking.quality import Quality, quality
 from multihead.edit.checking.speed import Timing, attention_layers, whole_model
 from multihead.edit.fitting.refit import Progress
 from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.clean import clean, plain_inputs
-from multihead.measures.corpus import Document
-from multihead.measures.tables.condition import Condition
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
 from multihead.model.call import Call, Run
+from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.example import example_inputs
 from multihead.model.intercept import inner, intercept
-from multihead.shapes import HeadOutputs
+from multihead.table.condition import Condition
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -111,9 +112,8 @@ class Check:
         return "\n".join([*table(["", "original", "cut", "change"], self.rows()), *self.lines()])
 
     def _repr_html_(self) -> str:
-        from multihead.notebook.show import check
-
-        return check(self)
+        titles = ["", "original", "cut", "change"]
+        return html.table(titles, self.rows(), words=(0,)) + html.lines(self.lines())
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich import box
@@ -218,7 +218,7 @@ def attention_parameters(model: nn.Module, layers: Iterable[LayerAnatomy]) -> in
 def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
     """Bytes in the cache after a run, and True; where there is none, of keys and values in the run, and False."""
     root = inner(model)
-    with torch.no_grad(), clean(model):
+    with torch.no_grad(), eval_mode(model):
         if getattr(getattr(root, "config", None), "use_cache", None) is not None:
             try:
                 cache = getattr(root(**inputs, use_cache=True), "past_key_values", None)

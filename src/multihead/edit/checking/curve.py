@@ -24,12 +24,14 @@ from typing import Any
 
 from torch import nn
 
+from multihead._base import html
+from multihead._base.colours import LINES
+from multihead.corpus.batches import Document
 from multihead.edit.checking.quality import quality
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress, Refit
 from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.corpus import Document
 
 METHODS = ("obs", "fisher", "random")
 SHARES = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
@@ -101,9 +103,19 @@ class Curve:
         return "\n".join([first, *table(titles, lines), *(f"note: {n}" for n in self.notes)])
 
     def _repr_html_(self) -> str:
-        from multihead.notebook.show import curve
-
-        return curve(self)
+        """Quality against heads kept, drawn and in numbers."""
+        titles, rows = self.rows()
+        whole = (float(self.heads), float(self.original[self.shown]))
+        series = {
+            method: [
+                whole,
+                *((float(p.kept), float(p.numbers[self.shown])) for p in self.points if p.method == method),
+            ]
+            for method in self.methods
+        }
+        drawn = html.plot(series, LINES, across=f"heads kept, of {self.heads}", up=self.shown)
+        said = f"{self.shown} on {self.documents} held-out documents; the original has {whole[1]:.4g}"
+        return drawn + html.table(titles, rows) + html.lines([said, *(f"note: {n}" for n in self.notes)])
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""

@@ -24,15 +24,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.batches import Document, batches
 from multihead.edit.fitting.calibration import PIECE, prints_in
 from multihead.edit.fitting.refit import Progress
 from multihead.edit.physical.record import text_of
 from multihead.errors import MultiheadError
-from multihead.measures.clean import clean, plain_inputs
-from multihead.measures.corpus import Document, batches
-from multihead.measures.stage import Batch
-from multihead.measures.worth.choose import loss_for
-from multihead.measures.worth.loss import IGNORED, LanguageModel, OwnOutputs, tensor_in
+from multihead.measures.importance.choose_loss import loss_for
+from multihead.measures.importance.losses import IGNORED, LanguageModel, OwnOutputs, tensor_in
+from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.inputs import learned_positions
 from multihead.model.intercept import inner
 
@@ -72,7 +72,7 @@ def quality(
     read = list(batches(before, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=piece))
     kind = kind_of(before, read[0], tokenizer)
     sums = {"vectors": _Vectors, "language model": _LanguageModel, "outputs": _Outputs}[kind](before)
-    with torch.no_grad(), clean(before), clean(after):
+    with torch.no_grad(), eval_mode(before), eval_mode(after):
         for i, batch in enumerate(read):
             old, new = (m(**plain_inputs(inner(m), batch)) for m in (before, after))
             sums.add(batch, old, new)

@@ -23,8 +23,8 @@ from torch import nn
 from multihead.edit.checking.median import interval
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
-from multihead.measures.clean import clean, plain_inputs
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner
 
 Job = Callable[[], object]
@@ -89,7 +89,7 @@ def whole_model(
 ) -> Timing:
     """One run of all of the model."""
     batch, tokens = _size(inputs)
-    with torch.no_grad(), clean(before), clean(after):
+    with torch.no_grad(), eval_mode(before), eval_mode(after):
         given = [plain_inputs(inner(m), inputs) for m in (before, after)]
         jobs = [partial(m, **x) for m, x in zip((before, after), given, strict=True)]
         return side_by_side(
@@ -108,7 +108,7 @@ def attention_layers(
 ) -> Timing:
     """The attention modules alone, output projections included, on what the original gives them."""
     batch, tokens = _size(inputs)
-    with torch.no_grad(), clean(before), clean(after):
+    with torch.no_grad(), eval_mode(before), eval_mode(after):
         jobs = [attention_job(m, layers, inputs) for m in (before, after)]
         return side_by_side(
             "attention layers", jobs[0], jobs[1], rounds=rounds, tokens=tokens, batch=batch, progress=progress

@@ -17,16 +17,16 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.data_parallel import shared
 from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
-from multihead.measures.clean import clean, plain_inputs
-from multihead.measures.stage import Batch
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Run
+from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner, intercept
 from multihead.model.sites import Key
-from multihead.scale.sums import shared
-from multihead.shapes import HeadOutputs
 
 Covariance = Float64[Tensor, "column column"]
 Turns = Sequence[Sequence[LayerAnatomy]]
@@ -71,7 +71,7 @@ def contexts(
         return heads
 
     mine, summed = shared(batches)
-    with torch.no_grad(), clean(inner(model)), intercept(model, listen):
+    with torch.no_grad(), eval_mode(inner(model)), intercept(model, listen):
         for done, batch in enumerate(mine, start=1):
             model(**plain_inputs(model, batch))
             if progress is not None:

@@ -2,7 +2,7 @@
 
 A gate of 1 stands on every head of every document. Against the model's own output a loss has no slope there, but
 ½ ΔᵀGΔ for a change Δ of the gates (Gauss–Newton). Random signs r (Hutchinson 1990) give it from gradients alone:
-E_r[∇(rᵀAy) ∇(rᵀAy)ᵀ] = G. The diagonal is what `multihead.measures.worth.importance` calls fisher.
+E_r[∇(rᵀAy) ∇(rᵀAy)ᵀ] = G. The diagonal is what `multihead.measures.importance.gradients` calls fisher.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.fitting.calibration import Calibration
@@ -24,20 +24,21 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.batch_generator import batch_generator
+from multihead.corpus.data_parallel import shared
 from multihead.edit.choosing.contexts import Turns
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
-from multihead.measures.clean import clean, documents_in, drawn, without_cache
-from multihead.measures.stage import Batch
-from multihead.measures.worth.choose import loss_for
-from multihead.measures.worth.importance import PROBES
-from multihead.measures.worth.loss import LanguageModel, OwnOutputs
+from multihead.measures.importance.choose_loss import loss_for
+from multihead.measures.importance.gradients import PROBES
+from multihead.measures.importance.losses import LanguageModel, OwnOutputs
 from multihead.model.call import Call, Run
+from multihead.model.eval_mode import documents_in, eval_mode, without_cache
 from multihead.model.intercept import inner, intercept
 from multihead.model.sites import Key
-from multihead.scale.sums import shared
-from multihead.shapes import HeadOutputs
 
 DOCUMENTS = 256
 """Documents that are enough: a gradient of each, for every probe."""
@@ -131,11 +132,11 @@ def _slopes(
             gates[key] = heads.new_ones(size, heads.shape[1], dtype=torch.float32).requires_grad_()
         return heads * gates[key].to(heads.dtype)[:, :, None, None]
 
-    with torch.inference_mode(False), torch.enable_grad(), clean(inner(model)), intercept(model, listen):
+    with torch.inference_mode(False), torch.enable_grad(), eval_mode(inner(model)), intercept(model, listen):
         seen = loss.read(model(**inputs))
         target = loss.target(batch, inputs, seen.detach())
         for probe in range(probes):
-            each = loss.probe(seen, target, drawn(seed, index, probe)).masked_fill(~target.counts, 0.0)
+            each = loss.probe(seen, target, batch_generator(seed, index, probe)).masked_fill(~target.counts, 0.0)
             found = cast(
                 Sequence[Tensor | None],
                 torch.autograd.grad(

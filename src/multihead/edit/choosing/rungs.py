@@ -44,9 +44,9 @@ from multihead.edit.sharing.group import grouped, ladder
 from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
-from multihead.measures.clean import clean, without_cache
-from multihead.measures.worth.loss import Target
+from multihead.measures.importance.losses import Target
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.eval_mode import eval_mode, without_cache
 from multihead.model.intercept import inner
 
 JUDGED = 2048
@@ -150,7 +150,7 @@ class _Judge:
         self.cases: list[tuple[dict[str, Any], Target]] = []
         self.loss = own_loss(model, calibration.example())
         seen = 0
-        with torch.no_grad(), clean(inner(model)):
+        with torch.no_grad(), eval_mode(inner(model)):
             for index, batch in enumerate(calibration.held_out()):
                 inputs = without_cache(model, self.loss.inputs(batch, index))
                 self.cases.append((inputs, self.loss.target(batch, inputs, self.loss.read(model(**inputs)))))
@@ -159,7 +159,7 @@ class _Judge:
                     break
 
     def __call__(self, model: nn.Module) -> float:
-        with torch.no_grad(), clean(inner(model)):
+        with torch.no_grad(), eval_mode(inner(model)):
             found = [self.loss.documents(self.loss.read(model(**inputs)), target) for inputs, target in self.cases]
         return 2 * float(torch.cat(found).double().mean())
 

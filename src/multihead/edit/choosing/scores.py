@@ -4,7 +4,7 @@
 |---|---|
 | `random` | drawn by a seed: the baseline |
 | `norm` | ‖W_V,h‖‖W_O,h‖: the size of what it can write, the other baseline |
-| `fisher` | G_hh = E ‖A ∂y/∂gate_h‖²: the Gauss–Newton diagonal (`multihead.measures.worth.importance`) |
+| `fisher` | G_hh = E ‖A ∂y/∂gate_h‖²: the Gauss–Newton diagonal (`multihead.measures.importance.gradients`) |
 | `gauss-newton` | G_hh + 2 Σ_s∈S G_hs: the same, with what heads have to do with each other |
 | `obs` | s_l · tr(W_hᵀ (P_hh)⁻¹ W_h), P = (Cov(c) + λI)⁻¹: what is lost *after* the best re-fit of W_O |
 

@@ -24,12 +24,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.batches import Document, batches
+from multihead.corpus.language import warn_of_unknown
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.measures.clean import documents_in
-from multihead.measures.corpus import Document, batches
-from multihead.measures.language import warn_of_unknown
-from multihead.measures.stage import Batch
 from multihead.model.anatomy import Anatomy, anatomy
+from multihead.model.eval_mode import documents_in
 from multihead.model.inputs import learned_positions
 from multihead.model.intercept import inner
 

@@ -30,10 +30,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead.measures.clean import plain_inputs
-from multihead.measures.stage import Batch
-from multihead.measures.worth.loss import OwnOutputs, Seen, Target, tensor_in
+from multihead.corpus.accumulator import Batch
+from multihead.measures.importance.losses import OwnOutputs, Seen, Target, tensor_in
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.eval_mode import plain_inputs
 from multihead.model.intercept import inner
 
 ANCHORS = 1024

@@ -22,12 +22,12 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.data_parallel import shared
 from multihead.edit.fitting.residual import watched
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
-from multihead.measures.stage import Batch
-from multihead.scale.sums import shared
 
 Crossed = Float64[Tensor, "column row"]
 

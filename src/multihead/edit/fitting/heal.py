@@ -36,8 +36,8 @@ from multihead.edit.fitting.distance import Distance
 from multihead.edit.fitting.mixing import endless
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.measures.clean import clean
 from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.eval_mode import eval_mode
 from multihead.model.intercept import inner
 
 
@@ -119,7 +119,7 @@ def heal(
     found = list(layers) if layers is not None else list(anatomy(teacher, example))
     learning = _learning(student, found, asked.parameters)
     started = time.perf_counter()
-    with clean(teacher), clean(student), _able(learning.values()):
+    with eval_mode(teacher), eval_mode(student), _able(learning.values()):
         apart = Distance(teacher, student, found, calibration.fit(), hidden=asked.hidden, relations=asked.relations)
         before = apart.over(calibration.held_out())
         best = _Best(before, learning)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from multihead.measures.stage import Batch
+from multihead.corpus.accumulator import Batch
 
 POOL = 8
 """So many batches are drawn at once, sorted by length and cut apart: little padding, other company every time."""

@@ -26,13 +26,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Batch
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.errors import MultiheadError
-from multihead.measures.clean import clean
-from multihead.measures.stage import Batch
 from multihead.model.call import Call, Run
+from multihead.model.eval_mode import eval_mode
 from multihead.model.intercept import inner, intercept
-from multihead.shapes import HeadOutputs
 
 _ADD = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__, operator.add}
 _MULTIPLY = {torch.mul, Tensor.mul, Tensor.mul_, Tensor.__mul__, Tensor.__rmul__, Tensor.__imul__, operator.mul}
@@ -98,7 +98,7 @@ def _watch(model: nn.Module, batch: Batch, parameter: str, run: Runner = from_st
     if weight is None:
         raise MultiheadError(f"the model has no parameter {parameter}", hint="was it replaced by a cut?")
     watch, tokens = Watch(weight, parameters.get(f"{parameter.rpartition('.')[0]}.bias")), _Queries()
-    with torch.no_grad(), clean(root), suppress(_Enough), watch, intercept(model, tokens.listen):
+    with torch.no_grad(), eval_mode(root), suppress(_Enough), watch, intercept(model, tokens.listen):
         run(model, batch)
     return watch, tokens
 
@@ -299,7 +299,7 @@ def linear_maps(model: nn.Module, batch: Batch) -> list[str | None]:
     """The weights of all linear maps in the order of the run, with None in the place of every attention."""
     root = inner(model)
     maps = _Maps(root)
-    with torch.no_grad(), clean(root), maps, intercept(model, maps.listen):
+    with torch.no_grad(), eval_mode(root), maps, intercept(model, maps.listen):
         from_start(model, batch)
     return maps.seen
 

@@ -31,9 +31,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from multihead.measures.clean import clean, plain_inputs
-from multihead.measures.stage import Batch
-from multihead.measures.worth.prefix import Forward, standing_in, times
+from multihead.corpus.accumulator import Batch
+from multihead.measures.importance.prefix import Forward, standing_in, times
+from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner
 
 ROOM = 1 << 30
@@ -190,7 +190,7 @@ class _Front:
 
 def _front(model: nn.Module, example: Batch, block: str) -> _Front | None:
     """What a run from `block` on reads; None: the model cannot start there."""
-    with torch.no_grad(), clean(inner(model)):
+    with torch.no_grad(), eval_mode(inner(model)):
         first = _Run(model, block, {})
         whole = first.of(example)
         if not first.reached or not first.entries:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.edit.physical.shells import Spread
 from multihead.edit.physical.steps import Step, apply
 from multihead.edit.physical.structure import NAME, Attention, Structure
@@ -21,7 +22,6 @@ from multihead.model.call import Call, Run
 from multihead.model.example import example_inputs
 from multihead.model.families import SIZES
 from multihead.model.intercept import intercept
-from multihead.shapes import HeadOutputs
 
 Inputs = Mapping[str, Any] | tuple[Any, ...] | Tensor | None
 Candidate = tuple[str, Callable[[], Structure]]

@@ -2,7 +2,7 @@
 
 With one map the two value maps are one of twice the rank, [W_O,i W_O,j] [W_V,i; W_V,j]; the head that stays takes
 the best part of its own rank, in the metric of what it averages. Where other heads read its values too they are
-left as they are, and only W_O takes over what it can. Which heads are twins: `multihead.measures.likeness`.
+left as they are, and only W_O takes over what it can. Which heads are twins: `multihead.measures.similarity`.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.sharing.merge import merged

@@ -28,20 +28,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.data_parallel import shared
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
-from multihead.measures.clean import clean
-from multihead.measures.worth.means import real_rows
+from multihead.measures.importance.mean_outputs import real_rows
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Run
+from multihead.model.eval_mode import eval_mode
 from multihead.model.intercept import inner, intercept
 from multihead.model.special import is_reused
-from multihead.scale.sums import shared
-from multihead.shapes import HeadOutputs
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
 
@@ -83,7 +83,7 @@ def moments_of(
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
     sums = _Sums(layer, inner(model))
     mine, summed = shared(batches)
-    with torch.no_grad(), clean(model), sums.watch(), intercept(model, sums.listen):
+    with torch.no_grad(), eval_mode(model), sums.watch(), intercept(model, sums.listen):
         for batch in mine:
             with suppress(_Enough):
                 run(model, batch)

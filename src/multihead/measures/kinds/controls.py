@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.measures.kinds.documents import EVEN, RANDOM, Documents, PerDocument, Sums
-from multihead.measures.statistics.meaning import offset_name
-from multihead.measures.statistics.options import Statistics
+from multihead.measures.kinds.per_document import EVEN, RANDOM, Documents, PerDocument, Sums
+from multihead.model.statistics.catalogue import offset_name
+from multihead.model.statistics.options import Statistics
 
 WINDOWS = (*range(1, 9), 12, 16)
 """Half widths of the local windows that are tried."""

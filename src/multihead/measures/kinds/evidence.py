@@ -20,7 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from multihead.measures.statistics.moments import Moments
+from multihead._base.html import line, table
+from multihead.model.statistics.moments import Moments
 
 ENOUGH = 5
 """Documents below which there is no interval, and so no kind."""
@@ -205,9 +206,18 @@ class Evidence:
         return (math.nan, math.nan) if self.best is None else (self.best.low, self.best.high)
 
     def _repr_html_(self) -> str:
-        from multihead.notebook.show import evidence
+        """One sentence, then what the head scores as, and as what else."""
+        rows = [
+            [s.name, _share(s.score), _share(s.low, s.high), _share(s.control), _share(s.threshold)]
+            for s in (self.best, *self.runners_up)
+            if s is not None
+        ]
+        titles = ["kind", "score", "95 % interval", "by chance", "threshold"]
+        return line(f"{self.head}: {self.why}", small=False) + table(titles, rows, words=(0,))
 
-        return evidence(self)
+
+def _share(*ends: float) -> str:
+    return " to ".join("–" if math.isnan(x) else f"{x:.2f}" for x in ends)
 
 
 class Spread:

@@ -19,26 +19,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Batch, run_stage
+from multihead.corpus.batches import Document, batches
 from multihead.errors import MultiheadError
-from multihead.measures.corpus import Document, batches, with_special
 from multihead.measures.kinds.controls import stream_names, streams
-from multihead.measures.kinds.documents import read_documents
 from multihead.measures.kinds.evidence import Evidence, Spread, judge
-from multihead.measures.kinds.found_kinds import Kinds
+from multihead.measures.kinds.per_document import read_documents
 from multihead.measures.kinds.repeats import TOKENS, repeats
+from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import STREAMS, driven, pair_of
 from multihead.measures.kinds.token_classes import as_ids, classes_of
-from multihead.measures.stage import Batch, run_stage
-from multihead.measures.statistics.options import Statistics
-from multihead.measures.statistics.scratch import Memory
-from multihead.measures.tables.table import HeadTable
+from multihead.measures.measure import with_special
 from multihead.model.call import Call, Run
 from multihead.model.inputs import learned_positions
 from multihead.model.intercept import inner, intercept
 from multihead.model.known import note, remember, seen_sites
 from multihead.model.missing import nothing_found
 from multihead.model.sites import Key
-from multihead.shapes import HeadOutputs
+from multihead.model.statistics.arena import Memory
+from multihead.model.statistics.options import Statistics
+from multihead.table.table import HeadTable
 
 REPEATS = 16
 """Rows of random tokens that repeat."""

@@ -25,20 +25,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
-from multihead.measures.statistics.meaning import Meaning
 from multihead.measures.syntax.conllu import Sentence, read_conllu
 from multihead.measures.syntax.pointing import DIRECTIONS, Aligned, Direction, align, examples, pointing
-from multihead.measures.tables.table import Column, HeadTable
 from multihead.model.call import Call, Run
 from multihead.model.inputs import learned_positions
 from multihead.model.intercept import inner, intercept
 from multihead.model.known import note, seen_sites
 from multihead.model.missing import nothing_found
 from multihead.model.sites import Key
-from multihead.shapes import HeadOutputs
+from multihead.table.meaning import Meaning
+from multihead.table.table import Column, HeadTable
 
 ENOUGH = 30
 """Examples of a relation below which no accuracy is worth a word."""

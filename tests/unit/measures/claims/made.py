@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import multihead as mh
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.subject import Passage, Subject
+from multihead.statements.gather import subjects
+from multihead.statements.subject import Passage, Subject
 
 
 def turn(size: int, seed: int = 0) -> Tensor:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.measures.claims import costs
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.subject import Subject
+from multihead.statements import costs
+from multihead.statements.gather import subjects
+from multihead.statements.subject import Subject
 
 
 def subject(d_model: int = 12, heads: int = 3, tokens: int = 7, **options: int) -> Subject:

@@ -10,9 +10,9 @@ from torch.testing import assert_close
 import multihead as mh
 from multihead import mask
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.claims import gather
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.subject import Subject
+from multihead.statements import gather
+from multihead.statements.gather import subjects
+from multihead.statements.subject import Subject
 from unit.measures.claims import made
 from zoo import ZOO
 

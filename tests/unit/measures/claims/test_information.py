@@ -9,8 +9,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 from multihead.errors import SizeError
-from multihead.measures.claims.information import NOISE, at_least_the_best, capacity, chain
-from multihead.measures.information import (
+from multihead.statements.entropies import (
     covariance,
     information,
     part_information,
@@ -19,6 +18,7 @@ from multihead.measures.information import (
     total_correlation,
     with_noise,
 )
+from multihead.statements.information import NOISE, at_least_the_best, capacity, chain
 from unit.measures.claims import made
 
 

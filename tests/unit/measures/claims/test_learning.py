@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import multihead as mh
-from multihead.measures.claims import learning
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.small import Weights, small
-from multihead.measures.claims.subject import Subject
+from multihead.statements import learning
+from multihead.statements.gather import subjects
+from multihead.statements.small import Weights, small
+from multihead.statements.subject import Subject
 
 
 def subject(tokens: int = 7, **options: int | bool) -> Subject:

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.measures.claims import power
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.subject import Subject
+from multihead.statements import power
+from multihead.statements.gather import subjects
+from multihead.statements.subject import Subject
 from zoo import ZOO
 
 

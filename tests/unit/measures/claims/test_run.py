@@ -9,10 +9,10 @@ import torch
 
 from golden.make_minilm_statistics import model_and_batch
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.claims import run
-from multihead.measures.claims.claim import Claim, Finding, short
-from multihead.measures.claims.run import claims, statements
-from multihead.measures.claims.show import table_text
+from multihead.statements import run
+from multihead.statements.claim import Claim, Finding, short
+from multihead.statements.run import claims, statements
+from multihead.statements.show import table_text
 from unit.measures.claims import made
 from zoo import ZOO
 

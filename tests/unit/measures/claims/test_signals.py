@@ -10,9 +10,9 @@ import torch
 from scipy.stats import spearmanr
 
 import multihead as mh
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.information import at_least_the_best, chain
-from multihead.measures.claims.signals import correlation, coverage, importance, redundancy, size, variance
+from multihead.statements.gather import subjects
+from multihead.statements.information import at_least_the_best, chain
+from multihead.statements.signals import correlation, coverage, importance, redundancy, size, variance
 from unit.measures.claims import made
 from zoo import ZOO
 
@@ -222,7 +222,7 @@ def test_zeros_are_redundant_with_nothing() -> None:
 
 
 def test_maps_that_were_not_kept_are_not_too_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multihead.measures.claims.gather.CELLS", 10)
+    monkeypatch.setattr("multihead.statements.gather.CELLS", 10)
     found = coverage(made.subject(made.layer()))
     assert (found.verdict, found.left) == ("not applicable", "13 tokens")
 

@@ -10,9 +10,9 @@ from scipy.linalg import subspace_angles
 from torch.testing import assert_close
 
 from multihead.errors import SizeError
-from multihead.measures import geometry
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.spaces import direct, diversity, orthogonal
+from multihead.statements import geometry
+from multihead.statements.gather import subjects
+from multihead.statements.spaces import direct, diversity, orthogonal
 from unit.measures.claims import made
 from zoo import ZOO
 

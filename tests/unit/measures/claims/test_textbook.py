@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.measures.claims import textbook
-from multihead.measures.claims.gather import subjects
-from multihead.measures.claims.subject import Subject
+from multihead.statements import textbook
+from multihead.statements.gather import subjects
+from multihead.statements.subject import Subject
 
 
 def of(attn: mh.MultiHeadAttention, tokens: int = 7) -> Subject:

@@ -1,1 +1,0 @@
-"""Every statement of the theory, computed on a real layer: `multihead.claims`."""

@@ -1,0 +1,145 @@
+"""The sizes of a model's attention layers, read off its modules: what `mh.cost` needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from multihead.errors import AnatomyError
+from multihead.layer.attention import MultiHeadAttention
+from multihead.layer.latent import LatentAttention
+from multihead.measures.cost.spec import Latent, Spec
+from multihead.model.anatomy import LayerAnatomy, anatomy
+
+
+def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
+    """One spec for every kind of attention layer: our own layers as they are, others by their anatomy.
+
+    Windows and causality are what the modules say of themselves (`sliding_window`, `is_causal`); where they say
+    nothing, what the whole model says (`is_causal`).
+    """
+    if isinstance(model, MultiHeadAttention):
+        return (_of_layer(model),)
+    if isinstance(model, LatentAttention):
+        return (_of_latent(model),)
+    config, causal = getattr(model, "config", None), bool(getattr(model, "is_causal", False))
+    if getattr(config, "kv_lora_rank", None):
+        return (_of_latent_config(config),)
+    specs: list[Spec] = []
+    used: set[str] = set()
+    parameters = dict(model.named_parameters())
+    for layer in anatomy(model):
+        names = {layer.weights["q"].parameter}
+        specs.append(replace(_of_anatomy(layer, config, parameters, causal), stored=int(not names & used) or -1))
+        used |= names
+    return _counted(specs)
+
+
+def _of_layer(attn: MultiHeadAttention) -> Spec:
+    biases = "".join(x for x in "qkvo" if getattr(attn, f"{x}_proj").bias is not None)
+    sinks = 0 if attn.sink_logits is None else 1
+    other = [p for part in (attn.q_norm, attn.k_norm) if part is not None for p in part.parameters()]
+    tables = list(attn.position.parameters()) if isinstance(attn.position, nn.Module) else []
+    return Spec(
+        attn.d_model,
+        attn.num_heads,
+        attn.num_kv_heads,
+        attn.head_dim,
+        attn.value_dim,
+        biases=biases,
+        d_key=attn.d_key,
+        d_value=attn.d_value,
+        d_out=attn.d_out,
+        beside=sum(p.numel() for p in other),
+        per_head=sinks + sum(p.numel() for p in tables) // attn.num_heads,
+    )
+
+
+def _of_latent(attn: LatentAttention) -> Spec:
+    query = None if attn.q_down is None else attn.q_down.out_features
+    return Spec(
+        attn.d_model,
+        attn.num_heads,
+        head_dim=attn.nope_dim + attn.rope_dim,
+        value_dim=attn.value_dim,
+        biases="qko" if attn.o_proj.bias is not None else "",  # pyright: ignore[reportUnnecessaryComparison]
+        latent=Latent(attn.latent_dim, attn.rope_dim, query),
+        beside=attn.latent_dim + (query or 0),
+    )
+
+
+def _of_latent_config(config: Any) -> Spec:
+    """Latent attention by the names that DeepSeek gave its sizes; its keys have no weights of their own to find."""
+    query: int | None = config.q_lora_rank
+    return Spec(
+        config.hidden_size,
+        config.num_attention_heads,
+        head_dim=config.qk_nope_head_dim + config.qk_rope_head_dim,
+        value_dim=config.v_head_dim,
+        layers=config.num_hidden_layers,
+        biases="qko" if getattr(config, "attention_bias", False) else "",
+        latent=Latent(config.kv_lora_rank, config.qk_rope_head_dim, query),
+        beside=config.kv_lora_rank + (query or 0),
+    )
+
+
+def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter], causal: bool) -> Spec:
+    module, heads, stack = layer.module, layer.num_heads, layer.site.stack
+    beside, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
+    for letter, names in layer.between.items():
+        count = heads if letter == "q" else layer.num_kv_heads
+        for size in (parameters[name].numel() for name in names if name in parameters):
+            if count == 1 or size != count * layer.key_dim:  # a norm that all heads share
+                beside += size
+            elif letter == "q":
+                per_head += layer.key_dim
+            else:
+                per_kv_head += layer.key_dim
+    for part in module.modules():
+        if isinstance(part, nn.Embedding) and part.weight.shape[-1] == heads:  # a table of relative positions
+            per_head += part.weight.shape[0]
+    encodes = getattr(config, "is_encoder_decoder", False) and stack == "encoder"
+    return Spec(
+        layer.W_Q[0].shape[1],
+        heads,
+        layer.num_kv_heads,
+        layer.key_dim,
+        layer.value_dim,
+        biases="".join(x for x in "qkvo" if layer.weights[x].bias is not None),
+        window=_window(module),
+        causal=not layer.site.cross and not encodes and _causal(module, causal),
+        queries="source" if encodes else "tokens",
+        keys="source" if encodes or layer.site.cross else "tokens",
+        d_key=layer.W_K[0].shape[1],
+        d_value=layer.W_V[0].shape[1],
+        d_out=layer.W_O[0].shape[0],
+        beside=beside,
+        per_head=per_head,
+        per_kv_head=per_kv_head,
+        name=stack,
+    )
+
+
+def _window(module: nn.Module) -> int | None:
+    size = getattr(module, "sliding_window", None)
+    return size if isinstance(size, int) and size > 0 and _causal(module) else None
+
+
+def _causal(module: nn.Module, otherwise: bool = False) -> bool:
+    """What the module says; one that says nothing is taken for an encoder's, unless the model is causal."""
+    return bool(getattr(module, "is_causal", getattr(module, "is_decoder", otherwise)))
+
+
+def _counted(specs: Sequence[Spec]) -> tuple[Spec, ...]:
+    """Equal layers as one spec with their number; those that share weights with an earlier one are not stored."""
+    counted: dict[Spec, tuple[int, int]] = {}
+    for spec in specs:
+        kind = replace(spec, stored=1)
+        layers, stored = counted.get(kind, (0, 0))
+        counted[kind] = layers + 1, stored + (spec.stored > 0)
+    if not counted:
+        raise AnatomyError("no attention was found", hint="mh.cost also takes a Spec of sizes")
+    return tuple(replace(kind, layers=n, stored=max(s, 1)) for kind, (n, s) in counted.items())

@@ -1,0 +1,248 @@
+"""What the model loses without each head: by gradients, by taking it out, and how far the two agree.
+
+>>> import multihead as mh
+>>> from transformers import GPT2Config, GPT2LMHeadModel
+>>> from multihead.measures.importance.importance import worth
+>>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
+>>> found = worth(model, [[3, 1, 4, 1, 5], [9, 2, 6, 5]], how="all")
+>>> found.loss
+'language model: cross entropy of the next token'
+>>> list(found.table.columns)[:4]
+['importance', 'importance_error', 'fisher', 'gradient']
+>>> sorted(found.table["rank"].tolist())
+[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from multihead._base.html import line, lines
+from multihead.corpus.accumulator import AnySteps, Batch, run_stage
+from multihead.corpus.batches import Document, batches
+from multihead.errors import SizeError
+from multihead.measures.importance.ablation import Ablation, Silence
+from multihead.measures.importance.choose_loss import AnyLoss, loss_of
+from multihead.measures.importance.gradients import PROBES, Gradients
+from multihead.measures.importance.mean_outputs import MeanOutputs
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
+
+Progress = Callable[[str, int, int], None]
+"""Called as (stage, done, all)."""
+
+WAYS = ("gradient", "zero", "mean")
+RANKED_BY = ("ablation_zero", "ablation_mean", "importance")
+"""What the rank is by: the first of these that was measured."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Spearman's ρ of two columns: over all heads, and inside each layer; NaN where it is not defined."""
+
+    first: str
+    second: str
+    all: float
+    layers: Mapping[str, float]
+
+    @property
+    def inside(self) -> float:
+        """The mean of the layers' ρ."""
+        known = [rho for rho in self.layers.values() if not math.isnan(rho)]
+        return sum(known) / len(known) if known else math.nan
+
+    def __str__(self) -> str:
+        return f"{self.first} and {self.second}: ρ = {self.all:.2f} over all heads, {self.inside:.2f} inside layers"
+
+
+@dataclass(frozen=True, repr=False)
+class Worth:
+    """The table, what the loss was, and how far cheap and exact measures agree."""
+
+    table: HeadTable
+
+    @property
+    def loss(self) -> str:
+        return str(self.table.about["loss"])
+
+    @property
+    def agreement(self) -> tuple[Agreement, ...]:
+        """Of every gradient column with every ablation column; empty if only one kind was measured."""
+        cheap = [c for c in ("importance", "fisher") if c in self.table.columns]
+        exact = [c for c in ("ablation_zero", "ablation_mean") if c in self.table.columns]
+        pairs = [(a, b) for a in cheap for b in exact] + ([(exact[0], exact[1])] if len(exact) == 2 else [])
+        return tuple(agreement(self.table, a, self.table, b) for a, b in pairs)
+
+    def against(self, other: HeadTable, column: str = "ablation_zero") -> dict[str, float]:
+        """ρ of every number in another table of the same heads with a column of this one, the strongest first."""
+        numbers = [name for name, values in other.columns.items() if isinstance(values, Tensor)]
+        found = {name: agreement(other, name, self.table, column).all for name in numbers}
+        defined = {name: rho for name, rho in found.items() if not math.isnan(rho)}
+        return dict(sorted(defined.items(), key=lambda item: -abs(item[1])))
+
+    def text(self, count: int = 10) -> str:
+        """The most and the least worth heads, for a terminal."""
+        shown = [self.table.heads[at] for at in self.table["rank"].argsort().tolist()]
+        if len(shown) > 2 * count:
+            shown = [*shown[:count], "…", *shown[-count:]]
+        columns = [c for c in ("rank", *RANKED_BY, "fisher") if c in self.table.columns]
+        lines = [["head", *columns]]
+        for name in shown:
+            row = {} if name == "…" else self.table.row(name)
+            lines.append([name, *(self._cell(row, c) for c in columns)])
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+        body = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
+        about = self.table.about
+        head = [f"loss: {self.loss}; {about['documents']} documents"]
+        return "\n".join([*head, *body, *map(str, self.agreement), *about["notes"]])
+
+    def _cell(self, row: Mapping[str, Any], column: str) -> str:
+        if not row:
+            return ""
+        if column == "rank":
+            return f"{row[column]:.0f}"
+        error = row.get(f"{column}_error", math.nan)
+        return f"{row[column]:.3g}" + ("" if math.isnan(error) else f" ± {error:.1g}")
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        """The most worth heads first, and how far the measures agree."""
+        whole = self.table.sort("rank")
+        columns = [name for name in SHOWN if name in whole.columns]
+        head = line(f"loss: {self.loss}; {self.table.about['documents']} documents")
+        rest = [*map(str, self.agreement), *map(str, self.table.about["notes"])]
+        return head + whole.select(columns)._repr_html_() + lines(rest)  # pyright: ignore[reportPrivateUsage]
+
+
+SHOWN = (
+    "rank", "ablation_zero", "ablation_zero_error", "ablation_mean", "ablation_mean_error", "importance",
+    "importance_error", "fisher",
+)  # fmt: skip
+"""Columns of the table in a notebook."""
+
+
+def worth(
+    model: nn.Module,
+    data: Iterable[Document] | Mapping[str, Any],
+    *,
+    tokenizer: Any = None,
+    loss: AnyLoss | None = None,
+    how: str | Sequence[str] = "gradient",
+    normalise: bool = False,
+    batch_size: int = 8,
+    max_tokens: int | None = None,
+    probes: int = PROBES,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Worth:
+    """The loss that each head saves: the table, ranked, with standard errors over documents.
+
+    Args:
+        data: texts (with a `tokenizer`), lists of token ids, or batches; a row of a batch is a document.
+        loss: one of `multihead.measures.importance.losses`, or a function (output, batch) → loss of every document;
+            left out, the one that fits the model is taken, and the result says which.
+        how: "gradient" (one backward pass per batch), "zero" and "mean" (each head taken out), "ablation" for the
+            latter two, "all", or a list.
+        normalise: gradient importance by layer, see `Gradients`.
+        progress: called as (stage, done, all).
+    """
+    asked = _asked(how)
+    read = list(batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
+    found = loss_of(loss, model, read[0], tokenizer, seed=seed)
+    tables: list[HeadTable] = []
+    if "gradient" in asked:
+        gradients = Gradients(model, found, normalise=normalise, probes=probes, seed=seed)
+        tables.append(_run(gradients, read, progress).table)
+    silences: list[Silence] = [s for s in ("zero", "mean") if s in asked]
+    if silences:
+        means = _run(MeanOutputs(model), read, progress) if "mean" in silences else None
+        tables.append(_ablated(Ablation(model, found, silences, means=means), read, progress))
+    return Worth(ranked(joined(tables)))
+
+
+def joined(tables: Sequence[HeadTable]) -> HeadTable:
+    """The columns of all; notes are added up."""
+    whole = tables[0]
+    for table in tables[1:]:
+        notes = dict.fromkeys([*whole.about["notes"], *table.about["notes"]])
+        whole = whole.join(table)
+        whole = HeadTable(
+            whole.heads, whole.columns, whole.meaning, whole.reasons, {**whole.about, "notes": [*notes]}
+        )
+    return whole
+
+
+def ranked(table: HeadTable) -> HeadTable:
+    """The table with a column of ranks: 1 is the head that the model would miss most."""
+    by = next(c for c in RANKED_BY if c in table.columns)
+    order = table[by].nan_to_num(-torch.inf).argsort(descending=True, stable=True)
+    rank = torch.empty(len(table), dtype=torch.float64)
+    rank[order] = torch.arange(1.0, len(table) + 1, dtype=torch.float64)
+    text = f"1 is the head that would be missed most, by {by}"
+    return table.join(HeadTable(table.heads, {"rank": rank}, {"rank": Meaning("place", text)}))
+
+
+def agreement(first: HeadTable, a: str, second: HeadTable, b: str) -> Agreement:
+    """Spearman's rank correlation of a column with a column, over heads of the same names."""
+    there = {head: at for at, head in enumerate(second.heads)}
+    missing = next((h for h in first.heads if h not in there), None)
+    if missing is not None or len(first) != len(second):
+        raise SizeError(
+            f"tables of {len(first)} and {len(second)} heads do not compare: {missing or second.heads[0]!r}",
+            hint="measure both on the same model",
+        )
+    x, y = first[a], second[b][[there[h] for h in first.heads]]
+    layers: dict[str, list[int]] = {}
+    for at, name in enumerate(first.heads):
+        layers.setdefault(name.rpartition("H")[0], []).append(at)
+    return Agreement(a, b, spearman(x, y), {layer: spearman(x[at], y[at]) for layer, at in layers.items()})
+
+
+def spearman(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> float:
+    """ρ over the pairs of which both are numbers; NaN for fewer than two of them, or where one side is constant."""
+    from scipy.stats import spearmanr  # pyright: ignore[reportMissingTypeStubs]
+
+    both = ~(x.isnan() | y.isnan())
+    x, y = x[both], y[both]
+    if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
+        return math.nan
+    rho: Any = spearmanr(x.numpy(), y.numpy())
+    return float(rho.statistic)
+
+
+def _asked(how: str | Sequence[str]) -> set[str]:
+    words = {"all": WAYS, "ablation": ("zero", "mean")}
+    given = [how] if isinstance(how, str) else list(how)
+    asked = {way for word in given for way in words.get(word, (word,))}
+    wrong = sorted(asked - set(WAYS))
+    if wrong or not asked:
+        raise SizeError(f"how={how!r} is not known", hint="choose some of gradient, zero, mean, ablation, all")
+    return asked
+
+
+def _run(stage: AnySteps, read: Sequence[Batch], progress: Progress | None) -> AnySteps:
+    def told(done: int) -> None:
+        if progress is not None:
+            progress(stage.name, done, len(read))
+
+    return run_stage(stage, read, progress=told)
+
+
+def _ablated(stage: Ablation, read: Sequence[Batch], progress: Progress | None) -> HeadTable:
+    """Progress of an ablation counts every attention of every batch: a batch takes long."""
+
+    def told(done: int, every: int) -> None:
+        if progress is not None:
+            progress(stage.name, stage.batches * every + done, len(read) * every)
+
+    stage.progress = told
+    return run_stage(stage, read).table

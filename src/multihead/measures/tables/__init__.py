@@ -1,1 +1,0 @@
-"""HeadTable: a row per head, a column per measure; kept, shown, compared."""

@@ -1,0 +1,63 @@
+"""Run a model in eval mode: dropout off, running statistics frozen, no gradients of its parameters.
+
+>>> import torch
+>>> from multihead.model.eval_mode import eval_mode
+>>> model = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True)
+>>> with eval_mode(model) as notes:
+...     _ = model(torch.ones(1, 5, 12))
+>>> notes
+['the model was in training mode; it was measured in eval mode, without dropout']
+>>> model.training, model.linear1.weight.requires_grad
+(True, True)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Generator[list[str]]:
+    """Eval mode and frozen parameters inside the block; afterwards every module and parameter is as it was.
+
+    The block gets a list of notes that say what had to be changed.
+    """
+    training = [m for m in model.modules() if m.training]
+    learning = [p for p in model.parameters() if p.requires_grad and not p.is_inference()]
+    try:
+        for module in training:
+            module.training = False
+        for parameter in learning:
+            parameter.requires_grad = False
+        yield ["the model was in training mode; it was measured in eval mode, without dropout"] if training else []
+    finally:
+        for module in training:
+            module.training = True
+        for parameter in learning:
+            parameter.requires_grad = True
+
+
+def plain_inputs(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a run without a loss: labels are kept only where the model makes its decoder inputs of them."""
+    two = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    kept = {name: x for name, x in batch.items() if name != "labels" or (two and "decoder_input_ids" not in batch)}
+    return without_cache(model, kept)
+
+
+def without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs that switch the cache off: a second run would add to its keys and values."""
+    if getattr(getattr(model, "config", None), "use_cache", None) is not True:
+        return inputs
+    takes = inspect.signature(model.forward).parameters
+    named = "use_cache" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    return {"use_cache": False} | inputs if named else inputs
+
+
+def documents_in(batch: Mapping[str, Any]) -> int:
+    """Rows of a batch: the length of the first axis of its first tensor."""
+    return next((x.shape[0] for x in batch.values() if isinstance(x, Tensor) and x.ndim), 1)

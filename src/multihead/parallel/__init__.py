@@ -1,0 +1,1 @@
+"""Attention layers over several ranks: heads by tensor parallelism, tokens by context parallelism."""

@@ -1,0 +1,87 @@
+"""Text to the ids of the embedded model and back: a word is a token.
+
+>>> from multihead.sources.embedded.tokenizer import WordTokenizer
+>>> tokenizer = WordTokenizer()
+>>> ids = tokenizer("The keys that the man sees are new.")["input_ids"]
+>>> tokenizer.convert_ids_to_tokens(ids)
+['<s>', 'the', 'keys', 'that', 'the', 'man', 'sees', 'are', 'new', '.']
+>>> tokenizer.decode(ids, skip_special_tokens=True)
+'the keys that the man sees are new .'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from multihead.errors import MultiheadError
+from multihead.sources.embedded.lexicon import BEGIN, PAD, SPECIAL, UNKNOWN, VOCABULARY
+
+FILE = "vocab.txt"
+_WORD = re.compile(r"<\w+>|\w+|[^\w\s]")
+
+
+class WordTokenizer:
+    """The methods of a tokenizer of transformers that multihead calls. A word that it does not know is `<unk>`."""
+
+    is_fast = False
+
+    def __init__(self, words: Sequence[str] = VOCABULARY) -> None:
+        self.words = tuple(words)
+        self._ids = {word: i for i, word in enumerate(self.words)}
+        missing = [word for word in SPECIAL if word not in self._ids]
+        if missing or len(self._ids) != len(self.words):
+            raise MultiheadError(
+                f"the {len(self.words)} words are no vocabulary: "
+                + (f"{missing[0]} is missing" if missing else "a word is there twice"),
+                hint=f"one word a line, {' '.join(SPECIAL)} among them",
+            )
+        self.pad_token_id, self.bos_token_id, self.unk_token_id = (self._ids[w] for w in (PAD, BEGIN, UNKNOWN))
+        self.all_special_ids = [self._ids[word] for word in SPECIAL]
+        self.all_special_tokens = list(SPECIAL)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __call__(self, text: str, *, add_special_tokens: bool = True, **_: Any) -> dict[str, list[int]]:
+        """`<s>` and the words; case does not matter where only one of them is a word."""
+        ids = [self._id(word) for word in _WORD.findall(text)]
+        ids = [self.bos_token_id, *ids] if add_special_tokens else ids
+        return {"input_ids": ids, "attention_mask": [1] * len(ids)}
+
+    def _id(self, word: str) -> int:
+        found = (self._ids.get(form) for form in (word, word.lower(), word.capitalize()))
+        return next((i for i in found if i is not None), self.unk_token_id)
+
+    def get_vocab(self) -> dict[str, int]:
+        return dict(self._ids)
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.words[i] for i in ids]
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        return [self._ids.get(token, self.unk_token_id) for token in tokens]
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False, **_: Any) -> str:
+        dropped = set(self.all_special_ids) if skip_special_tokens else set[int]()
+        return " ".join(self.words[i] for i in ids if i not in dropped)
+
+    def sample_texts(self) -> list[str]:
+        """Documents of the language that the model was not trained on: what is read where no text is given."""
+        from multihead.sources.embedded.language import sample
+
+        return [" ".join(words[1:]) for words in sample()]
+
+    # ---- keeping ------------------------------------------------------------------------------
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        (Path(folder) / FILE).write_text("\n".join(self.words) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> WordTokenizer:
+        path = Path(folder) / FILE
+        if not path.is_file():
+            raise MultiheadError(f"there is no {FILE} in {folder}", hint="save_pretrained writes it")
+        return cls(path.read_text(encoding="utf-8").split())

@@ -1,0 +1,1 @@
+"""The statements of the theory, each computed on a real layer."""

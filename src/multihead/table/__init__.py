@@ -1,0 +1,1 @@
+"""HeadTable: a row per head; files, comparison, views."""

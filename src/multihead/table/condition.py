@@ -1,0 +1,103 @@
+"""A condition in a few letters: `entropy<1` of one table, `entropy:drop>0.1` of the change between two.
+
+>>> from multihead.table.condition import Condition
+>>> Condition.of("entropy<1").holds(0.5)
+True
+>>> Condition.of("worth:drop>10%")
+worth:drop>0.1
+>>> Condition.of("kind:changed").how
+'changed'
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from torch import Tensor
+
+from multihead.errors import MultiheadError, SizeError
+from multihead.table.table import HeadTable
+
+How = Literal["", "drop", "rise", "relative", "changed"]
+HOW: dict[How, str] = {
+    "": "|after − before|",
+    "drop": "before − after",
+    "rise": "after − before",
+    "relative": "|after − before| / |before|",
+    "changed": "heads whose word changed",
+}
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
+_FORM = re.compile(
+    r"^\s*(?P<column>.+?)\s*(?::(?P<how>drop|rise|relative|changed))?\s*"
+    r"(?:(?P<op><=|>=|!=|==|=|<|>)\s*(?P<value>.*?))?\s*$"
+)
+_HINT = "write COLUMN, then < <= > >= = or !=, then a number or a word: 'entropy<1', 'kind=previous'"
+
+
+@dataclass(frozen=True, repr=False)
+class Condition:
+    """column[:how] operator value, the value a number, or a word for a column of words."""
+
+    column: str
+    how: How
+    op: str
+    value: float | str
+
+    @staticmethod
+    def of(text: str) -> Condition:
+        """Parse `entropy>0.1`, `worth:drop>10%`, `kind=previous`, `kind:changed`."""
+        found = _FORM.match(text)
+        if found is None or (found["op"] is None and found["how"] != "changed"):
+            raise MultiheadError(f"{text!r} is not a condition", hint=_HINT)
+        op = (found["op"] or ">").replace("==", "=")
+        value = _value(found["value"] if found["op"] else "0")
+        how = cast(How, found["how"] or "")
+        if isinstance(value, str) and (op not in ("=", "!=") or how):
+            raise MultiheadError(
+                f"{text!r}: {value!r} is not a number", hint="a share may be written 0.1 or 10%; " + _HINT
+            )
+        return Condition(found["column"], how, op, value)
+
+    def holds(self, x: float | str) -> bool:
+        """Whether a number or word meets the condition; NaN meets none."""
+        if isinstance(x, str) or isinstance(self.value, str):
+            return (x == self.value) == (self.op == "=")
+        return not math.isnan(x) and _COMPARE[self.op](x, self.value)
+
+    def check(self, table: HeadTable) -> None:
+        """Raise where the condition does not fit one table."""
+        if self.how:
+            raise MultiheadError(
+                f"{self!r} is about a change, and there is one table", hint="compare two: first.compare(second)"
+            )
+        words, asked = not isinstance(table[self.column], Tensor), isinstance(self.value, str)
+        if words != asked:
+            kinds = ("numbers", "words")
+            raise SizeError(
+                f"{self!r} asks for {kinds[asked]}, column {self.column!r} holds {kinds[words]}", hint=_HINT
+            )
+
+    def __repr__(self) -> str:
+        value = self.value if isinstance(self.value, str) else f"{self.value:g}"
+        return f"{self.column}{':' if self.how else ''}{self.how}{self.op}{value}"
+
+
+def _value(text: str) -> float | str:
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return text
+    return text if math.isnan(number) else number

@@ -1,0 +1,203 @@
+"""Tables for people: plain text, rich in a terminal, HTML in a notebook.
+
+>>> import torch
+>>> from multihead.table.meaning import Meaning
+>>> from multihead.table.table import HeadTable
+>>> from multihead.table.view import text
+>>> masses = torch.tensor([0.125, torch.nan])
+>>> table = HeadTable(("L0H0", "L1H0"), {"first": masses}, {"first": Meaning("share", "")})
+>>> print(text(table))
+head  first
+L0H0  0.125
+L1H0      –
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from multihead._base.html import STYLE
+from multihead.table.table import Column, HeadTable, cell
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+
+FIRST = (
+    *("kind", "kind_detail", "kind_score", "kind_control", "driven"),
+    *("rank", "ablation_zero", "ablation_mean", "importance"),
+    *("twin", "twin_cka"),
+    *("syntax_relation", "syntax_accuracy", "syntax_baseline"),
+)
+"""Columns of answers that stand first where a table has them."""
+
+SHOWN = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
+"""Statistics that a table shows unless told otherwise."""
+
+NOTHING = "–"
+MOST_ROWS, MOST_LETTERS = 400, 90_000
+"""Rows of a notebook's table and letters of its markup; more make it slow to scroll, and notebooks large."""
+
+
+def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
+    """The columns to show: the named ones, else answers first, then some of the statistics."""
+    if columns is not None:
+        return [name for name in columns if table[name] is not None]
+    names = [name for name in (*FIRST, *SHOWN) if name in table.columns and _says(table.columns[name])]
+    others = [name for name in table.columns if name not in names and not _is_detail(name, table)]
+    return ([n for n in names if n in FIRST] + others + [n for n in names if n not in FIRST]) or [*table.columns]
+
+
+def _says(column: Column) -> bool:
+    """Whether any head has a word or a number in it."""
+    return any(column) if isinstance(column, tuple) else not bool(column.isnan().all())
+
+
+def _is_detail(name: str, table: HeadTable) -> bool:
+    """One of the many columns that are there to be asked for."""
+    stem = next((n for n in FIRST if name.startswith((f"{n}_", f"{n}:"))), None)
+    detail = (
+        "offset",
+        "class:",
+        "kind",
+        "second",
+        "third",
+        "twin",
+        "cluster",
+        "order",
+        "fisher",
+        "gradient",
+        "syntax",
+    )
+    is_statistic = table.meaning[name].scale is not None
+    return is_statistic or stem is not None or name.startswith(detail)
+
+
+def word(column: Column, at: int) -> str:
+    """A cell in three digits."""
+    x = cell(column, at)
+    if isinstance(x, str):
+        return x or NOTHING
+    return NOTHING if math.isnan(x) else f"{x + 0.0:.3g}"  # + 0: no minus at zero
+
+
+def text(table: HeadTable, columns: Sequence[str] | None = None) -> str:
+    names = shown(table, columns)
+    lines = [["head", *names]]
+    lines += [[head, *(word(table.columns[n], i) for n in names)] for i, head in enumerate(table.heads)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines)
+
+
+@dataclass(frozen=True)
+class RichView:
+    """A table as `rich` draws it: as many columns as the terminal is wide, a line between layers."""
+
+    table: HeadTable
+    columns: Sequence[str] | None = None
+    first: str | None = None
+    """the column that stands first"""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table, names = self.table, shown(self.table, self.columns)
+        if self.first is not None and self.first in table.columns:
+            names = [self.first, *(n for n in names if n != self.first)]
+        cells = {n: [word(table.columns[n], i) for i in range(len(table))] for n in names}
+        kept = names if self.columns is not None else _fitting(table, names, cells, options.max_width)
+        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        drawn.add_column("head", no_wrap=True, style="bold")
+        for name in kept:
+            title = Text(name)
+            if table.meaning[name].unit:
+                title.append(f"\n{table.meaning[name].unit}", style="dim")
+            drawn.add_column(title, justify=_side(table.columns[name]), no_wrap=True)
+        largest, ends = {n: _largest(table.columns[n]) for n in kept}, _layer_ends(table.heads)
+        ends = ends if self.first is None else set[int]()  # sorted by a column, layers are in no order
+        for i, head in enumerate(table.heads):
+            styles = ["dim" if cells[n][i] == NOTHING else "bold" if i == largest[n] else "" for n in kept]
+            row = [Text(cells[n][i], style) for n, style in zip(kept, styles, strict=True)]
+            drawn.add_row(Text(head), *row, end_section=i in ends)
+        yield drawn
+        if self.columns is None and len(kept) < len(table.columns):
+            rest = len(table.columns) - len(kept)
+            yield Text(
+                f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {_names(table, kept)}",
+                style="dim",
+            )
+
+
+def _fitting(table: HeadTable, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
+    """The columns that the terminal has room for, from the left; at least one."""
+    left = width - 3 - max([4, *map(len, table.heads)])  # 3: what the box puts around every column
+    kept: list[str] = []
+    for name in names:
+        left -= 3 + max([len(name), len(table.meaning[name].unit), *map(len, cells[name])])
+        if left < 0 and kept:
+            break
+        kept.append(name)
+    return kept
+
+
+def _names(table: HeadTable, but: Sequence[str]) -> str:
+    others = [n for n in table.columns if n not in but]
+    return ", ".join(others[:12]) + (", ..." if len(others) > 12 else "")
+
+
+def _side(column: Column) -> Any:
+    return "left" if isinstance(column, tuple) else "right"
+
+
+def _largest(column: Column) -> int:
+    if isinstance(column, tuple) or not len(column) or bool(column.isnan().all()):
+        return -1
+    return int(column.nan_to_num(-math.inf, posinf=math.inf, neginf=-math.inf).argmax())
+
+
+def _layer_ends(heads: Sequence[str]) -> set[int]:
+    """The last head of each layer, in a table in the model's order."""
+    layers = [head.rpartition("H")[0] for head in heads]
+    ends = {at for at, (a, b) in enumerate(pairwise(layers)) if a != b}
+    in_order = len(ends) + 1 == len(set(layers)) < len(heads)
+    return ends if in_order else set()
+
+
+def html(table: HeadTable, columns: Sequence[str] | None = None) -> str:
+    """For a notebook: meanings and reasons show under the pointer. All text is escaped."""
+    names = shown(table, columns)
+    side = {n: ' class="w"' if isinstance(table.columns[n], tuple) else "" for n in names}
+    head = "".join(
+        f'<th{side[n]} title="{escape(table.meaning[n].text)}">{escape(n)}<br>'
+        f"<small>{escape(table.meaning[n].unit)}</small></th>"
+        for n in names
+    )
+    rows: list[str] = []
+    letters = len(head)
+    for i, name in enumerate(table.heads[:MOST_ROWS]):
+        why = {n: table.reasons.get(n, {}).get(name, "") for n in names}
+        cells = "".join(
+            f"<td{side[n]}"
+            + (f' title="{escape(why[n])}"' if why[n] else "")
+            + f">{escape(word(table.columns[n], i))}</td>"
+            for n in names
+        )
+        row = f"<tr><th>{escape(name)}</th>{cells}</tr>"
+        letters += len(row)
+        if rows and letters > MOST_LETTERS:
+            break
+        rows.append(row)
+    more = len(table) - len(rows)
+    rest = [n for n in table.columns if n not in names]
+    note = f"{len(table)} heads" + (f", {more} not shown" if more else "")
+    note += f"; more columns: {_names(table, names)}" if rest else ""
+    return (
+        f'{STYLE}<table class="multihead-table"><thead><tr><th>head</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table><small>{escape(note)}</small>"
+    )
