@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from multihead.corpus.accumulator import Batch, run_stage
 from multihead.corpus.batches import WINDOW, Document, Tally, batches
 from multihead.model.capture import Heads
+from multihead.model.forward import Forward
 from multihead.model.keep import Keep
 from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
@@ -73,12 +73,11 @@ class StatisticsStage:
     name = "statistics"
 
     def __init__(self, model: nn.Module, statistics: Statistics) -> None:
-        self.model = model
+        self.forward = Forward(model)
         self.heads = Heads(model, statistics, Keep())
 
     def step(self, batch: Batch) -> None:
-        with torch.no_grad(), self.heads.watch():
-            self.model(**batch)
+        self.forward(batch, self.heads.listen, spread=True)
 
     def begin(self, batch: int) -> None:
         """Nothing is drawn at random."""
@@ -96,4 +95,5 @@ class StatisticsStage:
     @property
     def table(self) -> HeadTable:
         self.heads.finish()
-        return self.heads.table()
+        table = self.heads.table()
+        return replace(table, about={**table.about, "notes": self.forward.notes}) if self.forward.notes else table

@@ -196,7 +196,7 @@ class Heads:
             if record.share is not None and record.statistics is not None and record.whole is None:
                 record.whole = of_all_ranks(record.statistics, record.share)
         self._memory.rest()
-        _warn(self.model, self)
+        _warn_of_broken_rows(self)
 
     def state(self) -> dict[str, Any]:
         """The statistics so far, as tensors and plain data."""
@@ -379,7 +379,14 @@ def capture(
     heads.keep.check(model)
     with heads.watch():
         yield heads
+        trained = statistics is not None and _has_active_dropout(model)
     heads.finish()
+    if trained:
+        warnings.warn(
+            "the model is in training mode with dropout: statistics are of the clean attention weights, "
+            "of activations that dropout has touched; model.eval() gives the model's own",
+            stacklevel=3,
+        )
 
 
 class _Ran:
@@ -398,10 +405,12 @@ class _Ran:
         self.count += 1
 
 
-def _warn(model: nn.Module, heads: Heads) -> None:
-    """Say what the numbers leave out."""
-    if heads.options is None:
-        return
+def _has_active_dropout(model: nn.Module) -> bool:
+    return any(m.p > 0 and m.training for m in model.modules() if isinstance(m, nn.Dropout))
+
+
+def _warn_of_broken_rows(heads: Heads) -> None:
+    """Say which rows the statistics leave out."""
     named = {site.key: site.label for site in heads.sites}
     for key, record in heads._records.items():  # pyright: ignore[reportPrivateUsage]  # same file
         found = record.statistics
@@ -412,9 +421,3 @@ def _warn(model: nn.Module, heads: Heads) -> None:
                 f"in {heads_hit} of {found.heads} heads; they are counted and left out of every statistic",
                 stacklevel=3,
             )
-    if any(m.p > 0 and m.training for m in model.modules() if isinstance(m, nn.Dropout)):
-        warnings.warn(
-            "the model is in training mode with dropout: statistics are of the clean attention weights, "
-            "of activations that dropout has touched; model.eval() gives the model's own",
-            stacklevel=3,
-        )

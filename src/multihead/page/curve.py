@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-import torch
 from torch import nn
 
 from multihead.corpus.accumulator import Batch
 from multihead.measures.importance.choose_loss import loss_of
 from multihead.measures.importance.losses import Loss, Target
-from multihead.model.eval_mode import eval_mode
+from multihead.model.forward import Forward
 from multihead.model.intervene import silence
 
 LOST = 0.05
@@ -97,12 +97,8 @@ class _Curve:
         total, documents = 0.0, 0
         for index, batch in enumerate(self.read):
             inputs = self.loss.inputs(batch, index)
-            with torch.no_grad(), eval_mode(self.model):
-                if gone:
-                    with silence(self.model, list(gone)):
-                        seen = self.loss.read(self.model(**inputs))
-                else:
-                    seen = self.loss.read(self.model(**inputs))
+            with silence(self.model, list(gone)) if gone else nullcontext():
+                seen = self.loss.read(Forward(self.model)(inputs))
             if index == len(self.targets):
                 self.targets.append(self.loss.target(batch, inputs, seen))
             target = self.targets[index]

@@ -18,20 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import torch
 from torch import nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch
 from multihead.model.call import Call, Run
-from multihead.model.intercept import inner, intercept
+from multihead.model.forward import Forward, StopForward
 from multihead.model.known import note, seen_sites
-from multihead.model.missing import nothing_found
 from multihead.model.sites import Site
-
-
-class _Enough(Exception):
-    """Ends a run of the model."""
 
 
 def passing(model: nn.Module, batch: Batch, take: Callable[[Site, Call], bool]) -> None:
@@ -39,22 +33,13 @@ def passing(model: nn.Module, batch: Batch, take: Callable[[Site, Call], bool]) 
 
     What `take` gets is the model's own: it is written over as the model runs on, unless it is copied.
     """
-    seen = 0
 
     def listen(call: Call, run: Run) -> HeadOutputs:
-        nonlocal seen
-        seen += 1
         out = run()
         note(model, call)
         site = seen_sites(model)[call.path, call.turn]
         if not take(replace(site, heads=call.problem.frame.heads, cross=call.cross), call):
-            raise _Enough
+            raise StopForward
         return out
 
-    try:
-        with torch.no_grad(), intercept(model, listen):
-            model(**batch)
-    except _Enough:
-        return
-    if not seen:
-        raise nothing_found(inner(model), 1)
+    Forward(model)(batch, listen)

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Batch
@@ -25,6 +24,7 @@ from multihead.errors import MultiheadError
 from multihead.layer.problem import Problem
 from multihead.model.anatomy import anatomy
 from multihead.model.capture import Heads, capture
+from multihead.model.forward import Forward
 from multihead.model.inputs import learned_positions
 from multihead.model.sites import Site
 from multihead.page.attended import Lines, attended
@@ -92,8 +92,8 @@ def read_text(
 ) -> Text:
     """Run the model on a document and keep where every head looks; of one cut into windows, on the first."""
     window = document if isinstance(document, Window) else windows_of(model, document, tokenizer=tokenizer)[0]
-    with torch.no_grad(), capture(model, statistics=None, keep="qk v") as heads:
-        model(**window.batch)
+    with capture(model, statistics=None, keep="qk v") as heads:
+        Forward(model)(window.batch)
     layers = attended(heads, lines, writes=writes, only=only, chosen=chosen)
     seen = [Shape.of(site, _problem(heads, site)) for site in heads.sites]
     return Text(text_data(window, seen, layers, tokenizer, "W_O v" if writes else "v"), [s.site() for s in seen])

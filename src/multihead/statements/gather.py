@@ -26,8 +26,9 @@ from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.problem import Problem, Scores
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call, Run
+from multihead.model.forward import Forward
 from multihead.model.inputs import learned_positions
-from multihead.model.intercept import inner, intercept
+from multihead.model.intercept import inner
 from multihead.model.sites import Key
 from multihead.statements.subject import HeadWeights, Passage, Subject, rotations
 from multihead.statements.without import Batch, ablation, count_tokens, placed
@@ -242,9 +243,10 @@ def _gathered(
             _take(layer, call, out, reads, tokens)
         return out
 
-    with torch.no_grad(), reads, intercept(model, listen):
+    forward = Forward(model)
+    with reads:
         for batch in given:
-            model(**placed(model, batch))
+            forward(placed(model, batch), listen)
     config = getattr(inner(model), "config", None)
     for layer in layers:
         if layer.scores is None or not layer.sequences:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError
 from multihead.model.discovery import tensors_in
 from multihead.model.eval_mode import plain_inputs
+from multihead.model.forward import Forward
 from multihead.model.intercept import inner
 from multihead.model.intervene import silence
 
@@ -62,7 +63,7 @@ def _fewer(batch: Batch, tokens: int) -> Batch:
 
 def _answer(model: nn.Module, batch: Batch) -> Tensor:
     """The model's first output, without the rows of padding."""
-    out = next(tensors_in(model(**batch)), None)
+    out = next(tensors_in(Forward(model)(batch)), None)
     if out is None:
         raise MultiheadError(
             f"{type(inner(model)).__name__} returns no tensor", hint="statement 14 needs an output"

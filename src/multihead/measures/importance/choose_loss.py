@@ -27,7 +27,8 @@ from multihead.measures.importance.losses import (
     OwnOutputs,
     tensor_in,
 )
-from multihead.model.eval_mode import documents_in, eval_mode
+from multihead.model.eval_mode import documents_in
+from multihead.model.forward import Forward
 
 AnyLoss = Loss | Callable[[Any, Batch], Tensor]
 
@@ -57,20 +58,19 @@ def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int
     - everything else: the model's own outputs, as logits where it has a head, else as hidden states.
     """
     two = _is_pair(model)
-    with torch.no_grad(), eval_mode(model):
-        output = model(**OwnOutputs(two=two).inputs(batch, 0))
-        seen, labels = tensor_in(output, "logits"), batch.get("labels")
-        ids = batch.get("decoder_input_ids", labels) if two else batch.get("input_ids")
-        words = isinstance(ids, Tensor) and seen.ndim == 3 and seen.shape[:2] == ids.shape
-        words = words and _is_vocabulary(model, output, seen.shape[-1])
-        if words and (two or _is_causal(model, batch)):
-            return LanguageModel(two=two)
-        if isinstance(labels, Tensor):  # also of tokens that the batch has masked already
-            return Classification()
-        mask_id = getattr(tokenizer, "mask_token_id", None)
-        if words and mask_id is not None:
-            return MaskedLanguageModel(mask_id, tuple(tokenizer.all_special_ids), seed=seed)
-        return OwnOutputs("logits" if _has_head(output) else "hidden", two=two)
+    output = Forward(model)(OwnOutputs(two=two).inputs(batch, 0))
+    seen, labels = tensor_in(output, "logits"), batch.get("labels")
+    ids = batch.get("decoder_input_ids", labels) if two else batch.get("input_ids")
+    words = isinstance(ids, Tensor) and seen.ndim == 3 and seen.shape[:2] == ids.shape
+    words = words and _is_vocabulary(model, output, seen.shape[-1])
+    if words and (two or _is_causal(model, batch)):
+        return LanguageModel(two=two)
+    if isinstance(labels, Tensor):  # also of tokens that the batch has masked already
+        return Classification()
+    mask_id = getattr(tokenizer, "mask_token_id", None)
+    if words and mask_id is not None:
+        return MaskedLanguageModel(mask_id, tuple(tokenizer.all_special_ids), seed=seed)
+    return OwnOutputs("logits" if _has_head(output) else "hidden", two=two)
 
 
 def _is_pair(model: nn.Module) -> bool:
@@ -106,7 +106,8 @@ def _is_causal(model: nn.Module, batch: Batch) -> bool:
     first, last = (0, ids.shape[1] - 1) if real is None else (int(real[0]), int(real[-1]))
     other = one["input_ids"].clone()
     other[0, last] = other[0, last] + 1 if int(other[0, last]) == 0 else other[0, last] - 1
+    forward = Forward(model)
     before, after = (
-        tensor_in(model(**one | {"input_ids": x}), "logits")[0, first] for x in (one["input_ids"], other)
+        tensor_in(forward(one | {"input_ids": x}), "logits")[0, first] for x in (one["input_ids"], other)
     )
     return first != last and bool((before - after).abs().max() <= 1e-4 * before.abs().max())

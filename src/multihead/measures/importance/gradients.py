@@ -40,8 +40,9 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error, merged_worth
 from multihead.measures.importance.losses import Loss, OwnOutputs, PerDocument, Seen, Target
 from multihead.model.call import Call, Run
-from multihead.model.eval_mode import documents_in, eval_mode, without_cache
-from multihead.model.intercept import inner, intercept
+from multihead.model.eval_mode import documents_in
+from multihead.model.forward import Forward
+from multihead.model.intercept import inner
 from multihead.model.known import note, seen_sites
 from multihead.model.missing import nothing_found
 from multihead.model.sites import Key
@@ -76,17 +77,17 @@ class Gradients:
     # ---- one batch ----------------------------------------------------------------------------
 
     def step(self, batch: Batch) -> None:
-        inputs = without_cache(self.model, self.loss.inputs(batch, self.batches))
+        inputs = self.loss.inputs(batch, self.batches)
         gates = _DocumentGates(self.model, documents_in(inputs))
-        with torch.inference_mode(False), torch.enable_grad(), eval_mode(self.model) as notes:
-            self.notes += [n for n in notes if n not in self.notes]
-            with intercept(self.model, gates.listen):
-                seen = self.loss.read(self.model(**inputs))
-                if not gates.of:
-                    raise nothing_found(inner(self.model), 1)
-                target = self.loss.target(batch, inputs, seen.detach())
-                self.loss.checked(seen.detach(), target, self.batches)
-                slopes = [gates.slopes(s, target) for s in self._differentiated(seen, target)]
+        forward = Forward(self.model, grad=True)
+        with forward.listening(gates.listen):  # layers that are checkpointed run again in the backward pass
+            seen = self.loss.read(forward.run(inputs))
+            if not gates.of:
+                raise nothing_found(inner(self.model), 1)
+            target = self.loss.target(batch, inputs, seen.detach())
+            self.loss.checked(seen.detach(), target, self.batches)
+            slopes = [gates.slopes(s, target) for s in self._differentiated(seen, target)]
+        self.notes += [n for n in forward.notes if n not in self.notes]
         rows = torch.stack(slopes)  # probe, head, document
         self._begin(gates)
         assert self._moments is not None

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch
 from multihead.model.call import Call, Run
-from multihead.model.eval_mode import eval_mode, plain_inputs
-from multihead.model.intercept import intercept
+from multihead.model.forward import Forward
 from multihead.model.known import note
 from multihead.model.sites import Key
 from multihead.model.statistics.output_moments import Outputs
@@ -39,8 +38,7 @@ class MeanOutputs:
         self._of: dict[Key, Outputs] = {}
 
     def step(self, batch: Batch) -> None:
-        with torch.no_grad(), eval_mode(self.model), intercept(self.model, self._listen):
-            self.model(**plain_inputs(self.model, batch))
+        Forward(self.model)(batch, self._listen)
 
     def _listen(self, call: Call, run: Run) -> HeadOutputs:
         heads = run()

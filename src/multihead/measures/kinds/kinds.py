@@ -32,10 +32,9 @@ from multihead.measures.kinds.shuffled import STREAMS, driven, pair_of
 from multihead.measures.kinds.token_classes import as_ids, classes_of
 from multihead.measures.measure import with_special
 from multihead.model.call import Call, Run
+from multihead.model.forward import Forward
 from multihead.model.inputs import learned_positions
-from multihead.model.intercept import inner, intercept
 from multihead.model.known import note, remember, seen_sites
-from multihead.model.missing import nothing_found
 from multihead.model.sites import Key
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.options import Statistics
@@ -114,6 +113,7 @@ class KindsStage:
 
     def __init__(self, model: nn.Module, options: Statistics, *, seed: int = 0) -> None:
         self.model, self.options, self.seed = model, options, seed
+        self.forward = Forward(model)
         self.streams = stream_names(options)
         self.memory = Memory()
         self.records: dict[Key, _Record] = {}
@@ -133,14 +133,11 @@ class KindsStage:
             if not batch[name].shape[0]:
                 self.steps += 1
                 return
-        with torch.no_grad():
-            ran = self._read(batch, "text", self._generator(0))
-            if not ran:
-                raise nothing_found(inner(self.model), 1)
-            if not self.alone and name is not None:
-                self._shuffled(batch, name)
-                if self.steps == 0:
-                    self._repeated(batch, name)
+        self._read(batch, "text", self._generator(0))
+        if not self.alone and name is not None:
+            self._shuffled(batch, name)
+            if self.steps == 0:
+                self._repeated(batch, name)
         self.memory.rest()
         self.steps += 1
         self.documents += max((x.shape[0] for x in batch.values() if isinstance(x, Tensor) and x.ndim), default=0)
@@ -173,13 +170,10 @@ class KindsStage:
         more = [n for n, x in batch.items() if isinstance(x, Tensor) and n not in (name, *BESIDE)]
         return f"the model reads {more[0]} too, which cannot be shuffled alike" if more else ""
 
-    def _read(self, batch: Batch, what: str, generator: torch.Generator) -> int:
+    def _read(self, batch: Batch, what: str, generator: torch.Generator) -> None:
         """Run the model on a batch; its documents go into `text` or `repeats`."""
-        seen = 0
 
         def listen(call: Call, run: Run) -> HeadOutputs:
-            nonlocal seen
-            seen += 1
             out = run()
             note(self.model, call)
             record = self._record((call.path, call.turn), call.problem.frame.heads, call.cross)
@@ -187,9 +181,7 @@ class KindsStage:
             (record.text if what == "text" else record.repeats).add(streams(found, self.options))
             return out
 
-        with intercept(self.model, listen):
-            self.model(**batch)
-        return seen
+        self.forward(batch, listen)
 
     def _shuffled(self, batch: Batch, name: str) -> None:
         pair, inputs = pair_of(batch, name, self.options.special, self._generator(1))
@@ -201,8 +193,7 @@ class KindsStage:
             return run()
 
         if bool(pair.asking.any()):
-            with intercept(self.model, listen):
-                self.model(**inputs)
+            self.forward(inputs, listen)
 
     def _repeated(self, batch: Batch, name: str) -> None:
         """Random tokens between the special ones that the first document begins and ends with."""

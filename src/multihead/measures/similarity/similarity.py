@@ -36,10 +36,8 @@ from multihead.measures.similarity.ov_circuits import overlaps, spaces
 from multihead.measures.similarity.result import PAIRS, Redundancy
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
 from multihead.model.call import Call, Run
-from multihead.model.eval_mode import eval_mode, plain_inputs
-from multihead.model.intercept import inner, intercept
+from multihead.model.forward import Forward
 from multihead.model.known import note, seen_sites
-from multihead.model.missing import nothing_found
 from multihead.model.sites import Key, Site
 from multihead.table.table import HeadTable
 
@@ -123,14 +121,14 @@ class RedundancyStage:
             heads = run()
             note(self.model, call)
             problem = replace(call.problem, q=call.problem.q.detach(), k=call.problem.k.detach())
-            found.setdefault((call.path, call.turn), _Seen(heads, problem, real_rows(call, heads), call.cross))
+            # A copy: the model may write into its own tensors later.
+            kept = _Seen(heads.clone(), problem, real_rows(call, heads), call.cross)
+            found.setdefault((call.path, call.turn), kept)
             return heads
 
-        with eval_mode(self.model) as notes, intercept(self.model, listen):
-            self._say(notes)
-            self.model(**plain_inputs(self.model, batch))
-        if not found:
-            raise nothing_found(inner(self.model), 1)
+        forward = Forward(self.model)
+        forward(batch, listen)
+        self._say(forward.notes)
         return found
 
     def _grouped(self, seen: Mapping[Key, _Seen]) -> list[list[Site]]:

@@ -32,10 +32,9 @@ from multihead.layer.problem import Problem, own_precision
 from multihead.measures.syntax.conllu import Sentence, read_conllu
 from multihead.measures.syntax.pointing import DIRECTIONS, Aligned, Direction, align, examples, pointing
 from multihead.model.call import Call, Run
+from multihead.model.forward import Forward
 from multihead.model.inputs import learned_positions
-from multihead.model.intercept import inner, intercept
 from multihead.model.known import note, seen_sites
-from multihead.model.missing import nothing_found
 from multihead.model.sites import Key
 from multihead.table.meaning import Meaning
 from multihead.table.table import Column, HeadTable
@@ -109,10 +108,7 @@ def _run(model: nn.Module, aligned: list[Aligned], pad: int, tallies: dict[Key, 
                 tally.take(wanted, pointed)
         return run()
 
-    with torch.no_grad(), intercept(model, listen):
-        model(**inputs)
-    if not tallies:
-        raise nothing_found(inner(model), 1)
+    Forward(model)(inputs, listen)
 
 
 def _pointed(problem: Problem, aligned: list[Aligned]) -> list[Int[Tensor, "head word"]]:
