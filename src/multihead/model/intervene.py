@@ -24,7 +24,7 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.layer.mask_views import HeadsOf, Visible
 from multihead.layer.problem import Groups, Problem
 from multihead.layer.routes import attend
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Listener, Run
 from multihead.model.capture import Heads
 from multihead.model.given import unheard
 from multihead.model.intercept import intercept
@@ -65,7 +65,7 @@ def silence(
             new = mean[:, None].expand_as(out[:, mine])
         return _put(out, mine, new)
 
-    return intercept(model, listen, spread=True)
+    return _changed(model, listen, picked)
 
 
 class Gates:
@@ -178,7 +178,28 @@ def patch(
         new = _mixed(old, new, rows, seen.path)
         return _put(out, mine, _unseen(replace(problem, **{what: new})))
 
-    return intercept(model, listen, spread=True)
+    return _changed(model, listen, picked)
+
+
+@contextmanager
+def _changed(model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[int]]) -> Generator[None]:
+    """Every attention goes through the listener; an error if one of the named heads never ran."""
+    ran: set[Key] = set()
+
+    def listen(call: Call, run: Run) -> HeadOutputs:
+        ran.add((call.path, call.turn))
+        return listener(call, run)
+
+    with intercept(model, listen, spread=True):
+        yield
+    missing = [key for key in heads if key not in ran]
+    if missing:
+        sites = sites_of(model)
+        names = [sites[key].name(head) for key in missing for head in heads[key]]
+        raise MultiheadError(
+            f"{', '.join(names)} did not run inside the block: nothing was changed there",
+            hint="call the model inside the block, on inputs that reach this layer",
+        )
 
 
 def _unseen(problem: Problem) -> HeadOutputs:

@@ -87,6 +87,5 @@ def _wanted(which: Which | None, site: Site) -> bool:
 
 
 def _own(x: Tensor) -> Tensor:
-    """The numbers of a tensor that nobody writes over: copied where it is a part of something larger."""
-    x = x.detach()
-    return x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x
+    """A copy: the model may write into its own tensors later."""
+    return x.detach().clone()

@@ -286,3 +286,48 @@ def test_blocks_nest() -> None:
     assert len(gates.parameters()) == 2
     assert not torch.allclose(outside["L0H0"].output(), inside["L0H0"].output())
     assert torch.equal(outside["L0H1"].output(), inside["L0H1"].output())
+
+
+class TwoBranches(nn.Module):
+    """Runs one of its two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.MultiheadAttention(12, 3, batch_first=True) for _ in range(2)])
+
+    def forward(self, x: Tensor, first: bool = True) -> Tensor:
+        ran = self.layers if first else self.layers[1:]
+        return sum(layer(x, x, x, need_weights=False)[0] for layer in ran)
+
+
+@pytest.mark.parametrize("change", ["silence", "patch"])
+def test_a_head_that_never_ran_is_an_error(change: str) -> None:
+    """Else a result would be taken for that of a change that never happened."""
+    model, x = TwoBranches().eval(), torch.randn(2, 5, 12)
+    with torch.no_grad(), mh.capture(model, keep="outputs") as heads:
+        model(x)
+    block = mh.silence(model, ["L0H1"]) if change == "silence" else mh.patch(model, heads, ["L0H1"])
+    with torch.no_grad(), block:
+        model(x)
+    block = mh.silence(model, ["L0H1"]) if change == "silence" else mh.patch(model, heads, ["L0H1"])
+    with pytest.raises(mh.MultiheadError, match=r"L0H1 did not run inside the block"), torch.no_grad(), block:
+        model(x, first=False)
+
+
+class WritesOver(nn.Module):
+    """Clears the output of its attention after using it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = x.unflatten(2, (3, 4)).transpose(1, 2)
+        heads = nn.functional.scaled_dot_product_attention(q, q, q)
+        out = heads.sum()
+        heads.zero_()
+        return out
+
+
+def test_what_is_kept_is_a_copy() -> None:
+    model, x = WritesOver(), torch.randn(2, 5, 12)
+    with torch.no_grad(), mh.capture(model, statistics=None, keep="outputs") as heads:
+        total = model(x)
+    kept = sum(head.output().sum() for head in heads)
+    torch.testing.assert_close(kept, total)

@@ -120,8 +120,8 @@ class RedundancyStage:
         def listen(call: Call, run: Run) -> HeadOutputs:
             heads = run()
             note(self.model, call)
-            problem = replace(call.problem, q=call.problem.q.detach(), k=call.problem.k.detach())
-            # A copy: the model may write into its own tensors later.
+            # Copies: the model may write into its own tensors later.
+            problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
             kept = _Seen(heads.clone(), problem, real_rows(call, heads), call.cross)
             found.setdefault((call.path, call.turn), kept)
             return heads
