@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Batch
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.model.eval_mode import takes_argument
 from multihead.model.inputs import learned_positions
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
@@ -61,6 +62,7 @@ def batches(
     """What `model(**batch)` takes, made of texts, lists of token ids, or ready batches, on the model's device.
 
     A row of a batch is a document, or a piece of one longer than `max_tokens`; rows are padded on the right.
+    A model whose forward takes no attention_mask gets rows of one length: it would take padding for text.
     The same data gives the same batches in the same order. Documents without a token are left out, with a warning.
     With `window` above 1, rows of so many batches are sorted by length first; `tally` counts what that saves.
     """
@@ -84,7 +86,8 @@ def batches(
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     found = _found(_texts(documents, column), tokenizer, limit, max_tokens, _vocabulary(model))
     pad = getattr(tokenizer, "pad_token_id", None)
-    made = _batches(found, 0 if pad is None else pad, batch_size, window, tally or Tally())
+    padded = takes_argument(model, "attention_mask")
+    made = _batches(found, 0 if pad is None else pad, batch_size, window, tally or Tally(), padded)
     return _on(device, made, may_be_empty)
 
 
@@ -156,7 +159,12 @@ def _found(
 
 
 def _batches(
-    found: Iterable[Mapping[str, Any] | list[list[int]]], pad: int, size: int, window: int, tally: Tally
+    found: Iterable[Mapping[str, Any] | list[list[int]]],
+    pad: int,
+    size: int,
+    window: int,
+    tally: Tally,
+    padded: bool,
 ) -> Iterator[Mapping[str, Any] | None]:
     """Batches that a model takes; None for a document without a token."""
     pieces: list[list[int]] = []
@@ -165,10 +173,11 @@ def _batches(
         tally.unsorted += sum(_places(some[i : i + size]) for i in range(0, len(some), size))
         ordered = sorted(some, key=len) if window > 1 else some
         for start in range(0, len(ordered), size):
-            batch = ordered[start : start + size]
-            tally.places += _places(batch)
-            tally.tokens += sum(map(len, batch))
-            yield _padded(batch, pad)
+            rows = ordered[start : start + size]
+            for batch in [rows] if padded else _of_one_length(rows):
+                tally.places += _places(batch)
+                tally.tokens += sum(map(len, batch))
+                yield _padded(batch, pad)
 
     for one in found:
         if isinstance(one, Mapping):
@@ -181,6 +190,14 @@ def _batches(
             yield from full(pieces[: size * window])
             pieces = pieces[size * window :]
     yield from full(pieces)
+
+
+def _of_one_length(rows: Sequence[list[int]]) -> list[list[list[int]]]:
+    """The rows by their length, lengths in the order in which they come first."""
+    by_length: dict[int, list[list[int]]] = {}
+    for row in rows:
+        by_length.setdefault(len(row), []).append(row)
+    return list(by_length.values())
 
 
 def _places(pieces: Sequence[Sequence[int]]) -> int:

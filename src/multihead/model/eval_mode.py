@@ -20,6 +20,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from multihead.model.intercept import inner
+
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Generator[list[str]]:
@@ -53,9 +55,13 @@ def without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
     """Inputs that switch the cache off: a second run would add to its keys and values."""
     if getattr(getattr(model, "config", None), "use_cache", None) is not True:
         return inputs
-    takes = inspect.signature(model.forward).parameters
-    named = "use_cache" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
-    return {"use_cache": False} | inputs if named else inputs
+    return {"use_cache": False} | inputs if takes_argument(model, "use_cache") else inputs
+
+
+def takes_argument(model: nn.Module, name: str) -> bool:
+    """Whether a model can be called with this argument."""
+    parameters = inspect.signature(inner(model).forward).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def documents_in(batch: Mapping[str, Any]) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import multihead as mh
 import zoo
@@ -126,3 +127,23 @@ def test_a_fast_tokenizer_puts_special_tokens_around_every_piece() -> None:
 def test_ids_that_the_model_does_not_know_are_named(odd: int) -> None:
     with pytest.raises(mh.SizeError, match=f"document 1 holds the token id {odd}, the model has vectors for"):
         mh.measure(zoo.ZOO["gpt2"].build(), [[1, 2, 3], [1, odd]])
+
+
+class Maskless(nn.Module):
+    """Takes no attention_mask: padding would be text to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.attn = nn.Embedding(17, 12), mh.MultiHeadAttention(12, 3)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.attn(3 * self.words(input_ids))
+
+
+def test_a_model_without_a_mask_gets_rows_of_one_length() -> None:
+    documents = [[3, 1, 4], [1, 5, 9, 2, 6], [5, 3], [5, 8, 9, 7, 9], [3, 2, 3]]
+    model = Maskless().eval()
+    alone, together = (mh.measure(model, documents, batch_size=size) for size in (1, 5))
+    torch.testing.assert_close(together["entropy"], alone["entropy"])
+    assert [b["input_ids"].shape for b in batches(model, documents, batch_size=5)] == [(2, 3), (2, 5), (1, 2)]

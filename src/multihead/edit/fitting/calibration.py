@@ -13,7 +13,6 @@ Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
 
 from __future__ import annotations
 
-import inspect
 import math
 import random
 import warnings
@@ -29,9 +28,8 @@ from multihead.corpus.batches import Document, batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, anatomy
-from multihead.model.eval_mode import documents_in
+from multihead.model.eval_mode import documents_in, takes_argument
 from multihead.model.inputs import learned_positions
-from multihead.model.intercept import inner
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
@@ -283,12 +281,6 @@ def _ready_parts(
     return fit, out
 
 
-def _takes(model: nn.Module, name: str) -> bool:
-    """Whether a model can be called with this argument."""
-    takes = inspect.signature(inner(model).forward).parameters
-    return name in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
-
-
 def _rows(batch: Batch, rows: slice, count: int) -> Batch:
     return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
 
@@ -299,7 +291,7 @@ def _batched(
     """Padded batches of like length, of the same length for a model that knows no padding, in a drawn order."""
     if not rows:
         return []
-    left, made, padded = sorted(rows, key=len, reverse=True), list[Batch](), _takes(model, "attention_mask")
+    left, made, padded = sorted(rows, key=len, reverse=True), list[Batch](), takes_argument(model, "attention_mask")
     while left:
         count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
         if not padded:
