@@ -132,21 +132,25 @@ class Ranks:
     # ---- together -----------------------------------------------------------------------------
 
     def first(self, act: Callable[[], Any]) -> Any:
-        """Rank 0 acts, and all get what it gave, plain data; where it fails, it raises and the others end."""
+        """Rank 0 acts, and all ranks get its result as JSON gives it back; where it fails, the others end.
+
+        One process gets the same: a tuple is a list for it too.
+        """
         if self.size == 1:
-            return act()
+            return json.loads(json.dumps(act()))
         if self.leads:
             try:
-                given = {"gave": act()}
+                message = json.dumps({"gave": act()}).encode()
             except Exception:
                 self._spread(json.dumps({"failed": True}).encode())
                 raise
-            self._spread(json.dumps(given).encode())
-            return given["gave"]
-        found = json.loads(self._spread(None))
-        if "failed" in found:
+            self._spread(message)
+        else:
+            message = self._spread(None)
+        result = json.loads(message)
+        if "failed" in result:
             raise FollowerError
-        return found["gave"]
+        return result["gave"]
 
     def same(self, value: Mapping[str, Any]) -> None:
         """Raise unless all ranks have the same value, by name."""

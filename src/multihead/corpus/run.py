@@ -89,6 +89,16 @@ class Run:
 
     def go(self, corpus: Corpus, progress: Progress | None = None) -> HeadTable | None:
         """Run what is left; the columns of all stages, on rank 0."""
+        threads = torch.get_num_threads()
+        if self._taken:  # sums over rows are divided among threads: a resumed run needs as many as before
+            torch.set_num_threads(int(self._taken["threads"]))
+        try:
+            self._go(corpus, progress)
+        finally:
+            torch.set_num_threads(threads)
+        return self.table if self.ranks.leads else None
+
+    def _go(self, corpus: Corpus, progress: Progress | None) -> None:
         self.ranks.first(self._begin)
         for stage in self.stages:
             shelf = Shelf(self.folder, stage.name, lambda a, b, stage=stage: _joined(stage, a, b))
@@ -96,7 +106,6 @@ class Run:
             if not finished:
                 self._pass(stage, shelf, corpus, progress)
             self._end(stage, shelf)
-        return self.table if self.ranks.leads else None
 
     @property
     def table(self) -> HeadTable:
@@ -249,7 +258,6 @@ class Run:
             return about
 
         self._taken = self.ranks.first(found)
-        torch.set_num_threads(int(self._taken["threads"]))  # sums over rows are cut by threads: as many as before
         if self.ranks.leads:
             for stage in self.stages:
                 self.done[stage.name] = self._batches(stage.name)

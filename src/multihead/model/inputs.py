@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,8 +61,8 @@ class Inputs:
     sequences: dict[str, Sequence] = field(default_factory=dict[str, Sequence])
     two: bool = False
     """whether the model has an encoder and a decoder, each with a sequence of its own"""
-    histories: dict[int, dict[str, Sequence]] = field(default_factory=dict[int, dict[str, Sequence]])
-    """what each cache stands for"""
+    histories: dict[int, tuple[Callable[[], object], dict[str, Sequence]]] = field(default_factory=dict)
+    """id of a cache → what returns that cache while it lives, and the sequences it stands for"""
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Take ids and padding out of a call; raise where the call cannot mean what it says."""
@@ -70,7 +71,7 @@ class Inputs:
         self.two = _is_pair(model)
         cache = given.get("past_key_values")
         past = _length(cache)
-        earlier = self.histories.get(id(cache), self.sequences) if past else {}
+        earlier = self._history(cache) if past else {}
         self.sequences = {}
         for role in ("", "decoder"):
             ids = _ids_of(model, role, given)
@@ -91,8 +92,18 @@ class Inputs:
     def keep(self, output: object) -> None:
         """Remember what the cache stands for that a call gave back."""
         cache = getattr(output, "past_key_values", None)
-        if cache is not None:
-            self.histories[id(cache)] = self.sequences
+        if cache is None:
+            return
+        key = id(cache)
+        try:  # Python gives the id of a cache that is gone to the next object
+            alive: Callable[[], object] = weakref.ref(cache, lambda _: self.histories.pop(key, None))
+        except TypeError:  # tuples have no weak references
+            alive = lambda: cache
+        self.histories[key] = alive, self.sequences
+
+    def _history(self, cache: object) -> dict[str, Sequence]:
+        alive, sequences = self.histories.get(id(cache), (lambda: None, self.sequences))
+        return sequences if alive() is cache else self.sequences
 
     def of_call(self, stack: str, cross: bool, frame: Frame) -> tuple[Tokens, Tokens]:
         """The tokens that ask and those that are asked, in an attention of this stack; unknown ones are empty."""

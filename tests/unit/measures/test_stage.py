@@ -16,6 +16,7 @@ import multihead as mh
 from multihead.corpus.accumulator import Steps, run_stage
 from multihead.corpus.checkpoint import Shelf
 from multihead.corpus.corpus import Corpus
+from multihead.corpus.ranks import Ranks
 from multihead.corpus.run import Run, Stopped, check_identity
 from multihead.corpus.state import load_state, save_state
 from multihead.measures.importance.ablation import Ablation
@@ -238,3 +239,26 @@ def test_another_run_is_not_taken_up(tmp_path: Path) -> None:
 def test_a_stage_whose_parts_do_not_add_up_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mh.MultiheadError, match="the stage sum cannot be taken in parts"):
         Run([Sum()], {}, tmp_path)  # type: ignore[list-item]
+
+
+def test_a_resumed_run_leaves_the_number_of_threads_alone(tmp_path: Path) -> None:
+    """It computes with as many as before, since sums over rows are divided among them, and restores yours."""
+    model = gpt2()
+    torch.set_num_threads(2)
+    try:
+        stopped = Run([StatisticsStage(model, Statistics())], {}, tmp_path, every=0.0)
+        stopped.stopping = True
+        with pytest.raises(Stopped):
+            stopped.go(corpus_of(model))
+        torch.set_num_threads(1)
+        resumed = Run([StatisticsStage(model, Statistics())], {}, tmp_path)
+        resumed.resume()
+        assert resumed.go(corpus_of(model)) is not None
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_one_process_gets_what_many_get() -> None:
+    """A result goes through JSON for followers, so it does for rank 0 and for a process alone."""
+    assert Ranks.alone().first(lambda: (1, {2: "two"})) == [1, {"2": "two"}]

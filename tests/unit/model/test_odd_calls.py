@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 import zoo
+from multihead.model.inputs import Inputs, Sequence
 
 
 class Kernel(nn.Module):
@@ -203,3 +205,24 @@ def test_looking_for_heads_leaves_running_averages_alone() -> None:
     mh.silence(model, "L0H1")
     assert int(model.norm.num_batches_tracked or 0) == 0
     assert all(m.training for m in model.modules())
+
+
+def test_a_cache_that_is_gone_is_not_taken_for_a_new_one() -> None:
+    """Python may give the id of a dead cache to the next object."""
+
+    class Cache:
+        pass
+
+    inputs, first = Inputs(), Cache()
+    inputs.sequences = {"": Sequence(torch.tensor([[1, 2, 3]]))}
+    inputs.keep(type("Output", (), {"past_key_values": first}))
+    assert inputs._history(first) == inputs.sequences
+    (entry,) = inputs.histories.values()
+    inputs.sequences = {}
+    other = Cache()
+    inputs.histories[id(other)] = entry  # as if it had the id of the first
+    assert inputs._history(other) == {}
+    del first, entry
+    gc.collect()
+    inputs.histories.pop(id(other))
+    assert inputs.histories == {}, "nothing is held of a cache that is gone"
