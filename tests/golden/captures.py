@@ -1,4 +1,4 @@
-"""Golden values of what is seen in a running model, and of models in which heads are changed while they run."""
+"""Golden values of captures, and of models run with interventions on their heads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from golden.record import Recorder
 
 
 def capture(record: Recorder, name: str) -> None:
-    """Of every head: its map, its queries, keys and values, and what it gives."""
+    """The attention map, queries, keys, values and output of every head."""
     model = load(name)
     with torch.no_grad(), mh.capture(model.module, statistics=None, keep="qk v outputs") as heads:
         _logits(model)
@@ -22,7 +22,7 @@ def capture(record: Recorder, name: str) -> None:
 
 
 def intervene(record: Recorder, name: str, layer: str) -> None:
-    """Logits without one head, and with what it did in another run in its place; the gradients of all gates."""
+    """Logits with one head silenced or patched from another run, and the gradients of all gates."""
     model = load(name)
     head = f"{layer}H1"
     with torch.no_grad():
@@ -45,5 +45,5 @@ def _logits(model: Model) -> Tensor:
 
 
 def _other(model: Model) -> dict[str, Tensor]:
-    """A run of the same shape over other tokens."""
+    """A batch of the same shape with other tokens."""
     return {name: x if "mask" in name else x.flip(0) for name, x in model.batch.items()}

@@ -1,7 +1,7 @@
-"""Golden values of the command line: the numbers of `--json`, of every command that has it, and of the page.
+"""Golden values of the command line: the numbers that each command prints with --json, and those inside the page.
 
-Commands run in this process on the embedded model and the first of its own texts. Left out is what depends on the
-machine or on the day: seconds, versions, files and their sizes; and every sentence.
+Commands run in this process, on the embedded model and its first sample texts. Anything that depends on the machine
+or the date is left out (seconds, versions, paths, file sizes), and so is every sentence.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from typing import Any
 from golden.record import Recorder
 from multihead.cli import main
 
-_FOLDER = TemporaryDirectory(prefix="multihead-golden-")
-FOLDER = Path(_FOLDER.name)
-"""What commands write; removed at the end of the process."""
+
+@cache
+def _scratch() -> TemporaryDirectory[str]:
+    """Where commands write their files; removed when the process ends."""
+    return TemporaryDirectory(prefix="multihead-golden-")
 
 
 def _run(*words: object, code: int = 0) -> Any:
-    """What a command prints as JSON; `code` is what it must end with."""
+    """Run a command and parse the JSON that it prints. `code` is the exit code to expect."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         ended = main([str(word) for word in words])
@@ -35,13 +37,17 @@ def _run(*words: object, code: int = 0) -> Any:
     return json.loads(out.getvalue())
 
 
+def _path(name: str) -> Path:
+    return Path(_scratch().name) / name
+
+
 # ---- tables -----------------------------------------------------------------------------------
 
 
 @cache
 def _measured(name: str, documents: int, *options: str) -> tuple[Path, Any]:
-    """A folder with a table, and the table as it was printed."""
-    folder = FOLDER / name
+    """The folder of a measured table, and the table as printed."""
+    folder = _path(name)
     return folder, _run("measure", "embedded", "--limit", documents, *options, "-o", folder, "--json", "--quiet")
 
 
@@ -59,7 +65,7 @@ def measure(record: Recorder) -> None:
 
 
 def show(record: Recorder) -> None:
-    """The three heads of a table that look at most keys, and where one head of a model looks."""
+    """The three heads with the highest entropy, and the attention map of one head."""
     folder, _ = _first()
     _record_table(record, _run("show", folder, "--sort", "entropy", "--top", 3, "--json"))
     drawn = _run("show", "embedded", "L1H1", "--text", "the cat ran . the cat ran .", "--json")
@@ -68,7 +74,7 @@ def show(record: Recorder) -> None:
 
 
 def compare(record: Recorder) -> None:
-    """Two tables over different texts, with a condition that some heads meet."""
+    """Two tables measured on different texts, with a condition that some heads meet."""
     (first, _), (second, _) = _first(), _second()
     change = _run("compare", first, second, "--fail-if", "entropy>0.01", "--json", code=1)
     column = lambda name: record.names.canonical(name, "columns")
@@ -84,7 +90,8 @@ def compare(record: Recorder) -> None:
 
 def _record_table(record: Recorder, table: Any) -> None:
     rows = table["rows"]
-    record.table([row["name"] for row in rows], {name: [row[name] for row in rows] for name in rows[0]})
+    columns = [name for name in rows[0] if name not in ("name", "layer", "head")]
+    record.table([row["name"] for row in rows], {name: [row[name] for row in rows] for name in columns})
     record.plain(table["about"], "about", dropped=("run",))
 
 
@@ -92,13 +99,13 @@ def _record_table(record: Recorder, table: Any) -> None:
 
 
 def claims(record: Recorder) -> None:
-    """A few statements: all of them are in the other subjects."""
+    """Three statements; the subjects `claims-...` cover all of them."""
     found = _run("claims", "embedded", "--limit", 5, "--layer", "L0", "--only", "2,5,16", "--json")
     record.plain(found["statements"], "statements", labels=("verdict",), identity=("key",))
 
 
 def cost(record: Recorder) -> None:
-    """Of the embedded model, of a known configuration that is grouped, and of one that is pruned."""
+    """A model, a known configuration before and after grouping, and one before and after pruning."""
     asked = {
         "embedded": ("embedded", "--tokens", 96),
         "grouped": ("llama-3-8b", "--kv-heads", 2, "--batch", 3),
@@ -113,8 +120,8 @@ def cost(record: Recorder) -> None:
 
 @cache
 def _pruned() -> tuple[Path, Any]:
-    folder = FOLDER / "pruned"
-    return folder, _run("prune", "embedded", "--keep", 0.5, "--limit", 13, "-o", folder, "--json", "--quiet")
+    folder = _path("pruned")
+    return folder, _run("prune", "embedded", "--keep", 0.5, "--limit", 9, "-o", folder, "--json", "--quiet")
 
 
 def prune(record: Recorder) -> None:
@@ -123,10 +130,8 @@ def prune(record: Recorder) -> None:
 
 
 def group(record: Recorder) -> None:
-    folder = FOLDER / "grouped"
-    _record_cut(
-        record, _run("group", "embedded", "--kv-heads", 2, "--limit", 13, "-o", folder, "--json", "--quiet")
-    )
+    folder = _path("grouped")
+    _record_cut(record, _run("group", "embedded", "--kv-heads", 2, "--limit", 9, "-o", folder, "--json", "--quiet"))
 
 
 def _record_cut(record: Recorder, done: Any) -> None:
@@ -134,15 +139,15 @@ def _record_cut(record: Recorder, done: Any) -> None:
 
 
 def check(record: Recorder) -> None:
-    """No speed: it is of the machine."""
+    """Quality and sizes; no timing rounds, because speed depends on the machine."""
     folder, _ = _pruned()
     found = _run("check", "embedded", folder, "--limit", 7, "--rounds", 0, "--json", "--quiet")
     record.plain(found, labels=("kind",))
 
 
 def curve(record: Recorder) -> None:
-    out = FOLDER / "curve.svg"
-    words = ("--at", "0.75,0.5", "--method", "obs", "--limit", 11, "-o", out)
+    out = _path("curve.svg")
+    words = ("--at", "0.5", "--method", "obs", "--limit", 11, "-o", out)
     found = _run("curve", "embedded", *words, "--json", "--quiet")
     record.plain(found, labels=("shown", "method"), identity=("method", "keep"))
 
@@ -152,13 +157,13 @@ def curve(record: Recorder) -> None:
 
 @cache
 def _reported() -> tuple[Any, Any]:
-    """The summary that is printed, and the data inside the page."""
-    page = FOLDER / "report.html"
-    parts = "measure,kinds,pairs,worth,redundancy,curve,cost"  # without claims, which have subjects of their own
+    """The summary that the command prints, and the data inside the page that it writes."""
+    page = _path("report.html")
+    parts = "measure,kinds,pairs,worth,redundancy,curve,cost"  # claims have subjects of their own
     summary = _run("report", "embedded", "--limit", 7, "--only", parts, "-o", page, "--json", "--quiet")
     packed = re.search(r'id="data">([^<]*)<', page.read_text(encoding="utf-8"))
     if packed is None:
-        raise AssertionError("the page has no data where it was: see page.html")
+        raise AssertionError('the page has no element with id="data" any more')
     return summary, json.loads(zlib.decompress(base64.b64decode(packed[1]), -15))
 
 
@@ -170,7 +175,7 @@ def report(record: Recorder) -> None:
 
 
 def page(record: Recorder) -> None:
-    """What the page draws, but for its maps: the table, pairs of tokens, the order of heads, curve and cost."""
+    """Everything that the page draws except attention maps, which `show` covers."""
     _, data = _reported()
     record.table(data["heads"], {name: column["values"] for name, column in data["table"].items()})
     for kind, rule in data["kinds"].items():

@@ -1,4 +1,4 @@
-"""Compare golden values with those of today: what is wrong, what is gone, what is new.
+"""Compare golden values with today's: which are wrong, gone or new.
 
 >>> print(compare({"entropy": 1.0, "rank": 3, "kind": "first"}, {"entropy": 1.1, "rank": 3}, TOLERANCES["float32"]))
 1 of 3 values wrong: relative tolerance 0.0001, absolute 1e-06
@@ -16,42 +16,41 @@ from typing import Any
 from golden.record import Value, Values
 
 WORST = 10
-"""So many wrong values are shown, and as many that are gone."""
+"""How many wrong values, and how many gone ones, are shown."""
 
 GONE = "if it has another name today, add that to names.json; if it was removed on purpose, run make golden"
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A float may differ by `relative` of the golden one plus `absolute`; whole numbers and words may not."""
+    """Floats may differ by `relative` · |golden| + `absolute`; whole numbers and words must be equal."""
 
     relative: float
     absolute: float
 
 
 TOLERANCES = {
-    # Sums in float64: another order of summation, another instruction set or another number of threads was seen to
-    # change them by less than 1e-11. Values are kept to ten digits.
+    # float64 throughout: differences of up to 1e-11 were observed, and values are rounded to ten digits.
     "float64": Tolerance(1e-9, 1e-11),
-    # float64 behind an eigendecomposition, a least-squares fit or steps of training, which multiply rounding errors
-    # by a condition number, or with a few numbers drawn in float32: up to 1e-8 was seen.
+    # float64 behind an eigendecomposition, a least-squares fit or training, which amplify rounding errors by a
+    # condition number, or with some float32 draws: up to 1e-8.
     "solved": Tolerance(1e-6, 1e-8),
-    # float32, as models are used: up to 2e-5 was seen, where a small number is the difference of large ones.
+    # float32: up to 2e-5, where a small number is the difference of large ones.
     "float32": Tolerance(1e-4, 1e-6),
 }
-"""How far numbers may be from the golden ones, by what they are computed in. The changes "seen" are those between
-AVX-512, AVX2 and SSE, and between one thread and two."""
+"""By the precision that values are computed in. Differences were observed between AVX-512, AVX2 and SSE, and with
+one and two threads."""
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A value that is another one today."""
+    """A value that differs from the golden one."""
 
     path: str
     golden: Value
     today: Value
     excess: float
-    """how many times the tolerance it is off; infinite for words and whole numbers"""
+    """difference / tolerance; infinite for words and whole numbers"""
 
     @property
     def relative(self) -> float:
@@ -67,7 +66,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What has become of the golden values; `wrong` has the worst first."""
+    """Golden values that are wrong (worst first) or gone, and values that are new."""
 
     wrong: list[Wrong]
     gone: list[str]
@@ -77,7 +76,7 @@ class Comparison:
 
     @property
     def fine(self) -> bool:
-        """New values are no failure; no values are one, since nothing would have been compared."""
+        """New values are fine. No golden values at all are a failure: nothing was compared."""
         return self.total > 0 and not self.wrong and not self.gone
 
     def __str__(self) -> str:
@@ -93,11 +92,11 @@ class Comparison:
             lines += [f"  {path}: {GONE}" for path in self.gone[:WORST]]
         if self.added:
             lines.append(f"{len(self.added)} values are new: make golden adds them")
-        return "\n".join(lines) or f"all {self.total} values are as they were"
+        return "\n".join(lines) or f"all {self.total} values are unchanged"
 
 
 def compare(golden: Values, today: Values, tolerance: Tolerance) -> Comparison:
-    """Both under canonical names."""
+    """Compare two sets of values under canonical names."""
     wrong = [
         Wrong(path, was, today[path], excess)
         for path, was in golden.items()
@@ -113,7 +112,7 @@ def compare(golden: Values, today: Values, tolerance: Tolerance) -> Comparison:
 
 
 def _excess(golden: Value, today: Value, tolerance: Tolerance) -> float:
-    """How many times the tolerance two values are apart: up to 1 they are the same."""
+    """Difference / tolerance: at most 1 for values that agree."""
     if isinstance(golden, float) and _is_number(today):
         return abs(today - golden) / (tolerance.relative * abs(golden) + tolerance.absolute)
     return 0.0 if golden == today else math.inf

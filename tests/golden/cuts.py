@@ -1,4 +1,4 @@
-"""Golden values of cut models: the plan, every tensor of the cut model, and what comes out of it."""
+"""Golden values of cut models: the plan, every tensor, and the logits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from golden.record import Recorder
 PLANS: dict[str, dict[str, Any]] = {
     "fisher": {"keep": 0.5, "method": "fisher"},
     "random": {"keep": 0.5, "method": "random", "seed": 3},
-    "budget of flops": {"budget": "flops=0.7"},
-    "budget of the cache": {"budget": "cache=0.6"},
+    "0.95 of the flops": {"budget": "flops=0.95"},
+    "0.85 of the flops": {"budget": "flops=0.85"},
+    "0.75 of the flops": {"budget": "flops=0.75"},
+    "0.6 of the cache": {"budget": "cache=0.6"},
     "uniform": {"keep": 0.5, "uniform": True},
     "multiple of 2": {"keep": 0.4, "multiple_of": 2},
     "half of the heads": {"keep": 0.5},
@@ -25,15 +27,16 @@ PLANS: dict[str, dict[str, Any]] = {
 
 
 def plans(record: Recorder, name: str) -> None:
-    """Which heads go by other methods, budgets and shapes; those of `prune` and `group` are recorded there."""
+    """Which heads other methods, budgets and constraints remove; `prune` and `group` record their own plans."""
     for what, asked in PLANS.items():
         _record_plan(record, _plan(name, **asked), f"{what}/")
 
 
 def prune(record: Recorder, name: str, *, refit: bool, steps: int = 0) -> None:
-    """Half of the heads are taken out, and with `steps` the rest is trained to make up for them.
+    """Remove half of the heads, then distil for `steps` steps.
 
-    A head stays in every layer, or the last layer of a small random model would have none that could be fitted.
+    Every layer keeps a head: otherwise the last layer of a tiny random model loses all of its heads, and there is
+    nothing left to refit.
     """
     plan = _plan(name, keep=0.5, least=1)
     small = _cut(name, plan, refit, mh.Heal(steps=steps) if steps else None)
@@ -44,10 +47,10 @@ def prune(record: Recorder, name: str, *, refit: bool, steps: int = 0) -> None:
 
 
 def group(record: Recorder, name: str, kv_heads: int, *, refit: bool) -> None:
-    """So many kv heads stay in every layer.
+    """Leave `kv_heads` kv heads in every layer.
 
-    Heads that share keys and values read them in a basis of eigenvectors, whose signs the machine chooses. So the
-    matrices of attention are recorded by their products, in which the basis cancels, and not as they are stored.
+    The shared keys and values are expressed in a basis of eigenvectors, whose signs depend on the machine. The
+    attention matrices are therefore recorded as products, in which the basis cancels, not as stored.
     """
     plan = _plan(name, kv_heads=kv_heads)
     small = _cut(name, plan, refit)
@@ -73,7 +76,7 @@ def _plan(name: str, **asked: Any) -> mh.Plan:
 
 
 def _record_plan(record: Recorder, plan: mh.Plan, path: str = "plan/") -> None:
-    """Which heads stay, which share keys and values, and what each would cost."""
+    """Which heads stay, which share a kv head, and the cost of removing each."""
     for layer in plan.layers:
         for head in range(layer.heads):
             record.value(f"{path}{layer.head(head)}/stays", head in layer.keep)
@@ -85,7 +88,7 @@ def _record_plan(record: Recorder, plan: mh.Plan, path: str = "plan/") -> None:
 
 
 def _record_heads(record: Recorder, small: nn.Module) -> None:
-    """What every head compares, W_Qᵀ W_K, and what it moves, W_O W_V; with the biases as a last column."""
+    """The QK and OV circuits of every head, W_Qᵀ W_K and W_O W_V, with biases as a last column."""
     for layer in mh.anatomy(small, batch(padded=False)):
         for head in map(layer.head, range(layer.num_heads)):
             compared = _with_bias(head.W_Q, head.b_Q).mT @ _with_bias(head.W_K, head.b_K)
@@ -100,7 +103,7 @@ def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @torch.no_grad()
 def _record_outputs(record: Recorder, small: nn.Module) -> None:
-    """Logits of two rows, and of the same with padding, where the padding's own do not count."""
+    """Logits of a batch without padding, and of the real tokens of a padded batch."""
     whole, padded = batch(padded=False), batch(padded=True)
     record.tensor("logits/whole rows", small(**whole).logits)
     record.tensor("logits/padded", small(**padded).logits[padded["attention_mask"].bool()])

@@ -1,7 +1,7 @@
 """Golden values of the attention layer: outputs, log-sum-exp and gradients of every variant, in float64.
 
-Weights and inputs are whole numbers of a fixed seed, scaled so that attention logits spread by about 2: nothing
-hides in a flat softmax. Sizes are prime and different, where a variant allows it.
+Weights and inputs come from fixed seeds. They are scaled so that attention logits have a standard deviation of
+about 2: nothing hides in a flat softmax. Sizes are prime and different where the variant allows it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from multihead import cache, mask, position
 
 BATCH, TOKENS, WIDTH = 3, 11, 17
 HEAD = 6
-"""numbers of a head: even, for rotations"""
+"""size of a head; even, for rotary positions"""
 KEYS = 13
-"""tokens that cross-attention looks at"""
+"""number of keys in cross-attention"""
 GAIN = 1.4
-"""spread of queries and keys: the logits of unit inputs then spread by its square"""
+"""standard deviation of queries and keys for unit inputs; that of the logits is its square"""
 
 
 # ---- one call ---------------------------------------------------------------------------------
 
 
 def heads(record: Recorder) -> None:
-    """How many heads there are, which share keys and values, and what sizes they have."""
+    """Numbers and sizes of heads, kv groups, biases, cross-attention, gates."""
     _call(record, "multi-head", _layer(5))
     _call(record, "one head", _layer(1))
     _call(record, "no bias", _layer(5, bias=False))
@@ -71,7 +71,7 @@ def positions(record: Recorder) -> None:
 
 
 def masks(record: Recorder) -> None:
-    """Who sees whom; rows that see nothing."""
+    """Every kind of mask, and rows that see no key."""
     ids = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2, -1, -1]] * BATCH).roll(1, 0)
     holes = whole_numbers((BATCH, TOKENS), seed=7) > -0.4
     cells = whole_numbers((BATCH, 1, TOKENS, TOKENS), seed=11) > -0.3
@@ -102,7 +102,7 @@ def masks(record: Recorder) -> None:
 
 
 def scores(record: Recorder) -> None:
-    """What lies between q·k and the weights: scale, norms, softcap, sinks, dropout; then all of it at once."""
+    """Scale, QK norm, softcap, sinks and dropout, alone and combined."""
     causal = mask.causal()
     _call(record, "scale", _layer(5, scale=0.7))
     _call(record, "softcap", _layer(5, softcap=1.5), mask=causal)
@@ -124,7 +124,7 @@ def scores(record: Recorder) -> None:
 
 
 def routes(record: Recorder) -> None:
-    """One problem by every route; decoding, which has a route of its own, also without a gradient."""
+    """The same inputs through every route; `folded` is for few queries and has no gradient."""
     seen = mask.causal() & mask.window(7) & mask.lengths([TOKENS, 8, 5])
     for route in ("tiled", "fused", "blocked", "reference"):
         _call(record, route, _layer(6, num_kv_heads=2), mask=seen, route=route)
@@ -136,7 +136,7 @@ def routes(record: Recorder) -> None:
 
 
 def long(record: Recorder) -> None:
-    """Sizes at which a layer takes its input apart: tiles of masks, blocks of scores, blocks of rotations."""
+    """Inputs large enough to be split: masks into tiles, scores into blocks, rotations into blocks."""
     tokens = 1031
     visible = {
         "causal": mask.causal() & mask.lengths([tokens]),
@@ -158,7 +158,7 @@ def long(record: Recorder) -> None:
 
 
 def caches(record: Recorder) -> None:
-    """A beginning of several tokens, then one token or a few at a time."""
+    """A prompt of several tokens, then decoding of one or a few tokens at a time."""
     causal, window = mask.causal(), mask.window(4)
     sizes = {"batch": BATCH, "kv_heads": 2, "capacity": TOKENS, "key_dim": HEAD, "dtype": torch.float64}
     rotary = position.Rotary()
@@ -184,7 +184,7 @@ def _decode(record: Recorder, name: str, layer: nn.Module, kept: mh.cache.Cache,
 
 
 def _ragged(record: Recorder, name: str, layer: nn.Module) -> None:
-    """Rows that begin with different numbers of tokens, and go on together."""
+    """Prompts of different lengths in one batch, decoded together."""
     x, kept = whole_numbers((BATCH, TOKENS, WIDTH), seed=29), cache.Growing()
     with torch.no_grad():
         begin = layer(x[:, :7], mask=mask.causal() & mask.ragged([7, 4, 2]), cache=kept)
@@ -193,7 +193,7 @@ def _ragged(record: Recorder, name: str, layer: nn.Module) -> None:
 
 
 def _cross(record: Recorder, name: str, layer: nn.Module) -> None:
-    """Keys and values of another sequence, computed once."""
+    """Cross-attention: the keys and values of the other sequence are computed once."""
     x, memory = whole_numbers((BATCH, TOKENS, WIDTH), seed=31), whole_numbers((BATCH, KEYS, 7), seed=37)
     kept = cache.Cross()
     with torch.no_grad():
@@ -205,7 +205,7 @@ def _cross(record: Recorder, name: str, layer: nn.Module) -> None:
 
 
 def latent(record: Recorder) -> None:
-    """Both forms of latent attention, with and without a latent vector for the queries."""
+    """Both forms of latent attention, with and without latent queries."""
     for name, query_dim in (("queries at once", None), ("latent queries", 8)):
         for form, absorb in (("absorbed", True), ("expanded", False)):
             layer = _latent(query_dim)
@@ -228,7 +228,7 @@ def _layer(num_heads: int, **options: Any) -> nn.Module:
 
 @torch.no_grad()
 def _drawn(layer: nn.Module) -> nn.Module:
-    """The layer in float64 with weights of its parameters' canonical names; no norm is 1 and no bias 0."""
+    """The layer in float64. The seed of every weight is its canonical name; no norm is 1 and no bias is 0."""
     names = Names.read()
     for name, x in layer.double().named_parameters():
         seed = crc32(names.parameter(name).encode())
@@ -251,12 +251,12 @@ def _call(
     learned: Mapping[str, Tensor] | None = None,
     **options: Any,
 ) -> None:
-    """Output, log-sum-exp, and the gradients of a random direction of the output.
+    """Output, log-sum-exp, and the gradients of a random projection of the output.
 
     Args:
-        others: further inputs beside the queries, (tokens, width) of each.
-        first: what the layer calls its first input.
-        learned: what wants a gradient beside inputs and parameters.
+        others: further inputs, by name, with their (tokens, width).
+        first: the name of the layer's first argument.
+        learned: further tensors whose gradients are recorded.
     """
     sizes = {first: (tokens, WIDTH), **(others or {})}
     inputs = {n: whole_numbers((batch, *size), seed=41 + i) for i, (n, size) in enumerate(sizes.items())}

@@ -1,10 +1,10 @@
-"""Write the golden values again, and say what has changed.
+"""Write the golden values again and print what changed.
 
     python tests/golden/make.py                       # all subjects
-    python tests/golden/make.py --only kinds-minilm   # those whose name begins so; may be repeated
+    python tests/golden/make.py --only kinds-minilm   # subjects whose names begin with this; may be repeated
 
-Run it where a number changes on purpose, read what it prints, and give the reason in the commit. A value that only
-has another name keeps its place if names.json says so.
+Run it when a number changes on purpose, read what it prints, and explain the change in the commit. For a value that
+was only renamed, add the new name to names.json instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).parents[1])  # as pytest has it: what tests share is found by its plain name
+    sys.path[0] = str(Path(__file__).parents[1])  # as under pytest: shared test modules are imported by plain name
 
 import torch
 
@@ -27,24 +27,25 @@ from golden.record import FOLDER, Names, read_values, write_values
 from golden.subjects import SUBJECTS
 
 SHOWN = 20
-"""changed values of a file that are printed"""
+"""How many changed values, and how many gone ones, are printed per file."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the golden values again, and say what has changed.")
-    parser.add_argument("--only", action="append", metavar="NAME", help="subjects that begin so; may be repeated")
+    parser = argparse.ArgumentParser(description="Write the golden values again and print what changed.")
+    parser.add_argument("--only", action="append", metavar="NAME", help="subjects whose names begin with NAME")
     only = tuple(parser.parse_args().only or [""])
     chosen = [name for name in SUBJECTS if name.startswith(only)]
     if not chosen:
         parser.error(f"no subject begins with {' or '.join(only)}: there are {', '.join(SUBJECTS)}")
     torch.set_num_threads(1)
-    changes = {name: _write(name) for name in chosen}
-    for name, change in changes.items():
-        _print(name, change)
+    changes: list[Comparison] = []
+    for name in chosen:
+        changes.append(_write(name))
+        _print(name, changes[-1])
     for path in sorted(FOLDER.glob("*.json")):
         if path.stem not in SUBJECTS:
             print(f"{path.name}: no subject has this name; delete the file")
-    counts = [(len(c.added), len(c.gone), len(c.wrong)) for c in changes.values()]
+    counts = [(len(change.added), len(change.gone), len(change.wrong)) for change in changes]
     added, gone, changed = map(sum, zip(*counts, strict=True))
     total = sum(len(read_values(name)) for name in chosen)
     summary = f"{added} added, {gone} gone, {changed} changed" if added + gone + changed else "nothing changed"
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def _write(name: str) -> Comparison:
-    """Values that are within their tolerance stay as they are, so that another machine changes no file."""
+    """Values within their tolerance are not rewritten, so that another machine changes no file."""
     subject, golden = SUBJECTS[name], read_values(name)
     today = subject.values(Names.read())
     change = compare(golden, today, TOLERANCES[subject.tolerance])

@@ -1,4 +1,4 @@
-"""Golden values of what is measured: statistics, kinds, worth, redundancy, and the statements of the theory."""
+"""Golden values of the measures: statistics, kinds, worth, redundancy, syntax, and the statements of the theory."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ ALLOCATED = (
     "explicit_bytes", "fused_bytes", "explicit_bytes_by_heads", "fused_bytes_by_heads", "maps_alive",
     "exponent_explicit", "exponent_fused", "space_exponent", "fused_space_exponent",
 )  # fmt: skip
-"""Numbers of statements 11 and T1 that say how many bytes the layer allocated: facts of how it is written."""
+"""Numbers of statements 11 and T1 that count allocated bytes: they describe the layer's implementation."""
 
 ROUNDING = ("relative_error", "difference_error", "largest_difference")
-"""Numbers of statements 8 and 9 that are nothing but rounding errors; the verdict says whether they are small."""
+"""Numbers of statements 8 and 9 that are pure rounding error; the verdict says whether they are small."""
 
 STUDENT = ("norms_before_training", "norms_after_training", "moved", "rate_times_gradient", "adam_cosine")
-"""Numbers of statements 8 and 9 that are of a layer with drawn weights. They are drawn in the basis of a QR
-decomposition of the tokens, and where tokens depend on each other (as the first ones of all documents of a causal
-model do, being the same) part of that basis is rounding errors: on another machine the numbers are others."""
+"""Numbers of statements 8 and 9 about a student layer with random weights. These are drawn in the basis of a QR
+decomposition of the tokens. Where tokens are linearly dependent (in a causal model the first tokens of all
+documents are equal), part of that basis is rounding error, so the numbers differ from machine to machine."""
 
 TRAINED = ("12", "13")
-"""Statements of nothing but that student."""
+"""Statements about that student only."""
 
 OF_SIZES = ("10", "11", "17", "T1")
-"""Statements about the sizes of a layer, the same for all layers of these sizes; slow."""
+"""Slow statements that depend on the sizes of a layer only."""
 
 
 def measure(record: Recorder, name: str) -> None:
@@ -50,7 +50,7 @@ def kinds(record: Recorder, name: str) -> None:
 
 
 def worth(record: Recorder, name: str, documents: int | None = None, loss: Any = None) -> None:
-    """By gradients, by taking each head out in both ways, and how far the two agree."""
+    """By gradients and by both kinds of ablation, with the rank correlations between them."""
     model = load(name)
     found = mh.worth(model.module, model.documents[:documents], tokenizer=model.tokenizer, loss=loss, how="all")
     record.table(found.table.heads, found.table.columns)
@@ -61,12 +61,12 @@ def worth(record: Recorder, name: str, documents: int | None = None, loss: Any =
 
 
 def worth_of_masked_words(record: Recorder, name: str) -> None:
-    """By the loss of a masked language model, which needs a token that stands for a hidden one."""
+    """With the loss of a masked language model; token 3 is the mask."""
     worth(record, name, loss=MaskedLanguageModel(3, (BEGIN, PADDING, END, 3), seed=0))
 
 
 def redundancy(record: Recorder, name: str) -> None:
-    """The table, and the numbers of all pairs of heads together."""
+    """The table, and the matrix of every measure over all pairs of heads."""
     model = load(name)
     found = mh.redundancy(model.module, model.documents, tokenizer=model.tokenizer)
     record.table(found.heads, found.table.columns)
@@ -84,11 +84,11 @@ def syntax(record: Recorder, name: str) -> None:
 def claims(
     record: Recorder, name: str, layers: Sequence[str], but: Sequence[str] = (), students: bool = False
 ) -> None:
-    """The verdict of every statement, and its numbers, among which are both sides; the sentences are left out.
+    """The verdict of every statement and its numbers, which include both sides; no sentences.
 
     Args:
-        but: statements that are left out.
-        students: whether the tokens span all of the model's width, so that students are the same everywhere.
+        but: statements to leave out.
+        students: record numbers about student layers too; only where the tokens span the model's whole width.
     """
     model = load(name)
     left_out = but if students else (*but, *TRAINED)

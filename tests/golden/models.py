@@ -1,7 +1,7 @@
-"""The models and texts that golden values are of: two trained ones, and tiny ones with weights of a fixed seed.
+"""The models and texts behind the golden values: two trained models, and tiny ones with weights from fixed seeds.
 
-Tiny models are float64, so that another order of summation changes no digit that counts, no greedy choice and no
-rank. Their sizes are odd or prime where heads allow it. Trained models are float32, as people use them.
+Tiny models are float64: a different order of summation then changes no significant digit, no greedy choice and no
+rank. Their sizes are odd or prime where the number of heads allows it. Trained models are float32, as in practice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VOCABULARY, POSITIONS = 53, 41
 BEGIN, PADDING, END = 0, 1, 2
 
 FLOAT32 = ("embedded", "minilm", "gpt-oss")
-"""The trained models, and one whose experts torch does not multiply in float64."""
+"""The trained models, and one whose experts need a kernel that torch has in float32 only."""
 
 SENTENCES = [
     "The potter turned the bowl once more, and the bowl cracked.",
@@ -33,37 +33,37 @@ SENTENCES = [
     "He says that she says that nobody knows.",
     "Seven small boats, two large boats, no wind.",
 ]
-"""For MiniLM; five documents are the least that kinds are judged by."""
+"""For MiniLM; kinds need at least five documents."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model, what it is measured on, and what cuts are fitted to."""
+    """A model, the documents it is measured on, and the documents that cuts are fitted to."""
 
     module: nn.Module
     documents: Sequence[Any]
     calibration: Sequence[Any] = ()
     tokenizer: Any = None
     special: Sequence[int] = ()
-    """token ids, where there is no tokenizer that knows them"""
+    """ids of special tokens, for models without a tokenizer"""
     classes: Mapping[str, Sequence[int]] | None = None
 
     @property
     def batch(self) -> dict[str, Tensor]:
-        """Two rows, the second one padded."""
+        """Two rows, the second padded."""
         return self.documents[1] if isinstance(self.documents[1], dict) else batch(padded=True)
 
 
 @cache
 def load(name: str) -> Model:
-    """The model of this name: to read, not to write."""
+    """The model of this name, shared by all subjects: never modify it."""
     return {"embedded": _embedded, "minilm": _minilm}.get(name, lambda: _tiny(name))()
 
 
 def _embedded() -> Model:
     module, tokenizer = mh.embedded()
     texts = list(tokenizer.sample_texts())
-    return Model(module, texts[:7], texts[:23], tokenizer)
+    return Model(module, texts[:7], texts[:13], tokenizer)
 
 
 def _minilm() -> Model:
@@ -126,21 +126,21 @@ def _built(name: str) -> nn.Module:
 
 @torch.no_grad()
 def _draw_weights(module: nn.Module) -> None:
-    """Weights of spread 1.5 / √fan-in: attention logits then spread by more than 1. No norm is 1 and no bias 0.
+    """Weights of standard deviation 1.5 / √fan-in, for attention logits of more than 1. No norm is 1 and no bias 0.
 
-    Every parameter has a seed of its own name: another parameter beside it changes nothing.
+    The seed of a parameter is its name: adding another parameter changes nothing.
     """
     tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
     for name, x in module.named_parameters():
         if x.dim() < 2:
-            x.round_().add_(whole_numbers(x.shape, crc32(name.encode()), 0.3))  # sinks begin with small draws
+            x.round_().add_(whole_numbers(x.shape, crc32(name.encode()), 0.3))  # sinks start at random, near 0
         else:
             spread = 1.0 if id(x) in tables else 1.5 * min(x.shape) ** -0.5
             x.copy_(whole_numbers(x.shape, crc32(name.encode()), spread))
 
 
 def documents(count: int, seed: int) -> list[list[int]]:
-    """Token ids between special ones: something new, a delimiter, and some of it again, for heads to match."""
+    """Token ids: random ones, a delimiter, then some of the same again, so that heads have something to match."""
     made: list[list[int]] = []
     for i in range(count):
         fresh, again = 13 + i % 7, 5 + i % 3
@@ -151,7 +151,7 @@ def documents(count: int, seed: int) -> list[list[int]]:
 
 
 def batch(*, padded: bool) -> dict[str, Tensor]:
-    """Two rows for a tiny model, the second with padding behind its tokens if `padded`."""
+    """Two rows of token ids; if `padded`, the second is shorter."""
     tokens = 17
     ids = torch.tensor([ids[:tokens] for ids in documents(2, seed=3)])
     if not padded:
@@ -161,6 +161,6 @@ def batch(*, padded: bool) -> dict[str, Tensor]:
 
 
 def _two_sequences(seed: int) -> dict[str, Tensor]:
-    """What an encoder-decoder reads: two rows, the second one padded in the encoder."""
+    """A batch for an encoder-decoder; the second row of its encoder is padded, except with seed 0."""
     asked = torch.tensor([ids[:7] for ids in documents(2, seed=10 + seed)])
     return batch(padded=seed > 0) | {"decoder_input_ids": asked, "labels": asked.roll(-1, 1)}

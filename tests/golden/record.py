@@ -1,4 +1,4 @@
-"""How golden values are kept: flat paths with names that never change, and tensors as a norm and a projection.
+"""Record golden values: flat paths whose names never change, and tensors as a norm and a projection.
 
 >>> record = Recorder(Names({"columns": {"entropy": "attention_entropy"}}))
 >>> record.table(["L0H0", "L0H1"], {"attention_entropy": [0.25, float("nan")]})
@@ -27,18 +27,18 @@ NAMES = Path(__file__).with_name("names.json")
 SECTIONS = ("columns", "keys", "labels", "parameters")
 DIGITS = 10
 LONG = 12
-"""A list of more numbers than this is kept as a tensor is: by its norm and a projection."""
+"""Longer lists of numbers are recorded like tensors, by norm and projection."""
 
 
 # ---- names ------------------------------------------------------------------------------------
 
 
 class Names:
-    """The canonical name of everything that the package calls by another name today.
+    """Translates the names that the package uses today into the canonical names of the golden values.
 
     Args:
-        sections: as in names.json, {section: {canonical name: today's name}}. What is not listed has not changed.
-            Names that end in * stand for all that begin so: {"offset*": "distance*"}.
+        sections: as in names.json, {section: {canonical name: today's name}}. A name that is not listed has not
+            changed. A * at the end stands for any ending: {"offset*": "distance*"} renames 33 columns.
     """
 
     def __init__(self, sections: Mapping[str, Mapping[str, str]]) -> None:
@@ -55,9 +55,9 @@ class Names:
         return Names(json.loads(path.read_text(encoding="utf-8")))
 
     def canonical(self, today: str, section: str) -> str:
-        """What a name of today was when the golden values began.
+        """The canonical name of today's name.
 
-        A name that something else had then, which is called otherwise today, counts as a new one.
+        If that name used to belong to something else, which has been renamed since, it counts as new.
         """
         known = self._canonical[section]
         for now, then in known.items():
@@ -67,14 +67,17 @@ class Names:
         return known.get(today, f"{today} (new)" if today in taken else today)
 
     def label(self, today: str) -> str:
-        """The canonical name of a label; `window ±2` is the label `window` with a detail."""
-        if today in self._canonical["labels"]:
-            return self._canonical["labels"][today]
+        """The canonical name of a label. `window ±2` is the label `window` with a detail.
+
+        Columns share labels (`mixed` is a kind, and an answer to what drives a head), so that one of them may be
+        renamed and the other not: an old name is never taken for a new one.
+        """
+        known = self._canonical["labels"]
         word, space, detail = today.partition(" ")
-        return self.canonical(word, "labels") + space + detail
+        return known.get(today, known.get(word, word) + space + detail)
 
     def parameter(self, today: str) -> str:
-        """The canonical name of a parameter; an entry without dots renames a part of all names that have it."""
+        """The canonical name of a parameter. An entry without dots renames that part of every name."""
         if today in self._canonical["parameters"]:
             return self._canonical["parameters"][today]
         return ".".join(self.canonical(part, "parameters") for part in today.split("."))
@@ -84,10 +87,10 @@ class Names:
 
 
 def whole_numbers(shape: Sequence[int], seed: int, spread: float = 1.0) -> Tensor:
-    """Random float64 numbers of standard deviation `spread`.
+    """Random float64 numbers of standard deviation `spread`, a whole number each before scaling.
 
-    They are drawn as whole numbers: every machine then has the same ones to the last bit, which normal draws,
-    with their logarithms and cosines, do not promise.
+    Whole numbers are the same on every machine to the last bit; normal draws take logarithms and cosines, which
+    are not.
     """
     largest = 1000
     drawn = torch.randint(-largest, largest + 1, tuple(shape), generator=torch.Generator().manual_seed(seed))
@@ -96,15 +99,15 @@ def whole_numbers(shape: Sequence[int], seed: int, spread: float = 1.0) -> Tenso
 
 @cache
 def _direction(size: int) -> Tensor:
-    """The vector that tensors of so many numbers are projected on."""
+    """The vector that tensors of this size are projected onto."""
     return whole_numbers([size], seed=size)
 
 
 def fingerprint(x: Tensor) -> dict[str, Value]:
-    """The size, Frobenius norm and direction of a tensor, whatever its shape; in float64.
+    """Size, Frobenius norm and a random projection of a tensor, in float64; its shape does not matter.
 
-    The projection is that of x / max(‖x‖, 1). So it is about 1 for any large tensor, and stays small where x is
-    nothing but rounding errors, such as the gradient of a bias that cannot matter.
+    The projection is that of x / max(‖x‖, 1): of order 1 for large tensors, yet tiny where x is pure rounding
+    error, such as the gradient of a key bias.
     """
     flat = x.detach().double().flatten()
     finite = flat.isfinite()
@@ -127,7 +130,7 @@ class Recorder:
         self.values: Values = {}
 
     def value(self, path: str, x: Any) -> None:
-        """A number, a word, or None; NaN is None. The path, and a word, are canonical."""
+        """Record a number, a word or None under a canonical path; NaN becomes None."""
         if path in self.values:
             raise ValueError(f"{path} is recorded twice")
         self.values[path] = _plain(x)
@@ -137,12 +140,12 @@ class Recorder:
             self.value(f"{path}/{name}", number)
 
     def tensors(self, path: str, tensors: Mapping[str, Tensor]) -> None:
-        """Tensors with the names of parameters."""
+        """Record tensors by the names of their parameters."""
         for name, x in tensors.items():
             self.tensor(f"{path}/{self.names.parameter(name)}", x)
 
     def table(self, heads: Sequence[str], columns: Mapping[str, Iterable[Any]]) -> None:
-        """A value for every head and column; words are labels."""
+        """Record a value for every head and column; words are labels."""
         for name, cells in columns.items():
             column = self.names.canonical(name, "columns")
             for head, cell in zip(heads, cells, strict=True):
@@ -157,12 +160,12 @@ class Recorder:
         dropped: Collection[str] = (),
         identity: Collection[str] = (),
     ) -> None:
-        """All numbers of plain data, as JSON has it; of its words only those that are labels, never sentences.
+        """Record all numbers of JSON data, and those of its strings that are labels; never sentences.
 
         Args:
-            labels: canonical keys whose words are kept.
-            dropped: canonical keys that are left out, with all that they hold.
-            identity: canonical keys that tell the items of a list apart, so that their order does not matter.
+            labels: canonical keys whose strings are recorded.
+            dropped: canonical keys that are skipped with everything inside.
+            identity: canonical keys that identify the items of a list, so that their order does not matter.
         """
         if isinstance(data, Mapping):
             rules = {"labels": labels, "dropped": dropped, "identity": identity}
@@ -181,7 +184,7 @@ class Recorder:
             self.value(path, self.names.label(data))
 
     def _numbers(self, path: str, numbers: list[Any]) -> None:
-        """Whole numbers, which are choices and counts, as one word; a long list by its norm and projection."""
+        """A long list by norm and projection; a short one of whole numbers (choices, counts) as one word."""
         flat = _flat(numbers)
         if len(flat) > LONG:
             known = [math.nan if x is None else float(x) for x in flat]
@@ -201,7 +204,7 @@ class Recorder:
 
 
 def _plain(x: Any) -> Value:
-    """As JSON can hold it: NaN is None, infinity a word, and of other numbers ten digits."""
+    """What JSON can hold: None for NaN, a word for infinity, other floats rounded to ten digits."""
     if isinstance(x, Tensor):
         x = x.item()
     if x is None or isinstance(x, int | str):
@@ -212,12 +215,12 @@ def _plain(x: Any) -> Value:
 
 
 def _key(path: str) -> str:
-    """The last part of a path that is not a place in a list."""
+    """The last part of a path that is not an index of a list."""
     return next((part for part in reversed(path.split("/")) if not part.isdigit()), "")
 
 
 def _is_numbers(data: list[Any]) -> bool:
-    """Whether a list, perhaps of lists, holds numbers and nothing else; None is a number that is missing."""
+    """Whether a list, possibly nested, holds only numbers; None is a missing number."""
     flat = _flat(data)
     return bool(flat) and all(x is None or isinstance(x, int | float) for x in flat)
 
@@ -230,13 +233,13 @@ def _flat(data: Any) -> list[Any]:
 
 
 def read_values(subject: str) -> Values:
-    """The golden values of a subject; none where there is no file yet."""
+    """The golden values of a subject; empty if it has no file yet."""
     path = FOLDER / f"{subject}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def write_values(subject: str, values: Values) -> None:
-    """A line for every value, so that a change can be read in a diff."""
+    """One value per line, so that diffs are readable."""
     FOLDER.mkdir(exist_ok=True)
     text = json.dumps(values, indent=0, ensure_ascii=False, allow_nan=False)
     (FOLDER / f"{subject}.json").write_text(text + "\n", encoding="utf-8")

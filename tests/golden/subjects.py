@@ -1,7 +1,8 @@
-"""Every subject of the golden values by its name: what fills it, and how near its numbers must come.
+"""The subjects of the golden values: what records each one, and its tolerance.
 
-All calls into the package are in the modules that are imported here and in `models`: a function that is renamed is
-renamed there, and a column, a key or a label in names.json.
+All calls into the package are in `models` and in the modules imported here. When a function or an argument of the
+package is renamed, edit those. When a column, a JSON key, a label or a parameter is renamed, add a line to
+names.json.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from golden.record import Names, Recorder, Values
 
 @dataclass(frozen=True)
 class Subject:
-    """`fill` calls the package and records what it says; `tolerance` is a name of `compare.TOLERANCES`."""
+    """`fill` calls the package and records the results; `tolerance` is a key of `compare.TOLERANCES`."""
 
     fill: Callable[[Recorder], None]
     tolerance: str
@@ -30,16 +31,20 @@ class Subject:
 
 
 def _of(model: str, fill: Callable[..., None], *, solved: bool = False, **options: Any) -> Subject:
-    """Args: solved: whether its numbers come out of eigenvectors, least squares, training, or float32 inside."""
+    """A subject about one model.
+
+    Args:
+        solved: the values depend on eigenvectors, least squares or training, or on intermediate float32 values.
+    """
     tolerance = "float32" if model in FLOAT32 else "solved" if solved else "float64"
     return Subject(partial(fill, name=model, **options), tolerance)
 
 
 MODELS = ("embedded", "minilm", "gpt2", "llama", "bert", "t5")
 CAPTURED = {"gpt2": "L0", "llama": "L1", "bert": "L0", "t5": "cross.L1", "gpt-oss": "L0"}
-"""Models that are looked into, and a layer in which a head is changed."""
+"""Models that are captured, and the layer in which a head is intervened on."""
 CUT = {"embedded": 2, "gpt2": 1, "llama": 1, "bert": 2}
-"""Models that are cut, and the kv heads that grouping leaves in every layer."""
+"""Models that are cut, and the number of kv heads that grouping leaves in every layer."""
 
 COMMANDS = (
     commands.measure, commands.show, commands.compare, commands.claims, commands.cost, commands.prune,
@@ -54,21 +59,21 @@ SUBJECTS: dict[str, Subject] = {
     **{f"capture-{m}": _of(m, captures.capture) for m in CAPTURED},
     **{f"intervene-{m}": _of(m, captures.intervene, layer=layer) for m, layer in CAPTURED.items()},
     **{f"measure-{m}": _of(m, measures.measure) for m in (*MODELS, "gpt-oss")},
-    # Solved: the heads that kinds are compared with are drawn in float32.
+    # Solved: the random heads that kinds are compared with are drawn in float32.
     **{f"kinds-{m}": _of(m, measures.kinds, solved=True) for m in MODELS},
-    # Of MiniLM on two sentences: to take out each of 72 heads twice is what takes longest here.
+    # MiniLM on two sentences only: ablating each of its 72 heads twice is slow.
     **{f"worth-{m}": _of(m, measures.worth, documents=2 if m == "minilm" else None) for m in MODELS},
     "worth-bert-masked": _of("bert", measures.worth_of_masked_words),
     **{f"redundancy-{m}": _of(m, measures.redundancy) for m in MODELS},
     "syntax-minilm": _of("minilm", measures.syntax),
-    # Statements about sizes on one model; 14, which takes every head out, not on MiniLM, whose worth says the same.
+    # Statements about sizes are tested on LLaMA only. Statement 14 ablates every head, too slow for MiniLM.
     "claims-embedded": _of("embedded", measures.claims, layers=["L1"], but=measures.OF_SIZES),
     "claims-minilm": _of("minilm", measures.claims, layers=["L2"], but=(*measures.OF_SIZES, "14")),
     "claims-gpt2": _of("gpt2", measures.claims, layers=["L1"], but=measures.OF_SIZES, solved=True),
     "claims-llama": _of("llama", measures.claims, layers=["L1"], students=True, solved=True),
     "claims-bert": _of("bert", measures.claims, layers=["L0"], but=measures.OF_SIZES, solved=True),
     "claims-t5": _of("t5", measures.claims, layers=["encoder.L1", "cross.L1"], but=measures.OF_SIZES, solved=True),
-    **{f"plans-{m}": _of(m, cuts.plans, solved=True) for m in ("llama", "bert")},
+    "plans-llama": _of("llama", cuts.plans, solved=True),
     **{f"prune-{m}": _of(m, cuts.prune, refit=False) for m in CUT},
     **{f"prune-{m}-refit": _of(m, cuts.prune, refit=True, solved=True) for m in CUT},
     "prune-llama-refit-heal": _of("llama", cuts.prune, refit=True, steps=7, solved=True),
