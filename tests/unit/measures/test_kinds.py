@@ -19,7 +19,7 @@ from golden.make_minilm_statistics import SENTENCES, model_and_batch
 from multihead.measures.kinds.controls import fixed, quiet, shuffled
 from multihead.measures.kinds.evidence import ENOUGH, RULES, Spread
 from multihead.measures.kinds.kinds import KindsStage, kinds
-from multihead.measures.kinds.per_document import Documents, alignment, read_documents
+from multihead.measures.kinds.per_document import Documents, Sums, alignment, read_documents
 from multihead.measures.kinds.repeats import repeats
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import Pair
@@ -435,3 +435,10 @@ def test_classes_of_minilm(minilm: tuple[Any, Any]) -> None:
     assert as_ids("x", [",", 5], tokenizer) == (5, word(","))
     with pytest.raises(mh.SizeError, match="'zyxwvut' is more than one token"):
         as_ids("x", ["zyxwvut"], tokenizer)
+
+
+def test_a_statistic_that_no_row_can_have_is_nan() -> None:
+    """Its total may be a rounding error of either sign, and that over 0 rows infinite."""
+    total, rows = torch.tensor([[1e-9], [-1e-9], [3.0]]), torch.tensor([[0.0], [0.0], [4.0]])
+    mean = Sums({"delimiter": total}, {"delimiter": rows}, rows).mean("delimiter")
+    assert mean.nan_to_num(-1.0).flatten().tolist() == [-1.0, -1.0, 0.75]

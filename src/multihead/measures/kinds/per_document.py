@@ -57,7 +57,8 @@ class Sums:
 
     def mean(self, name: str) -> PerDocument:
         """Over the rows that could have it; NaN where there is none."""
-        return self.total[name] / self.rows[name]
+        # The total of no row may be a rounding error, and that over 0 infinite.
+        return (self.total[name] / self.rows[name]).masked_fill(self.rows[name] == 0, torch.nan)
 
     def share(self, *names: str) -> PerDocument:
         """Σ of the named, over all rows."""
