@@ -136,7 +136,7 @@ def in_english(given: Sequence[str], args: argparse.Namespace, tokenizer: Any) -
 
 def sample() -> list[str]:
     """Some paragraphs of English, our own, in which some things are said twice."""
-    text = files("multihead.measures").joinpath("sample.txt").read_text(encoding="utf-8")
+    text = files("multihead.corpus").joinpath("sample.txt").read_text(encoding="utf-8")
     return list(_paragraphs(text.splitlines(keepends=True)))
 
 

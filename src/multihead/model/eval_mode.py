@@ -24,13 +24,14 @@ from multihead.model.intercept import inner
 
 
 @contextmanager
-def eval_mode(model: nn.Module) -> Generator[list[str]]:
-    """Eval mode and frozen parameters inside the block; afterwards every module and parameter is as it was.
+def eval_mode(model: nn.Module, *, freeze: bool = True) -> Generator[list[str]]:
+    """Eval mode inside the block, with `freeze` also frozen parameters; afterwards everything is as it was.
 
-    The block gets a list of notes that say what had to be changed.
+    The block gets a list of notes that say what had to be changed. Without gradients nothing needs to be frozen,
+    and freezing is not free: torch may multiply by a frozen weight in another order, which changes the last bits.
     """
     training = [m for m in model.modules() if m.training]
-    learning = [p for p in model.parameters() if p.requires_grad and not p.is_inference()]
+    learning = [p for p in model.parameters() if freeze and p.requires_grad and not p.is_inference()]
     try:
         for module in training:
             module.training = False

@@ -38,7 +38,7 @@ class Forward:
     """Calls of a model that leave it as it was, modes and parameters of every submodule included.
 
     Args:
-        grad: record gradients. The parameters stay frozen; a listener adds the tensors that need one.
+        grad: record gradients, of tensors that a listener adds. The parameters are frozen then.
     """
 
     def __init__(self, model: nn.Module, *, grad: bool = False) -> None:
@@ -69,7 +69,7 @@ class Forward:
             if self.grad:
                 stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad() if self.grad else torch.no_grad())
-            notes = stack.enter_context(eval_mode(self.model))
+            notes = stack.enter_context(eval_mode(self.model, freeze=self.grad))
             self.notes += [note for note in notes if note not in self.notes]
             if listener is not None:
                 stack.enter_context(intercept(self.model, count, spread=spread))
