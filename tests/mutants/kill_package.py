@@ -1,0 +1,243 @@
+"""The checks of `kill_suite.py` that need more of the package than the layer."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from kill_suite import DIM, HEADS, check, made, same, tokens
+from torch import Tensor, nn
+
+import multihead as mh
+from multihead import mask
+from multihead.corpus.corpus import Corpus
+from multihead.corpus.merge_tree import Tree
+from multihead.corpus.run import Run
+from multihead.corpus.state import DamagedError, pack, unpack
+from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.fitting.refit import Refit, refit
+from multihead.edit.physical.surgery import install
+from multihead.edit.sharing.group import grouped
+from multihead.edit.sharing.moments import moments_of
+from multihead.edit.weights import HeadWeights
+from multihead.table.meaning import Meaning
+from multihead.table.table import HeadTable
+
+# ---- seeing heads -----------------------------------------------------------------------------
+
+
+class Bare(nn.Module):
+    """Two attentions of given tensors through torch's kernel: 4 heads on 2, q and k and v in one."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
+
+
+def drawn(queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+    shapes = ((2, HEADS, queries, DIM), (2, 2, keys, DIM), (2, 2, keys, DIM))
+    q, k, v = (torch.randn(s, dtype=torch.float64) for s in shapes)
+    return q, k, v
+
+
+@check
+def seen() -> None:
+    """What a capture says of a call explains it: every mask that torch's kernel takes."""
+    some = torch.rand(2, 1, 5, 9) > 0.4
+    some[..., 0] = True
+    hides = torch.zeros(2, 1, 5, 9, dtype=torch.float64).masked_fill(~some, torch.finfo(torch.float64).min)
+    bias = torch.randn(1, HEADS, 5, 9, dtype=torch.float64)
+    cases = [
+        ({}, 5, 9, None, 0.0),
+        ({"is_causal": True}, 7, 7, torch.ones(7, 7, dtype=torch.bool).tril(), 0.0),
+        ({"is_causal": True}, 5, 9, torch.ones(5, 9, dtype=torch.bool).tril(), 0.0),  # from the top left
+        ({"attn_mask": some}, 5, 9, some, 0.0),
+        ({"attn_mask": hides, "scale": 0.3}, 5, 9, some, 0.0),
+        ({"attn_mask": bias + hides}, 5, 9, some, bias),
+    ]
+    for options, queries, keys, allowed, added in cases:
+        model, (q, k, v) = Bare(), drawn(queries, keys)
+        with torch.no_grad(), mh.capture(model, keep="qk v outputs") as heads:
+            model(q, k, v, **options)
+        scores = q @ k.repeat_interleave(2, 1).mT * options.get("scale", DIM**-0.5) + added
+        scores = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+        want = scores.softmax(-1)
+        for h in range(HEADS):
+            same(heads[0, h].weights(), want[:, h], f"{options.keys()}, head {h}")
+            same(heads[0, h].output(), want[:, h] @ v[:, h // 2], "its output")
+        count = torch.tensor(float(keys)) if allowed is None else allowed.sum(-1).double().mean()
+        same(heads.statistics(heads.sites[0]).mean("visible"), count.double().expand(HEADS), "visible keys")
+
+
+@check
+def statistics() -> None:
+    """Every statistic is what the whole map in fp64 gives."""
+    from multihead.layer.frame import Frame
+    from multihead.layer.problem import Groups, Problem, Scores
+    from multihead.layer.routes import attend
+    from multihead.model.call import Tokens
+    from multihead.model.statistics.head_statistics import HeadStatistics
+    from multihead.model.statistics.options import Statistics
+    from unit.measures.brute import rows
+
+    options = Statistics(offsets=3, special=[1], classes={"low": [0, 1, 2]})
+    ids, real = torch.randint(0, 4, (2, 9)), torch.arange(9) < torch.tensor([[9], [6]])
+    tokens = Tokens(ids, real)
+    for seen, softcap, sinks in (
+        (mask.causal() & mask.padding(real), None, None),
+        (mask.padding(real), 1.5, None),
+        (mask.window(4, 2), None, torch.randn(HEADS, dtype=torch.float64)),
+    ):
+        q, k, v = drawn(9, 9)
+        problem = Problem(
+            q, k, v, Groups.even(HEADS, 2), seen, Frame(2, HEADS, 9, 9, q.device), Scores(0.7, softcap, sinks)
+        )
+        out = attend(problem)
+        got = HeadStatistics(HEADS, options)
+        got.update(problem, out, tokens, tokens)
+        for name, want in rows(problem, out, tokens, tokens, options).items():
+            same(got.mean(name), want.transpose(0, 1).flatten(1).nanmean(-1), f"{seen}: {name}")
+
+
+@check
+def interventions() -> None:
+    model, (q, k, v), (q2, k2, v2) = Bare(), drawn(5, 5), drawn(5, 5)
+    plain = lambda a, b, c: (a @ b.repeat_interleave(2, 1).mT * DIM**-0.5).softmax(-1) @ c.repeat_interleave(2, 1)
+    want, wide = plain(q, k, v), v.repeat_interleave(2, 1)
+    with torch.no_grad(), mh.capture(model, keep="qk v outputs") as heads:
+        model(q2, k2, v2)
+    replaced = {
+        "zero": torch.zeros_like(want[:, 2]),
+        "mean": want[:, 2].mean((0, 1)).expand_as(want[:, 2]),
+        "uniform": wide[:, 2].mean(1, keepdim=True).expand_as(want[:, 2]),
+    }
+    with torch.no_grad():
+        for how, new in replaced.items():
+            with mh.silence(model, ["L0H2"], how=how):
+                got = model(q, k, v)
+            same(got[:, 2], new, how)
+            same(got[:, [0, 1, 3]], want[:, [0, 1, 3]], f"{how}, other heads")
+        for what, new in {
+            "output": plain(q2, k2, v2),
+            "q": plain(q2, k, v),
+            "k": plain(q, k2, v),
+            "v": plain(q, k, v2),
+        }.items():
+            with mh.patch(model, heads, ["L0H3"], what):
+                got = model(q, k, v)
+            same(got[:, 3], new[:, 3], what)
+            same(got[:, :3], want[:, :3], f"{what}, other heads")
+    with mh.gate(model) as gates:
+        (model(q, k, v) * wide).sum().backward()
+    same(gates["L0"].grad.double(), (want * wide).sum((0, 2, 3)).float().double(), "gates")
+
+
+class Stream(nn.Module):
+    """Two attentions that write into a residual stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(made() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+@check
+def grouping() -> None:
+    """Heads 0 and 2, and 1 and 3, have the same keys and values but for a change of basis and the value bias."""
+    model = Stream()
+    with torch.no_grad():
+        for one, other in ((0, 2), (1, 3)):
+            for w in (model.layers[0].k_proj, model.layers[0].v_proj):
+                rows = w.weight.unflatten(0, (HEADS, DIM))
+                rows[other] = torch.randn(DIM, DIM, dtype=torch.float64) @ rows[one]
+        batch = {"x": tokens(3, 23)}
+        layer, want = mh.anatomy(model, batch)[0], model(**batch)
+        moments = moments_of(model, layer, [batch])
+        for weights in (HeadWeights.of(layer), HeadWeights.of(layer).keep([3, 0, 2, 1])):
+            small = copy.deepcopy(model)
+            install(small, layer, grouped(weights, ((0, 2), (1, 3)), moments))
+            assert small.layers[0].k_proj.out_features == 2 * DIM, "keys are not shared"
+            off = (small(**batch) - want).abs().max() / want.abs().max()
+            assert off < 1e-6, f"grouped heads: off by {off:.3g}"
+
+
+@check
+def refitting() -> None:
+    """W_O of the second layer behind a first one that lost two heads, beside its normal equations written out."""
+    model, ridge = Stream(), 0.1
+    given = [{"x": tokens(2, 11)} for _ in range(9)]
+    with torch.no_grad():
+        first, second = mh.anatomy(model, given[0])
+        small = copy.deepcopy(model)
+        install(small, first, HeadWeights.of(first).keep([0, 3]))
+        new, _ = refit(model, small, second, HeadWeights.of(second), Calibration(model, given), Refit((ridge,)))
+        x = torch.cat([b["x"] for b in given])
+        with mh.capture(small, keep="outputs") as heads:
+            got = small(x)
+        z = torch.cat([heads[1, h].output() for h in range(HEADS)], dim=-1).flatten(0, 1)
+        z = torch.cat([z, torch.ones(len(z), 1).double()], dim=1)
+        gram, missing = z.T @ z, (model(x) - got).flatten(0, 1)
+        pull = torch.cat([torch.full((HEADS * DIM,), float(gram.diagonal()[:-1].mean())), torch.zeros(1)]).double()
+        change = torch.linalg.solve(gram + ridge * pull.diag(), z.T @ missing)
+        same(new.o, torch.stack(list(second.W_O)) + change[:-1].view(HEADS, DIM, -1).mT, "W_O")
+        same(new.b_o, second.b_O + change[-1], "b_O")
+
+
+class Drawn:
+    """A stage that takes in the number of each batch, times its tokens."""
+
+    name, once = "drawn", True
+
+    def __init__(self) -> None:
+        self.at, self.total = 0, torch.zeros(1, dtype=torch.float64)
+
+    def begin(self, batch: int) -> None:
+        self.at = batch
+
+    def step(self, batch: Any) -> None:
+        self.at += 1
+        self.total += self.at * batch["input_ids"].numel()
+
+    def state(self) -> dict[str, Any]:
+        return {"at": self.at, "total": self.total.clone()}
+
+    def load(self, state: Any) -> None:
+        self.at, self.total = state["at"], state["total"].clone()
+
+    @staticmethod
+    def merged(first: Any, second: Any) -> dict[str, Any]:
+        return {"at": second["at"], "total": first["total"] + second["total"]}
+
+    @property
+    def table(self) -> HeadTable:
+        return HeadTable(("L0H0",), {"total": self.total}, {"total": Meaning("", "")})
+
+
+@check
+def parting() -> None:
+    """Parts are joined in one order, a changed bit of a save is noticed, batches are numbered over all parts."""
+    tree: Tree[str] = Tree(lambda left, right: f"({left}{right})")
+    for part in (3, 0, 4, 2, 1):
+        tree.put((0, part), str(part))
+    assert tree.whole() == "(((01)(23))4)", tree.whole()
+    data = bytearray(pack({"x": torch.ones(3)}))
+    data[-2] ^= 1
+    try:
+        unpack(bytes(data), "a save")
+    except DamagedError:
+        pass
+    else:
+        raise AssertionError("a changed bit is not noticed")
+    with TemporaryDirectory() as folder:
+        documents = [[1, 2], [3], [4, 5], [1, 2], [6], [3]]
+        corpus = Corpus(nn.Embedding(9, 2), documents, 6, batch_size=1, window=1, copies=frozenset({3, 5}))
+        table = Run([Drawn()], {}, Path(folder) / "state").go(corpus)
+    assert table is not None
+    # The first part has 4 documents less a copy, numbered from 1; the second one document, from a million on.
+    same(table["total"], torch.tensor([1 * 2 + 2 * 1 + 3 * 2 + 1_000_001.0]).double(), "numbered")
