@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from multihead._base.checks import check_data, check_model, check_tokenizer
 from multihead.corpus.accumulator import Batch
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.eval_mode import takes_argument
@@ -66,6 +67,9 @@ def batches(
     The same data gives the same batches in the same order. Documents without a token are left out, with a warning.
     With `window` above 1, rows of so many batches are sorted by length first; `tally` counts what that saves.
     """
+    check_model(model)
+    check_data(data)
+    check_tokenizer(tokenizer)
     if batch_size < 1:
         raise SizeError(f"batch_size={batch_size} is less than 1", hint="one document at a time is batch_size=1")
     if window < 1:
@@ -77,8 +81,6 @@ def batches(
             + (f": the model has {limit} positions" if limit else ""),
             hint=f"max_tokens={limit or 512}",
         )
-    if isinstance(data, str):
-        raise TypeMismatchError("data is one text", hint="a corpus is a list of texts: [text]")
     documents = [cast(Document, data)] if isinstance(data, Mapping) else data
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         hint = "pass batches: {'input_ids': ..., 'decoder_input_ids': ...}"
@@ -230,11 +232,12 @@ def _ids(document: Any, tokenizer: Any, at: int) -> list[int]:
         if tokenizer is None:
             raise MultiheadError(f"document {at} is text, and there is no tokenizer", hint="pass tokenizer=...")
         return list(tokenizer(document, verbose=False)["input_ids"])
-    if isinstance(document, Tensor) and document.ndim == 1 and not document.is_floating_point():
+    whole = isinstance(document, Tensor) and not document.is_floating_point() and document.dtype != torch.bool
+    if whole and document.ndim == 1:
         return document.tolist()
     if isinstance(document, Sequence) and all(isinstance(i, int) for i in document):
         return list(document)
-    shape = f" of shape {tuple(document.shape)}" if isinstance(document, Tensor) else ""
+    shape = f" of shape {tuple(document.shape)} and {document.dtype}" if isinstance(document, Tensor) else ""
     raise TypeMismatchError(
         f"document {at} is a {type(document).__name__}{shape}",
         hint="documents are texts, lists of token ids, or mappings that model(**batch) takes",

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from multihead._base.checks import check_tokenizer
 from multihead.corpus.accumulator import Batch, run_stage
 from multihead.corpus.batches import WINDOW, Document, Tally, batches
 from multihead.model.capture import Heads
@@ -62,7 +63,8 @@ def measure(
 
 def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
     """The special tokens of a tokenizer, unless some are named already."""
-    if tokenizer is None or statistics.special:
+    check_tokenizer(tokenizer)
+    if tokenizer is None or not isinstance(statistics, Statistics) or statistics.special:  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
         return statistics
     return replace(statistics, special=tuple(tokenizer.all_special_ids))
 

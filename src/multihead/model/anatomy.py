@@ -19,6 +19,7 @@ from typing import Any, Literal, overload
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.checks import check_model
 from multihead.errors import AnatomyError
 from multihead.layer.problem import Groups
 from multihead.model.discovery import Discovery, discover
@@ -227,6 +228,7 @@ def anatomy(
         inputs: what model(**inputs) takes; left out, a small random batch is made from the model's config.
         families: look up the layouts of known architectures; without, the finder does all. The proof is the same.
     """
+    check_model(model)
     _check_weights(model)
     if isinstance(inputs, Tensor):
         inputs = (inputs,)
@@ -254,10 +256,6 @@ def anatomy(
 
 def _check_weights(model: nn.Module) -> None:
     for name, p in model.named_parameters():
-        if p.is_meta:
-            raise AnatomyError(
-                f"{name} is on the meta device: there are no numbers to prove", hint="load the weights"
-            )
         if p.is_inference():
             raise AnatomyError(
                 f"{name} was made under torch.inference_mode, so that nothing can be followed back to it",

@@ -23,8 +23,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.checks import check_model
 from multihead._base.shapes import HeadOutputs
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.apart import runs_again
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.share import Share
@@ -65,6 +66,12 @@ class Heads:
     """The heads of a captured model: `heads["L3H7"]` or `heads[3, 7]`; also a sequence of all of them."""
 
     def __init__(self, model: nn.Module, statistics: Statistics | None, keep: Keep) -> None:
+        check_model(model)
+        if statistics is not None and not isinstance(statistics, Statistics):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise TypeMismatchError(
+                f"statistics must be a mh.Statistics or None, got {statistics!r}",
+                hint="mh.Statistics() takes every statistic",
+            )
         self.model = model
         self.options = statistics
         self.keep = keep

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from multihead._base.checks import check_inputs, check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.model.call import Call, Listener, Run
 from multihead.model.eval_mode import eval_mode, plain_inputs
@@ -42,6 +43,7 @@ class Forward:
     """
 
     def __init__(self, model: nn.Module, *, grad: bool = False) -> None:
+        check_model(model)
         self.model, self.grad = model, grad
         self.notes: list[str] = []
         """what had to be changed for the runs so far, each note once"""
@@ -79,7 +81,10 @@ class Forward:
 
     def run(self, inputs: Mapping[str, Any]) -> Any:
         """Call the model, inside `listening`."""
+        root = inner(self.model)
+        plain = plain_inputs(root, inputs)
+        check_inputs(root, root.forward, plain)
         try:
-            return self.model(**plain_inputs(inner(self.model), inputs))
+            return self.model(**plain)
         except StopForward:
             return None

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.mask_views import HeadsOf, Visible
 from multihead.layer.problem import Groups, Problem
 from multihead.layer.routes import attend
@@ -130,6 +130,11 @@ def gate(model: nn.Module, values: Mapping[str, Tensor] | None = None) -> Genera
     if values:
         by_label = {site.label: site for site in sites_of(model).values()}
         for label, value in values.items():
+            if not isinstance(value, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+                raise TypeMismatchError(
+                    f"the gate of {label!r} must be a tensor, got {value!r}",
+                    hint="torch.ones(heads) leaves all as it is",
+                )
             if label not in by_label or value.shape != (by_label[label].heads,):
                 fits = {name: site.heads for name, site in by_label.items()}
                 raise SizeError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.errors import SizeError
+from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer.problem import Problem
 from multihead.model.known import sites_of
 from multihead.model.sites import Site
@@ -36,6 +36,11 @@ class Keep:
         if keep is None or isinstance(keep, Keep):
             return keep or Keep()
         known = ("qk", "v", "outputs")
+        if not isinstance(keep, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise TypeMismatchError(
+                f"keep must be words or a mh.Keep, got {keep!r}",
+                hint=f"some of {', '.join(known)}, or mh.Keep(qk=['L3'])",
+            )
         words = keep.replace(",", " ").replace("qkv", "qk v").split()
         wrong = next((w for w in words if w not in known), None)
         if wrong is not None or not words:

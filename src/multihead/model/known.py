@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from multihead._base.checks import check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Run
@@ -50,6 +51,7 @@ def seen_sites(model: nn.Module) -> dict[Key, Site]:
 
 def sites_of(model: nn.Module, inputs: dict[str, Any] | None = None) -> dict[Key, Site]:
     """All attentions of a model: those it was seen to have, else found by running it on a small example."""
+    check_model(model)
     known = seen_sites(model)
     if known and inputs is None:
         return known

@@ -110,6 +110,7 @@ class HeadTable:
 
     def why(self, column: str, head: str) -> str:
         """Why there is no number, "" where there is one or no reason is known."""
+        _ = self[column]  # an unknown column is an error
         return self.reasons.get(column, {}).get(self.heads[self._at(head)], "")
 
     def _row(self, at: int) -> dict[str, Any]:

@@ -351,7 +351,7 @@ def test_bad_input_says_what_to_do() -> None:
         cost("lama-3-8b")
     with pytest.raises(MultiheadError, match="--list"):
         cost("xyzzy")
-    with pytest.raises(SizeError, match="tokens=0 is not positive"):
+    with pytest.raises(SizeError, match="tokens must be at least 1, got 0"):
         cost("gpt3", tokens=0)
     with pytest.raises(SizeError, match="dtype='half-ish' is not known"):
         cost("gpt3", dtype="half-ish")

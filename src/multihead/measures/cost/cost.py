@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from multihead._base.checks import check_count
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.measures.cost.configurations import Configuration, configuration
 from multihead.measures.cost.cost_text import comparison_text, cost_text
@@ -247,8 +248,7 @@ def cost(
     tokens = min(USUAL_TOKENS, context) if tokens is None else tokens
     source = tokens if source is None else source
     for what, size in (("batch", batch), ("tokens", tokens), ("source", source)):
-        if size < 1:
-            raise SizeError(f"{what}={size} is not positive ({name})", hint=f"choose {what} >= 1")
+        check_count(what, size)
     word = str(dtype).removeprefix("torch.")
     if word not in BYTES:
         raise SizeError(f"dtype={word!r} is not known ({name})", hint=f"choose one of {', '.join(BYTES)}")
@@ -263,6 +263,10 @@ def _plain(x: float) -> float | None:
 def _named(spec: object) -> tuple[str, tuple[Spec, ...]]:
     if isinstance(spec, Spec):
         return spec.name or "layer", (spec,)
+    if isinstance(spec, Sequence) and not spec:
+        raise SizeError(
+            "there is no layer to count: spec is empty", hint="a name, a Spec, several Specs, or a module"
+        )
     if isinstance(spec, Sequence) and all(isinstance(s, Spec) for s in cast(Sequence[object], spec)):
         return "model", tuple(cast(Sequence[Spec], spec))
     from torch import nn  # only here: a name or sizes are counted without it

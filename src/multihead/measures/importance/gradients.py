@@ -220,8 +220,10 @@ class _DocumentGates:
         total = s.masked_fill(~target.counts, 0.0).sum()
         gates = list(self.of.values())
         if not total.requires_grad:
-            found: list[Tensor | None] = [None] * len(gates)
-        else:
-            found = list(torch.autograd.grad(total, gates, retain_graph=True, allow_unused=True))
+            raise MultiheadError(
+                "the loss has no gradient: it does not depend on any head, or was detached",
+                hint="compute the loss from the model's output without .detach(), .item() or torch.no_grad()",
+            )
+        found: list[Tensor | None] = [*torch.autograd.grad(total, gates, retain_graph=True, allow_unused=True)]
         each = [torch.zeros_like(g) if d is None else d for g, d in zip(gates, found, strict=True)]
         return torch.cat(each, dim=1).T.double().masked_fill(~target.counts, torch.nan)

@@ -284,9 +284,10 @@ class Given(Loss):
 
     def read(self, output: Any) -> Seen:
         found, count = self.function(output, self.batch), documents_in(self.batch)
-        if found.shape != (count,):
+        if not isinstance(found, Tensor) or found.shape != (count,):  # pyright: ignore[reportUnnecessaryIsInstance]  # users return anything
+            shape = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r}"  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SizeError(
-                f"the loss that was given returned shape {tuple(found.shape)} for {count} documents",
+                f"the loss that was given returned {shape} for {count} documents",
                 hint="return a number per document: loss(output, batch) → (document,)",
             )
         return found

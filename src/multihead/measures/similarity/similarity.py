@@ -90,6 +90,8 @@ class RedundancyStage:
         by: str = "cka",
         within: float = 0.5,
     ) -> None:
+        if not 0 <= within <= 1:
+            raise SizeError(f"within must be in [0, 1], got {within}", hint="it is a distance; 0.5 is the default")
         self.model, self.layers, self.largest, self.seed = model, layers, largest, seed
         self.by, self.within = by, within
         self.batches = 0

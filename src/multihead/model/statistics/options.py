@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from multihead.errors import SizeError
+from multihead.errors import SizeError, TypeMismatchError
 
 BLOCK_BYTES = 32 << 20
 """Blocks of weights that stay inside a shared cache; smaller ones spend their time in calls."""
@@ -31,6 +31,11 @@ class Statistics:
     def __post_init__(self) -> None:
         if self.offsets < 1:
             raise SizeError(f"offsets={self.offsets} is less than 1", hint="offsets=1 measures previous and next")
+        if not isinstance(self.classes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise TypeMismatchError(
+                f"classes must map names to token ids, got {self.classes!r}",
+                hint="classes={'digits': [15, 16, 17]}",
+            )
         if self.block_bytes < 1:
             raise SizeError(f"block_bytes={self.block_bytes} is no memory", hint=f"the default is {BLOCK_BYTES}")
 

@@ -1,0 +1,82 @@
+"""Wrong use gives a `MultiheadError` that names the argument and its value, not a raw error and not a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import multihead as mh
+from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
+
+IDS = [[5, 9, 2, 6, 5, 3], [8, 7, 9, 3, 2], [6, 2, 6, 4]]
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return EmbeddedModel(EmbeddedConfig(31, width=24, layers=2, heads=3, hidden=19)).eval()
+
+
+def entered(block: Any) -> None:
+    with block:
+        pass
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "no model": (lambda: mh.measure(None, IDS), r"model must be a torch\.nn\.Module, got None"),  # type: ignore[arg-type]
+    "no model to capture": (lambda: entered(mh.capture(None)), "model must be"),  # type: ignore[arg-type]
+    "no model to silence": (lambda: entered(mh.silence(None, ["L0H0"])), "model must be"),  # type: ignore[arg-type]
+    "no anatomy": (lambda: mh.anatomy(None), "model must be"),  # type: ignore[arg-type]
+    "a name for a model": (lambda: mh.kinds("gpt2", IDS), "model must be .* got the str 'gpt2'"),  # type: ignore[arg-type]
+    "no weights": (
+        lambda: mh.measure(nn.TransformerEncoderLayer(12, 3, device="meta"), [{"src": torch.ones(2, 3, 12)}]),
+        "self_attn.in_proj_weight is on the meta device",
+    ),
+    "no data": (lambda: mh.measure(model(), None), "data must be documents or batches, got None"),  # type: ignore[arg-type]
+    "a number for data": (lambda: mh.kinds(model(), 5), "data must be .* got the int 5"),  # type: ignore[arg-type]
+    "a name for a tokenizer": (
+        lambda: mh.measure(model(), ["a b"], tokenizer="gpt2"),
+        "tokenizer must be .* got the str 'gpt2'",
+    ),
+    "bool ids": (
+        lambda: mh.measure(model(), [torch.tensor([True, False])]),
+        r"document 0 .*torch\.bool",
+    ),
+    "a batch without ids": (
+        lambda: mh.measure(model(), [{"attention_mask": torch.ones(1, 3)}]),
+        "EmbeddedModel cannot be called with attention_mask: missing a required argument: 'input_ids'",
+    ),
+    "keep": (lambda: entered(mh.capture(model(), keep=5)), "keep must be words or a mh.Keep, got 5"),  # type: ignore[arg-type]
+    "statistics": (
+        lambda: mh.measure(model(), IDS, statistics="all"),  # type: ignore[arg-type]
+        "statistics must be a mh.Statistics or None, got 'all'",
+    ),
+    "classes": (lambda: mh.Statistics(classes=5), "classes must map names to token ids, got 5"),  # type: ignore[arg-type]
+    "a list of gates": (
+        lambda: entered(mh.gate(model(), {"L0": [1, 1, 1]})),  # type: ignore[dict-item]
+        r"gate of 'L0' must be a tensor, got \[1, 1, 1\]",
+    ),
+    "a loss that is a number": (
+        lambda: mh.worth(model(), IDS, loss=lambda output, batch: 1.0),
+        r"the loss that was given returned 1\.0 for 3 documents",
+    ),
+    "a detached loss": (
+        lambda: mh.worth(model(), IDS, loss=lambda output, batch: output.logits.detach().sum((1, 2))),
+        "the loss has no gradient",
+    ),
+    "within": (lambda: mh.redundancy(model(), IDS, within=-1), r"within must be in \[0, 1\], got -1"),
+    "nothing to count": (lambda: mh.cost([]), "spec is empty"),
+    "part of a token": (lambda: mh.cost("gpt3", tokens=1.5), r"tokens must be a whole number, got 1\.5"),  # type: ignore[arg-type]
+    "no token": (lambda: mh.cost("gpt3", tokens=0), "tokens must be at least 1, got 0"),
+    "an unknown column": (lambda: mh.measure(model(), IDS).why("nope", "L0H0"), "there is no column 'nope'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_argument_is_named(name: str) -> None:
+    call, message = WRONG[name]
+    with pytest.raises(mh.MultiheadError, match=message):
+        call()
