@@ -24,7 +24,7 @@ help: ## list the targets
 report: $(VENV)/.report-ready ## what every head of a real model does: writes report/index.html
 	$(BIN)/multihead report -o report/index.html --force
 
-test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about five minutes
+test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about seven minutes
 	$(PYTEST) --tier fast
 
 test-all: lint $(VENV)/.browser-ready ## lint, then every case of every test, with annotation checks and coverage

@@ -392,7 +392,7 @@ def test_nan_is_refused() -> None:
 def test_weights_without_numbers_or_gradients_are_refused() -> None:
     with torch.device("meta"):
         empty = Attention()
-    with pytest.raises(MultiheadError, match="q.weight is on the meta device"):
+    with pytest.raises(MultiheadError, match=r"q\.weight is on the meta device"):
         anatomy(empty, inputs())
     with torch.inference_mode():
         closed = Attention()
