@@ -72,7 +72,9 @@ def _error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> Exception | Non
     from multihead.errors import MultiheadError
 
     try:
-        fn(*args, **kwargs)
+        result = fn(*args, **kwargs)
+        if inspect.isgenerator(result):  # of a context manager: it raises when the block is entered
+            next(result)
     except MultiheadError as error:
         return error
     except Exception:  # noqa: BLE001  the failed check says it better

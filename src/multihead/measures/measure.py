@@ -22,7 +22,7 @@ from multihead.corpus.batches import WINDOW, Document, Tally, batches
 from multihead.model.capture import Heads
 from multihead.model.forward import Forward
 from multihead.model.keep import Keep
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.options import Statistics, check_statistics
 from multihead.table.table import HeadTable
 
 
@@ -64,7 +64,8 @@ def measure(
 def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
     """The special tokens of a tokenizer, unless some are named already."""
     check_tokenizer(tokenizer)
-    if tokenizer is None or not isinstance(statistics, Statistics) or statistics.special:  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+    check_statistics(statistics)
+    if tokenizer is None or statistics.special:
         return statistics
     return replace(statistics, special=tuple(tokenizer.all_special_ids))
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from multihead._base.checks import check_model
 from multihead._base.shapes import HeadOutputs
-from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError
 from multihead.layer.apart import runs_again
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.share import Share
@@ -40,6 +40,7 @@ from multihead.model.missing import nothing_found
 from multihead.model.sites import Key, Site, find
 from multihead.model.statistics.arena import Memory, Scratch
 from multihead.model.statistics.head_statistics import HeadStatistics, Statistics
+from multihead.model.statistics.options import check_statistics
 from multihead.table.head_names import HeadName
 from multihead.table.table import HeadTable
 
@@ -67,11 +68,7 @@ class Heads:
 
     def __init__(self, model: nn.Module, statistics: Statistics | None, keep: Keep) -> None:
         check_model(model)
-        if statistics is not None and not isinstance(statistics, Statistics):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-            raise TypeMismatchError(
-                f"statistics must be a mh.Statistics or None, got {statistics!r}",
-                hint="mh.Statistics() takes every statistic",
-            )
+        check_statistics(statistics)
         self.model = model
         self.options = statistics
         self.keep = keep

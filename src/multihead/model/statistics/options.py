@@ -11,6 +11,15 @@ BLOCK_BYTES = 32 << 20
 """Blocks of weights that stay inside a shared cache; smaller ones spend their time in calls."""
 
 
+def check_statistics(statistics: object) -> None:
+    """Raise unless this is None or a `Statistics`."""
+    if statistics is not None and not isinstance(statistics, Statistics):
+        raise TypeMismatchError(
+            f"statistics must be a mh.Statistics or None, got {statistics!r}",
+            hint="mh.Statistics() takes every statistic",
+        )
+
+
 @dataclass(frozen=True)
 class Statistics:
     """Which statistics are kept beside those that every head has.
