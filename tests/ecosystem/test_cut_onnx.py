@@ -94,11 +94,11 @@ def test_cut_unevenly_and_loaded_again(tmp_path: Path) -> None:
     """Every layer of a BERT has a different number of heads."""
     from transformers import BertConfig, BertModel
 
-    sizes = {"num_hidden_layers": 6, "num_attention_heads": 12, "hidden_size": 60, "intermediate_size": 31}
+    sizes = {"num_hidden_layers": 3, "num_attention_heads": 12, "hidden_size": 60, "intermediate_size": 31}
     whole = BertModel(BertConfig(vocab_size=101, max_position_embeddings=37, initializer_range=0.3, **sizes)).eval()
-    save(cut(whole, {i: list(range(i, 12 - i % 3)) for i in range(6)}), tmp_path / "small")
+    save(cut(whole, {i: list(range(i, 12 - i % 3)) for i in range(3)}), tmp_path / "small")
     model = load(tmp_path / "small")
-    assert [layer.num_heads for layer in mh.anatomy(model)] == [12, 10, 8, 9, 7, 5]
+    assert [layer.num_heads for layer in mh.anatomy(model)] == [12, 10, 8]
     check(model, tmp_path / "model.onnx", 101)
 
 
