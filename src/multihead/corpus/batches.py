@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from multihead._base.checks import check_data, check_model, check_tokenizer
+from multihead._base.arguments import check_data, check_model, check_tokenizer
 from multihead.corpus.accumulator import Batch
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.eval_mode import takes_argument

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base.checks import check_tokenizer
+from multihead._base.arguments import check_tokenizer
 from multihead.corpus.accumulator import Batch, run_stage
 from multihead.corpus.batches import WINDOW, Document, Tally, batches
 from multihead.model.capture import Heads

@@ -19,7 +19,7 @@ from typing import Any, Literal, overload
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.checks import check_model
+from multihead._base.arguments import check_model
 from multihead.errors import AnatomyError
 from multihead.layer.problem import Groups
 from multihead.model.discovery import Discovery, discover

@@ -23,7 +23,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.checks import check_model
+from multihead._base.arguments import check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.apart import runs_again

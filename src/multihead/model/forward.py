@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from multihead._base.checks import check_inputs, check_model
+from multihead._base.arguments import check_inputs, check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.model.call import Call, Listener, Run
 from multihead.model.eval_mode import eval_mode, plain_inputs
@@ -83,7 +83,7 @@ class Forward:
         """Call the model, inside `listening`."""
         root = inner(self.model)
         plain = plain_inputs(root, inputs)
-        check_inputs(root, root.forward, plain)
+        check_inputs(root, plain)
         try:
             return self.model(**plain)
         except StopForward:

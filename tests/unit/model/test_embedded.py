@@ -307,6 +307,13 @@ class TestShipped:
         looks = abilities.pointing(shipped[0])[card["pointing"]["head"]]
         assert looks.subject == pytest.approx(card["pointing"]["subject"], abs=0.02)
         assert looks.attractors < 0.08
+        assert looks.first > 0.7
+
+    def test_a_second_head_looks_at_singular_subjects_only(self, shipped: Shipped) -> None:
+        """As docs/embedded.md says of L2H3."""
+        one, many = (abilities.pointing(shipped[0], many=many)["L2H3"] for many in (False, True))
+        assert min(one.subject, one.first) > 0.95
+        assert many.subject < 0.05
 
     def test_a_head_looks_at_the_marks_of_its_sentence(self, shipped: Shipped, card: dict[str, Any]) -> None:
         weights = abilities.marking(shipped[0])

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from multihead._base.checks import check_count
+from multihead._base.arguments import check_count
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.measures.cost.configurations import Configuration, configuration
 from multihead.measures.cost.cost_text import comparison_text, cost_text

@@ -7,7 +7,8 @@ multihead.errors.TypeMismatchError: tokens must be a whole number, got 1.5
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
@@ -52,12 +53,10 @@ def check_tokenizer(tokenizer: object) -> None:
         )
 
 
-def check_inputs(model: nn.Module, signature: Callable[..., Any], inputs: dict[str, Any]) -> None:
+def check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> None:
     """Raise unless a model can be called with these inputs."""
-    import inspect
-
     try:
-        inspect.signature(signature).bind(**inputs)
+        inspect.signature(model.forward).bind(**inputs)
     except TypeError as wrong:
         raise TypeMismatchError(
             f"{type(model).__name__} cannot be called with {', '.join(inputs) or 'nothing'}: {wrong}",
