@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all test-nightly golden lint format bench-layer bench-see bench-worth bench-cut bench-page bench-scale figures clean
+.PHONY: help report test test-all test-nightly golden lint format bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,8 +52,8 @@ bench-layer: $(VENV)/.test-ready ## time the layer beside its peers, write bench
 bench-see: $(VENV)/.lens-ready ## time capture and statistics beside their peers, write bench/results/see.json
 	PYTHONPATH=$(VENV)/lens $(BIN)/python bench/see.py
 
-bench-worth: $(VENV)/.test-ready ## time taking out every head beside one forward per head, write bench/results/worth.json
-	$(BIN)/python bench/worth.py
+bench-importance: $(VENV)/.test-ready ## time taking out every head beside one forward per head, write bench/results/importance.json
+	$(BIN)/python bench/importance.py
 
 bench-cut: $(VENV)/.test-ready ## quality and speed of cut models (text: MULTIHEAD_DATA), write bench/results/cut*.json
 	$(BIN)/python bench/cut.py

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-COLUMNS = ("capture", "anatomy", "silence", "prune", "group")
+COLUMNS = ("capture", "anatomy", "ablate", "prune", "group")
 PAGE = Path(__file__).parent.parent / "docs" / "families.md"
 _proven: set[tuple[str, str]] = set()
 _ran: set[tuple[str, str]] = set()
@@ -23,8 +23,8 @@ installed transformers, with a plain and a padded batch.
 - **capture**: every attention is seen, with the q, k, v, mask, scale, bias, softcap and sinks that explain what
   the kernel gave; the model's own output stays the same, and nothing is left behind.
 - **anatomy**: W_Q, W_K, W_V and W_O of every head are found as views of the parameters, and proven by numbers.
-- **silence**: a silenced head gives nothing, the others what they gave.
-- **prune**: with heads cut out, another number in every layer, the model gives what it gives with them silenced; a
+- **ablate**: a ablated head gives nothing, the others what they gave.
+- **prune**: with heads cut out, another number in every layer, the model gives what it gives with them ablated; a
   layer may lose all its heads; groups may be of different sizes.
 - **group**: with keys and values shared, the model gives what the whole one gives with the same numbers copied to
   every head. Decoders cache each kv head once.
@@ -43,7 +43,7 @@ What is cut, and how:
 - T5, MPNet, BLOOM and Falcon hand numbers of all heads from layer to layer (position bias, ALiBi): each layer picks
   those of its heads.
 - ALBERT has one layer for all depths: what it loses, all of them lose.
-- A module whose class is in no table is tried in several ways, and held against a run with the heads silenced; if
+- A module whose class is in no table is tried in several ways, and held against a run with the heads ablated; if
   none gives the same numbers, it is refused and left as it was.
 
 """

@@ -1,6 +1,6 @@
 """Cut models of the zoo, and what they must give: what the whole one does, with the same numbers at the old places.
 
-The heads that go are silenced in the whole one. `check` compares the two on a plain and on a padded batch.
+The heads that go are ablated in the whole one. `check` compares the two on a plain and on a padded batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def outputs(of: nn.Module, batch: dict[str, Any]) -> Tensor:
 
 
 def twin_of(name: str, cut: Cut, dtype: torch.dtype = torch.float32) -> Callable[[dict[str, Any]], Tensor]:
-    """What must come out: of the uncut model, with the new numbers at the old places, and what goes silenced."""
+    """What must come out: of the uncut model, with the new numbers at the old places, and what goes ablated."""
     twin = ZOO[name].build().to(dtype)
     parameters = dict(twin.named_parameters())
     gone: dict[str, list[int]] = {}

@@ -52,7 +52,7 @@ def measured() -> mh.HeadTable:
     """What every head of MiniLM does and is worth, on the sample text: some minutes."""
     model, tokenizer = minilm().model, minilm().tokenizer
     kinds = mh.kinds(model, sample(), tokenizer=tokenizer)
-    worth = mh.worth(model, sample(), tokenizer=tokenizer, how=["gradient", "zero"])
+    worth = mh.importance(model, sample(), tokenizer=tokenizer, method="all", replace="zero")
     whole = mh.measure(model, sample(), tokenizer=tokenizer).join(kinds.table).join(worth.table)
     return whole.select([name for name in whole.columns if name in COLUMNS])
 
@@ -86,7 +86,7 @@ def one_layer() -> Any:
 
 
 def alike() -> Any:
-    return mh.figure.alike(mh.redundancy(minilm().model, sample(), tokenizer=minilm().tokenizer))
+    return mh.figure.alike(mh.similarity(minilm().model, sample(), tokenizer=minilm().tokenizer))
 
 
 def how_many_heads() -> Any:

@@ -28,15 +28,15 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.layer.latent import LatentAttention
     from multihead.layer.options import QKNorm, Sinks
     from multihead.measures.cost.cost import cost
-    from multihead.measures.importance.importance import worth
+    from multihead.measures.importance.importance import importance
     from multihead.measures.kinds.kinds import kinds
     from multihead.measures.measure import measure
-    from multihead.measures.similarity.result import redundancy
+    from multihead.measures.similarity.result import similarity
     from multihead.measures.syntax.syntax import syntax
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
     from multihead.model.capture import capture
-    from multihead.model.intervene import gate, patch, silence
+    from multihead.model.intervene import ablate, gate, patch
     from multihead.model.keep import Keep
     from multihead.model.statistics.options import Statistics
     from multihead.page.build import report
@@ -69,12 +69,12 @@ __all__ = [
     "HeadTable",
     "kinds",
     "syntax",
-    "worth",
-    "redundancy",
+    "importance",
+    "similarity",
     "claims",
     "cost",
     "anatomy",
-    "silence",
+    "ablate",
     "gate",
     "patch",
     "adapter",
@@ -121,12 +121,12 @@ _HOME = {
     "HeadTable": "multihead.table.table",
     "kinds": "multihead.measures.kinds.kinds",
     "syntax": "multihead.measures.syntax.syntax",
-    "worth": "multihead.measures.importance.importance",
-    "redundancy": "multihead.measures.similarity.result",
+    "importance": "multihead.measures.importance.importance",
+    "similarity": "multihead.measures.similarity.result",
     "claims": "multihead.statements.run",
     "cost": "multihead.measures.cost.cost",
     "anatomy": "multihead.model.anatomy",
-    "silence": "multihead.model.intervene",
+    "ablate": "multihead.model.intervene",
     "gate": "multihead.model.intervene",
     "patch": "multihead.model.intervene",
     "adapter": "multihead.model.adapters",

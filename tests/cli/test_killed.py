@@ -50,9 +50,9 @@ def test_killed_twice_and_resumed_the_table_is_the_same_file(
         2,
         "--save-every",
         0,
-        "--worth",
+        "--importance",
         "gradient",
-        "--redundancy",
+        "--similarity",
     )
     words = ("measure", given.gpt2, *options)
     run, whole = tmp_path / "run", tmp_path / "whole"

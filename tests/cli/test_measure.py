@@ -53,13 +53,13 @@ def test_batches_of_much_text_are_estimated(
 
 
 def test_everything_that_can_be_measured(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    words = ("--worth", "all", "--redundancy", "--json", "--quiet")
+    words = ("--importance", "all", "--similarity", "--json", "--quiet")
     said = multihead("measure", given.gpt2, "--corpus", given.corpus, "-o", tmp_path / "run", *words)
     assert said.code == 0, said.err
     assert said.err == ""
     table = HeadTable.from_json(said.out)
     assert table == HeadTable.load(tmp_path / "run")
-    assert {"importance", "ablation_zero", "ablation_mean", "rank", "twin"} <= set(table.columns)
+    assert {"importance", "ablation_zero", "ablation_mean", "rank", "most_similar"} <= set(table.columns)
     assert sorted(table["rank"].tolist()) == [1, 2, 3, 4, 5, 6]
     shown = multihead("show", tmp_path / "run", "--sort", "rank", "--ascending", "--top", 2)
     assert shown.code == 0

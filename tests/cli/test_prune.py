@@ -16,7 +16,7 @@ Multihead = Callable[..., Said]
 
 
 def outputs(folder: Path, *silent: str) -> torch.Tensor:
-    """Logits of a model in a folder, some heads of it silenced."""
+    """Logits of a model in a folder, some heads of it ablated."""
     from transformers import AutoModelForCausalLM
 
     from multihead.store.load import load
@@ -24,7 +24,7 @@ def outputs(folder: Path, *silent: str) -> torch.Tensor:
     cut = (folder / "multihead.json").is_file()
     model = load(folder) if cut else AutoModelForCausalLM.from_pretrained(folder).eval()
     ids = torch.tensor([[5, 6, 7, 8, 9, 4, 11]])
-    with torch.no_grad(), mh.silence(model, list(silent)):
+    with torch.no_grad(), mh.ablate(model, list(silent)):
         return model(input_ids=ids).logits
 
 

@@ -42,26 +42,26 @@ def check_schema(found: dict[str, Any]) -> None:
         "stopped": bool,
         "page": str,
         "bytes": int,
-        "can_go": type(found["can_go"]),
+        "prunable": type(found["prunable"]),
         "texts": list,
     }
     assert set(found["model"]) == {"name", "class", "parameters"}
     assert {"name", "documents"} <= set(found["corpus"]) <= {"name", "documents", "tokens", "loss"}
     assert all(set(f) == {"text", "link"} and f["link"].startswith("#") for f in found["findings"])
     assert all(isinstance(n, str) for names in found["kinds"].values() for n in names)
-    assert found["can_go"] is None or isinstance(found["can_go"], int)
+    assert found["prunable"] is None or isinstance(found["prunable"], int)
     assert all(set(t) == {"name", "tokens", "window", "windows"} for t in found["texts"])
 
 
 def test_page_and_summary(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     page = tmp_path / "new folder" / "r.html"
     said = multihead(
-        "report", given.gpt2, "--corpus", given.corpus, "--only", "measure,kinds,worth,curve,cost", "-o", page
+        "report", given.gpt2, "--corpus", given.corpus, "--only", "measure,kinds,importance,curve,cost", "-o", page
     )
     assert said.code == 0, said.err
     assert "2 layers × 3 heads" in said.out
     assert "•" in said.out
-    assert "mean worth" in said.out
+    assert "mean importance" in said.out
     assert "\x1b" not in said.out, "no colours in a pipe"
     assert re.search(r"about \d+ s, about \d+ MB of memory", said.err)
     assert f"{page}: " in said.err
@@ -71,7 +71,7 @@ def test_page_and_summary(multihead: Multihead, given: Folders, tmp_path: Path) 
     assert data["model"]["name"] == "gpt2"
     assert data["corpus"]["documents"] == 7
     assert len(data["texts"]) == 3
-    assert data["curve"]["can_go"] <= 6
+    assert data["curve"]["prunable"] <= 6
     assert data["claims"] is None
     assert not data["stopped"]
     assert [p.name for p in page.parent.iterdir()] == ["r.html"]
@@ -208,11 +208,11 @@ def test_stopped(given: Folders, tmp_path: Path, name: str) -> None:
     code = f"""
 import os, signal, sys
 from multihead.page import gather
-before = gather._Work.worth
-def worth(self):
+before = gather._Work.importance
+def importance(self):
     os.kill(os.getpid(), signal.{name})
     before(self)
-gather._Work.worth = worth
+gather._Work.importance = importance
 from multihead.cli import main
 sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r}, "-o", {str(page)!r}]))
 """
@@ -223,7 +223,7 @@ sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r},
     data = data_of(page)
     assert data["stopped"]
     assert "kind" in data["table"]
-    assert data["worth"] is None
+    assert data["importance"] is None
 
 
 # ---- what can go wrong on the way out ---------------------------------------------------------
@@ -286,7 +286,7 @@ def test_real_cuts(multihead: Multihead, given: Folders, tmp_path: Path) -> None
     assert curve["cut"]
     found = json.loads(said.out)
     check_schema(found)
-    assert found["can_go"] == curve["can_go"]
+    assert found["prunable"] == curve["prunable"]
 
 
 def test_json_and_the_plain_page_tell_of_the_theory_too(tmp_path: Path) -> None:

@@ -22,17 +22,17 @@ def capture(record: Recorder, name: str) -> None:
 
 
 def intervene(record: Recorder, name: str, layer: str) -> None:
-    """Logits with one head silenced or patched from another run, and the gradients of all gates."""
+    """Logits with one head ablated or patched from another run, and the gradients of all gates."""
     model = load(name)
     head = f"{layer}H1"
     with torch.no_grad():
         for how in ("zero", "mean", "uniform"):
-            with mh.silence(model.module, [head], how):
+            with mh.ablate(model.module, [head], replace=how):
                 record.tensor(f"silence/{how}/logits", _logits(model))
         with mh.capture(model.module, statistics=None, keep="qk v outputs") as source:
             model.module(**_other(model))
         for what in ("output", "q", "k", "v"):
-            with mh.patch(model.module, source, [head], what):
+            with mh.patch(model.module, source, [head], what=what):
                 record.tensor(f"patch/{what}/logits", _logits(model))
     with mh.gate(model.module) as gates:
         _logits(model).square().mean().backward()

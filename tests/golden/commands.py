@@ -52,7 +52,7 @@ def _measured(name: str, documents: int, *options: str) -> tuple[Path, Any]:
 
 
 def _first() -> tuple[Path, Any]:
-    return _measured("first", 7, "--worth", "all", "--redundancy")
+    return _measured("first", 7, "--importance", "all", "--similarity")
 
 
 def _second() -> tuple[Path, Any]:
@@ -159,7 +159,7 @@ def curve(record: Recorder) -> None:
 def _reported() -> tuple[Any, Any]:
     """The summary that the command prints, and the data inside the page that it writes."""
     page = _path("report.html")
-    parts = "measure,kinds,pairs,worth,redundancy,curve,cost"  # claims have subjects of their own
+    parts = "measure,kinds,pairs,importance,similarity,curve,cost"  # claims have subjects of their own
     summary = _run("report", "embedded", "--limit", 7, "--only", parts, "-o", page, "--json", "--quiet")
     packed = re.search(r'id="data">([^<]*)<', page.read_text(encoding="utf-8"))
     if packed is None:
@@ -185,5 +185,5 @@ def page(record: Recorder) -> None:
             record.value(f"{head}/often/{token} {looked_at}/times", times)
             record.value(f"{head}/often/{token} {looked_at}/weight", weight)
     record.value("order", " ".join(data["heads"][i] for i in data["pairs"]["order"]))
-    record.value("worth", record.names.canonical(data["worth"], "columns"))
+    record.value("worth", record.names.canonical(data["importance"], "columns"))
     record.plain({name: data[name] for name in ("sites", "curve", "cost")})

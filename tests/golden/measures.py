@@ -1,4 +1,4 @@
-"""Golden values of the measures: statistics, kinds, worth, redundancy, syntax, and the statements of the theory."""
+"""Golden values of the measures: statistics, kinds, importance, similarity, syntax, and the theory."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ def kinds(record: Recorder, name: str) -> None:
     record.table(table.heads, table.columns)
 
 
-def worth(record: Recorder, name: str, documents: int | None = None, loss: Any = None) -> None:
+def importance(record: Recorder, name: str, documents: int | None = None, loss: Any = None) -> None:
     """By gradients and by both kinds of ablation, with the rank correlations between them."""
     model = load(name)
-    found = mh.worth(model.module, model.documents[:documents], tokenizer=model.tokenizer, loss=loss, how="all")
+    found = mh.importance(
+        model.module, model.documents[:documents], tokenizer=model.tokenizer, loss=loss, method="all"
+    )
     record.table(found.table.heads, found.table.columns)
     record.value("intact/loss", found.table.about["loss_intact"])
     for pair in found.agreement:
@@ -60,15 +62,15 @@ def worth(record: Recorder, name: str, documents: int | None = None, loss: Any =
         record.value(f"agreement/{' and '.join(ways)}", pair.all)
 
 
-def worth_of_masked_words(record: Recorder, name: str) -> None:
+def importance_of_masked_words(record: Recorder, name: str) -> None:
     """With the loss of a masked language model; token 3 is the mask."""
-    worth(record, name, loss=MaskedLanguageModel(3, (BEGIN, PADDING, END, 3), seed=0))
+    importance(record, name, loss=MaskedLanguageModel(3, (BEGIN, PADDING, END, 3), seed=0))
 
 
-def redundancy(record: Recorder, name: str) -> None:
+def similarity(record: Recorder, name: str) -> None:
     """The table, and the matrix of every measure over all pairs of heads."""
     model = load(name)
-    found = mh.redundancy(model.module, model.documents, tokenizer=model.tokenizer)
+    found = mh.similarity(model.module, model.documents, tokenizer=model.tokenizer)
     record.table(found.heads, found.table.columns)
     for measure, numbers in found.pairs.items():
         record.tensor(f"pairs/{record.names.canonical(measure, 'keys')}", numbers)
@@ -77,7 +79,7 @@ def redundancy(record: Recorder, name: str) -> None:
 def syntax(record: Recorder, name: str) -> None:
     """How often heads point along the relations of a small treebank."""
     model = load(name)
-    table = mh.syntax(model.module, model.tokenizer, TREEBANK).table
+    table = mh.syntax(model.module, TREEBANK, tokenizer=model.tokenizer).table
     record.table(table.heads, table.columns)
 
 

@@ -62,9 +62,9 @@ SUBJECTS: dict[str, Subject] = {
     # Solved: the random heads that kinds are compared with are drawn in float32.
     **{f"kinds-{m}": _of(m, measures.kinds, solved=True) for m in MODELS},
     # MiniLM on two sentences only: ablating each of its 72 heads twice is slow.
-    **{f"worth-{m}": _of(m, measures.worth, documents=2 if m == "minilm" else None) for m in MODELS},
-    "worth-bert-masked": _of("bert", measures.worth_of_masked_words),
-    **{f"redundancy-{m}": _of(m, measures.redundancy) for m in MODELS},
+    **{f"importance-{m}": _of(m, measures.importance, documents=2 if m == "minilm" else None) for m in MODELS},
+    "importance-bert-masked": _of("bert", measures.importance_of_masked_words),
+    **{f"similarity-{m}": _of(m, measures.similarity) for m in MODELS},
     "syntax-minilm": _of("minilm", measures.syntax),
     # Statements about sizes are tested on LLaMA only. Statement 14 ablates every head, too slow for MiniLM.
     "claims-embedded": _of("embedded", measures.claims, layers=["L1"], but=measures.OF_SIZES),

@@ -115,7 +115,7 @@ def interventions() -> None:
     }
     with torch.no_grad():
         for how, new in replaced.items():
-            with mh.silence(model, ["L0H2"], how=how):
+            with mh.ablate(model, ["L0H2"], replace=how):
                 got = model(q, k, v)
             same(got[:, 2], new, how)
             same(got[:, [0, 1, 3]], want[:, [0, 1, 3]], f"{how}, other heads")
@@ -125,7 +125,7 @@ def interventions() -> None:
             "k": plain(q, k2, v),
             "v": plain(q, k, v2),
         }.items():
-            with mh.patch(model, heads, ["L0H3"], what):
+            with mh.patch(model, heads, ["L0H3"], what=what):
                 got = model(q, k, v)
             same(got[:, 3], new[:, 3], what)
             same(got[:, :3], want[:, :3], f"{what}, other heads")

@@ -315,7 +315,7 @@ MUTANTS: dict[str, Mutant] = {
         "own = q.shape[3] ** -0.5",
         ("seen",),
     ),
-    "another head silenced": Mutant(
+    "another head ablated": Mutant(
         "model/intervene.py",
         "at = torch.tensor(list(heads), device=out.device)",
         "at = torch.tensor([h - 1 for h in heads], device=out.device)",

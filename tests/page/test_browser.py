@@ -29,12 +29,12 @@ def test_views(view: str, scheme: str, small: Page, opened: Open) -> None:
     shown = opened(small.file, fragment, color_scheme=scheme)
     text = shown.text("main")
     said = {
-        "heads": ["L0H0", "L1H3", "Worth", "Kind"],
+        "heads": ["L0H0", "L1H3", "Importance", "Kind"],
         "tokens": ["Choose a token", "L1"],
         "alike": ["Groups that write alike"],
         "cut": ["heads kept", "What attention costs"],
         "theory": ["orthogonal spaces", "fails"],
-        "head": ["L1H2", "Worth", "Nearest twin", "looks at", "All heads of L1"],
+        "head": ["L1H2", "Importance", "Most similar", "looks at", "All heads of L1"],
         "pair": ["beside L0H1", "How alike: correlation"],
     }[view]
     shown.page.wait_for_timeout(150)
@@ -77,7 +77,7 @@ def test_colour_by_any_measure(small: Page, opened: Open) -> None:
     shown = opened(small.file)
     names = shown.page.locator("main select").first.locator("option").all_inner_texts()
     assert {"kind of head", "entropy", "distance", "ablation_zero"} <= set(names)
-    for name in ("entropy", "ablation_zero", "twin_cka"):
+    for name in ("entropy", "ablation_zero", "most_similar_cka"):
         shown.go(f"view=heads&color={name}")
         assert shown.page.locator(".legend canvas").count() == 1
 
@@ -88,9 +88,9 @@ def test_sorting(small: Page, opened: Open) -> None:
     shown = opened(small.file)
     rows = "table.heads tbody th a"
     assert shown.page.locator(rows).all_inner_texts() == list(table.sort("ablation_zero", descending=True).heads)
-    shown.page.click("thead >> text=Worth")
+    shown.page.click("thead >> text=Importance")
     assert shown.page.locator(rows).all_inner_texts() == list(table.sort("ablation_zero").heads)
-    assert shown.page.get_attribute("th:has(button:has-text('Worth'))", "aria-sort") == "ascending"
+    assert shown.page.get_attribute("th:has(button:has-text('Importance'))", "aria-sort") == "ascending"
     shown.page.click("thead >> text=Head")
     assert shown.page.locator(rows).all_inner_texts() == list(table.heads)
 
@@ -191,7 +191,7 @@ def test_tokens_view_tells_where_every_head_looks(small: Page, opened: Open) -> 
 
 
 def test_alike_view_and_two_heads(small: Page, opened: Open) -> None:
-    found = small.found.redundancy
+    found = small.found.similarity
     assert found is not None
     shown = opened(small.file, "view=alike&order=layer")
     box = shown.page.locator("canvas.pairs").bounding_box()

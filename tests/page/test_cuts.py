@@ -46,7 +46,7 @@ def test_points_are_cuts(found: dict[str, Any], small: Page) -> None:
             assert len(p["cost"]) == len(LINES)
     speed = found["curves"][0]["points"][2]["speed"]
     assert speed["low"] <= speed["ratio"] <= speed["high"]
-    assert found["can_go"] in (0, 2, 4, 6)
+    assert found["prunable"] in (0, 2, 4, 6)
 
 
 def test_numbers_are_those_of_the_cut_model(small: Page) -> None:
@@ -80,12 +80,12 @@ def test_too_few_documents(small: Page) -> None:
 
 
 def test_finding(found: dict[str, Any]) -> None:
-    told = findings(None, None, found | {"can_go": 4})
+    told = findings(None, None, found | {"prunable": 4})
     assert [f.text for f in told] == ["4 of 8 heads can go together for less than 5 % of quality."]
 
 
 def test_cut_view(found: dict[str, Any], small: Page, opened: Open, tmp_path: Path) -> None:
-    curve = found | {"can_go": 2}
+    curve = found | {"prunable": 2}
     shown = opened(write_page(replace(small.found, curve=curve), tmp_path / "cut.html"), "view=cut&gone=4")
     text = shown.text("main")
     point = found["curves"][0]["points"][2]

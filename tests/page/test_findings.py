@@ -9,7 +9,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.similarity.result import Redundancy
+from multihead.measures.similarity.result import Similarity
 from multihead.page.build import card, report
 from multihead.page.curve import quick_curve
 from multihead.page.findings import findings, head_link
@@ -27,11 +27,11 @@ def table(kinds: list[str], scores: list[float] | None = None, worth: list[float
     return HeadTable(HEADS, columns, {n: Meaning("", "") for n in columns})
 
 
-def alike(values: dict[tuple[int, int], float]) -> Redundancy:
+def alike(values: dict[tuple[int, int], float]) -> Similarity:
     cka = torch.eye(4, dtype=torch.float64)
     for (i, j), value in values.items():
         cka[i, j] = cka[j, i] = value
-    return Redundancy(HEADS, {"cka": cka}, {}, {"tokens": 1, "notes": []})
+    return Similarity(HEADS, {"cka": cka}, {}, {"tokens": 1, "notes": []})
 
 
 def test_kinds() -> None:
@@ -58,17 +58,18 @@ def test_twins() -> None:
 
 def test_worth_and_curve() -> None:
     worth = findings(table(["mixed"] * 4, worth=[0.1, 0.1, 0.7, 0.1]), None, None)[1]
-    assert worth.text == "One of 4 heads has 70 % of the worth; L1H0 would be missed most."
-    line = {"curves": [{"order": list(HEADS), "points": []}], "can_go": 3, "limit": 0.05}
+    assert worth.text == "One of 4 heads has 70 % of the importance; L1H0 matters most."
+    line = {"curves": [{"order": list(HEADS), "points": []}], "prunable": 3, "limit": 0.05}
     assert findings(None, None, line)[0].text == "3 of 4 heads can go together for less than 5 % of quality."
-    assert findings(None, None, line | {"can_go": 0})[0].text == "No head can go for less than 5 % of quality."
+    assert findings(None, None, line | {"prunable": 0})[0].text == "No head can go for less than 5 % of quality."
     assert (
-        findings(None, None, line | {"can_go": 1})[0].text == "One of 4 heads can go for less than 5 % of quality."
+        findings(None, None, line | {"prunable": 1})[0].text
+        == "One of 4 heads can go for less than 5 % of quality."
     )
 
 
 def test_at_most_three_and_none_twice() -> None:
-    line = {"curves": [{"order": list(HEADS), "points": []}], "can_go": 3, "limit": 0.05}
+    line = {"curves": [{"order": list(HEADS), "points": []}], "prunable": 3, "limit": 0.05}
     claims = [{"verdict": "fails"}, {"verdict": "holds"}]
     said = findings(table(["previous", "mixed", "mixed", "mixed"]), alike({(2, 3): 0.95}), line, claims)
     assert len(said) == 3
@@ -96,7 +97,7 @@ def small() -> Any:
 
 def test_curve_is_what_silence_costs() -> None:
     """Every point against a run by hand; the heads that can go are the most that stay below the limit."""
-    from multihead import silence
+    from multihead import ablate
 
     model, ids = small(), torch.randint(0, 53, (3, 19))
     order = [f"L{i // 4}H{i % 4}" for i in (5, 0, 3, 7, 1, 6, 2, 4)]
@@ -108,13 +109,13 @@ def test_curve_is_what_silence_costs() -> None:
         with torch.no_grad():
             if not gone:
                 return float(model(input_ids=ids, labels=ids).loss)
-            with silence(model, gone):
+            with ablate(model, gone):
                 return float(model(input_ids=ids, labels=ids).loss)
 
     whole = loss([])
     want = {g: float(torch.tensor(loss(order[:g]) - whole).expm1()) if g else 0.0 for g in points}
     assert points == pytest.approx(want, abs=1e-4)
-    goes = found["can_go"]
+    goes = found["prunable"]
     assert points[goes] <= LIMIT
     assert 0 < goes < 7
     assert points[goes + 1] > LIMIT

@@ -56,7 +56,7 @@ def hostile(small: Page) -> Gathered:
         found.lines,
         found.table,
         found.kinds,
-        found.redundancy,
+        found.similarity,
         found.curve,
         found.claims,
         found.cost,

@@ -156,7 +156,7 @@ def test_zeroing_w_o_of_a_head_is_silencing_it(entry: Entry) -> None:
     changed = entry.build()
     layer = of_copy(found(entry.name)[-1], changed)
 
-    def silence(call: Call, run: Run) -> Tensor:
+    def ablate(call: Call, run: Run) -> Tensor:
         heads = run().clone()
         if call.path == layer.path:
             heads[:, 1] = 0.0
@@ -164,12 +164,12 @@ def test_zeroing_w_o_of_a_head_is_silencing_it(entry: Entry) -> None:
 
     with torch.no_grad():
         untouched = first_tensor(changed(**entry.inputs(changed)))
-        with intercept(changed, silence):
-            silenced = first_tensor(changed(**entry.inputs(changed)))
+        with intercept(changed, ablate):
+            ablated = first_tensor(changed(**entry.inputs(changed)))
         layer.W_O[1].zero_()
         zeroed = first_tensor(changed(**entry.inputs(changed)))
-    torch.testing.assert_close(zeroed, silenced, rtol=1e-4, atol=1e-4)
-    assert (untouched - silenced).abs().max() > 1e-3
+    torch.testing.assert_close(zeroed, ablated, rtol=1e-4, atol=1e-4)
+    assert (untouched - ablated).abs().max() > 1e-3
 
 
 def first_tensor(out: object) -> Tensor:

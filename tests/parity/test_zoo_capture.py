@@ -113,7 +113,7 @@ def test_statistics_and_maps(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 @torch.no_grad()
 def test_silence(name: str, record_property: Callable[[str, object], None]) -> None:
-    """A silenced head gives nothing, the others in its layer give what they gave; then all is as before."""
+    """A ablated head gives nothing, the others in its layer give what they gave; then all is as before."""
     entry = ZOO[name]
     model = entry.build()
     batch = batches(entry)[-1]
@@ -122,7 +122,7 @@ def test_silence(name: str, record_property: Callable[[str, object], None]) -> N
         model(**batch)
     for site in plain.sites:
         head = site.heads - 1
-        with mh.silence(model, [site.name(head)]), mh.capture(model, statistics=None, keep="outputs") as heads:
+        with mh.ablate(model, [site.name(head)]), mh.capture(model, statistics=None, keep="outputs") as heads:
             after = output(model(**batch))
         own = heads.calls(site)[-1].outputs
         was = plain.calls(site)[-1].outputs
@@ -133,4 +133,4 @@ def test_silence(name: str, record_property: Callable[[str, object], None]) -> N
         assert_close(own[:, :head], was[:, :head])
         assert not torch.allclose(after, before)
     assert torch.equal(output(model(**batch)), before)
-    record_property("works", f"silence {name}")
+    record_property("works", f"ablate {name}")

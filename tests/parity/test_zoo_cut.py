@@ -1,4 +1,4 @@
-"""Every family: removing heads is silencing them; heads may share keys and values; a layer may lose them all."""
+"""Every family: removing heads is ablating them; heads may share keys and values; a layer may lose them all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def entry(request: pytest.FixtureRequest) -> Entry:
     return ZOO[request.param]
 
 
-def test_heads_that_go_are_as_if_silenced(entry: Entry, record_property: Callable[[str, object], None]) -> None:
+def test_heads_that_go_are_as_if_ablated_heads(
+    entry: Entry, record_property: Callable[[str, object], None]
+) -> None:
     """Another number of heads in every layer."""
     check(entry.name, made(entry.name, uneven))
     record_property("works", f"prune {entry.name}")

@@ -28,7 +28,7 @@ from multihead.measures.importance.losses import OwnOutputs
 from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.kinds.kinds import KindsStage
 from multihead.measures.measure import StatisticsStage
-from multihead.measures.similarity.similarity import RedundancyStage
+from multihead.measures.similarity.similarity import SimilarityStage
 from multihead.model.statistics.options import Statistics
 
 WORDS, DOCUMENTS, BATCH = 37, 43, 2
@@ -75,7 +75,7 @@ def stages(of: nn.Module) -> list[Mergeable]:
         Gradients(of, loss, seed=3),
         means,
         Ablation(of, loss, ("zero", "mean"), means=means),
-        RedundancyStage(of, seed=3),
+        SimilarityStage(of, seed=3),
     ]
 
 

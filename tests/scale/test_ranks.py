@@ -41,7 +41,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_stages_are_in_the_table(alone: Path) -> None:
     table = HeadTable.load(alone)
-    assert {"entropy", "kind", "importance", "ablation_mean", "twin_cka"} <= set(table.columns)
+    assert {"entropy", "kind", "importance", "ablation_mean", "most_similar_cka"} <= set(table.columns)
     assert table.about["kinds"]["kinds"]["documents"] == measuring.DOCUMENTS - 2
     assert len(measuring.corpus(measuring.model()).parts) == 6
 

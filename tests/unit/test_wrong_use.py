@@ -28,7 +28,7 @@ def entered(block: Any) -> None:
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no model": (lambda: mh.measure(None, IDS), r"model must be a torch\.nn\.Module, got None"),  # type: ignore[arg-type]
     "no model to capture": (lambda: entered(mh.capture(None)), "model must be"),  # type: ignore[arg-type]
-    "no model to silence": (lambda: entered(mh.silence(None, ["L0H0"])), "model must be"),  # type: ignore[arg-type]
+    "no model to ablate": (lambda: entered(mh.ablate(None, ["L0H0"])), "model must be"),  # type: ignore[arg-type]
     "no anatomy": (lambda: mh.anatomy(None), "model must be"),  # type: ignore[arg-type]
     "a name for a model": (lambda: mh.kinds("gpt2", IDS), "model must be .* got the str 'gpt2'"),  # type: ignore[arg-type]
     "no weights": (
@@ -60,14 +60,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         r"gate of 'L0' must be a tensor, got \[1, 1, 1\]",
     ),
     "a loss that is a number": (
-        lambda: mh.worth(model(), IDS, loss=lambda output, batch: 1.0),
+        lambda: mh.importance(model(), IDS, loss=lambda output, batch: 1.0),
         r"the loss that was given returned 1\.0 for 3 documents",
     ),
     "a detached loss": (
-        lambda: mh.worth(model(), IDS, loss=lambda output, batch: output.logits.detach().sum((1, 2))),
+        lambda: mh.importance(model(), IDS, loss=lambda output, batch: output.logits.detach().sum((1, 2))),
         "the loss has no gradient",
     ),
-    "within": (lambda: mh.redundancy(model(), IDS, within=-1), r"within must be in \[0, 1\], got -1"),
+    "within": (lambda: mh.similarity(model(), IDS, within=-1), r"within must be in \[0, 1\], got -1"),
     "nothing to count": (lambda: mh.cost([]), "spec is empty"),
     "part of a token": (lambda: mh.cost("gpt3", tokens=1.5), r"tokens must be a whole number, got 1\.5"),  # type: ignore[arg-type]
     "no token": (lambda: mh.cost("gpt3", tokens=0), "tokens must be at least 1, got 0"),

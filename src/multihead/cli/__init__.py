@@ -19,7 +19,7 @@ from multihead.errors import MultiheadError
 COMMANDS = {
     "report": "one page that tells what every head does",
     "serve": "the page over a local server: long texts, and texts of your own",
-    "measure": "fill a table: what every head of a model does, and what it is worth",
+    "measure": "fill a table: what every head of a model does, and how important it is",
     "show": "look at a table, or at where one head looks",
     "compare": "what changed between two tables; a gate for CI",
     "claims": "put the statements of the theory to the test on a model",

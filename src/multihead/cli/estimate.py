@@ -49,7 +49,7 @@ class Estimate:
         heads = _heads(loaded.model)
         seconds = sum(runs(s, heads) * once * max(0, batches - run.done[s.name]) for s in run.stages)
         seconds /= min(run.ranks.size, len(corpus.parts))
-        deep = any(s.name in ("gradients", "ablation", "redundancy") for s in run.stages)
+        deep = any(s.name in ("gradients", "ablation", "similarity") for s in run.stages)
         return Estimate(batches, counted, heads, seconds, _memory(loaded.model, first, deep))
 
     def lines(self, loaded: Loaded, documents: Texts, run: Run) -> list[str]:

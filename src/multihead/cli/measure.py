@@ -1,4 +1,4 @@
-"""`multihead measure MODEL -o RUN`: fill a table with what every head does and what it is worth."""
+"""`multihead measure MODEL -o RUN`: fill a table with what every head does and how important it is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EPILOG = """examples:
   multihead measure minilm -o run                     # the packaged model, the packaged text
   multihead measure path/to/model --corpus texts/ -o run
   cat letter.txt | multihead measure minilm --text - -o run
-  multihead measure minilm --worth ablation --redundancy -o run
+  multihead measure minilm --importance ablation --similarity -o run
   torchrun --nproc-per-node 4 -m multihead measure path/to/model --corpus texts/ -o run
 
 RUN is a folder; the table is RUN/table.json. Until it is there, RUN/state holds what was taken in so far: after
@@ -46,7 +46,7 @@ another number of processes. Under torchrun they share the documents; RUN must b
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
     parser = commands.add_parser(
         "measure",
-        help="fill a table: what every head of a model does, and what it is worth",
+        help="fill a table: what every head of a model does, and how important it is",
         description="Measure every attention head of a model over some text, in memory linear in tokens.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -21,7 +21,7 @@ from multihead.errors import MultiheadError
 if TYPE_CHECKING:
     from multihead.page.gather import Gathered
 
-PARTS = ("measure", "kinds", "pairs", "worth", "redundancy", "curve", "claims", "cost")
+PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "claims", "cost")
 SHOWN = (0, 7, 8)
 """Documents of the sample whose maps are shown when no text is given: a story, nested clauses, repeats."""
 
@@ -31,10 +31,10 @@ ROOM = 400e6
 CUTS = ("obs", "fisher", "random")
 """How heads are chosen for --curve."""
 
-_RUNS = {"measure": 3.0, "kinds": 8.0, "pairs": 3.0, "redundancy": 6.0, "curve": 14.0, "claims": 25.0}
-"""About how many plain runs over the documents a part takes; worth depends on the heads."""
+_RUNS = {"measure": 3.0, "kinds": 8.0, "pairs": 3.0, "similarity": 6.0, "curve": 14.0, "claims": 25.0}
+"""About how many plain runs over the documents a part takes; importance depends on the heads."""
 
-_ONCE = {"measure": 0.2, "kinds": 2.0, "worth": 0.5, "redundancy": 0.5, "curve": 0.5, "claims": 10.0}
+_ONCE = {"measure": 0.2, "kinds": 2.0, "importance": 0.5, "similarity": 0.5, "curve": 0.5, "claims": 10.0}
 """About how many seconds it takes however small the model is: imports, what is trained to test a claim."""
 
 
@@ -67,7 +67,7 @@ def add_measuring(parser: argparse.ArgumentParser, default: Sequence[str]) -> An
     group = parser.add_argument_group("what it measures")
     group.add_argument("--only", metavar="PARTS", help=f"some of {','.join(PARTS)} (default: {said})")
     group.add_argument(
-        "--worth",
+        "--importance",
         choices=("auto", "gradient", "ablation"),
         default="auto",
         help="by a backward pass, or by taking each head out; auto: taking out, up to 256 heads",
@@ -133,7 +133,7 @@ class Reading:
                 name=self.loaded.name,
                 corpus=self.documents.name,
                 parts=self.parts,
-                how=args.worth,
+                importance=args.importance,
                 batch_size=args.batch_size,
                 max_tokens=self.longest,
                 seed=args.seed,
@@ -193,8 +193,8 @@ def _estimate(
         loaded.model(**read[0])
         once = time.perf_counter() - start
     heads = sum(site.heads for site in sites_of(loaded.model).values())
-    exact = args.worth == "ablation" or (args.worth == "auto" and heads <= 256)
-    runs = _RUNS | {"worth": heads / 3 if exact else 4.0}
+    exact = args.importance == "ablation" or (args.importance == "auto" and heads <= 256)
+    runs = _RUNS | {"importance": heads / 3 if exact else 4.0}
     if getattr(args, "curve", False):
         layers = len(sites_of(loaded.model))
         runs["curve"] = len(CUTS) * 6 * (6 + 4.0 * layers)  # as `multihead curve` says

@@ -29,7 +29,7 @@ _EPILOG = """examples:
   multihead report                              # a small model that comes in a package
   multihead report minilm --text "The keys that he lost were on the table." -o keys.html --open
   multihead report path/to/model --text letter.txt --corpus texts/
-  multihead report path/to/model --only measure,kinds  # quick: no worth, no twins, no theory
+  multihead report path/to/model --only measure,kinds  # quick: no importance, similarity or theory
   multihead report path/to/model --corpus texts/ --curve  # what real cuts cost, by three methods
 
 Maps are of --text, numbers are over --corpus. The page is one file that needs no network. Ctrl-C writes a page of
@@ -40,7 +40,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     parser = commands.add_parser(
         "report",
         help="one page that tells what every head does",
-        description="Measure a model and write one HTML file: every head, its kind, worth, twins and maps.",
+        description="Measure a model and write one HTML file: every head, kind, importance, similarity, maps.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -51,7 +51,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
         "--curve",
         action="store_true",
         help="really cut the model at six sizes by three methods, fit it again, time it (default: heads are "
-        "only silenced, which is quick)",
+        "only ablated, which is quick)",
     )
     group.add_argument("--heads", metavar="NAMES", help="keep maps of these heads only: 3.7,L0H2")
     group.add_argument(
@@ -154,38 +154,38 @@ def _show(found: Gathered) -> None:
     console = out()
     console.print(Text(f"{found.model['name']}: {card(found)}", "bold"))
     claims = None if found.claims is None else found.claims["statements"]
-    for sentence in findings(found.table, found.redundancy, found.curve, claims):
+    for sentence in findings(found.table, found.similarity, found.curve, claims):
         console.print(Text(f"  • {sentence.text}"))
     rows = _kinds(found)
     if not rows:
         return
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    measured = any(worth is not None for _, _, worth in rows)
+    measured = any(importance is not None for _, _, importance in rows)
     drawn.add_column("kind")
     drawn.add_column("heads", justify="right")
     if measured:
-        drawn.add_column("mean worth", justify="right")
+        drawn.add_column("mean importance", justify="right")
     drawn.add_column("which")
-    for kind, names, worth in rows:
+    for kind, names, importance in rows:
         some = " ".join(names[:8]) + (" ..." if len(names) > 8 else "")
-        middle = ["–" if worth is None else f"{worth:.3g}"] if measured else []
+        middle = ["–" if importance is None else f"{importance:.3g}"] if measured else []
         drawn.add_row(Text(kind, "bold"), str(len(names)), *middle, Text(some))
     console.print(drawn)
 
 
 def _kinds(found: Gathered) -> list[tuple[str, list[str], float | None]]:
-    """Each kind, its heads and their mean worth, the most frequent first."""
-    from multihead.page.findings import worth_column
+    """Each kind, its heads and their mean importance, the most frequent first."""
+    from multihead.page.findings import importance_column
 
     table = found.table
     if table is None or "kind" not in table.columns:
         return []
-    by = worth_column(table)
+    by = importance_column(table)
     rows: list[tuple[str, list[str], float | None]] = []
     for kind, _ in Counter(table["kind"]).most_common():
         at = [i for i, k in enumerate(table["kind"]) if k == kind]
-        worth = None if by is None else float(table[by][at].nanmean())
-        rows.append((kind, [table.heads[i] for i in at], worth))
+        importance = None if by is None else float(table[by][at].nanmean())
+        rows.append((kind, [table.heads[i] for i in at], importance))
     return rows
 
 
@@ -193,14 +193,14 @@ def _json(found: Gathered, page: Path) -> dict[str, Any]:
     from multihead.page.findings import findings
 
     claims = None if found.claims is None else found.claims["statements"]
-    said = findings(found.table, found.redundancy, found.curve, claims)
+    said = findings(found.table, found.similarity, found.curve, claims)
     return {
         "model": found.model,
         "corpus": found.corpus,
         "heads": len(found.heads),
         "findings": [vars(f) for f in said],
         "kinds": {kind: names for kind, names, _ in _kinds(found)},
-        "can_go": None if found.curve is None else found.curve["can_go"],
+        "prunable": None if found.curve is None else found.curve["prunable"],
         "texts": [
             {
                 "name": text["name"],
@@ -225,9 +225,9 @@ def _next(args: argparse.Namespace, found: Gathered) -> str:
         return f"next: multihead serve {model} --text {text}   (all windows of a long text)"
     if not args.text:
         return f'next: multihead report {model} --text "words of your own" -o mine.html'
-    if found.curve is not None and found.curve["can_go"]:
+    if found.curve is not None and found.curve["prunable"]:
         heads = len(found.heads)
-        keep = (heads - found.curve["can_go"]) / heads
+        keep = (heads - found.curve["prunable"]) / heads
         return f"next: multihead prune {model} --keep {keep:.2g} --calib TEXT -o smaller/"
     return f"next: multihead measure {model} -o run"
 

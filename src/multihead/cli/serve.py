@@ -22,7 +22,7 @@ LONGEST = 16_384
 _EPILOG = """examples:
   multihead serve                               # a small model that comes in a package; then type a text
   multihead serve path/to/model --text book.txt --open
-  multihead serve path/to/model --longest 8192 --only measure,kinds,worth
+  multihead serve path/to/model --longest 8192 --only measure,kinds,importance
 
 The page asks this server for the maps that you look at, and the model computes them: long texts need no large file.
 Only programs on this machine can reach it, and only with the address that is printed. Ctrl-C ends it."""

@@ -27,12 +27,12 @@ def add_stages(parser: argparse.ArgumentParser) -> None:
         help="name what each head does, with evidence (default; takes 5 documents or more)",
     )
     group.add_argument(
-        "--worth",
+        "--importance",
         choices=WORTH,
         default="none",
         help="what the model loses without each head: by gradients, by taking it out (slow, exact), or both ways",
     )
-    group.add_argument("--redundancy", action="store_true", help="which heads are copies of which")
+    group.add_argument("--similarity", action="store_true", help="which heads are copies of which")
     group.add_argument("--conllu", metavar="FILE", help="parsed sentences: which heads follow which relation")
     group.add_argument(
         "--seed", type=int, default=0, help="of what is drawn at random: shuffles, probes (default: 0)"
@@ -50,16 +50,16 @@ def build(args: argparse.Namespace, loaded: Loaded, first: Callable[[], Batch]) 
         from multihead.measures.kinds.kinds import KindsStage, kinds_options
 
         stages.append(KindsStage(model, kinds_options(tokenizer), seed=args.seed))
-    if args.worth != "none":
-        stages += _worth(args, loaded, first())
-    if args.redundancy:
-        from multihead.measures.similarity.similarity import RedundancyStage
+    if args.importance != "none":
+        stages += _importance(args, loaded, first())
+    if args.similarity:
+        from multihead.measures.similarity.similarity import SimilarityStage
 
-        stages.append(RedundancyStage(model, seed=args.seed))
+        stages.append(SimilarityStage(model, seed=args.seed))
     return stages
 
 
-def _worth(args: argparse.Namespace, loaded: Loaded, first: Batch) -> list[Any]:
+def _importance(args: argparse.Namespace, loaded: Loaded, first: Batch) -> list[Any]:
     from multihead.measures.importance.ablation import Ablation
     from multihead.measures.importance.choose_loss import loss_for
     from multihead.measures.importance.gradients import Gradients
@@ -67,9 +67,9 @@ def _worth(args: argparse.Namespace, loaded: Loaded, first: Batch) -> list[Any]:
 
     loss = loss_for(loaded.model, first, loaded.tokenizer, seed=args.seed)
     stages: list[Any] = []
-    if args.worth in ("gradient", "all"):
+    if args.importance in ("gradient", "all"):
         stages.append(Gradients(loaded.model, loss, seed=args.seed))
-    if args.worth in ("ablation", "all"):
+    if args.importance in ("ablation", "all"):
         means = MeanOutputs(loaded.model)
         stages += [means, Ablation(loaded.model, loss, ("zero", "mean"), means=means)]
     return stages
@@ -92,22 +92,22 @@ def treebank(args: argparse.Namespace, loaded: Loaded) -> Any:
 
 
 def finished(table: HeadTable, loaded: Loaded, sentences: Any) -> HeadTable:
-    """The table with what comes after the stages: syntax, which reads a treebank, and the rank by worth."""
+    """The table with what comes after the stages: syntax, which reads a treebank, and the rank by importance."""
     from multihead.measures.importance.importance import RANKED_BY, ranked
 
     if sentences is not None:
         from multihead.measures.syntax.syntax import syntax
 
-        found = syntax(loaded.model, loaded.tokenizer, sentences).table
+        found = syntax(loaded.model, sentences, tokenizer=loaded.tokenizer).table
         table = table.join(replace(found, about={}))
     return ranked(table) if any(column in table.columns for column in RANKED_BY) else table
 
 
 def runs(stage: Steps, heads: int) -> float:
     """About how many plain runs of the model a stage takes per batch, for an estimate."""
-    ablations = len(getattr(stage, "how", ())) * heads / 2
+    ablations = len(getattr(stage, "replace", ())) * heads / 2
     probes: int = getattr(stage, "probes", 1)
-    return {"kinds": 5.0, "gradients": 3.0 * probes, "ablation": ablations, "redundancy": 4.0}.get(stage.name, 1.5)
+    return {"kinds": 5.0, "gradients": 3.0 * probes, "ablation": ablations, "similarity": 4.0}.get(stage.name, 1.5)
 
 
 def names(stages: Sequence[Steps]) -> str:

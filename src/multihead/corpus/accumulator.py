@@ -35,7 +35,7 @@ class Steps(Protocol):
     """What takes in batches and can be put down and taken up again."""
 
     name: str
-    """one word: statistics, kinds, gradients, ablation, redundancy"""
+    """one word: statistics, kinds, gradients, ablation, similarity"""
 
     def step(self, batch: Batch) -> None:
         """Take in one batch."""

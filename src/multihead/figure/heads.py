@@ -21,7 +21,7 @@ from multihead._base.colours import KINDS
 from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError
 from multihead.figure.style import COLUMN, NOTHING, PAGE, bar, every, paper, scale, short
-from multihead.page.findings import worth_column
+from multihead.page.findings import importance_column
 from multihead.table.head_names import parse
 from multihead.table.table import HeadTable
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from multihead.figure.paper import Paper
 
 LEAST, MOST = 0.22, 0.86
-"""Diameters of the least and the most worth head, of a cell."""
+"""Diameters of the least and the most important head, of a cell."""
 
 
 def grid(
@@ -40,11 +40,11 @@ def grid(
     go: Plan | Iterable[str] = (),
     title: str = "",
 ) -> Paper:
-    """Colour is the kind, size is the worth, hollow heads can go; or squares coloured by a column of numbers.
+    """Colour is the kind, size is the importance, hollow heads can go; or squares coloured by a column of numbers.
 
     Args:
         by: the column of the colour; "kind" where there is one, else the first of numbers.
-        size: the column of the size; by default what was measured of worth, if anything.
+        size: the column of the size; by default the importance that was measured, if anything.
         go: heads that can go, by name, or the plan that takes them out.
     """
     if not len(table):
@@ -148,7 +148,7 @@ def _first(table: HeadTable) -> str:
 
 
 def _size(table: HeadTable, asked: str | None) -> str | None:
-    found = worth_column(table) if asked is None else asked
+    found = importance_column(table) if asked is None else asked
     if found is not None:
         table.numbers(found)
     return found
@@ -157,9 +157,9 @@ def _size(table: HeadTable, asked: str | None) -> str | None:
 def _diameters(table: HeadTable, size: str | None) -> Any:
     if size is None:
         return np.full(len(table), 0.62)
-    worth = np.nan_to_num(np.clip(table.numbers(size).numpy(), 0, None), nan=0.0, posinf=0.0)
-    most = worth.max()
-    return LEAST + (MOST - LEAST) * np.sqrt(worth / most if most > 0 else worth)
+    importance = np.nan_to_num(np.clip(table.numbers(size).numpy(), 0, None), nan=0.0, posinf=0.0)
+    most = importance.max()
+    return LEAST + (MOST - LEAST) * np.sqrt(importance / most if most > 0 else importance)
 
 
 def _gone(table: HeadTable, go: Plan | Iterable[str]) -> set[str]:

@@ -2,9 +2,9 @@
 
 >>> import torch
 >>> from multihead.figure.pairs import alike
->>> from multihead.measures.similarity.result import Redundancy
+>>> from multihead.measures.similarity.result import Similarity
 >>> cka = torch.tensor([[1.0, 0.1, 0.9], [0.1, 1.0, 0.2], [0.9, 0.2, 1.0]])
->>> found = Redundancy(("L0H0", "L0H1", "L0H2"), {"cka": cka}, {}, {"tokens": 7, "notes": []})
+>>> found = Similarity(("L0H0", "L0H1", "L0H2"), {"cka": cka}, {}, {"tokens": 7, "notes": []})
 >>> sorted(t.get_text() for t in alike(found).axes[0].get_yticklabels())
 ['L0H0', 'L0H1', 'L0H2']
 """
@@ -17,19 +17,19 @@ import numpy as np
 
 from multihead.errors import SizeError
 from multihead.figure.style import COLUMN, PAGE, bar, label, paper, scale
-from multihead.measures.similarity.result import PAIRS, Redundancy
+from multihead.measures.similarity.result import PAIRS, Similarity
 
 if TYPE_CHECKING:
     from multihead.figure.paper import Paper
 
 
 def alike(
-    found: Redundancy, by: str | None = None, *, order: Literal["clusters", "layers"] = "clusters", title: str = ""
+    found: Similarity, by: str | None = None, *, order: Literal["clusters", "layers"] = "clusters", title: str = ""
 ) -> Paper:
     """Head × head likeness; heads that are alike stand together, clusters are framed.
 
     Args:
-        by: correlation, cka, attention, write or read; by default what twins and clusters are of.
+        by: correlation, cka, attention, write or read; by default what the similarity was ranked by.
         order: "clusters", that of the dendrogram; or "layers", that of the model, with a line between layers.
     """
     by = found.by if by is None else by
@@ -60,7 +60,7 @@ def alike(
     return figure
 
 
-def _frames(axes: Any, found: Redundancy, order: list[int]) -> None:
+def _frames(axes: Any, found: Similarity, order: list[int]) -> None:
     """A frame around each cluster of two or more."""
     from matplotlib.patches import Rectangle
 

@@ -119,7 +119,7 @@ class Graph:
                 raise AnatomyError(
                     f"{_kind(node)} lies between the projections and the kernel: only rotation, scaling and "
                     "norms are followed",
-                    hint="such weights do not give what the kernel sees; capture and silence still work",
+                    hint="such weights do not give what the kernel sees; capture and ablate still work",
                 )
             if leaf is not None and id(leaf) in self.names:
                 between[self.names[id(leaf)]] = None

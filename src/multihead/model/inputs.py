@@ -202,7 +202,7 @@ def _refuse_silent_failures(model: nn.Module, given: Mapping[str, Any]) -> None:
         if given.get(name) is not None:
             raise MultiheadError(
                 f"{name} was given to {type(model).__name__}, which does nothing with it",
-                hint="with mh.silence(model, ['L3H7']): ... takes heads out",
+                hint="with mh.ablate(model, ['L3H7']): ... takes heads out",
             )
     if given.get("output_attentions") or getattr(model.config, "output_attentions", False):
         raise MultiheadError(

@@ -191,7 +191,7 @@ class _Gate(TorchFunctionMode):
         if share is not None and not self.spread:
             raise MultiheadError(
                 f"{path}: this rank has {len(share.heads)} of {share.of} heads, and this needs all of them at once",
-                hint="capture, measure, silence, gate and patch know models that are spread over ranks; "
+                hint="capture, measure, ablate, gate and patch know models that are spread over ranks; "
                 "for the rest load the model whole",
             )
         call = Call(path, module, self._turn(module, path), problem, queries, keys, cross, share)

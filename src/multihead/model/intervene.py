@@ -1,6 +1,6 @@
 """Change heads where they still are heads: between the kernel and W_O, which mixes them.
 
-- `silence` takes heads out: their output becomes zero, their mean, or what they would give if they looked
+- `ablate` takes heads out: their output becomes zero, their mean, or what they would give if they looked
   at everything alike.
 - `gate` multiplies the output of every head with a number that has a gradient (Michel et al. 2019).
 - `patch` puts what a head did in one run into another run (activation patching).
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import replace as with_fields
 from typing import Literal
 
 import torch
@@ -32,21 +32,21 @@ from multihead.model.known import chosen, note, sites_of
 from multihead.model.sites import Key, Site
 from multihead.table.head_names import HeadName
 
-How = Literal["zero", "mean", "uniform"]
+Replacement = Literal["zero", "mean", "uniform"]
 What = Literal["output", "q", "k", "v"]
 
 
-def silence(
-    model: nn.Module, heads: Sequence[HeadName] | str, how: How = "zero", *, means: Heads | None = None
+def ablate(
+    model: nn.Module, heads: Sequence[HeadName] | str, *, replace: Replacement = "zero", means: Heads | None = None
 ) -> AbstractContextManager[None]:
-    """Within the block the named heads say nothing.
+    """Ablate heads inside the block. `replace` is what stands in for their output:
 
-    - "zero": their output is 0, as after pruning;
-    - "mean": it is their mean over the real tokens of the call, or over all that `means` (a capture) has seen;
-    - "uniform": they attend to all visible keys alike.
+    - "zero": 0, as after pruning;
+    - "mean": their mean over the real tokens of the call, or over everything that `means` (a capture) has seen;
+    - "uniform": the output of equal attention to all visible keys.
     """
-    if how not in ("zero", "mean", "uniform"):
-        raise SizeError(f"how={how!r} is not known", hint="choose zero, mean or uniform")
+    if replace not in ("zero", "mean", "uniform"):
+        raise SizeError(f"replace must be zero, mean or uniform, got {replace!r}", hint='replace="zero" is pruning')
     picked = chosen(model, heads)
     known = {} if means is None else _means(means, picked)
 
@@ -55,9 +55,9 @@ def silence(
         out, mine = run(), call.here(named)
         if not mine:
             return out
-        if how == "zero":
+        if replace == "zero":
             new = torch.zeros_like(out[:, mine])
-        elif how == "uniform":
+        elif replace == "uniform":
             new = _unseen(_uniform(_only(call.problem, mine)))
         else:
             mean = known.get((call.path, call.turn))
@@ -155,8 +155,8 @@ def patch(
     model: nn.Module,
     source: Heads,
     heads: Sequence[HeadName] | str,
-    what: What = "output",
     *,
+    what: What = "output",
     rows: Sequence[int] | int | None = None,
     call: int = -1,
 ) -> AbstractContextManager[None]:
@@ -181,7 +181,7 @@ def patch(
         problem = _only(seen.problem, mine)
         old = {"q": problem.q, "k": problem.k, "v": problem.v}[what]
         new = _mixed(old, new, rows, seen.path)
-        return _put(out, mine, _unseen(replace(problem, **{what: new})))
+        return _put(out, mine, _unseen(with_fields(problem, **{what: new})))
 
     return _changed(model, listen, picked)
 
@@ -223,23 +223,23 @@ def _only(problem: Problem, heads: Sequence[int]) -> Problem:
     """The same attention with only these query heads, each with its own copy of keys and values."""
     kv = [problem.groups.kv_of_head[h] for h in heads]
     sinks = problem.scores.sinks
-    scores = replace(problem.scores, sinks=None if sinks is None else sinks[list(heads)])
-    return replace(
+    scores = with_fields(problem.scores, sinks=None if sinks is None else sinks[list(heads)])
+    return with_fields(
         problem,
         q=problem.q[:, list(heads)],
         k=problem.k[:, kv],
         v=problem.v[:, kv],
         groups=Groups.even(len(kv), len(kv)),
         mask=HeadsOf(problem.mask, heads) if problem.mask.per_head else problem.mask,
-        frame=replace(problem.frame, heads=len(kv)),
+        frame=with_fields(problem.frame, heads=len(kv)),
         scores=scores,
     )
 
 
 def _uniform(problem: Problem) -> Problem:
     """Every visible key has the same weight: scores of 0, and nothing is added to them."""
-    scores = replace(problem.scores, softcap=None, sinks=None, dropout=0.0)
-    return replace(problem, q=torch.zeros_like(problem.q), mask=Visible(problem.mask), scores=scores)
+    scores = with_fields(problem.scores, softcap=None, sinks=None, dropout=0.0)
+    return with_fields(problem, q=torch.zeros_like(problem.q), mask=Visible(problem.mask), scores=scores)
 
 
 def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:

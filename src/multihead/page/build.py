@@ -35,10 +35,10 @@ from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import amount, title
 from multihead.measures.kinds.evidence import RULES
-from multihead.measures.similarity.result import PAIRS, Redundancy
+from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.page.cuts import cost_cells
 from multihead.page.encode import deflated, shares_text
-from multihead.page.findings import findings, worth_column
+from multihead.page.findings import findings, importance_column
 from multihead.page.gather import PARTS, Gathered, Progress, gather
 from multihead.page.words import clear
 from multihead.table.table import Column, HeadTable
@@ -57,8 +57,18 @@ _OWN, _NONE = "'self'", "'none'"
 DIGITS = 6
 """of every number of the table"""
 
-PLAIN = ("kind", "kind_score", "twin", "twin_cka", "entropy", "distance", "first", "special", "previous")
-"""Columns of the table that is shown without JavaScript, beside worth."""
+PLAIN = (
+    "kind",
+    "kind_score",
+    "most_similar",
+    "most_similar_cka",
+    "entropy",
+    "distance",
+    "first",
+    "special",
+    "previous",
+)
+"""Columns of the table that is shown without JavaScript, besides importance."""
 
 
 def report(
@@ -71,7 +81,7 @@ def report(
     name: str | None = None,
     corpus: str = "",
     parts: Sequence[str] = PARTS,
-    how: str = "auto",
+    importance: str = "auto",
     curve: Mapping[str, Any] | None = None,
     cut: Sequence[str] = (),
     heads: Sequence[str] | None = None,
@@ -89,7 +99,7 @@ def report(
         data: texts (with a `tokenizer`), lists of token ids, or batches: what is measured over.
         text: what maps are shown of: a text, or several; left out, the first documents of `data`.
         parts: what to gather, see `multihead.page.gather.PARTS`.
-        how: worth by "gradient" or by "ablation"; "auto" takes each head out where there are not too many.
+        importance: its method, "gradient" or "ablation"; "auto" ablates every head of a model with few heads.
         curve: a curve of quality that was measured before, in the place of the quick one.
         cut: methods, "obs", "fisher", "random": the model is really cut by each for the curve, and fitted again.
         heads: the heads whose maps are kept, ["L3H7"]; by default all.
@@ -104,7 +114,7 @@ def report(
         name=name,
         corpus=corpus,
         parts=parts,
-        how=how,
+        importance=importance,
         curve=curve,
         cut=cut,
         heads=heads,
@@ -196,17 +206,17 @@ def _data(found: Gathered, lines: list[str]) -> dict[str, Any]:
         "findings": [
             vars(f)
             for f in findings(
-                found.table, found.redundancy, found.curve, None if claims is None else claims["statements"]
+                found.table, found.similarity, found.curve, None if claims is None else claims["statements"]
             )
         ],
         "sites": found.sites,
         "heads": found.heads,
         "table": None if found.table is None else _table(found.table, found.heads),
-        "worth": worth_column(found.table),
+        "importance": importance_column(found.table),
         "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
         "why": None if found.kinds is None else {e.head: e.why for e in found.kinds},
         "often": found.pairs,
-        "pairs": _pairs(found.redundancy, lines),
+        "pairs": _pairs(found.similarity, lines),
         "curve": found.curve,
         "claims": _claims(claims),
         "cost": None if found.cost is None else _cost(found.cost),
@@ -235,7 +245,7 @@ def rounded(numbers: Sequence[float]) -> list[float | None]:
     return [float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None for x in numbers]
 
 
-def _pairs(found: Redundancy | None, lines: list[str]) -> dict[str, Any] | None:
+def _pairs(found: Similarity | None, lines: list[str]) -> dict[str, Any] | None:
     """Every measure as bytes, where there are not too many heads."""
     if found is None or not 2 <= len(found.heads) <= PAIRED:
         return None
@@ -291,12 +301,12 @@ def _halves(cost: Cost) -> bool:
 def _plain(found: Gathered) -> str:
     """Card, findings and table as plain HTML, for a browser that runs no script."""
     claims = None if found.claims is None else found.claims["statements"]
-    said = findings(found.table, found.redundancy, found.curve, claims)
+    said = findings(found.table, found.similarity, found.curve, claims)
     items = "".join(f"<li>{escape(f.text)}</li>" for f in said)
     parts = [f"<p>{escape(card(found))}</p>", f"<ul>{items}</ul>" if items else ""]
     table = found.table
     if table is not None:
-        by = worth_column(table)
+        by = importance_column(table)
         names = [n for n in (*PLAIN[:2], by, *PLAIN[2:]) if n is not None and n in table.columns]
         head = "".join(f'<th scope="col">{escape(n)}</th>' for n in ("head", *names))
         columns = [[escape(name) for name in table.heads], *(_cells(table.columns[n]) for n in names)]

@@ -1,4 +1,4 @@
-"""How good a model is without its least worth heads: they are silenced together, which is what cutting them does.
+"""How good a model is without its least important heads: they are ablated together, as pruning does.
 
 >>> import torch
 >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -23,7 +23,7 @@ from multihead.corpus.accumulator import Batch
 from multihead.measures.importance.choose_loss import loss_of
 from multihead.measures.importance.losses import Loss, Target
 from multihead.model.forward import Forward
-from multihead.model.intervene import silence
+from multihead.model.intervene import ablate
 
 LOST = 0.05
 """Share of quality that may go for a head to be called one that can go."""
@@ -67,16 +67,16 @@ def quick_curve(
         low, high = (middle, high) if lost_without(middle) <= lost else (low, middle)
     line = [{"kept": count - g, "lost": found[g], "gone": g} for g in sorted(found)]
     return {
-        "curves": [{"method": "least worth first, nothing refitted", "points": line, "order": list(order)}],
+        "curves": [{"method": "least important first, nothing refitted", "points": line, "order": list(order)}],
         "unit": curve.unit,
         "loss": curve.loss.name,
-        "can_go": low,
+        "prunable": low,
         "limit": lost,
     }
 
 
 class _Curve:
-    """The loss of a model over some batches, with heads silenced; the intact model's is taken first."""
+    """The loss of a model over some batches, with heads ablated; the intact model's is taken first."""
 
     def __init__(self, model: nn.Module, read: Sequence[Batch], loss: Loss) -> None:
         self.model, self.read, self.loss = model, read, loss
@@ -97,7 +97,7 @@ class _Curve:
         total, documents = 0.0, 0
         for index, batch in enumerate(self.read):
             inputs = self.loss.inputs(batch, index)
-            with silence(self.model, list(gone)) if gone else nullcontext():
+            with ablate(self.model, list(gone)) if gone else nullcontext():
                 seen = self.loss.read(Forward(self.model)(inputs))
             if index == len(self.targets):
                 self.targets.append(self.loss.target(batch, inputs, seen))

@@ -122,7 +122,7 @@ def _told(
         "unit": UNITS[found.shown],
         "loss": found.shown,
         "limit": limit,
-        "can_go": max(allowed, default=0),
+        "prunable": max(allowed, default=0),
         "heads": found.heads,
         "fitted": fitted,
         "judged": found.documents,

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from multihead.measures.kinds.evidence import TOO_LITTLE
-from multihead.measures.similarity.result import Redundancy
+from multihead.measures.similarity.result import Similarity
 from multihead.table.table import HeadTable
 
 MOST = 3
@@ -54,15 +54,15 @@ class Found:
 
 def findings(
     table: HeadTable | None,
-    redundancy: Redundancy | None,
+    similarity: Similarity | None,
     curve: Mapping[str, Any] | None,
     claims: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[Found]:
     """The three that say most; fewer where less was measured."""
     said = [
         _kinds(table),
-        _curve(curve, table) or _worth(table),
-        _twins(redundancy),
+        _curve(curve, table) or _importance(table),
+        _twins(similarity),
         _special(table),
         _claims(claims),
     ]
@@ -126,7 +126,7 @@ def _curve(curve: Mapping[str, Any] | None, table: HeadTable | None) -> Found | 
     if curve is None or not curve.get("curves"):
         return None
     every = int(curve.get("heads") or len(curve["curves"][0]["order"]))
-    goes, limit = int(curve["can_go"]), float(curve["limit"])
+    goes, limit = int(curve["prunable"]), float(curve["limit"])
     cost = f"{limit * 100:g} % of quality"
     if not goes:
         return Found(f"No head can go for less than {cost}.", "#view=cut")
@@ -134,22 +134,22 @@ def _curve(curve: Mapping[str, Any] | None, table: HeadTable | None) -> Found | 
     return Found(f"{count_of(goes, every, 'head')} can go{together} for less than {cost}.", "#view=cut")
 
 
-def _worth(table: HeadTable | None) -> Found | None:
-    by = worth_column(table)
+def _importance(table: HeadTable | None) -> Found | None:
+    by = importance_column(table)
     if table is None or by is None:
         return None
     best = table.sort(by, descending=True)
     top = max(1, len(best) // 10)
-    worth: Tensor = best[by].nan_to_num(0.0).clamp_min(0)
-    share = float(worth[:top].sum() / worth.sum()) if float(worth.sum()) else 0.0
+    importance: Tensor = best[by].nan_to_num(0.0).clamp_min(0)
+    share = float(importance[:top].sum() / importance.sum()) if float(importance.sum()) else 0.0
     have = f"{count_of(top, len(best), 'head')} {'has' if top == 1 else 'have'}"
-    text = f"{have} {share * 100:.0f} % of the worth; {best.heads[0]} would be missed most."
-    return Found(text, "#view=heads&sort=worth")
+    text = f"{have} {share * 100:.0f} % of the importance; {best.heads[0]} matters most."
+    return Found(text, "#view=heads&sort=importance")
 
 
-def _twins(found: Redundancy | None) -> Found | None:
+def _twins(found: Similarity | None) -> Found | None:
     """The largest group of near-copies inside a layer; else the two heads that are nearest to it."""
-    twins = [] if found is None else found.twins(1)
+    twins = [] if found is None else found.most_similar(1)
     if found is None or not twins:
         return None
     groups = [(len(group), group) for group in found.groups() if _nearest(found, group) >= TWINS]
@@ -167,7 +167,7 @@ def _twins(found: Redundancy | None) -> Found | None:
     return Found(text, f"#view=alike&pick={first}")
 
 
-def _nearest(found: Redundancy, group: Sequence[str]) -> float:
+def _nearest(found: Similarity, group: Sequence[str]) -> float:
     """How alike the least alike two of a group are."""
     at = [found.heads.index(name) for name in group]
     return min(float(found.nearness[i, j]) for i in at for j in at if i != j)
@@ -184,8 +184,8 @@ def _claims(claims: Sequence[Mapping[str, Any]] | None) -> Found | None:
     return Found(f"{fails} of {len(claims)} statements of the theory fail on this model.", "#view=theory")
 
 
-def worth_column(table: HeadTable | None) -> str | None:
-    """What worth is read from: the first of these that was measured."""
+def importance_column(table: HeadTable | None) -> str | None:
+    """What importance is read from: the first of these that was measured."""
     names = ("ablation_zero", "ablation_mean", "importance")
     return None if table is None else next((n for n in names if n in table.columns), None)
 

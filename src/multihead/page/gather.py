@@ -21,30 +21,30 @@ from multihead.corpus.accumulator import Batch, run_stage
 from multihead.corpus.batches import Document, batches
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.cost.cost import Cost, cost
-from multihead.measures.importance.importance import worth
+from multihead.measures.importance.importance import importance
 from multihead.measures.kinds.kinds import KindsStage, kinds_options
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.measure import StatisticsStage, with_special
-from multihead.measures.similarity.result import Redundancy, redundancy
+from multihead.measures.similarity.result import Similarity, similarity
 from multihead.model.statistics.options import Statistics
 from multihead.page.attended import Lines
 from multihead.page.curve import quick_curve
 from multihead.page.cuts import cut_curve
-from multihead.page.findings import worth_column
+from multihead.page.findings import importance_column
 from multihead.page.pairs import HELD, PairsStage
 from multihead.page.texts import read_text, windows_of, written_with
 from multihead.page.words import Words
 from multihead.statements.run import claims
 from multihead.table.table import HeadTable
 
-PARTS = ("measure", "kinds", "pairs", "worth", "redundancy", "curve", "claims", "cost")
+PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "claims", "cost")
 """What a page may hold beside maps, in the order in which it is gathered."""
 
 TEXTS = 3
 """Documents whose maps are shown, where no text is given."""
 
 EXACT = 256
-"""Heads up to which worth is measured by taking each of them out; of more heads, by gradients."""
+"""Heads up to which importance is measured by ablating each of them; with more heads, by gradients."""
 
 WINDOWS = 8
 """Windows of one long text whose maps are kept, at most, unless told otherwise ..."""
@@ -79,7 +79,7 @@ class Gathered:
     lines: Lines = field(default_factory=Lines)
     table: HeadTable | None = None
     kinds: Kinds | None = None
-    redundancy: Redundancy | None = None
+    similarity: Similarity | None = None
     curve: Mapping[str, Any] | None = None
     claims: Mapping[str, Any] | None = None
     cost: Cost | None = None
@@ -106,7 +106,7 @@ def gather(
     name: str | None = None,
     corpus: str = "",
     parts: Sequence[str] = PARTS,
-    how: str = "auto",
+    importance: str = "auto",
     curve: Mapping[str, Any] | None = None,
     cut: Sequence[str] = (),
     heads: Sequence[str] | None = None,
@@ -123,7 +123,7 @@ def gather(
         data: what is measured over, as for `mh.measure`.
         text: what maps are shown of: a text, or several; left out, the first documents of `data`.
         parts: some of `PARTS`.
-        how: worth by "gradient" or "ablation"; "auto" takes each head out where there are not too many.
+        importance: its method, "gradient" or "ablation"; "auto" ablates every head of a model with few heads.
         curve: a curve that was measured before, in the place of the quick one; see `docs/report.md`.
         cut: methods, "obs", "fisher", "random": the model is really cut by each for the curve, and fitted again.
         heads: the heads whose maps are kept; by default all.
@@ -141,7 +141,7 @@ def gather(
         {"name": corpus, "documents": len(documents)},
         curve=curve,
     )
-    work = _Work(model, tokenizer, documents, read, found, tuple(cut), seed, progress, how)
+    work = _Work(model, tokenizer, documents, read, found, tuple(cut), seed, progress, importance)
     shown = _shown(text, documents)
     try:
         if callable(maps):
@@ -181,7 +181,7 @@ class _Work:
     cut: tuple[str, ...]
     seed: int
     progress: Progress | None
-    how: str
+    method: str
 
     @contextmanager
     def part(self, name: str) -> Generator[None]:
@@ -263,27 +263,28 @@ class _Work:
                 for head, pairs in top.items()
             }
 
-    def worth(self) -> None:
-        exact = self.how == "ablation" or (self.how == "auto" and len(self.found.heads) <= EXACT)
-        result = worth(
+    def importance(self) -> None:
+        exact = self.method == "ablation" or (self.method == "auto" and len(self.found.heads) <= EXACT)
+        result = importance(
             self.model,
             self.read,
             tokenizer=self.tokenizer,
-            how="zero" if exact else "gradient",
+            method="ablation" if exact else "gradient",
+            replace="zero",
             seed=self.seed,
-            progress=lambda _, done, every: self.tell("worth", done, every),
+            progress=lambda _, done, every: self.tell("importance", done, every),
         )
         self.found.corpus["loss"] = result.loss
         self.found.join(result.table)
 
-    def redundancy(self) -> None:
-        self.found.redundancy = redundancy(
+    def similarity(self) -> None:
+        self.found.similarity = similarity(
             self.model,
             self.read,
             seed=self.seed,
-            progress=lambda _, done, every: self.tell("redundancy", done, every),
+            progress=lambda _, done, every: self.tell("similarity", done, every),
         )
-        self.found.join(self.found.redundancy.table)
+        self.found.join(self.found.similarity.table)
 
     def curve(self) -> None:
         if self.cut and self.found.curve is None:
@@ -297,7 +298,7 @@ class _Work:
             )
             self.found.notes += self.found.curve["notes"]
             return
-        by = worth_column(self.found.table)
+        by = importance_column(self.found.table)
         if self.found.curve is not None or by is None or self.found.table is None:
             return
         self.found.curve = quick_curve(

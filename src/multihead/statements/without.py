@@ -1,4 +1,4 @@
-"""What a model's output loses without each head: heads are silenced one by one, exactly.
+"""What a model's output loses without each head: heads are ablated one by one, exactly.
 
 >>> import torch, multihead as mh
 >>> layer = mh.MultiHeadAttention(12, 3)
@@ -20,7 +20,7 @@ from multihead.model.discovery import tensors_in
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
 from multihead.model.intercept import inner
-from multihead.model.intervene import silence
+from multihead.model.intervene import ablate
 
 Batch = Mapping[str, Any]
 
@@ -43,7 +43,7 @@ def ablation(model: nn.Module, given: Sequence[Batch], heads: Sequence[str]) -> 
     size = sum(float(out.square().sum()) for out in whole)
     lost: list[float] = []
     for head in heads:
-        with silence(model, [head]):
+        with ablate(model, [head]):
             changed = [_answer(model, batch) for batch in small]
         off = sum(float((a - b).square().sum()) for a, b in zip(whole, changed, strict=True))
         lost.append(off / size if size else off)

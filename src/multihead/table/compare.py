@@ -135,7 +135,7 @@ class Comparison:
     # ---- the gate -----------------------------------------------------------------------------
 
     def findings(self, conditions: Sequence[str | Condition]) -> list[Finding]:
-        """Every head that meets one of the conditions: `entropy>0.1`, `worth:drop>10%`, `kind:changed`.
+        """Every head that meets one of the conditions: `entropy>0.1`, `importance:drop>10%`, `kind:changed`.
 
         A number that is there on one side only meets every condition on its column: it cannot be judged.
         """

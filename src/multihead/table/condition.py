@@ -3,8 +3,8 @@
 >>> from multihead.table.condition import Condition
 >>> Condition.of("entropy<1").holds(0.5)
 True
->>> Condition.of("worth:drop>10%")
-worth:drop>0.1
+>>> Condition.of("importance:drop>10%")
+importance:drop>0.1
 >>> Condition.of("kind:changed").how
 'changed'
 """
@@ -58,7 +58,7 @@ class Condition:
 
     @staticmethod
     def of(text: str) -> Condition:
-        """Parse `entropy>0.1`, `worth:drop>10%`, `kind=previous`, `kind:changed`."""
+        """Parse `entropy>0.1`, `importance:drop>10%`, `kind=previous`, `kind:changed`."""
         found = _FORM.match(text)
         if found is None or (found["op"] is None and found["how"] != "changed"):
             raise MultiheadError(f"{text!r} is not a condition", hint=_HINT)

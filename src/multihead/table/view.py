@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FIRST = (
     *("kind", "kind_detail", "kind_score", "kind_control", "driven"),
     *("rank", "ablation_zero", "ablation_mean", "importance"),
-    *("twin", "twin_cka"),
+    *("most_similar", "most_similar_cka"),
     *("syntax_relation", "syntax_accuracy", "syntax_baseline"),
 )
 """Columns of answers that stand first where a table has them."""
@@ -66,7 +66,7 @@ def _is_detail(name: str, table: HeadTable) -> bool:
         "kind",
         "second",
         "third",
-        "twin",
+        "most_similar",
         "cluster",
         "order",
         "fisher",

@@ -132,14 +132,14 @@ def silenced_by_global_number(mesh: DeviceMesh) -> None:
             for means in (None, "seen") if how == "mean" else (None,):
                 a = None if means is None else heads
                 b = None if means is None else expected
-                with torch.no_grad(), mh.silence(spread, names, how, means=a):
+                with torch.no_grad(), mh.ablate(spread, names, replace=how, means=a):
                     out = spread(ids())
-                with torch.no_grad(), mh.silence(whole, names, how, means=b):
+                with torch.no_grad(), mh.ablate(whole, names, replace=how, means=b):
                     want = whole(ids())
                 torch.testing.assert_close(out, want, msg=lambda t, how=how: f"{how}: {t}")
                 assert (want - plain).abs().max() > 1e-3
         with refused("there is no head 12" if isinstance(whole, Torch) else "there is no head 5"):
-            mh.silence(spread, ["L0H12" if isinstance(whole, Torch) else "L0H5"])
+            mh.ablate(spread, ["L0H12" if isinstance(whole, Torch) else "L0H5"])
 
 
 def gated_by_global_number(mesh: DeviceMesh) -> None:
@@ -165,7 +165,7 @@ def patched_by_global_number(mesh: DeviceMesh) -> None:
             with torch.no_grad(), mh.capture(model, keep="qk v outputs") as source:
                 model(other)
             for what in ("output", "q", "k", "v"):
-                with torch.no_grad(), mh.patch(model, source, names, what):
+                with torch.no_grad(), mh.patch(model, source, names, what=what):
                     outs.append(model(ids()))
         for a, b in zip(outs[:4], outs[4:], strict=True):
             torch.testing.assert_close(a, b)
@@ -215,9 +215,9 @@ def hugging_face_models(mesh: DeviceMesh) -> None:
     assert table.heads == want.heads, (table.heads, want.heads)
     torch.testing.assert_close(table.numbers("entropy"), want.numbers("entropy"))
     names = ["L0H4", "L1H1"]
-    with torch.no_grad(), mh.silence(spread, names):
+    with torch.no_grad(), mh.ablate(spread, names):
         out = spread(ids()).last_hidden_state
-    with torch.no_grad(), mh.silence(whole, names):
+    with torch.no_grad(), mh.ablate(whole, names):
         torch.testing.assert_close(out, whole(ids()).last_hidden_state)
 
 

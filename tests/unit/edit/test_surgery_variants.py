@@ -81,7 +81,7 @@ VARIANTS: dict[str, tuple[Any, dict[str, Tensor]]] = {
 
 @pytest.mark.parametrize("name", list(VARIANTS))
 @pytest.mark.parametrize("left", [2, 0])
-def test_heads_that_go_are_as_if_silenced(name: str, left: int) -> None:
+def test_heads_that_go_are_as_if_ablated_heads(name: str, left: int) -> None:
     """Every second attention keeps `left` heads that are not the first."""
     make, batch = VARIANTS[name]
     full = make()
@@ -92,7 +92,7 @@ def test_heads_that_go_are_as_if_silenced(name: str, left: int) -> None:
         install(small, layer, HeadWeights.of(layer).keep(keep), inputs=batch)
     with mh.capture(full), torch.no_grad():
         full(**batch)
-    with mh.silence(full, off):
+    with mh.ablate(full, off):
         expected = outputs(full, batch)
     torch.testing.assert_close(outputs(small, batch), expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
 
@@ -121,6 +121,6 @@ def test_silence_knows_what_is_left() -> None:
     install(model, layers[0], HeadWeights.of(layers[0]).keep([0, 5]))
     install(model, layers[1], HeadWeights.of(layers[1]).keep([]))
     with pytest.raises(mh.MultiheadError, match=r"no head 2 in L0: it has 2"):
-        mh.silence(model, ["L0H2"])
+        mh.ablate(model, ["L0H2"])
     with pytest.raises(mh.MultiheadError, match=r"no layer for 'L1H0'"):
-        mh.silence(model, ["L1H0"])
+        mh.ablate(model, ["L1H0"])

@@ -22,7 +22,7 @@ from multihead.edit.checking.curve import Curve, Point
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.errors import MultiheadError, SizeError
 from multihead.figure.style import NOTHING, every, short
-from multihead.measures.similarity.result import Redundancy
+from multihead.measures.similarity.result import Similarity
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -295,7 +295,7 @@ def test_a_grid_that_cannot_be() -> None:
 # ---- pairs ------------------------------------------------------------------------------------
 
 
-def redundancy(count: int = 7) -> Redundancy:
+def similarity(count: int = 7) -> Similarity:
     torch.manual_seed(0)
     far = torch.rand(count, count) * 0.2
     cka = ((far + far.T) / 2).fill_diagonal_(1.0)
@@ -303,11 +303,11 @@ def redundancy(count: int = 7) -> Redundancy:
     cka[2, 6] = cka[6, 2] = 0.9
     names = tuple(f"L{i // 3}H{i % 3}" for i in range(count))
     pairs = {"cka": cka, "correlation": cka - 0.5, "attention": 1 - cka}
-    return Redundancy(names, pairs, {}, {"tokens": 5, "notes": []})
+    return Similarity(names, pairs, {}, {"tokens": 5, "notes": []})
 
 
 def test_heads_that_are_alike_stand_together() -> None:
-    found = redundancy()
+    found = similarity()
     figure = mh.figure.alike(found)
     names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert names == list(found.order)
@@ -320,7 +320,7 @@ def test_heads_that_are_alike_stand_together() -> None:
 
 
 def test_in_the_order_of_the_model_and_by_other_measures() -> None:
-    found = redundancy()
+    found = similarity()
     figure = mh.figure.alike(found, "correlation", order="layers")
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == list(found.heads)
     assert figure.axes[0].images[0].norm.vmin == -1

@@ -1,4 +1,4 @@
-"""Taking out heads one by one: against mh.silence, from a cached prefix, and what a pass leaves behind: nothing."""
+"""Taking out heads one by one: against mh.ablate, from a cached prefix, and what a pass leaves behind: nothing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from multihead.corpus.state import load_state, save_state
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.ablation import Ablation
 from multihead.measures.importance.gradients import Gradients
-from multihead.measures.importance.importance import agreement, worth
+from multihead.measures.importance.importance import agreement, importance
 from multihead.measures.importance.losses import Given, LanguageModel, Loss, OwnOutputs
 from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.importance.prefix import Prefix
-from multihead.measures.similarity.similarity import RedundancyStage
+from multihead.measures.similarity.similarity import SimilarityStage
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 from parity.test_zoo_capture import output, traces
@@ -37,13 +37,13 @@ FAMILIES = (
 
 
 def by_hand(model: nn.Module, batch: dict[str, Any], loss: Loss, heads: tuple[str, ...], **how: Any) -> Tensor:
-    """The change of the loss, one mh.silence at a time: (head, document)."""
+    """The change of the loss, one mh.ablate at a time: (head, document)."""
     with torch.no_grad():
         seen = loss.read(model(**batch))
         target = loss.target(batch, batch, seen)
         before, found = loss.documents(seen, target), []
         for name in heads:
-            with mh.silence(model, [name], **how):
+            with mh.ablate(model, [name], **how):
                 found.append(loss.documents(loss.read(model(**batch)), target) - before)
     return torch.stack(found).double()
 
@@ -86,7 +86,7 @@ def test_a_mean_is_over_the_real_tokens_of_the_corpus() -> None:
         for batch in batches:
             model(**batch)
     heads = stage.table.heads
-    for how, extra in (("zero", {}), ("mean", {"how": "mean", "means": seen})):
+    for how, extra in (("zero", {}), ("mean", {"replace": "mean", "means": seen})):
         expected = torch.cat([by_hand(model, b, LanguageModel(), heads, **extra) for b in batches], dim=1)
         assert_close(stage.table[f"ablation_{how}"], expected.mean(1), rtol=1e-3, atol=1e-5)
     assert stage.documents == 4
@@ -113,7 +113,7 @@ def test_gauss_newton_predicts_small_ablations() -> None:
         for layer in mh.anatomy(model, {"x": X}):
             for w in layer.W_O:
                 w.mul_(1e-3)
-    found = worth(model, [{"x": X}], loss=OwnOutputs(), how=["gradient", "zero"], probes=300)
+    found = importance(model, [{"x": X}], loss=OwnOutputs(), method="all", replace="zero", probes=300)
     assert_close(found.table["fisher"] / 2, found.table["ablation_zero"], rtol=0.15, atol=0.0)
 
 
@@ -255,7 +255,7 @@ def test_put_down_and_taken_up_it_is_the_same_to_the_bit() -> None:
     assert whole.table.about == rest.table.about
 
 
-@pytest.mark.parametrize("kind", ["gradients", "ablation", "redundancy"])
+@pytest.mark.parametrize("kind", ["gradients", "ablation", "similarity"])
 def test_a_state_goes_through_a_file(kind: str, tmp_path: Path) -> None:
     model = zoo.ZOO["t5"].build()
     batches = [zoo.ZOO["t5"].batch(padded) for padded in (False, True)]
@@ -263,7 +263,7 @@ def test_a_state_goes_through_a_file(kind: str, tmp_path: Path) -> None:
     make: dict[str, Callable[[], Any]] = {
         "gradients": lambda: Gradients(model, loss),
         "ablation": lambda: Ablation(model, loss),
-        "redundancy": lambda: RedundancyStage(model),
+        "similarity": lambda: SimilarityStage(model),
     }
     whole, first, rest = (make[kind]() for _ in range(3))
     run_stage(whole, batches)
@@ -279,11 +279,11 @@ def test_errors_say_where() -> None:
     stage.step({"x": X})
     with pytest.raises(MultiheadError, match=r"the loss \(given: aligned\) of document 3 in batch 1 is nan"):
         stage.step({"x": X.index_fill(0, torch.tensor(3), torch.nan)})
-    with pytest.raises(SizeError, match=r"how='uniform' is not known"):
+    with pytest.raises(SizeError, match=r"got 'uniform'"):
         Ablation(model, OwnOutputs(), "uniform")  # type: ignore[arg-type]
     with pytest.raises(MultiheadError, match=r"cannot be replaced by its mean before that is known"):
         Ablation(model, OwnOutputs(), "mean")
-    with pytest.raises(MultiheadError, match=r"the state is of how=\('zero',\), this is how=\('mean',\)"):
+    with pytest.raises(MultiheadError, match=r"the state is of replace=\('zero',\), this is replace=\('mean',\)"):
         Ablation(model, OwnOutputs(), "mean", means=MeanOutputs(model)).load(stage.state())
     with pytest.raises(MultiheadError, match=r"no attention was seen"):
         Ablation(nn.Linear(WIDTH, 2).double(), OwnOutputs()).step({"input": X})
@@ -296,7 +296,7 @@ def test_worth_joins_ranks_and_compares() -> None:
     model = zoo.ZOO["gpt2"].build()
     told: list[tuple[str, int, int]] = []
     data = [[5, 6, 7, 8, 9], [11, 12, 13], [5, 9, 8, 20, 21, 22]]
-    found = worth(model, data, how="all", batch_size=2, progress=lambda *said: told.append(said))
+    found = importance(model, data, method="all", batch_size=2, progress=lambda *said: told.append(said))
     table = found.table
     assert [c for c in table.columns if not c.endswith("_error")] == [
         "importance", "fisher", "gradient", "ablation_zero", "ablation_mean", "rank"
@@ -309,7 +309,7 @@ def test_worth_joins_ranks_and_compares() -> None:
     assert (found.agreement[0].first, found.agreement[0].second) == ("importance", "ablation_zero")
     assert all(-1 <= a.all <= 1 and set(a.layers) == {"L0", "L1"} for a in found.agreement)
     assert "3 documents" in found.text()
-    gradient = worth(model, data)
+    gradient = importance(model, data)
     assert gradient.agreement == ()
     assert gradient.table["rank"][int(gradient.table["importance"].argmax())] == 1
 
@@ -331,11 +331,11 @@ def test_agreement_is_spearmans() -> None:
 
 def test_one_head_and_outputs_that_are_constant() -> None:
     one = nn.TransformerEncoderLayer(WIDTH, 1, batch_first=True).double().eval()
-    found = worth(one, [{"src": X}], how="all")
+    found = importance(one, [{"src": X}], method="all")
     assert found.table["rank"].tolist() == [1.0]
     assert math.isnan(found.agreement[0].all)
     constant = Toy(1)
-    blind = worth(constant, [{"x": X}], how="all", loss=lambda out, batch: 0 * out.sum((1, 2)) + 7.0)
+    blind = importance(constant, [{"x": X}], method="all", loss=lambda out, batch: 0 * out.sum((1, 2)) + 7.0)
     assert blind.table["ablation_zero"].eq(0).all()
     assert blind.table["importance"].eq(0).all()
     assert "does not depend" in blind.table.reasons["ablation_zero"]["L0H2"]
@@ -343,26 +343,28 @@ def test_one_head_and_outputs_that_are_constant() -> None:
 
 
 def test_what_is_asked_must_be_known() -> None:
-    with pytest.raises(SizeError, match="how='attention' is not known"):
-        worth(Toy(), [{"x": X}], how="attention")
+    with pytest.raises(SizeError, match="got 'attention'"):
+        importance(Toy(), [{"x": X}], method="attention")
     with pytest.raises(TypeError, match="loss='mse' is no loss"):
-        worth(Toy(), [{"x": X}], loss="mse")  # type: ignore[arg-type]
+        importance(Toy(), [{"x": X}], loss="mse")  # type: ignore[arg-type]
 
 
 def test_a_mean_pooled_vector_is_a_loss_too() -> None:
-    found = worth(Toy(), [{"x": X}, {"x": noise(2, 4, WIDTH, seed=9)}], loss=OwnOutputs("sentence"), how="all")
+    found = importance(
+        Toy(), [{"x": X}, {"x": noise(2, 4, WIDTH, seed=9)}], loss=OwnOutputs("sentence"), method="all"
+    )
     assert (found.table["ablation_zero"] > 0).all()
     assert found.table.about["documents"] == DOCUMENTS + 2
 
 
 def test_documents_without_anything_to_predict() -> None:
     model = zoo.ZOO["gpt2"].build()
-    mixed = worth(model, [[5, 6, 7], [8]], loss=LanguageModel(), how="all")
-    alone = worth(model, [[5, 6, 7]], loss=LanguageModel(), how=["gradient", "zero"])
+    mixed = importance(model, [[5, 6, 7], [8]], loss=LanguageModel(), method="all")
+    alone = importance(model, [[5, 6, 7]], loss=LanguageModel(), method="all", replace="zero")
     for name in ("importance", "ablation_zero"):
         assert_close(mixed.table[name], alone.table[name], rtol=1e-3, atol=1e-5)
     assert mixed.table.about["documents"] == 1
-    nothing = worth(model, [[8], [9]], loss=LanguageModel(), how="all")
+    nothing = importance(model, [[8], [9]], loss=LanguageModel(), method="all")
     for name in ("importance", "ablation_zero", "ablation_mean"):
         assert nothing.table[name].isnan().all()
         assert "no document counts" in nothing.table.reasons[name]["L0H0"]
@@ -375,7 +377,7 @@ def test_labels_go_to_the_loss_and_not_to_a_model_that_does_not_take_them() -> N
         seen.append(batch["labels"])
         return output.sum((1, 2)) * batch["labels"]
 
-    worth(Toy(), [{"x": X, "labels": torch.arange(DOCUMENTS)}], loss=loss, how="all")
+    importance(Toy(), [{"x": X, "labels": torch.arange(DOCUMENTS)}], loss=loss, method="all")
     assert all(torch.equal(s, torch.arange(DOCUMENTS)) for s in seen)
 
 
@@ -388,15 +390,15 @@ def test_on_minilm_one_backward_pass_ranks_heads_as_ablation_does() -> None:
 
     model, _, _ = model_and_batch()
     tokenizer = AutoTokenizer.from_pretrained(model.config._name_or_path)
-    found = worth(model, SENTENCES, tokenizer=tokenizer, how=["gradient", "zero"], batch_size=12)
+    found = importance(model, SENTENCES, tokenizer=tokenizer, method="all", replace="zero", batch_size=12)
     assert found.loss.startswith("own outputs: squared distance")
     both = found.agreement[0]
     assert both.all > 0.9
     assert both.inside > 0.8
     maps = mh.measure(model, SENTENCES, tokenizer=tokenizer)
-    rho = found.against(maps)
-    looks = {n: r for n, r in rho.items() if n not in ("output_norm", "value_norm", "visible")}
-    assert max(map(abs, looks.values())) < both.all - 0.25
+    looks = [name for name in maps.columns if name not in ("output_norm", "value_norm", "visible")]
+    rho = torch.tensor([agreement(maps, name, found.table, "ablation_zero").all for name in looks])
+    assert rho.nan_to_num().abs().max() < both.all - 0.25
 
 
 class Restless(Toy):

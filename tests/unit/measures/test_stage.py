@@ -25,7 +25,7 @@ from multihead.measures.importance.losses import LanguageModel, OwnOutputs
 from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.kinds.kinds import KindsStage
 from multihead.measures.measure import StatisticsStage
-from multihead.measures.similarity.similarity import RedundancyStage
+from multihead.measures.similarity.similarity import SimilarityStage
 from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
 
@@ -129,7 +129,7 @@ def everything(model: nn.Module) -> list[Steps]:
         Gradients(model, loss, seed=3),
         means,
         Ablation(model, loss, ("zero", "mean"), means=means),
-        RedundancyStage(model, seed=3),
+        SimilarityStage(model, seed=3),
     ]
 
 
@@ -182,7 +182,7 @@ def test_killed_after_a_write_the_table_is_the_same(
     """5 batches in 2 parts in each of 6 stages: 30 writes."""
     whole = killed_at(10_000, build, tmp_path / "state", monkeypatch)
     assert len(whole) == 6
-    assert {"entropy", "kind", "importance", "ablation_mean", "twin_cka"} <= set(whole.columns)
+    assert {"entropy", "kind", "importance", "ablation_mean", "most_similar_cka"} <= set(whole.columns)
     for write in deaths:
         assert killed_at(write, build, tmp_path / "state", monkeypatch).to_json() == whole.to_json(), write
 

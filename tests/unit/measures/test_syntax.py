@@ -210,7 +210,7 @@ class TestPlanted:
     def test_a_head_that_knows_the_parse_is_always_right(
         self, planted: tuple[Pointer, Any, list[Sentence]]
     ) -> None:
-        got = syntax(*planted, batch_size=7)
+        got = syntax(planted[0], planted[2], tokenizer=planted[1], batch_size=7)
         for relation in got.relations:
             best = got[relation]
             assert (best.accuracy, got.heads[int(got.accuracy(relation).argmax())]) == (1.0, best.head)
@@ -220,7 +220,7 @@ class TestPlanted:
 
     def test_one_word_on_is_the_fixed_offset_itself(self, planted: tuple[Pointer, Any, list[Sentence]]) -> None:
         """A next-word head reaches what the offset +1 reaches, in every relation and both directions."""
-        got = syntax(*planted)
+        got = syntax(planted[0], planted[2], tokenizer=planted[1])
         for (relation, direction), offsets in got.tally.offsets.items():
             assert int(got.tally.correct[relation, direction][2]) == offsets[1], (relation, direction)
 
@@ -232,13 +232,13 @@ class TestPlanted:
         assert [e for e in examples(aligned) if e[1] == "to dependent"] == [("obj", "to dependent", 0, [1, 2])]
 
     def test_baseline_is_the_best_offset(self, planted: tuple[Pointer, Any, list[Sentence]]) -> None:
-        got = syntax(*planted)["det"]
+        got = syntax(planted[0], planted[2], tokenizer=planted[1])["det"]
         away = [w.head - i for s in planted[2] for i, w in enumerate(s.words, 1) if w.relation == "det"]
         assert got.offset == 1
         assert got.baseline == away.count(1) / len(away)
 
     def test_too_few_examples_say_so(self, planted: tuple[Pointer, Any, list[Sentence]]) -> None:
-        got = syntax(*planted)
+        got = syntax(planted[0], planted[2], tokenizer=planted[1])
         assert f"too few: {ENOUGH} examples would do" in str(got["iobj"])
         assert not got["iobj"].above
         assert "too few: 30 would do" in got.text()
@@ -247,7 +247,7 @@ class TestPlanted:
 
     def test_many_examples_name_a_head(self, planted: tuple[Pointer, Any, list[Sentence]]) -> None:
         model, tokenizer, sentences = planted
-        got = syntax(model, tokenizer, sentences * 4)
+        got = syntax(model, sentences * 4, tokenizer=tokenizer)
         row = got.table.row("L0H0")
         assert row["syntax_accuracy"] == 1.0
         assert row["syntax_direction"] == "to head"
@@ -266,7 +266,7 @@ def test_wilson_is_wilson() -> None:
 def test_streamed_is_what_whole_maps_give(treebank: list[Sentence], minilm: tuple[Any, Any]) -> None:
     """The brute-force twin: one sentence at a time, all maps, loops over words."""
     model, tokenizer = minilm
-    got = syntax(model, tokenizer, treebank, batch_size=8)
+    got = syntax(model, treebank, tokenizer=tokenizer, batch_size=8)
     right: dict[Any, Tensor] = {}
     for sentence in treebank:
         a = align(sentence, tokenizer)
@@ -292,12 +292,12 @@ def test_errors(planted: tuple[Pointer, Any, list[Sentence]], treebank: list[Sen
     with pytest.raises(mh.MultiheadError, match="does not say which letters"):
         align(treebank[0], object())
     with pytest.raises(mh.MultiheadError, match="there was nothing to measure: 0 sentences"):
-        syntax(model, tokenizer, [])
+        syntax(model, [], tokenizer=tokenizer)
     with pytest.raises(mh.SizeError, match="batch_size=0 is less than 1"):
-        syntax(model, tokenizer, sentences, batch_size=0)
+        syntax(model, sentences, tokenizer=tokenizer, batch_size=0)
     with pytest.raises(mh.MultiheadError, match="reads two sequences, a treebank is one"):
-        syntax(zoo.model("t5"), tokenizer, sentences)
-    got = syntax(model, tokenizer, sentences)
+        syntax(zoo.model("t5"), sentences, tokenizer=tokenizer)
+    got = syntax(model, sentences, tokenizer=tokenizer)
     with pytest.raises(mh.SizeError, match="no relation 'dobj' to head"):
         got["dobj"]
     with pytest.raises(mh.SizeError, match="no head 'L9H9'"):
@@ -313,7 +313,7 @@ def test_minilm_knows_some_syntax(minilm: tuple[Any, Any]) -> None:
     assert len(sentences) == 2001
     written = [text for text in path.read_text().splitlines() if text.startswith("# text = ")]
     assert [s.text for s in sentences] == [text.removeprefix("# text = ").strip() for text in written]
-    got = syntax(*minilm, sentences[:96])
+    got = syntax(minilm[0], sentences[:96], tokenizer=minilm[1])
     assert (got["obj"].head, got["det"].head) == ("L2H0", "L2H8")
     for relation in ("obj", "det", "case"):
         assert got[relation].above

@@ -242,7 +242,7 @@ def test_an_adapter_shows_it() -> None:
         torch.testing.assert_close(model(x), before)
     q, k, _ = first.split(x)
     torch.testing.assert_close(heads["L0H1"].weights(), (q @ k.mT / 2).softmax(-1)[:, 1])
-    with mh.silence(model, ["L1H2"]):
+    with mh.ablate(model, ["L1H2"]):
         assert not torch.allclose(model(x), before)
     assert torch.equal(model(x), before)
     assert "forward" not in vars(model[0])

@@ -112,14 +112,16 @@ def text_of(model: nn.Module) -> Any:
 
 
 def pointing(model: nn.Module) -> str:
-    return str(mh.syntax(model, tokenizer(), "\n".join(TREEBANK * 5)))
+    return str(mh.syntax(model, "\n".join(TREEBANK * 5), tokenizer=tokenizer()))
 
 
 MEASURED: dict[str, Callable[[nn.Module], Any]] = {
     "measure": lambda model: mh.measure(model, IDS)["entropy"].tolist(),
     "kinds": lambda model: mh.kinds(model, MANY).table.to_json(),
-    "importance": lambda model: mh.worth(model, IDS, how=["gradient", "zero"]).table["importance"].tolist(),
-    "similarity": lambda model: mh.redundancy(model, IDS)["cka"].nan_to_num().tolist(),
+    "importance": lambda model: (
+        mh.importance(model, IDS, method="all", replace="zero").table["importance"].tolist()
+    ),
+    "similarity": lambda model: mh.similarity(model, IDS)["cka"].nan_to_num().tolist(),
     "claims": lambda model: mh.claims(model, IDS, only=["5"]).to_json(),
     "syntax": pointing,
     "texts": text_of,

@@ -1,4 +1,4 @@
-"""Heads that are silenced, gated and patched, against the same done by hand on the weights."""
+"""Heads that are ablated, gated and patched, against the same done by hand on the weights."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Small(nn.Module):
 X, Y = torch.randn(2, 3, 7, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-# ---- silence ----------------------------------------------------------------------------------
+# ---- ablate ----------------------------------------------------------------------------------
 
 
 def test_zero_is_pruning() -> None:
-    """Silencing a head is taking its columns of W_O away."""
+    """Ablating a head is taking its columns of W_O away."""
     model = Small()
-    with mh.silence(model, ["L0H1", "L1H4", (1, 5)]):
+    with mh.ablate(model, ["L0H1", "L1H4", (1, 5)]):
         got = model(X)
     for layer, heads in ((0, [1]), (1, [4, 5])):
         own = cast(mh.MultiHeadAttention, model.layers[layer])
@@ -61,17 +61,17 @@ def test_mean_of_the_call_and_of_a_corpus() -> None:
         model(X)
         model(Y)
     own = seen["L0H2"].output(call=0)
-    with mh.silence(model, ["L0H2"], how="mean"), mh.capture(model, keep="outputs") as heads:
+    with mh.ablate(model, ["L0H2"], replace="mean"), mh.capture(model, keep="outputs") as heads:
         model(X)
     torch.testing.assert_close(heads["L0H2"].output(), own.mean((0, 1)).expand_as(own))
     both = torch.cat([own, seen["L0H2"].output(call=1)]).mean((0, 1))
-    with mh.silence(model, ["L0H2"], how="mean", means=seen), mh.capture(model, keep="outputs") as heads:
+    with mh.ablate(model, ["L0H2"], replace="mean", means=seen), mh.capture(model, keep="outputs") as heads:
         model(X)
     torch.testing.assert_close(heads["L0H2"].output(), both.expand_as(own))
     with pytest.raises(mh.MultiheadError, match=r"has not seen layers\.1"):
         with mh.capture(model.layers[0]) as other:
             model.layers[0](X)
-        with mh.silence(model, ["L1H0"], how="mean", means=other):
+        with mh.ablate(model, ["L1H0"], replace="mean", means=other):
             pass
 
 
@@ -80,7 +80,7 @@ def test_the_mean_leaves_padding_out() -> None:
     real = batch["attention_mask"].bool()
     with torch.no_grad(), mh.capture(model, keep="outputs") as plain:
         model(**batch)
-    with torch.no_grad(), mh.silence(model, ["L0H1"], how="mean"), mh.capture(model, keep="outputs") as heads:
+    with torch.no_grad(), mh.ablate(model, ["L0H1"], replace="mean"), mh.capture(model, keep="outputs") as heads:
         model(**batch)
     expected = plain["L0H1"].output()[real].mean(0)
     torch.testing.assert_close(heads["L0H1"].output()[0, 0], expected)
@@ -93,7 +93,7 @@ def test_uniform_looks_at_everything_visible_alike(name: str) -> None:
         model(**batch)
     site = plain.sites[0]
     head = site.name(1)
-    with torch.no_grad(), mh.silence(model, [head], how="uniform"), mh.capture(model, keep="outputs") as heads:
+    with torch.no_grad(), mh.ablate(model, [head], replace="uniform"), mh.capture(model, keep="outputs") as heads:
         model(**batch)
     visible = (plain[head].weights() > 0).float()
     # A weight may be 0 by rounding; the mask itself says what is visible.
@@ -111,9 +111,9 @@ def test_uniform_looks_at_everything_visible_alike(name: str) -> None:
 
 def test_names_are_checked_before_the_run() -> None:
     model, _ = build("gpt2")
-    with pytest.raises(mh.SizeError, match="there is no layer for 'L9H0'"), mh.silence(model, ["L9H0"]):
+    with pytest.raises(mh.SizeError, match="there is no layer for 'L9H0'"), mh.ablate(model, ["L9H0"]):
         pass
-    with pytest.raises(mh.SizeError, match="how='half' is not known"), mh.silence(model, ["L0H0"], how="half"):  # type: ignore[arg-type]
+    with pytest.raises(mh.SizeError, match="got 'half'"), mh.ablate(model, ["L0H0"], replace="half"):  # type: ignore[arg-type]
         pass
 
 
@@ -124,12 +124,12 @@ def test_a_model_that_cannot_be_guessed_says_how_to_go_on() -> None:
 
     model = Two()
     with pytest.raises(mh.MultiheadError, match="no input could be made for Two: forward takes x, y") as caught:
-        mh.silence(model, ["L0H0"])
+        mh.ablate(model, ["L0H0"])
     assert caught.value.hint is not None
     assert "run the model once under mh.capture(model)" in caught.value.hint
     with mh.capture(model, statistics=None):
         model(X, Y)
-    with mh.silence(model, ["L0H0"]):
+    with mh.ablate(model, ["L0H0"]):
         model(X, Y)
 
 
@@ -141,7 +141,7 @@ def test_a_guess_that_fails_says_so() -> None:
     with pytest.raises(
         mh.MultiheadError, match=r"Odd did not run on the input that was guessed for it, \{'x': \(2, 13, 12\)\}"
     ):
-        mh.silence(Odd(), ["L0H0"])
+        mh.ablate(Odd(), ["L0H0"])
 
 
 # ---- gates ------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_a_gate_of_zero_is_silence(name: str) -> None:
     values[0] = 0
     with torch.no_grad(), mh.gate(model, {site.label: values}):
         gated = output(model(**batch))
-    with torch.no_grad(), mh.silence(model, [site.name(0)]):
+    with torch.no_grad(), mh.ablate(model, [site.name(0)]):
         silent = output(model(**batch))
     torch.testing.assert_close(gated, silent)
 
@@ -216,7 +216,7 @@ def test_a_patched_head_does_what_it_did(what: Any) -> None:
         model(Y)
     with mh.capture(model, keep="qk v outputs") as plain:
         model(X)
-    with mh.patch(model, source, ["L0H4"], what), mh.capture(model, keep="outputs") as heads:
+    with mh.patch(model, source, ["L0H4"], what=what), mh.capture(model, keep="outputs") as heads:
         model(X)
     parts = {name: getattr(plain["L0H4"], name)() for name in ("query", "key", "value")}
     name = {"q": "query", "k": "key", "v": "value"}.get(what)
@@ -267,9 +267,12 @@ def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(mh.SizeError, match=r"the source kept \(3, 1, 7, 4\) and this run has \(3, 1, 5, 4\)"):
         with mh.patch(model, source, ["L0H1"]):
             model(X[:, :5])
-    with pytest.raises(mh.MultiheadError, match="of L0 qk was not kept"), mh.patch(model, source, ["L0H1"], "q"):
+    with (
+        pytest.raises(mh.MultiheadError, match="of L0 qk was not kept"),
+        mh.patch(model, source, ["L0H1"], what="q"),
+    ):
         pass
-    with pytest.raises(mh.SizeError, match="what='w' is not known"), mh.patch(model, source, ["L0H1"], "w"):  # type: ignore[arg-type]
+    with pytest.raises(mh.SizeError, match="what='w' is not known"), mh.patch(model, source, ["L0H1"], what="w"):  # type: ignore[arg-type]
         pass
 
 
@@ -279,7 +282,7 @@ def test_what_does_not_fit_is_said() -> None:
 def test_blocks_nest() -> None:
     """The inner block sees what the outer one does; an outer capture sees each layer attend once."""
     model = Small()
-    with mh.capture(model, keep="outputs") as outside, mh.silence(model, ["L0H0"], how="uniform"):
+    with mh.capture(model, keep="outputs") as outside, mh.ablate(model, ["L0H0"], replace="uniform"):
         with mh.gate(model) as gates, mh.capture(model, keep="outputs") as inside:
             model(X).sum().backward()
     assert outside.tokens == inside.tokens == 21
@@ -300,16 +303,16 @@ class TwoBranches(nn.Module):
         return sum(layer(x, x, x, need_weights=False)[0] for layer in ran)
 
 
-@pytest.mark.parametrize("change", ["silence", "patch"])
+@pytest.mark.parametrize("change", ["ablate", "patch"])
 def test_a_head_that_never_ran_is_an_error(change: str) -> None:
     """Else a result would be taken for that of a change that never happened."""
     model, x = TwoBranches().eval(), torch.randn(2, 5, 12)
     with torch.no_grad(), mh.capture(model, keep="outputs") as heads:
         model(x)
-    block = mh.silence(model, ["L0H1"]) if change == "silence" else mh.patch(model, heads, ["L0H1"])
+    block = mh.ablate(model, ["L0H1"]) if change == "ablate" else mh.patch(model, heads, ["L0H1"])
     with torch.no_grad(), block:
         model(x)
-    block = mh.silence(model, ["L0H1"]) if change == "silence" else mh.patch(model, heads, ["L0H1"])
+    block = mh.ablate(model, ["L0H1"]) if change == "ablate" else mh.patch(model, heads, ["L0H1"])
     with pytest.raises(mh.MultiheadError, match=r"L0H1 did not run inside the block"), torch.no_grad(), block:
         model(x, first=False)
 

@@ -202,7 +202,7 @@ def test_looking_for_heads_leaves_running_averages_alone() -> None:
             return self.norm(self.attn(x, x, x)[0].mT)
 
     model = Normed().train()
-    mh.silence(model, "L0H1")
+    mh.ablate(model, "L0H1")
     assert int(model.norm.num_batches_tracked or 0) == 0
     assert all(m.training for m in model.modules())
 

@@ -132,12 +132,12 @@ def test_a_compiled_model_is_seen(llama: nn.Module) -> None:
         expected = output(compiled(**BATCH))
         with mh.capture(compiled, keep="qk") as heads:  # type: ignore[arg-type]
             got = output(compiled(**BATCH))
-        with mh.silence(compiled, ["L0H0"]):  # type: ignore[arg-type]
-            silenced = output(compiled(**BATCH))
+        with mh.ablate(compiled, ["L0H0"]):  # type: ignore[arg-type]
+            ablated = output(compiled(**BATCH))
         again = output(compiled(**BATCH))
     torch.testing.assert_close(got, expected)
     assert torch.equal(again, expected)
-    assert not torch.allclose(silenced, expected)
+    assert not torch.allclose(ablated, expected)
     assert heads["L1H5"].site.path == "model.layers.1.self_attn"
     torch.compiler.reset()
 

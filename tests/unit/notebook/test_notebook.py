@@ -20,7 +20,7 @@ from multihead.edit.checking.curve import Curve, Point
 from multihead.edit.checking.quality import Quality
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
-from multihead.measures.similarity.result import Redundancy
+from multihead.measures.similarity.result import Similarity
 from multihead.statements.claim import Claim, Finding
 from multihead.statements.run import Claims, Row
 from multihead.table.meaning import Meaning
@@ -150,7 +150,7 @@ def test_a_map_too_large_to_compute_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_was_measured_shows_itself() -> None:
     model = gpt2()
-    kinds, worth = mh.kinds(model, TEXTS), mh.worth(model, TEXTS, how=["gradient", "zero"])
+    kinds, worth = mh.kinds(model, TEXTS), mh.importance(model, TEXTS, method="all", replace="zero")
     said = read(kinds._repr_html_()).words
     assert "L1H2" in said
     assert all(e.kind in " ".join(said) for e in kinds)
@@ -158,7 +158,7 @@ def test_what_was_measured_shows_itself() -> None:
     order = worth.table.sort("rank").heads
     assert ranked == list(order)
     assert any("ρ = " in w for w in read(worth._repr_html_()).words)
-    alike = mh.redundancy(model, TEXTS)
+    alike = mh.similarity(model, TEXTS)
     found = read(alike._repr_html_())
     at = list(alike.clusters.order)
     expected = 1 + np.round(254 * alike["cka"][at][:, at].double().clamp(0, 1).numpy())
@@ -187,7 +187,7 @@ def test_many_heads_stay_small() -> None:
     table = HeadTable(names, numbers, {n: Meaning("share", "what it means") for n in numbers})
     read(table._repr_html_())
     near = torch.rand(len(names), len(names))
-    found = Redundancy(names, {"cka": near}, {}, {"tokens": 7, "notes": []})
+    found = Similarity(names, {"cka": near}, {}, {"tokens": 7, "notes": []})
     read(found._repr_html_())
 
 

@@ -1,7 +1,7 @@
 """Modules whose code nobody described: ways to give them other heads are tried, and held against a run.
 
 What must come out is known: what the module gives before the cut, with the new numbers in every head's own place
-and the heads that go silenced.
+and the heads that go ablated.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _returns(returned: Any) -> str:
 
 
 def _expected(attention: Attention, given: Inputs, returned: list[Any]) -> list[Tensor]:
-    """The outputs of the uncut model with the new numbers in place and the heads that go silenced."""
+    """The outputs of the uncut model with the new numbers in place and the heads that go ablated."""
     layer, new = attention.layer, attention.new
     own = attention.own_parameters()
     before = {name: p.detach().clone() for name, p in own.items()}

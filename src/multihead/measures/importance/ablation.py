@@ -36,7 +36,7 @@ from multihead.model.statistics.moments import Moments
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
-Silence = Literal["zero", "mean"]
+Replacement = Literal["zero", "mean"]
 Way = Literal["", "side by side", "one by one", "whole"]
 WAYS: tuple[Way, ...] = ("", "side by side", "one by one", "whole")
 """the slowest last"""
@@ -62,7 +62,7 @@ class Ablation:
         self,
         model: nn.Module,
         loss: Loss,
-        how: Silence | Sequence[Silence] = "zero",
+        replace: Replacement | Sequence[Replacement] = "zero",
         *,
         means: MeanOutputs | None = None,
         together: int = TOGETHER,
@@ -70,12 +70,14 @@ class Ablation:
     ) -> None:
         """`progress(done, all)` is called after every attention of a batch."""
         self.model, self.loss, self.means, self.together = model, loss, means, together
-        self.how: tuple[Silence, ...] = (how,) if isinstance(how, str) else tuple(how)  # pyright: ignore[reportAttributeAccessIssue]  # a str is one of the two
+        self.replace: tuple[Replacement, ...] = (replace,) if isinstance(replace, str) else tuple(replace)  # pyright: ignore[reportAttributeAccessIssue]  # a str is one of the two
         self.progress = progress
-        wrong = next((h for h in self.how if h not in ("zero", "mean")), None)
-        if wrong is not None or not self.how:
-            raise SizeError(f"how={how!r} is not known", hint="choose zero, mean, or both")
-        if "mean" in self.how and means is None:
+        wrong = next((h for h in self.replace if h not in ("zero", "mean")), None)
+        if wrong is not None or not self.replace:
+            raise SizeError(
+                f"replace must be zero, mean or both, got {replace!r}", hint='replace="zero" is pruning'
+            )
+        if "mean" in self.replace and means is None:
             raise MultiheadError(
                 "a head cannot be replaced by its mean before that is known",
                 hint="run_stage(MeanOutputs(model), batches) first, and pass it as means=",
@@ -105,11 +107,11 @@ class Ablation:
                 self._check_same(run)
                 changed = self._all(run, target)
         assert self._changes is not None
-        self._changes.add((changed - intact).cpu(), slice(0, len(names)), range(len(self.how)))
+        self._changes.add((changed - intact).cpu(), slice(0, len(names)), range(len(self.replace)))
         self._intact.add(intact.view(1, 1, -1).cpu(), slice(0, 1), [0])
         self.batches += 1
 
-    def _all(self, run: _Batch, target: Target) -> Float[Tensor, "how head document"]:
+    def _all(self, run: _Batch, target: Target) -> Float[Tensor, "replacement head document"]:
         """The loss without each head; NaN for documents that do not count, which the moments leave out."""
         found: list[Tensor] = []
         for at, site in enumerate(run.sites):
@@ -118,18 +120,20 @@ class Ablation:
                 self.progress(at + 1, len(run.sites))
         return torch.cat(found, dim=1)
 
-    def _site(self, run: _Batch, target: Target, site: Site) -> Float[Tensor, "how head document"]:
+    def _site(self, run: _Batch, target: Target, site: Site) -> Float[Tensor, "replacement head document"]:
         """The loss without each head of one attention."""
         means = None if self.means is None else self.means.mean(site.key)
-        variants: list[tuple[Silence, int]] = [(how, head) for how in self.how for head in range(site.heads)]
+        variants: list[tuple[Replacement, int]] = [
+            (kind, head) for kind in self.replace for head in range(site.heads)
+        ]
         # How many run side by side is a rule of sizes, not of the clock: a resumed pass does the same.
         copies = max(self.together // run.tokens, 1) if self.way == "side by side" else 1
         found: list[Tensor] = []
         for start in range(0, len(variants), copies):
             some = variants[start : start + copies]
-            for seen in run.changed(site, _silenced(some, means), len(some), self.way):
+            for seen in run.changed(site, _ablated_heads(some, means), len(some), self.way):
                 found.append(self.loss.checked(seen, target, self.batches).double())
-        return torch.stack(found).view(len(self.how), site.heads, -1)
+        return torch.stack(found).view(len(self.replace), site.heads, -1)
 
     def _find_way(self, run: _Batch) -> None:
         """Prove that runs which start in the middle give what whole runs give; else fall back, and say so.
@@ -159,7 +163,7 @@ class Ablation:
 
     def _begin(self, names: list[str]) -> None:
         if not self.heads:
-            self.heads, self._changes = names, Moments([None] * len(self.how), len(names))
+            self.heads, self._changes = names, Moments([None] * len(self.replace), len(names))
         if names != self.heads:
             raise MultiheadError(
                 f"batch {self.batches} ran {len(names)} heads, those before {len(self.heads)}",
@@ -177,12 +181,12 @@ class Ablation:
     @staticmethod
     def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
         slower = max(first["way"], second["way"], key=WAYS.index)
-        return {**merged_worth(first, second, ("changes", "intact")), "way": slower}
+        return {**merged_importance(first, second, ("changes", "intact")), "way": slower}
 
     def state(self) -> dict[str, Any]:
         return {
             "batches": self.batches,
-            "how": list(self.how),
+            "replace": list(self.replace),
             "heads": list(self.heads),
             "notes": list(self.notes),
             "way": self.way,
@@ -191,15 +195,16 @@ class Ablation:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        if tuple(state["how"]) != self.how:
+        if tuple(state["replace"]) != self.replace:
             raise MultiheadError(
-                f"the state is of how={tuple(state['how'])}, this is how={self.how}", hint="resume with the same"
+                f"the state is of replace={tuple(state['replace'])}, this is replace={self.replace}",
+                hint="resume with the same",
             )
         self.batches, self.way = int(state["batches"]), state["way"]
         self.heads, self.notes = list(state["heads"]), list(state["notes"])
         self._changes = None
         if state["changes"] is not None:
-            self._changes = Moments([None] * len(self.how), len(self.heads))
+            self._changes = Moments([None] * len(self.replace), len(self.heads))
             self._changes.load(state["changes"])
         self._intact.load(state["intact"])
 
@@ -215,10 +220,10 @@ class Ablation:
         columns: dict[str, Tensor] = {}
         meaning: dict[str, Meaning] = {}
         reasons: dict[str, dict[str, str]] = {}
-        for at, how in enumerate(self.how):
+        for at, kind in enumerate(self.replace):
             mean, error = mean_and_error(self._changes, at)
-            put = "0" if how == "zero" else "its mean over the corpus"
-            name = f"ablation_{how}"
+            put = "0" if kind == "zero" else "its mean over the corpus"
+            name = f"ablation_{kind}"
             columns |= {name: mean, f"{name}_error": error}
             meaning |= {
                 name: Meaning("loss", f"change of the loss with {put} in place of the head's output"),
@@ -238,7 +243,7 @@ class Ablation:
         return HeadTable(tuple(self.heads), columns, meaning, {n: r for n, r in reasons.items() if r}, about)
 
 
-def merged_worth(first: Mapping[str, Any], second: Mapping[str, Any], sums: Sequence[str]) -> dict[str, Any]:
+def merged_importance(first: Mapping[str, Any], second: Mapping[str, Any], sums: Sequence[str]) -> dict[str, Any]:
     """The state of one pass over what both have taken in: `sums` are the names of its moments."""
     if not first["heads"] or not second["heads"]:
         return dict(first if first["heads"] else second)
@@ -266,13 +271,15 @@ def error_reasons(heads: Sequence[str], error: Float[Tensor, " head"]) -> dict[s
     return {h: "one document has no spread: give two or more" for h, m in zip(heads, missing, strict=True) if m}
 
 
-def _silenced(variants: Sequence[tuple[Silence, int]], means: Float[Tensor, "head value_dim"] | None) -> Change:
-    """Of each copy of the documents another head is silenced."""
+def _ablated_heads(
+    variants: Sequence[tuple[Replacement, int]], means: Float[Tensor, "head value_dim"] | None
+) -> Change:
+    """Of each copy of the documents another head is ablated."""
 
     def change(heads: HeadOutputs) -> HeadOutputs:
         heads = heads.clone()
-        for part, (how, head) in zip(heads.chunk(len(variants)), variants, strict=True):
-            if how == "zero":
+        for part, (kind, head) in zip(heads.chunk(len(variants)), variants, strict=True):
+            if kind == "zero":
                 part[:, head] = 0.0
             else:
                 assert means is not None

@@ -37,7 +37,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.importance.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error, merged_worth
+from multihead.measures.importance.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error, merged_importance
 from multihead.measures.importance.losses import Loss, OwnOutputs, PerDocument, Seen, Target
 from multihead.model.call import Call, Run
 from multihead.model.eval_mode import documents_in
@@ -123,7 +123,7 @@ class Gradients:
 
     @staticmethod
     def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        return merged_worth(first, second, ("moments",))
+        return merged_importance(first, second, ("moments",))
 
     def state(self) -> dict[str, Any]:
         return {

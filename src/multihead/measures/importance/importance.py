@@ -2,9 +2,9 @@
 
 >>> import multihead as mh
 >>> from transformers import GPT2Config, GPT2LMHeadModel
->>> from multihead.measures.importance.importance import worth
+>>> from multihead.measures.importance.importance import importance
 >>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> found = worth(model, [[3, 1, 4, 1, 5], [9, 2, 6, 5]], how="all")
+>>> found = importance(model, [[3, 1, 4, 1, 5], [9, 2, 6, 5]], method="all")
 >>> found.loss
 'language model: cross entropy of the next token'
 >>> list(found.table.columns)[:4]
@@ -28,7 +28,7 @@ from multihead._base.html import line, lines
 from multihead.corpus.accumulator import AnySteps, Batch, run_stage
 from multihead.corpus.batches import Document, batches
 from multihead.errors import SizeError
-from multihead.measures.importance.ablation import Ablation, Silence
+from multihead.measures.importance.ablation import Ablation, Replacement
 from multihead.measures.importance.choose_loss import AnyLoss, loss_of
 from multihead.measures.importance.gradients import PROBES, Gradients
 from multihead.measures.importance.mean_outputs import MeanOutputs
@@ -38,7 +38,7 @@ from multihead.table.table import HeadTable
 Progress = Callable[[str, int, int], None]
 """Called as (stage, done, all)."""
 
-WAYS = ("gradient", "zero", "mean")
+METHODS = ("gradient", "ablation", "all")
 RANKED_BY = ("ablation_zero", "ablation_mean", "importance")
 """What the rank is by: the first of these that was measured."""
 
@@ -63,7 +63,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, repr=False)
-class Worth:
+class Importance:
     """The table, what the loss was, and how far cheap and exact measures agree."""
 
     table: HeadTable
@@ -80,15 +80,8 @@ class Worth:
         pairs = [(a, b) for a in cheap for b in exact] + ([(exact[0], exact[1])] if len(exact) == 2 else [])
         return tuple(agreement(self.table, a, self.table, b) for a, b in pairs)
 
-    def against(self, other: HeadTable, column: str = "ablation_zero") -> dict[str, float]:
-        """ρ of every number in another table of the same heads with a column of this one, the strongest first."""
-        numbers = [name for name, values in other.columns.items() if isinstance(values, Tensor)]
-        found = {name: agreement(other, name, self.table, column).all for name in numbers}
-        defined = {name: rho for name, rho in found.items() if not math.isnan(rho)}
-        return dict(sorted(defined.items(), key=lambda item: -abs(item[1])))
-
     def text(self, count: int = 10) -> str:
-        """The most and the least worth heads, for a terminal."""
+        """The most and the least important heads, for a terminal."""
         shown = [self.table.heads[at] for at in self.table["rank"].argsort().tolist()]
         if len(shown) > 2 * count:
             shown = [*shown[:count], "…", *shown[-count:]]
@@ -115,7 +108,7 @@ class Worth:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """The most worth heads first, and how far the measures agree."""
+        """The most important heads first, and how far the measures agree."""
         whole = self.table.sort("rank")
         columns = [name for name in SHOWN if name in whole.columns]
         head = line(f"loss: {self.loss}; {self.table.about['documents']} documents")
@@ -130,43 +123,44 @@ SHOWN = (
 """Columns of the table in a notebook."""
 
 
-def worth(
+def importance(
     model: nn.Module,
     data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
     loss: AnyLoss | None = None,
-    how: str | Sequence[str] = "gradient",
+    method: str = "gradient",
+    replace: Replacement | Sequence[Replacement] = ("zero", "mean"),
     normalise: bool = False,
     batch_size: int = 8,
     max_tokens: int | None = None,
     probes: int = PROBES,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Worth:
+) -> Importance:
     """The loss that each head saves: the table, ranked, with standard errors over documents.
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches; a row of a batch is a document.
         loss: one of `multihead.measures.importance.losses`, or a function (output, batch) → loss of every document;
             left out, the one that fits the model is taken, and the result says which.
-        how: "gradient" (one backward pass per batch), "zero" and "mean" (each head taken out), "ablation" for the
-            latter two, "all", or a list.
+        method: "gradient" (one backward pass per batch), "ablation" (each head taken out, exact) or "all".
+        replace: what stands in for an ablated head: "zero", "mean", its mean over the corpus, or both.
         normalise: gradient importance by layer, see `Gradients`.
         progress: called as (stage, done, all).
     """
-    asked = _asked(how)
+    if method not in METHODS:
+        raise SizeError(f"method must be one of {', '.join(METHODS)}, got {method!r}", hint='method="gradient"')
     read = list(batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
     found = loss_of(loss, model, read[0], tokenizer, seed=seed)
     tables: list[HeadTable] = []
-    if "gradient" in asked:
+    if method != "ablation":
         gradients = Gradients(model, found, normalise=normalise, probes=probes, seed=seed)
         tables.append(_run(gradients, read, progress).table)
-    silences: list[Silence] = [s for s in ("zero", "mean") if s in asked]
-    if silences:
-        means = _run(MeanOutputs(model), read, progress) if "mean" in silences else None
-        tables.append(_ablated(Ablation(model, found, silences, means=means), read, progress))
-    return Worth(ranked(joined(tables)))
+    if method != "gradient":
+        means = _run(MeanOutputs(model), read, progress) if "mean" in replace else None
+        tables.append(_ablated(Ablation(model, found, replace, means=means), read, progress))
+    return Importance(ranked(joined(tables)))
 
 
 def joined(tables: Sequence[HeadTable]) -> HeadTable:
@@ -217,16 +211,6 @@ def spearman(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> float:
         return math.nan
     rho: Any = spearmanr(x.numpy(), y.numpy())
     return float(rho.statistic)
-
-
-def _asked(how: str | Sequence[str]) -> set[str]:
-    words = {"all": WAYS, "ablation": ("zero", "mean")}
-    given = [how] if isinstance(how, str) else list(how)
-    asked = {way for word in given for way in words.get(word, (word,))}
-    wrong = sorted(asked - set(WAYS))
-    if wrong or not asked:
-        raise SizeError(f"how={how!r} is not known", hint="choose some of gradient, zero, mean, ablation, all")
-    return asked
 
 
 def _run(stage: AnySteps, read: Sequence[Batch], progress: Progress | None) -> AnySteps:

@@ -1,4 +1,4 @@
-"""What a model loses, document by document: the scale on which the worth of a head is read.
+"""What a model loses, document by document: the scale of the importance of a head.
 
 >>> import torch
 >>> from multihead.measures.importance.losses import LanguageModel

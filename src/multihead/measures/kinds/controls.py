@@ -93,7 +93,7 @@ def _statistics(documents: Documents, sums: Sums, options: Statistics) -> Number
 
 
 def quiet(norm: PerDocument) -> PerDocument:
-    """1 − ‖output‖ / the median of the layer's heads, not below 0; 1 is silence."""
+    """1 − ‖output‖ / the median of the layer's heads, not below 0; 1 is no output at all."""
     typical = norm.nanquantile(0.5, dim=-1, keepdim=True)
     share = torch.where(typical > 0, norm / typical, (norm > 0).double())
     return (1 - share).clamp(min=0.0).masked_fill(norm.isnan(), torch.nan)

@@ -38,9 +38,6 @@ LARGEST = 2 << 30
 LEAST = 4
 """Numbers per head below which a sketch says nothing."""
 
-RIDGE = 0.1
-"""Of value_dim / tokens, the share of a variance that is chance: guesses from few tokens are held back."""
-
 HeadPairs = Float[Tensor, "head other"]
 
 
@@ -146,20 +143,6 @@ class Sameness:
                 squares[i, i] = ((grams[i] @ own) * (own @ grams[i])).sum()
         size = squares.diagonal().masked_fill(self.still, torch.nan)
         return (squares / (size[:, None] * size).sqrt()).clamp(0.0, 1.0)
-
-    def guess(self, i: int, j: int) -> tuple[Float[Tensor, "size_j size_i"], Float[Tensor, " size_i"]]:
-        """(slope, shift) of the least-squares guess of z_i from z_j, z_j @ slope + shift; ridge: see `RIDGE`."""
-        if self.sketched:
-            raise SizeError(
-                "the covariances of these heads were sketched: nothing can be guessed from them",
-                hint="measure fewer layers, or allow more memory: redundancy(..., largest=...)",
-            )
-        own, cross = self._blocks()[j][j], self._blocks()[j][i]
-        noise = RIDGE * len(own) / max(self.tokens, 1)
-        ridge = noise * own.diagonal().mean().clamp_min(torch.finfo(own.dtype).tiny)
-        slope = torch.linalg.solve(own + ridge * torch.eye(len(own), dtype=own.dtype), cross)
-        mean = self._all.mean()[0].split(self.sizes)
-        return slope, mean[i] - mean[j] @ slope
 
     @property
     def still(self) -> Bool[Tensor, " head"]:

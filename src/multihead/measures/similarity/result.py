@@ -2,9 +2,9 @@
 
 >>> import torch
 >>> from torch import nn
->>> from multihead.measures.similarity.result import redundancy
+>>> from multihead.measures.similarity.result import similarity
 >>> model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
->>> found = redundancy(model, [{"src": torch.randn(5, 7, 12)}])
+>>> found = similarity(model, [{"src": torch.randn(5, 7, 12)}])
 >>> list(found.pairs)
 ['correlation', 'cka', 'attention', 'write', 'read']
 >>> found["cka"].shape, len(found.order)
@@ -49,8 +49,8 @@ NEVER = "there is no other head to compare with"
 
 
 @dataclass(frozen=True, repr=False)
-class Redundancy:
-    """Numbers of every pair of heads: `found["cka"]`, `found.pair("L3H1", "L3H5")`, `found.twins()`."""
+class Similarity:
+    """Numbers of every pair of heads: `found["cka"]`, `found.pair("L3H1", "L3H5")`, `found.most_similar()`."""
 
     heads: tuple[str, ...]
     pairs: Mapping[str, HeadPairs]
@@ -58,11 +58,9 @@ class Redundancy:
     """by measure: why some pairs have no number"""
     about: Mapping[str, Any]
     by: str = "cka"
-    """the measure that twins and clusters are of"""
+    """the measure that pairs and clusters are ranked by"""
     within: float = 0.5
     """heads of a cluster are on average nearer than this"""
-    guesses: Callable[[str, str], tuple[Tensor, Tensor]] | None = None
-    """(slope, shift) of the guess of one head's output from another's"""
 
     def __getitem__(self, measure: str) -> HeadPairs:
         if measure not in self.pairs:
@@ -76,12 +74,6 @@ class Redundancy:
                 raise SizeError(f"there is no head {name!r}", hint=f"heads are {self.heads[0]} to {self.heads[-1]}")
         i, j = self.heads.index(first), self.heads.index(second)
         return {name: float(values[i, j]) for name, values in self.pairs.items()}
-
-    def guess(self, head: str, by: str) -> tuple[Float[Tensor, "size_by size"], Float[Tensor, " size"]]:
-        """(slope, shift): z_head ≈ z_by @ slope + shift, by least squares over the tokens seen; see `stand_in`."""
-        if self.guesses is None:
-            raise SizeError("these numbers came without covariances", hint="guess right after redundancy(...)")
-        return self.guesses(head, by)
 
     @cached_property
     def nearness(self) -> HeadPairs:
@@ -106,7 +98,7 @@ class Redundancy:
         """Clusters of two heads or more."""
         return [tuple(self.heads[at] for at in some) for some in self.clusters.members()]
 
-    def twins(self, count: int = 10, *, inside: bool = False) -> list[tuple[str, str, float]]:
+    def most_similar(self, count: int = 10, *, inside: bool = False) -> list[tuple[str, str, float]]:
         """The nearest pairs, the nearest first, no head twice; `inside`: only pairs of the same layer."""
         near = self.nearness
         order = near.triu(1).flatten().argsort(descending=True, stable=True).tolist()
@@ -129,13 +121,15 @@ class Redundancy:
         alone = [True] * len(self.heads) if best is None else (best.values == -1.0).tolist()
         at = [0] * len(self.heads) if best is None else best.indices.tolist()
         columns: dict[str, Any] = {
-            "twin": tuple("" if a else self.heads[t] for a, t in zip(alone, at, strict=True))
+            "most_similar": tuple("" if a else self.heads[t] for a, t in zip(alone, at, strict=True))
         }
-        meaning = {"twin": Meaning("", f"the nearest other head, by {self.by}")}
+        meaning = {"most_similar": Meaning("", f"the nearest other head, by {self.by}")}
         for name, values in self.pairs.items():
             mine = [math.nan if a else float(values[i, t]) for i, (a, t) in enumerate(zip(alone, at, strict=True))]
-            columns[f"twin_{name}"] = torch.tensor(mine, dtype=torch.float64)
-            meaning[f"twin_{name}"] = Meaning(PAIRS[name].unit, f"of the head and its twin: {PAIRS[name].text}")
+            columns[f"most_similar_{name}"] = torch.tensor(mine, dtype=torch.float64)
+            meaning[f"most_similar_{name}"] = Meaning(
+                PAIRS[name].unit, f"of the head and its twin: {PAIRS[name].text}"
+            )
         columns["cluster"] = torch.tensor(self.clusters.cluster, dtype=torch.float64)
         columns["order"] = torch.tensor(self.clusters.order).argsort().double()
         meaning["cluster"] = Meaning("number", f"heads of one cluster are nearer than {self.within} on average")
@@ -147,13 +141,13 @@ class Redundancy:
         return HeadTable(self.heads, columns, meaning, {n: r for n, r in reasons.items() if r}, self.about)
 
     def _why(self, column: str) -> str:
-        said = self.undefined.get(column.removeprefix("twin_"), ()) or self.undefined.get(self.by, ())
+        said = self.undefined.get(column.removeprefix("most_similar_"), ()) or self.undefined.get(self.by, ())
         return "; ".join(said) or NEVER
 
     def text(self, count: int = 8) -> str:
         """The nearest pairs and the clusters, for a terminal."""
         lines = [["heads", *self.pairs]]
-        for a, b, _ in self.twins(count):
+        for a, b, _ in self.most_similar(count):
             lines.append([f"{a} {b}", *(f"{v:.2f}" if v == v else "–" for v in self.pair(a, b).values())])
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         body = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
@@ -169,7 +163,8 @@ class Redundancy:
     def _repr_html_(self) -> str:
         """The closest pairs, and every pair as a square, in the order of the dendrogram."""
         rows = [
-            [a, b, *(f"{v:.2f}" if v == v else "–" for v in self.pair(a, b).values())] for a, b, _ in self.twins(8)
+            [a, b, *(f"{v:.2f}" if v == v else "–" for v in self.pair(a, b).values())]
+            for a, b, _ in self.most_similar(8)
         ]
         summary = f"{len(self.heads)} heads over {self.about['tokens']} tokens; nearest by {self.by}"
         order = list(self.clusters.order)
@@ -182,7 +177,7 @@ class Redundancy:
         note = f"every two heads, likest together, by {self.by}: bright is alike"
         return (
             line(summary, small=False)
-            + table(["head", "twin", *self.pairs], rows, words=(0, 1))
+            + table(["head", "most_similar", *self.pairs], rows, words=(0, 1))
             + picture
             + lines([note, *groups[:12], *more])
         )
@@ -192,7 +187,7 @@ def _layer(name: str) -> str:
     return name.rpartition("H")[0]
 
 
-def redundancy(
+def similarity(
     model: nn.Module,
     data: Iterable[Document] | Mapping[str, Any],
     *,
@@ -205,25 +200,25 @@ def redundancy(
     largest: int | None = None,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
-) -> Redundancy:
+) -> Similarity:
     """How alike every two heads are, in a layer and across layers, in one pass over `data`.
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches.
-        by: what twins and clusters are of: correlation, cka, attention, write or read.
+        by: what ranks pairs and makes clusters: correlation, cka, attention, write or read.
         within: heads of a cluster are on average nearer than this (1 − by, or the distance of attention).
         layers: only these, ["L0", "L3"]; by default all.
         largest: bytes of covariance to hold; beyond, CKA is a sketch and says its error.
         progress: called as (stage, done, all).
     """
     from multihead.measures.similarity.outputs import LARGEST
-    from multihead.measures.similarity.similarity import RedundancyStage
+    from multihead.measures.similarity.similarity import SimilarityStage
 
     if by not in PAIRS:
         raise SizeError(f"by={by!r} is not known", hint=f"choose one of {', '.join(PAIRS)}")
     read = list(batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
     room = LARGEST if largest is None else largest
-    stage = RedundancyStage(model, layers=layers, largest=room, seed=seed, by=by, within=within)
+    stage = SimilarityStage(model, layers=layers, largest=room, seed=seed, by=by, within=within)
 
     def told(done: int) -> None:
         if progress is not None:

@@ -6,9 +6,9 @@ keys are the same. Between groups there is no number but for the weights, and th
 
 >>> import torch
 >>> from torch import nn
->>> from multihead.measures.similarity.similarity import RedundancyStage
+>>> from multihead.measures.similarity.similarity import SimilarityStage
 >>> model = nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
->>> stage = RedundancyStage(model)
+>>> stage = SimilarityStage(model)
 >>> stage.step({"src": torch.randn(5, 7, 12)})
 >>> stage.table.heads
 ('L0H0', 'L0H1', 'L0H2')
@@ -33,7 +33,7 @@ from multihead.measures.importance.mean_outputs import real_rows
 from multihead.measures.similarity.attention import AttentionDistances
 from multihead.measures.similarity.outputs import LARGEST, Sameness
 from multihead.measures.similarity.ov_circuits import overlaps, spaces
-from multihead.measures.similarity.result import PAIRS, Redundancy
+from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
 from multihead.model.call import Call, Run
 from multihead.model.forward import Forward
@@ -71,14 +71,14 @@ class _Group:
         return [site for site in self.sites if site.cross == cross]
 
 
-class RedundancyStage:
+class SimilarityStage:
     """A stage: outputs, attention and weights of all heads, pair by pair.
 
     Memory: q, k and the outputs of all layers of one batch, linear in tokens; the covariance of all heads of a
     group, see `Sameness`; a block of attention rows, see `jensen`.
     """
 
-    name = "redundancy"
+    name = "similarity"
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class RedundancyStage:
         return self.result.table
 
     @property
-    def result(self) -> Redundancy:
+    def result(self) -> Similarity:
         if not self._groups and self._kept is not None:
             self._begin(self._kept_groups(), None)
         if not self._groups:
@@ -336,13 +336,7 @@ class RedundancyStage:
             "notes": [*self.notes, *self._sketches(), *self._few()],
         }
         ordered = {name: pairs[name] for name in PAIRS}
-        return Redundancy(tuple(place), ordered, undefined, about, self.by, self.within, self._guess)
-
-    def _guess(self, head: str, by: str) -> tuple[Tensor, Tensor]:
-        for group in self._groups:
-            if head in group.names and by in group.names:
-                return group.sameness.guess(group.names.index(head), group.names.index(by))
-        raise SizeError(f"{head} cannot be guessed from {by}", hint="both must be about the same tokens")
+        return Similarity(tuple(place), ordered, undefined, about, self.by, self.within)
 
     def _by_weights(self, sites: Sequence[Site], undefined: dict[str, list[str]]) -> dict[str, Tensor]:
         if any(site.key not in self._anatomy for site in sites):

@@ -48,9 +48,9 @@ MAP_BYTES = 32 << 20
 
 def syntax(
     model: nn.Module,
-    tokenizer: Any,
     treebank: str | Path | Iterable[Sentence],
     *,
+    tokenizer: Any,
     batch_size: int = 16,
 ) -> Syntax:
     """Where the heads of `model` point in parsed text, relation by relation.

@@ -23,9 +23,9 @@ async function pairValues(measure) {
 function alikeView(state) {
   const { pairs } = DATA;
   if (!pairs) {
-    const text = DATA.table && column("twin")
-      ? "There are too many heads for a picture of all pairs; the table of heads has the nearest twin of each."
-      : "Redundancy was not measured for this page.";
+    const text = DATA.table && column("most_similar")
+      ? "There are too many heads for a picture of all pairs; the table of heads has the most similar head of each."
+      : "Similarity was not measured for this page.";
     return { view: el("p", { class: "lead" }, text) };
   }
   const measure = pairs.measures.find((m) => m.name === state.measure) || pairs.measures.find((m) => m.name === pairs.by) || pairs.measures[0];

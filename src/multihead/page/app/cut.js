@@ -22,8 +22,8 @@ const headCount = (curve) => curve.heads || curve.curves[0].order.length;
 
 function curveSaid(curve) {
   const limit = `${Number((100 * curve.limit).toPrecision(3))} % of quality`;
-  const goes = `${curve.can_go} of ${headCount(curve)} can go before ${limit} is lost.`;
-  if (!curve.cut) return `Heads are silenced together, those that are worth least first, and the model is run again. ${goes} Nothing is refitted here: a real cut does better.`;
+  const goes = `${curve.prunable} of ${headCount(curve)} can go before ${limit} is lost.`;
+  if (!curve.cut) return `Heads are ablated together, the least important first, and the model is run again. ${goes} Nothing is refitted here: a real cut does better.`;
   return `Every point is a model that was really cut: heads chosen by the method, what stays fitted again to ${plural(curve.fitted, "document")}, judged on ${curve.judged} others. ${goes}`;
 }
 
@@ -54,7 +54,7 @@ class CurveView {
     this.total = headCount(curve);
     this.which = placeIn(state.method, curve.curves.length) || 0;
     this.points = [...this.mine.points].sort((a, b) => a.gone - b.gone);
-    const start = placeIn(state.gone, this.total + 1) ?? curve.can_go;
+    const start = placeIn(state.gone, this.total + 1) ?? curve.prunable;
     const [most, value] = curve.cut ? [this.points.length - 1, this.nearest(start)] : [this.total, start];
     this.slider = el("input", { type: "range", min: "0", max: String(most), value: String(value), "aria-label": "heads that go" });
     this.slider.addEventListener("input", () => {

@@ -44,19 +44,19 @@ function whyNone(name, at) {
 
 const kindOf = (at) => cell("kind", at) || "";
 const kindName = (at) => [kindOf(at), cell("kind_detail", at)].filter(Boolean).join(" ");
-const worthOf = (at) => (DATA.worth ? cell(DATA.worth, at) : null);
+const importanceOf = (at) => (DATA.importance ? cell(DATA.importance, at) : null);
 
 /** Half of the 95 % interval. */
-const worthError = (at) => {
-  const error = DATA.worth ? cell(`${DATA.worth}_error`, at) : null;
+const importanceError = (at) => {
+  const error = DATA.importance ? cell(`${DATA.importance}_error`, at) : null;
   return error === null ? null : 1.96 * error;
 };
 
 function goingHeads() {
   const curve = DATA.curve && DATA.curve.curves[0];
   if (!curve) return new Set();
-  const point = curve.points.find((p) => p.gone === DATA.curve.can_go);
-  return new Set(point && point.heads ? point.heads : curve.order.slice(0, DATA.curve.can_go));
+  const point = curve.points.find((p) => p.gone === DATA.curve.prunable);
+  return new Set(point && point.heads ? point.heads : curve.order.slice(0, DATA.curve.prunable));
 }
 
 // ---- numbers as they were packed --------------------------------------------------------------

@@ -5,19 +5,19 @@ const CAPTION = 20;
 
 /** Statistics that people choose from first; the rest stands below them. */
 const FAVOURED = ["entropy", "max_weight", "distance", "first", "special", "previous", "next", "self", "induction", "same_token",
-  "output_norm", "kind_score", "driven_score", "twin_cka"];
+  "output_norm", "kind_score", "driven_score", "most_similar_cka"];
 
 function measureNames() {
   const numbers = Object.keys(DATA.table || {}).filter((n) => !isWords(column(n)) && column(n).values.some((x) => x !== null));
-  const favoured = [DATA.worth, ...FAVOURED].filter((n) => numbers.includes(n));
+  const favoured = [DATA.importance, ...FAVOURED].filter((n) => numbers.includes(n));
   return [...favoured, ...numbers.filter((n) => !favoured.includes(n))];
 }
 
 /** How a head is painted: {colour, size 0–1, hollow}. */
 function painter(state) {
-  const worths = DATA.heads.map((_, at) => worthOf(at));
-  const most = Math.max(...worths.filter((x) => x !== null), 0);
-  const size = (at) => (most > 0 && worths[at] !== null ? Math.sqrt(Math.max(worths[at], 0) / most) : most > 0 ? 0 : 0.6);
+  const importances = DATA.heads.map((_, at) => importanceOf(at));
+  const most = Math.max(...importances.filter((x) => x !== null), 0);
+  const size = (at) => (most > 0 && importances[at] !== null ? Math.sqrt(Math.max(importances[at], 0) / most) : most > 0 ? 0 : 0.6);
   const going = goingHeads();
   const byKind = !state.color || state.color === "kind";
   if (byKind && column("kind")) {
@@ -165,8 +165,8 @@ function neighbour(place, [down, right]) {
 function headLine(at, measure) {
   const parts = [DATA.heads[at]];
   if (column("kind")) parts.push(kindName(at) + (cell("kind_score", at) === null ? "" : ` ${share(cell("kind_score", at))}`));
-  if (DATA.worth) parts.push(`worth ${number(worthOf(at), 2)}`);
-  if (cell("twin", at)) parts.push(`twin ${cell("twin", at)} ${share(cell("twin_cka", at))}`);
+  if (DATA.importance) parts.push(`importance ${number(importanceOf(at), 2)}`);
+  if (cell("most_similar", at)) parts.push(`most similar ${cell("most_similar", at)} ${share(cell("most_similar_cka", at))}`);
   if (measure && measure !== "kind" && column(measure)) parts.push(`${measure} ${number(cell(measure, at))}`);
   if (goingHeads().has(DATA.heads[at])) parts.push("can go");
   return parts.join(" · ");
@@ -199,7 +199,7 @@ function legend(state) {
     return el("button", { type: "button", class: "key", "aria-pressed": String(on), title: said, onclick: () => go({ kind: on ? undefined : kind }) },
       dot, kind, el("small", {}, String(count)));
   });
-  const words = [DATA.worth ? "larger: worth more" : "", DATA.curve ? "hollow: can go" : ""].filter(Boolean).join(" · ");
+  const words = [DATA.importance ? "larger: more important" : "", DATA.curve ? "hollow: can go" : ""].filter(Boolean).join(" · ");
   return el("div", { class: "legend" }, items, el("span", { class: "dim" }, words));
 }
 

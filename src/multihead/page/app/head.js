@@ -65,7 +65,7 @@ class HeadScene {
 
   /** The choice of a head to be seen beside this one. */
   other() {
-    const twin = cell("twin", this.at);
+    const twin = cell("most_similar", this.at);
     const names = [...(twin ? [twin] : []), ...DATA.places.map((p, i) => [p, i]).filter(([p]) => p.site === DATA.places[this.at].site).map(([, i]) => DATA.heads[i])];
     const list = el("datalist", { id: "others" }, [...new Set(names)].filter((n) => n !== DATA.heads[this.at]).map((n) => el("option", { value: n })));
     const other = el("input", { list: "others", placeholder: twin ? `e.g. ${twin}` : "head", size: "9", "aria-label": "compare with head", autocomplete: "off" });

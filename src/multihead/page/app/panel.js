@@ -4,7 +4,7 @@ function headPanel(at, scene, open = false) {
   const pairs = el("section", { class: "pairs" }, el("h3", {}, "Strongest pairs in this text"), el("ol", {}));
   const told = (map, found) => pairs.querySelector("ol").replaceChildren(...pairLines(found.map(([p, i, j]) => [map.rows.shown[i], map.columns.shown[j], share(p)])));
   scene.onMap = (map) => (map.far ? ask("pairs", map.where).then((r) => r.json()).then((found) => scene.live && told(map, found)).catch(() => {}) : told(map, strongest(map)));
-  return el("aside", { class: "panel", "aria-label": `Numbers of ${DATA.heads[at]}` }, kindPart(at), worthPart(at), twinPart(at), offsetPart(at), oftenPart(at), DATA.texts.length ? pairs : null, measuresPart(at, open));
+  return el("aside", { class: "panel", "aria-label": `Numbers of ${DATA.heads[at]}` }, kindPart(at), importancePart(at), similarPart(at), offsetPart(at), oftenPart(at), DATA.texts.length ? pairs : null, measuresPart(at, open));
 }
 
 function kindPart(at) {
@@ -39,23 +39,23 @@ function scoreBar(name, score, threshold, control, ends) {
     el("span", {}, name), picture, el("span", { class: "value" }, share(score)));
 }
 
-function worthPart(at) {
-  if (!DATA.worth) return null;
+function importancePart(at) {
+  if (!DATA.importance) return null;
   const rank = cell("rank", at);
-  const error = worthError(at);
+  const error = importanceError(at);
   const going = goingHeads().has(DATA.heads[at]);
-  return el("section", {}, el("h3", {}, "Worth"),
-    el("p", {}, el("b", {}, number(worthOf(at), 2)), error === null ? "" : ` ± ${number(error, 1)}`, rank === null ? "" : `, place ${rank} of ${DATA.heads.length}`, going ? ". It can go." : "."),
-    el("p", { class: "dim" }, `${sentence(column(DATA.worth).meaning)} ${sentence(DATA.corpus.loss || "")}`));
+  return el("section", {}, el("h3", {}, "Importance"),
+    el("p", {}, el("b", {}, number(importanceOf(at), 2)), error === null ? "" : ` ± ${number(error, 1)}`, rank === null ? "" : `, place ${rank} of ${DATA.heads.length}`, going ? ". It can go." : "."),
+    el("p", { class: "dim" }, `${sentence(column(DATA.importance).meaning)} ${sentence(DATA.corpus.loss || "")}`));
 }
 
-function twinPart(at) {
-  const twin = cell("twin", at);
-  if (!twin) return null;
-  const to = DATA.at.get(twin);
-  return el("section", {}, el("h3", {}, "Nearest twin"),
-    el("p", {}, el("a", { href: headLink(to) }, twin), ` writes alike to ${share(cell("twin_cka", at))} (CKA). `,
-      el("a", { href: link({ second: twin }) }, "Side by side"), " · ", el("a", { href: link({ view: "alike", pick: DATA.heads[at], layer: undefined, head: undefined }) }, "all pairs")));
+function similarPart(at) {
+  const other = cell("most_similar", at);
+  if (!other) return null;
+  const to = DATA.at.get(other);
+  return el("section", {}, el("h3", {}, "Most similar"),
+    el("p", {}, el("a", { href: headLink(to) }, other), ` writes ${share(cell("most_similar_cka", at))} the same (CKA). `,
+      el("a", { href: link({ second: other }) }, "Side by side"), " · ", el("a", { href: link({ view: "alike", pick: DATA.heads[at], layer: undefined, head: undefined }) }, "all pairs")));
 }
 
 /** The tokens that it ties together most, over the corpus. */
@@ -134,7 +134,7 @@ function pairNumbers(a, b) {
       parts[0].textContent = `How alike: ${said}`;
     });
   }
-  const names = [DATA.worth, "kind_score", "entropy", "max_weight", "distance", "first", "special", "previous", "output_norm"].filter((n) => n && column(n));
+  const names = [DATA.importance, "kind_score", "entropy", "max_weight", "distance", "first", "special", "previous", "output_norm"].filter((n) => n && column(n));
   parts.push(el("table", { class: "measures" },
     el("thead", {}, el("tr", {}, el("th", {}), el("th", { scope: "col" }, DATA.heads[a]), el("th", { scope: "col" }, DATA.heads[b]))),
     el("tbody", {}, column("kind") ? el("tr", {}, el("th", { scope: "row" }, "kind"), el("td", {}, kindName(a)), el("td", {}, kindName(b))) : null,

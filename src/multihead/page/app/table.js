@@ -9,11 +9,11 @@ function tableColumns(extra) {
     made.push(["kind", "Kind", (at) => kindName(at) || null, kindCell, "what the head does, by evidence"]);
     made.push(["score", "Score", (at) => cell("kind_score", at), (at) => share(cell("kind_score", at)), column("kind_score").meaning]);
   }
-  if (DATA.worth) made.push(["worth", "Worth", worthOf, worthCell, `${column(DATA.worth).meaning}; ± is the 95 % interval`]);
-  if (column("twin")) {
-    made.push(["twin", "Nearest twin", (at) => cell("twin_cka", at), twinCell, "the head that writes most alike, and how much (CKA, 0 to 1)"]);
+  if (DATA.importance) made.push(["importance", "Importance", importanceOf, importanceCell, `${column(DATA.importance).meaning}; ± is the 95 % interval`]);
+  if (column("most_similar")) {
+    made.push(["most_similar", "Most similar", (at) => cell("most_similar_cka", at), similarCell, "the head that writes most alike, and how much (CKA, 0 to 1)"]);
   }
-  if (extra && !["kind", DATA.worth].includes(extra) && column(extra)) {
+  if (extra && !["kind", DATA.importance].includes(extra) && column(extra)) {
     const found = column(extra);
     const value = (at) => found.values[at];
     made.push([extra, extra, value, (at) => (typeof value(at) === "string" ? value(at) : number(value(at))), `${found.meaning} (${found.unit})`]);
@@ -27,20 +27,20 @@ function kindCell(at) {
   return [dot, kindName(at) || NOTHING];
 }
 
-function worthCell(at) {
-  const error = worthError(at);
-  return [number(worthOf(at), 2), error === null ? "" : el("small", {}, ` ± ${number(error, 1)}`)];
+function importanceCell(at) {
+  const error = importanceError(at);
+  return [number(importanceOf(at), 2), error === null ? "" : el("small", {}, ` ± ${number(error, 1)}`)];
 }
 
-function twinCell(at) {
-  const twin = cell("twin", at);
-  return twin ? [`${twin} `, el("small", {}, share(cell("twin_cka", at)))] : NOTHING;
+function similarCell(at) {
+  const other = cell("most_similar", at);
+  return other ? [`${other} `, el("small", {}, share(cell("most_similar_cka", at)))] : NOTHING;
 }
 
 /** Sortable, a link per head, the first rows at once and more on demand. */
 function headTable(state, rows, extra) {
   const columns = tableColumns(extra);
-  const wanted = columns.find(([key]) => key === state.sort) || columns.find(([key]) => key === "worth") || columns[0];
+  const wanted = columns.find(([key]) => key === state.sort) || columns.find(([key]) => key === "importance") || columns[0];
   const descending = (state.down ?? (wanted[0] === "head" || wanted[0] === "kind" ? "0" : "1")) === "1";
   const order = [...rows].sort((a, b) => {
     const [x, y] = [wanted[2](a), wanted[2](b)];
@@ -63,7 +63,7 @@ function headTable(state, rows, extra) {
     body.append(...next.map((at) => el("tr", { "data-head": DATA.heads[at] }, columns.map(([key, , , show], i) =>
       i === 0
         ? el("th", { scope: "row" }, el("a", { href: headLink(at) }, show(at)))
-        : el("td", { class: ["kind", "twin"].includes(key) ? "words" : "" }, show(at))))));
+        : el("td", { class: ["kind", "most_similar"].includes(key) ? "words" : "" }, show(at))))));
     shown += next.length;
     more.hidden = shown >= order.length;
     more.textContent = `show more of ${order.length} heads`;

@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from multihead.model.capture import capture
-from multihead.model.intervene import silence
+from multihead.model.intervene import ablate
 from multihead.sources.embedded.language import SUNG, Sentence, Writer
 from multihead.sources.embedded.lexicon import BE, BEGIN, BRACKETS, DEEDS, MARKS, SAYS, TOPICS
 from multihead.sources.embedded.tokenizer import WordTokenizer
@@ -48,16 +48,16 @@ CHANCE = {"agreement": 1 / 2, "copying": 0.0, "tense": 1 / 2, "place": 1 / 3, "c
 
 
 def ability(model: nn.Module, name: str, *, without: Sequence[str] = (), count: int = COUNT) -> float:
-    """One ability by its name, with some heads silenced (their output is 0)."""
+    """One ability by its name, with some heads ablated (their output is 0)."""
     measure = {"agreement": agreement, "copying": copying, "tense": tense, "place": place, "closing": closing}[name]
     if not without:
         return measure(model, count=count)
-    with silence(model, list(without)):
+    with ablate(model, list(without)):
         return measure(model, count=count)
 
 
 def abilities(model: nn.Module, *, without: Sequence[str] = (), count: int = COUNT) -> dict[str, float]:
-    """Each ability, with some heads silenced (their output is 0)."""
+    """Each ability, with some heads ablated (their output is 0)."""
     return {name: ability(model, name, without=without, count=count) for name in CHANCE}
 
 

@@ -182,7 +182,7 @@ def test_ablation_in_a_model_is_what_silence_does() -> None:
         assert subject.ablation is not None
         with torch.no_grad():
             whole = model(**batch)[0][real].double()
-            with mh.silence(model, [f"{subject.name}H1"]):
+            with mh.ablate(model, [f"{subject.name}H1"]):
                 off = model(**batch)[0][real].double() - whole
         assert float(subject.ablation()[1]) == pytest.approx(float(off.square().sum() / whole.square().sum()))
 

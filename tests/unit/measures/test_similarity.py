@@ -25,9 +25,8 @@ from multihead.measures.importance.losses import OwnOutputs
 from multihead.measures.similarity.attention import AttentionDistances, distances
 from multihead.measures.similarity.clusters import grouped
 from multihead.measures.similarity.outputs import Sameness
-from multihead.measures.similarity.result import Redundancy, redundancy
-from multihead.measures.similarity.similarity import RedundancyStage
-from multihead.measures.similarity.standin import stand_in
+from multihead.measures.similarity.result import Similarity, similarity
+from multihead.measures.similarity.similarity import SimilarityStage
 from parity.test_zoo_capture import traces
 
 HEADS, WIDTH, TOKENS = 5, 20, 7
@@ -57,40 +56,40 @@ class Family(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def family() -> Redundancy:
-    return redundancy(Family(), [{"x": X}])
+def family() -> Similarity:
+    return similarity(Family(), [{"x": X}])
 
 
 # ---- closed forms -----------------------------------------------------------------------------
 
 
-def test_twins_are_the_same_in_every_measure(family: Redundancy) -> None:
+def test_twins_are_the_same_in_every_measure(family: Similarity) -> None:
     assert family.pair("L0H0", "L0H1") == pytest.approx(
         {"correlation": 1, "cka": 1, "attention": 0, "write": 1, "read": 1}, abs=1e-9
     )
     assert family["attention"][0, 1] == 0, "not nearly: the same rows"
 
 
-def test_a_head_that_writes_the_opposite(family: Redundancy) -> None:
+def test_a_head_that_writes_the_opposite(family: Similarity) -> None:
     found = family.pair("L0H0", "L0H2")
     assert found["correlation"] == pytest.approx(-1)
     assert found["cka"] == pytest.approx(1), "the same but for a rotation"
     assert found["attention"] == 0
 
 
-def test_a_dead_head_has_no_numbers_and_says_why(family: Redundancy) -> None:
+def test_a_dead_head_has_no_numbers_and_says_why(family: Similarity) -> None:
     for name in ("correlation", "cka", "write", "read"):
         assert family[name][3].isnan().all()
         assert "L0H3" in family.undefined[name][0]
     assert not family["attention"][3].isnan().any(), "it still looks at something"
     row = family.table.row("L0H3")
-    assert row["twin"] == ""
-    assert "does not vary" in family.table.reasons["twin"]["L0H3"]
+    assert row["most_similar"] == ""
+    assert "does not vary" in family.table.reasons["most_similar"]["L0H3"]
     assert "does not vary" in family.text()
 
 
-def test_twins_and_clusters(family: Redundancy) -> None:
-    assert family.twins(1)[0][2] == pytest.approx(1.0)
+def test_twins_and_clusters(family: Similarity) -> None:
+    assert family.most_similar(1)[0][2] == pytest.approx(1.0)
     assert set(family.groups()[0]) == {"L0H0", "L0H1", "L0H2"}
     assert len(family.groups()) == 1
     table = family.table
@@ -98,7 +97,7 @@ def test_twins_and_clusters(family: Redundancy) -> None:
     assert sorted(table["order"].tolist()) == [0.0, 1.0, 2.0, 3.0, 4.0]
     places = sorted(family.order.index(h) for h in ("L0H0", "L0H1", "L0H2"))
     assert places[2] - places[0] == 2, "side by side in the dendrogram"
-    by_look = redundancy(Family(), [{"x": X}], by="attention", within=0.1)
+    by_look = similarity(Family(), [{"x": X}], by="attention", within=0.1)
     assert set(by_look.groups()[0]) == {"L0H0", "L0H1", "L0H2"}
 
 
@@ -110,20 +109,6 @@ def test_heads_with_independent_outputs_have_cka_0() -> None:
     found = Sameness([2, 3, 4], [torch.eye(n, dtype=torch.float64) for n in (2, 3, 4)])
     found.add(parts)
     assert_close(found.cka(), torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-12)
-
-
-def test_a_twin_can_speak_for_its_twin() -> None:
-    model = Family()
-    found = redundancy(model, [{"x": torch.randn(200, TOKENS, WIDTH, dtype=torch.float64)}])
-    fresh = torch.randn(2, TOKENS, WIDTH, dtype=torch.float64)
-    clean = model(fresh)
-    with stand_in(model, found, [("L0H1", "L0H0")]):
-        assert_close(model(fresh), clean, rtol=1e-2, atol=1e-2)
-    with stand_in(model, found, [("L0H0", "L0H4")]):
-        assert (model(fresh) - clean).abs().max() > 0.1, "a stranger cannot"
-    assert torch.equal(model(fresh), clean)
-    with pytest.raises(SizeError, match="L0H0 cannot speak for L0H0"):
-        stand_in(model, found, [("L0H0", "L0H0")])
 
 
 # ---- brute force ------------------------------------------------------------------------------
@@ -150,7 +135,7 @@ def written(model: nn.Module, batch: dict[str, Any]) -> tuple[list[Tensor], list
 def test_outputs_and_attention_by_the_plain_way(name: str, padded: bool) -> None:
     """Grouped kv heads, padding, learned sinks; in a layer and across layers."""
     model, batch = zoo.ZOO[name].build(), zoo.ZOO[name].batch(padded)
-    found = redundancy(model, [batch])
+    found = similarity(model, [batch])
     out, maps = written(model, batch)
     for i, j in list(combinations(range(len(found.heads)), 2))[::3]:
         a, b = (o - o.mean(0) for o in (out[i], out[j]))
@@ -164,7 +149,7 @@ def test_outputs_and_attention_by_the_plain_way(name: str, padded: bool) -> None
 
 def test_overlap_by_principal_angles() -> None:
     model, batch = zoo.ZOO["llama"].build(), zoo.ZOO["llama"].batch(False)
-    found = redundancy(model, [batch])
+    found = similarity(model, [batch])
     anatomy = mh.anatomy(model, batch)
     for a, b in (("L0H0", "L0H3"), ("L0H1", "L1H2"), ("L1H0", "L1H1")):
         circuits = [anatomy[h].W_O.detach().double() @ anatomy[h].W_V.detach().double() for h in (a, b)]
@@ -201,7 +186,7 @@ def test_a_sketch_stays_within_its_error() -> None:
 
 def test_rows_of_a_long_text_are_sampled() -> None:
     model, ids = zoo.ZOO["gpt2"].build(), torch.randint(5, 100, (2, 30))
-    whole, some = RedundancyStage(model), RedundancyStage(model)
+    whole, some = SimilarityStage(model), SimilarityStage(model)
     whole.step({"input_ids": ids})
     some._groups = []
     some.step({"input_ids": ids})
@@ -228,7 +213,7 @@ def test_distances_are_a_metric() -> None:
 
 def test_an_encoder_and_a_decoder_do_not_compare_but_for_their_weights() -> None:
     model, batch = zoo.ZOO["t5"].build(), zoo.ZOO["t5"].batch(True)
-    found = redundancy(model, [batch])
+    found = similarity(model, [batch])
     encoder = [i for i, h in enumerate(found.heads) if h.startswith("encoder")]
     decoder = [i for i, h in enumerate(found.heads) if h.startswith("decoder")]
     cross = [i for i, h in enumerate(found.heads) if h.startswith("cross")]
@@ -238,40 +223,40 @@ def test_an_encoder_and_a_decoder_do_not_compare_but_for_their_weights() -> None
     assert not found["attention"][cross][:, cross].isnan().any()
     assert not found["write"].isnan().any()
     assert "different tokens" in found.undefined["cka"][0]
-    assert found.table["twin_cka"].isnan().sum() == 0
+    assert found.table["most_similar_cka"].isnan().sum() == 0
 
 
 def test_one_head_has_no_twin() -> None:
     model = nn.TransformerEncoderLayer(12, 1, batch_first=True).eval()
-    found = redundancy(model, [{"src": torch.randn(2, 5, 12)}])
-    assert found.twins() == []
+    found = similarity(model, [{"src": torch.randn(2, 5, 12)}])
+    assert found.most_similar() == []
     assert found.groups() == []
-    assert found.table.row("L0H0")["twin"] == ""
-    assert math.isnan(found.table.row("L0H0")["twin_cka"])
-    assert "no other head" in found.table.reasons["twin"]["L0H0"]
+    assert found.table.row("L0H0")["most_similar"] == ""
+    assert math.isnan(found.table.row("L0H0")["most_similar_cka"])
+    assert "no other head" in found.table.reasons["most_similar"]["L0H0"]
     assert "none" in found.text()
 
 
 def test_put_down_and_taken_up_it_is_the_same_to_the_bit() -> None:
     model = zoo.ZOO["bart"].build()
     batches = [zoo.ZOO["bart"].batch(padded) for padded in (False, True, False)]
-    whole = run_stage(RedundancyStage(model), batches)
+    whole = run_stage(SimilarityStage(model), batches)
     assert isinstance(whole, Stage)
-    first = run_stage(RedundancyStage(model), batches[:2])
-    rest, looked = RedundancyStage(model), RedundancyStage(model)
+    first = run_stage(SimilarityStage(model), batches[:2])
+    rest, looked = SimilarityStage(model), SimilarityStage(model)
     rest.load(first.state())
     looked.load(first.state())
     assert_close(looked.result["cka"], first.result["cka"], rtol=0, atol=0, equal_nan=True)
     run_stage(rest, batches, done=2)
     for name, values in whole.result.pairs.items():
         assert torch.equal(values.nan_to_num(-7), rest.result[name].nan_to_num(-7))
-    assert whole.table.columns["twin"] == rest.table.columns["twin"]
+    assert whole.table.columns["most_similar"] == rest.table.columns["most_similar"]
 
 
 def test_nothing_is_left_behind() -> None:
     model, batch = zoo.ZOO["deberta-v2"].build().train(), zoo.ZOO["deberta-v2"].batch(True)
     before = traces(model), [m.training for m in model.modules()]
-    found = redundancy(model, [batch])
+    found = similarity(model, [batch])
     assert (traces(model), [m.training for m in model.modules()]) == before
     assert all(p.grad is None for p in model.parameters())
     assert "without dropout" in found.about["notes"][0]
@@ -280,10 +265,10 @@ def test_nothing_is_left_behind() -> None:
 def test_errors_say_what_there_is() -> None:
     model, batch = Family(), {"x": X}
     with pytest.raises(SizeError, match="by='look' is not known"):
-        redundancy(model, [batch], by="look")
+        similarity(model, [batch], by="look")
     with pytest.raises(SizeError, match="there is no layer 'L7': found L0"):
-        redundancy(model, [batch], layers=["L7"])
-    found = redundancy(model, [batch])
+        similarity(model, [batch], layers=["L7"])
+    found = similarity(model, [batch])
     with pytest.raises(SizeError, match="there is no head 'L9H0'"):
         found.pair("L9H0", "L0H0")
     with pytest.raises(SizeError, match="there is no measure 'js'"):
@@ -304,9 +289,9 @@ class Squashed(nn.Module):
 
 
 def test_where_weights_are_not_found_outputs_before_them_are_compared() -> None:
-    stage = RedundancyStage(Squashed())
+    stage = SimilarityStage(Squashed())
     stage.step({"x": X})
-    kept = RedundancyStage(Squashed())
+    kept = SimilarityStage(Squashed())
     kept.load(stage.state())
     for found in (stage.result, kept.result):
         assert not found["cka"].isnan().any()
@@ -315,20 +300,20 @@ def test_where_weights_are_not_found_outputs_before_them_are_compared() -> None:
             assert found[name].isnan().all()
             assert "weights were not found" in found.undefined[name][0]
         assert any("before W_O" in note for note in found.about["notes"])
-        assert "weights were not found" in found.table.reasons["twin_write"]["L0H0"]
+        assert "weights were not found" in found.table.reasons["most_similar_write"]["L0H0"]
 
 
 def test_too_little_text_says_how_much_would_do() -> None:
-    few = redundancy(Family().eval(), [{"x": X}])
+    few = similarity(Family().eval(), [{"x": X}])
     assert few.about["cka_by_chance"] == pytest.approx(3 / (3 + 21))
     assert "21 tokens are few" in few.about["notes"][0]
     assert "57 tokens would do" in few.about["notes"][0]
-    assert redundancy(Family().eval(), [{"x": X}] * 3).about["notes"] == []
+    assert similarity(Family().eval(), [{"x": X}] * 3).about["notes"] == []
 
 
 def test_some_layers_only() -> None:
     model, batch = zoo.ZOO["bert"].build(), zoo.ZOO["bert"].batch(True)
-    some, whole = redundancy(model, [batch], layers=["L1"]), redundancy(model, [batch])
+    some, whole = similarity(model, [batch], layers=["L1"]), similarity(model, [batch])
     assert all(h.startswith("L1") for h in some.heads)
     at = [whole.heads.index(h) for h in some.heads]
     assert_close(some["cka"], whole["cka"][at][:, at])
@@ -358,15 +343,15 @@ Cost = Callable[[Any], float]
 
 
 @pytest.fixture(scope="module")
-def minilm() -> tuple[nn.Module, Redundancy, Cost]:
-    """The model, its redundancy on 112 sentences, and the cost of a change on 16 others."""
+def minilm() -> tuple[nn.Module, Similarity, Cost]:
+    """The model, its similarity on 112 sentences, and the cost of a change on 16 others."""
     from transformers import AutoTokenizer
 
     model, _, _ = model_and_batch()
     tokenizer = AutoTokenizer.from_pretrained(model.config._name_or_path)
     texts = random.Random(0).sample(sentences(), 128)
     held_out = tokenizer(texts[112:], padding=True, return_tensors="pt")
-    found = redundancy(model, texts[:112], tokenizer=tokenizer, batch_size=32)
+    found = similarity(model, texts[:112], tokenizer=tokenizer, batch_size=32)
     batch, loss = {name: held_out[name] for name in ("input_ids", "attention_mask")}, OwnOutputs()
     with torch.no_grad():
         target = loss.target(batch, batch, model(**batch).last_hidden_state)
@@ -379,32 +364,14 @@ def minilm() -> tuple[nn.Module, Redundancy, Cost]:
 
 
 def test_twins_of_minilm_are_silenced_more_cheaply_than_random_heads(
-    minilm: tuple[nn.Module, Redundancy, Cost],
+    minilm: tuple[nn.Module, Similarity, Cost],
 ) -> None:
-    """On held-out sentences; docs/redundancy.md has the numbers, and says what of it is due to the layers."""
+    """On held-out sentences; docs/similarity.md has the numbers, and says what of it is due to the layers."""
     model, found, cost = minilm
-    pairs = [(b, a) for a, b, _ in found.twins(6)]  # the earlier one stays
+    pairs = [(b, a) for a, b, _ in found.most_similar(6)]  # the earlier one stays
     draw = random.Random(0)
-    chance = sum(cost(mh.silence(model, draw.sample(found.heads, 6))) for _ in range(10)) / 10
-    assert cost(mh.silence(model, [silent for silent, _ in pairs])) < 0.85 * chance
-    assert cost(stand_in(model, found, pairs)) < 0.6 * chance
-
-
-def test_a_twin_speaks_better_for_a_head_than_a_random_one_of_the_same_layer(
-    minilm: tuple[nn.Module, Redundancy, Cost],
-) -> None:
-    """The same heads are silenced each time; only who speaks for them differs."""
-    model, found, cost = minilm
-    pairs = [(b, a) for a, b, _ in found.twins(6)]
-    draw = random.Random(0)
-
-    def other(silent: str, speaker: str) -> tuple[str, str]:
-        layer = speaker.rpartition("H")[0]
-        rest = [h for h in found.heads if h.rpartition("H")[0] == layer and h not in (silent, speaker)]
-        return silent, draw.choice(rest)
-
-    chance = [cost(stand_in(model, found, [other(*p) for p in pairs])) for _ in range(10)]
-    assert cost(stand_in(model, found, pairs)) < 0.95 * sum(chance) / 10
+    chance = sum(cost(mh.ablate(model, draw.sample(found.heads, 6))) for _ in range(10)) / 10
+    assert cost(mh.ablate(model, [silent for silent, _ in pairs])) < 0.85 * chance
 
 
 def test_a_head_that_always_says_the_same_is_told_from_a_small_one() -> None:

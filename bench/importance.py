@@ -1,9 +1,9 @@
 """What every head is worth, by ablation: from a cached prefix against one forward per head; see docs/benchmarks.md.
 
-    python bench/worth.py --quick
+    python bench/importance.py --quick
 
 The model is all-MiniLM-L6-v2 (6 layers × 12 heads), the loss the distance to its own outputs. Rows hold a
-contestant's time over ours: above 1 we are faster. Writes bench/results/worth.json.
+contestant's time over ours: above 1 we are faster. Writes bench/results/importance.json.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 
 from harness import Row, Work, fix_threads, machine_line, measure, write_json
 
-RESULTS = Path(__file__).parent / "results" / "worth.json"
+RESULTS = Path(__file__).parent / "results" / "importance.json"
 QUICK_ROUNDS = 2
 ROUNDS = 10
 
-ONE_BY_ONE = "mh.silence, a forward per head"
+ONE_BY_ONE = "mh.ablate, a forward per head"
 GRADIENT = "gradients, 4 probes (another measure)"
 
 BATCHES = 3
@@ -93,8 +93,8 @@ def _work(documents: int, tokens: int) -> Work:
                     total[head] += loss.documents(run(batch, *divmod(head, 12)), target).double().mean()
         return total / len(batches)
 
-    def silenced(batch: dict[str, Tensor], layer: int, head: int) -> Tensor:
-        with mh.silence(model, [(layer, head)]):
+    def ablated(batch: dict[str, Tensor], layer: int, head: int) -> Tensor:
+        with mh.ablate(model, [(layer, head)]):
             return model(**batch).last_hidden_state
 
     def gradients() -> Tensor:
@@ -106,7 +106,7 @@ def _work(documents: int, tokens: int) -> Work:
     def same(a: object, b: object) -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
-    peers = {ONE_BY_ONE: partial(each, silenced), GRADIENT: gradients}
+    peers = {ONE_BY_ONE: partial(each, ablated), GRADIENT: gradients}
     return Work(ours, peers, {ONE_BY_ONE: MUST}, same=same, unchecked=(GRADIENT,))
 
 
