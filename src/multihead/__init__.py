@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
     from multihead.model.capture import capture
-    from multihead.model.intervene import ablate, gate, patch
+    from multihead.model.interventions import ablate, gate, patch
     from multihead.model.keep import Keep
     from multihead.model.statistics.options import Statistics
     from multihead.page.build import report
@@ -126,9 +126,9 @@ _HOME = {
     "claims": "multihead.statements.run",
     "cost": "multihead.measures.cost.cost",
     "anatomy": "multihead.model.anatomy",
-    "ablate": "multihead.model.intervene",
-    "gate": "multihead.model.intervene",
-    "patch": "multihead.model.intervene",
+    "ablate": "multihead.model.interventions",
+    "gate": "multihead.model.interventions",
+    "patch": "multihead.model.interventions",
     "adapter": "multihead.model.adapters",
     "embedded": "multihead.sources.embedded.load",
     "plan": "multihead.edit.planning",

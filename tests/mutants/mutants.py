@@ -298,43 +298,46 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- seeing heads
     "causal flag of torch from the bottom right": Mutant(
-        "model/given.py", "if top_left and queries != keys:", "if False:", ("seen",)
+        "model/kernel_arguments.py", "if top_left and queries != keys:", "if False:", ("seen",)
     ),
     "causal flag of torch not seen": Mutant(
-        "model/given.py", "rule & masks.causal() if top_left else rule", "rule", ("seen",)
+        "model/kernel_arguments.py", "rule & masks.causal() if top_left else rule", "rule", ("seen",)
     ),
     "what is meant to hide counts as seen": Mutant(
-        "model/given.py", "hidden = mask.detach() <= HIDES", "hidden = mask.detach() == -torch.inf", ("seen",)
+        "model/kernel_arguments.py",
+        "hidden = mask.detach() <= HIDES",
+        "hidden = mask.detach() == -torch.inf",
+        ("seen",),
     ),
     "bias of a mask forgotten": Mutant(
-        "model/given.py", "else rule & masks.additive(kept)", "else rule", ("seen",)
+        "model/kernel_arguments.py", "else rule & masks.additive(kept)", "else rule", ("seen",)
     ),
     "scale of the call forgotten": Mutant(
-        "model/given.py",
+        "model/kernel_arguments.py",
         "own = q.shape[3] ** -0.5 if scale is None else float(scale)",
         "own = q.shape[3] ** -0.5",
         ("seen",),
     ),
     "another head ablated": Mutant(
-        "model/intervene.py",
+        "model/interventions.py",
         "at = torch.tensor(list(heads), device=out.device)",
         "at = torch.tensor([h - 1 for h in heads], device=out.device)",
         ("interventions",),
     ),
     "patched keys read by the whole group": Mutant(
-        "model/intervene.py",
+        "model/interventions.py",
         "kv = [problem.groups.kv_of_head[h] for h in heads]",
         "kv = [0 for h in heads]",
         ("interventions",),
     ),
     "uniform with the head's own scores": Mutant(
-        "model/intervene.py",
+        "model/interventions.py",
         "q=torch.zeros_like(problem.q), mask=Visible",
         "q=problem.q, mask=Visible",
         ("interventions",),
     ),
     "gates that count twice": Mutant(
-        "model/intervene.py",
+        "model/interventions.py",
         "gates.here(call, out).to(out)[:",
         "gates.here(call, out).square().to(out)[:",
         ("interventions",),

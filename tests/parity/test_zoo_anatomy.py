@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.families import ROWS
 from multihead.model.intercept import intercept
 from zoo import COVERING, ZOO, Entry, model
@@ -54,8 +54,8 @@ def kernel_inputs(entry: Entry, of: torch.nn.Module) -> dict[tuple[str, int], Ca
     """{(path, turn): the call} of one plain run."""
     calls: dict[tuple[str, int], Call] = {}
 
-    def listen(call: Call, run: Run) -> Tensor:
-        calls[call.path, call.turn] = call
+    def listen(call: Call, run: Compute) -> Tensor:
+        calls[call.key] = call
         return run()
 
     with torch.no_grad(), intercept(of, listen):
@@ -156,7 +156,7 @@ def test_zeroing_w_o_of_a_head_is_silencing_it(entry: Entry) -> None:
     changed = entry.build()
     layer = of_copy(found(entry.name)[-1], changed)
 
-    def ablate(call: Call, run: Run) -> Tensor:
+    def ablate(call: Call, run: Compute) -> Tensor:
         heads = run().clone()
         if call.path == layer.path:
             heads[:, 1] = 0.0

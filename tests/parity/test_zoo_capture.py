@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead.layer.ask import Cells, weights_of
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.intercept import intercept
 from zoo import COVERING, ZOO, Batch, Entry
 
@@ -61,7 +61,7 @@ def test_capture(name: str, record_property: Callable[[str, object], None]) -> N
         before, expected = traces(model), output(model(**batch))
         seen: list[Call] = []
 
-        def listen(call: Call, run: Run, seen: list[Call] = seen) -> Tensor:
+        def listen(call: Call, run: Compute, seen: list[Call] = seen) -> Tensor:
             seen.append(call)
             heads = run()
             problem = call.problem

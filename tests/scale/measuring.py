@@ -24,7 +24,7 @@ from multihead.corpus.ranks import Ranks, restarted
 from multihead.corpus.run import Run
 from multihead.measures.importance.ablation import Ablation
 from multihead.measures.importance.gradients import Gradients
-from multihead.measures.importance.losses import OwnOutputs
+from multihead.measures.importance.losses import OutputDistance
 from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.kinds.kinds import KindsStage
 from multihead.measures.measure import StatisticsStage
@@ -68,7 +68,7 @@ def documents() -> list[list[int]]:
 
 
 def stages(of: nn.Module) -> list[Mergeable]:
-    options, loss, means = Statistics(classes={"few": (3, 5)}), OwnOutputs(), MeanOutputs(of)
+    options, loss, means = Statistics(classes={"few": (3, 5)}), OutputDistance(), MeanOutputs(of)
     return [
         StatisticsStage(of, options),
         KindsStage(of, options, seed=3),

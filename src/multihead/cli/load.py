@@ -228,7 +228,7 @@ def _transformers() -> Any:
 
 def piece_length(model: nn.Module) -> int:
     """The length that long documents are cut to: what the model has positions for, at most 1024 if computed."""
-    from multihead.model.inputs import learned_positions
+    from multihead.model.call_tokens import learned_positions
 
     config = getattr(model, "config", None)
     said = getattr(config, "max_position_embeddings", None)

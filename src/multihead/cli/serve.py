@@ -98,7 +98,7 @@ def _flush() -> None:
 
 def _longest(args: argparse.Namespace, loaded: Loaded) -> int:
     """--longest, as far as the model takes it; else what it takes."""
-    from multihead.model.inputs import learned_positions
+    from multihead.model.call_tokens import learned_positions
 
     learned = learned_positions(loaded.model)
     if args.longest is not None and learned is not None and args.longest > learned:

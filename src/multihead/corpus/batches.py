@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from multihead._base.arguments import check_data, check_model, check_tokenizer
 from multihead.corpus.accumulator import Batch
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.model.call_tokens import learned_positions
 from multihead.model.eval_mode import takes_argument
-from multihead.model.inputs import learned_positions
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
 
@@ -31,7 +31,7 @@ WINDOW = 16
 
 
 @dataclass
-class Tally:
+class PaddingStats:
     """How full batches are: tokens, places with padding, and places had documents stayed in their order."""
 
     tokens: int = 0
@@ -57,7 +57,7 @@ def batches(
     max_tokens: int | None = None,
     window: int = 1,
     column: str = "text",
-    tally: Tally | None = None,
+    tally: PaddingStats | None = None,
     may_be_empty: bool = False,
 ) -> Iterator[Batch]:
     """What `model(**batch)` takes, made of texts, lists of token ids, or ready batches, on the model's device.
@@ -89,7 +89,7 @@ def batches(
     found = _found(_texts(documents, column), tokenizer, limit, max_tokens, _vocabulary(model))
     pad = getattr(tokenizer, "pad_token_id", None)
     padded = takes_argument(model, "attention_mask")
-    made = _batches(found, 0 if pad is None else pad, batch_size, window, tally or Tally(), padded)
+    made = _batches(found, 0 if pad is None else pad, batch_size, window, tally or PaddingStats(), padded)
     return _on(device, made, may_be_empty)
 
 
@@ -165,7 +165,7 @@ def _batches(
     pad: int,
     size: int,
     window: int,
-    tally: Tally,
+    tally: PaddingStats,
     padded: bool,
 ) -> Iterator[Mapping[str, Any] | None]:
     """Batches that a model takes; None for a document without a token."""

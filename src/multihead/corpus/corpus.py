@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from multihead.corpus.accumulator import Batch
-from multihead.corpus.batches import WINDOW, Document, Tally, batches
+from multihead.corpus.batches import WINDOW, Document, PaddingStats, batches
 from multihead.corpus.merge_tree import BATCHES, MOST, parts_of
 from multihead.errors import MultiheadError
 
@@ -50,7 +50,7 @@ class Corpus:
         self._open: Iterator[Document] = iter(())
         self._at = -1
 
-    def read(self, part: int, *, once: bool = False, tally: Tally | None = None) -> Iterator[Batch]:
+    def read(self, part: int, *, once: bool = False, tally: PaddingStats | None = None) -> Iterator[Batch]:
         """The batches of a part; with `once`, without documents that came before, in whichever part."""
         found = self._documents(self.parts[part], self.copies if once else frozenset())
         return batches(self.model, found, **self.options, tally=tally, may_be_empty=True)

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from multihead.corpus.accumulator import Mergeable, run_stage
-from multihead.corpus.batches import Tally
+from multihead.corpus.batches import PaddingStats
 from multihead.corpus.checkpoint import ENDING, Shelf, State, before
 from multihead.corpus.corpus import Corpus
 from multihead.corpus.merge_tree import covered, share
@@ -81,7 +81,7 @@ class Run:
         self.ranks = ranks or Ranks.alone()
         self.done = {stage.name: 0 for stage in stages}
         """batches taken in, as far as this process knows"""
-        self.tally = Tally()
+        self.tally = PaddingStats()
         self.stopping = False
         """set it, and the run stops after the batch at hand, with its state on disk"""
         self._taken: Mapping[str, Any] = {}
@@ -145,7 +145,7 @@ class Run:
         blank: State,
         progress: Progress | None,
     ) -> None:
-        found, tally, earlier = shelf.load_part(part), Tally(), self.done[stage.name]
+        found, tally, earlier = shelf.load_part(part), PaddingStats(), self.done[stage.name]
         count = 0 if found is None else int(found["batches"])
         stage.load(blank if found is None else found["state"])
         if found is None:
@@ -187,7 +187,7 @@ class Run:
         stage.load(whole["state"])
         self.done[stage.name] = int(whole["batches"])
         tokens, places, unsorted = whole["tally"]
-        self.tally = Tally(tokens, places, unsorted) if stage is self.stages[0] else self.tally
+        self.tally = PaddingStats(tokens, places, unsorted) if stage is self.stages[0] else self.tally
         for file in self.folder.glob(f"{stage.name}-*") if self.ranks.leads else ():
             if file != shelf.whole_file:
                 file.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.figure.style import COLUMN, PAGE, bar, label, paper, scale, short
-from multihead.model.capture import Head, Heads
+from multihead.model.capture import Capture, Head
 from multihead.model.sites import Site
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def map(
 
 
 def layer(
-    heads: Heads,
+    heads: Capture,
     name: str | int,
     tokens: Words | None = None,
     *,
@@ -183,7 +183,7 @@ def _title(title: str | None, head: object) -> str:
     return title if title is not None else head.name if isinstance(head, Head) else ""
 
 
-def _site(heads: Heads, name: str | int) -> Site:
+def _site(heads: Capture, name: str | int) -> Site:
     site = heads.site(f"L{name}" if isinstance(name, int) else name)
     if not heads.calls(site):
         raise MultiheadError(f"of {site.label} nothing was kept", hint="mh.capture(model, keep='qk')")

@@ -18,8 +18,8 @@ from torch import nn
 
 from multihead._base.arguments import check_tokenizer
 from multihead.corpus.accumulator import Batch, run_stage
-from multihead.corpus.batches import WINDOW, Document, Tally, batches
-from multihead.model.capture import Heads
+from multihead.corpus.batches import WINDOW, Document, PaddingStats, batches
+from multihead.model.capture import Capture
 from multihead.model.forward import Forward
 from multihead.model.keep import Keep
 from multihead.model.statistics.options import Statistics, check_statistics
@@ -46,7 +46,7 @@ def measure(
         max_tokens: longer documents are cut into pieces of so many tokens; else too long ones are an error.
         window: so many batches of documents are sorted by length, so that less is padded; 1 keeps their order.
     """
-    stage, tally = StatisticsStage(model, with_special(statistics or Statistics(), tokenizer)), Tally()
+    stage, tally = StatisticsStage(model, with_special(statistics or Statistics(), tokenizer)), PaddingStats()
     read = batches(
         model,
         data,
@@ -77,7 +77,7 @@ class StatisticsStage:
 
     def __init__(self, model: nn.Module, statistics: Statistics) -> None:
         self.forward = Forward(model)
-        self.heads = Heads(model, statistics, Keep())
+        self.heads = Capture(model, statistics, Keep())
 
     def step(self, batch: Batch) -> None:
         self.forward(batch, self.heads.listen, spread=True)
@@ -87,7 +87,7 @@ class StatisticsStage:
 
     @staticmethod
     def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        return Heads.merged(first, second)
+        return Capture.merged(first, second)
 
     def state(self) -> dict[str, Any]:
         return self.heads.state()

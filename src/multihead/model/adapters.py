@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.model.given import attend_heads, unheard
+from multihead.model.kernel_arguments import attend_heads, without_interception
 
 Attend = Callable[..., HeadOutputs]
 Adapted = Callable[..., Any]
@@ -66,7 +66,7 @@ def adapter(kind: type[nn.Module], *, method: str = "forward") -> Callable[[Adap
 
 def adapter_of(module: nn.Module) -> Adapter | None:
     """The adapter of a module: the user's for its class, else the one that ships with us."""
-    from multihead.model.special import ADAPTERS
+    from multihead.model.handwritten import ADAPTERS
 
     kind = type(module)
     shipped = ADAPTERS.get(kind.__name__) if kind.__module__.startswith("transformers.") else None
@@ -106,7 +106,7 @@ class _Proven:
         return self.adapter.run(self.module, attend_heads, *args, **kwargs)
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        with torch.no_grad(), unheard():
+        with torch.no_grad(), without_interception():
             expected = _first_tensor(self.own(*args, **kwargs))
             got = _first_tensor(self.adapter.run(self.module, attend_heads, *args, **kwargs))
         if got.shape != expected.shape:

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from multihead._base.arguments import check_model
 from multihead.errors import AnatomyError
 from multihead.layer.problem import Groups
-from multihead.model.discovery import Discovery, discover
-from multihead.model.example import example_inputs
+from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall
 from multihead.model.finder import Projection, Storage, Trace, find
 from multihead.model.graph import Graph
@@ -32,6 +31,7 @@ from multihead.model.missing import nothing_found
 from multihead.model.proof import Proof, prove
 from multihead.model.sites import Key, Site, name_sites
 from multihead.model.sites import find as find_site
+from multihead.model.traced_run import Discovery, discover
 from multihead.table.head_names import HeadName
 
 FoundBy = Literal["row", "finder"]
@@ -241,12 +241,12 @@ def anatomy(
                 f"what {type(inner(model)).__name__} returns is detached: nothing leads from it to the weights",
                 hint="does forward run under torch.no_grad, or return numbers that are no tensors?",
             )
-        calls = {(s.call.path, s.call.turn): s.call for s in found.seen}
+        calls = {s.call.key: s.call for s in found.seen}
         sites = name_sites({key: (call.problem.q.shape[1], call.cross) for key, call in calls.items()})
         graph = Graph(found)
         layers: dict[Key, LayerAnatomy] = {}
         for seen in found.seen:
-            key, trace = (seen.call.path, seen.call.turn), Trace(seen, graph)
+            key, trace = seen.call.key, Trace(seen, graph)
             if key not in layers:
                 layers[key] = _layer(sites[key], trace, found, families)
             else:  # a module that calls the kernel more than once: all its calls must be of the same heads

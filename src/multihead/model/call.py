@@ -29,19 +29,23 @@ class Tokens:
 class Call:
     """softmax(scores) v of one attention module: q, k, v after rotation and norms, mask, scale, softcap, sinks.
 
-    `path` is the module that called the kernel. `turn` counts the depths at which one module is used again, as in
+    `path` is the module that called the kernel. `call_index` counts the calls of a module that is used again, as in
     ALBERT; elsewhere it is 0. With `cross` the keys come from another sequence than the queries. With `share` the
     problem is that of the heads on this rank, and `share.heads` are their numbers in the whole layer.
     """
 
     path: str
     module: nn.Module
-    turn: int
+    call_index: int
     problem: Problem
     queries: Tokens
     keys: Tokens
     cross: bool
     share: Share | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.path, self.call_index
 
     @property
     def heads(self) -> int:
@@ -57,6 +61,6 @@ class Call:
         return [at for at, head in enumerate(heads) if self.here([head])]
 
 
-Run = Callable[[], HeadOutputs]
-Listener = Callable[[Call, Run], HeadOutputs]
+Compute = Callable[[], HeadOutputs]
+Listener = Callable[[Call, Compute], HeadOutputs]
 """Gets a call and what would compute it; returns the outputs of the heads, (batch, head, query, value_dim)."""

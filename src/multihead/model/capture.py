@@ -29,7 +29,7 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.layer.apart import runs_again
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.share import Share
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.capture_html import head_html, heads_html
 from multihead.model.capture_table import table_of
 from multihead.model.gathered_statistics import of_all_ranks
@@ -63,7 +63,7 @@ class _Record:
     calls: list[Kept] = field(default_factory=list[Kept])
 
 
-class Heads:
+class Capture:
     """The heads of a captured model: `heads["L3H7"]` or `heads[3, 7]`; also a sequence of all of them."""
 
     def __init__(self, model: nn.Module, statistics: Statistics | None, keep: Keep) -> None:
@@ -158,13 +158,13 @@ class Heads:
         """What was kept of one attention, call by call."""
         return self._records[site.key].calls
 
-    def listen(self, call: Call, run: Run) -> HeadOutputs:
+    def listen(self, call: Call, run: Compute) -> HeadOutputs:
         """One attention passes: it runs as it is, and what was asked for is kept."""
         out = run()
         if runs_again():
             return out
         note(self.model, call)
-        key = call.path, call.turn
+        key = call.key
         record = self._records.setdefault(key, _Record(call.heads, call.cross, call.share))
         if self.options is not None:
             if record.statistics is None:
@@ -211,20 +211,20 @@ class Heads:
                 f"{spread} is spread over ranks: what a run has so far cannot be put down",
                 hint="mh.measure(model, data) measures such a model in one go",
             )
-        for (path, turn), r in self._records.items():
+        for (path, call_index), r in self._records.items():
             if r.statistics is not None:
                 kept = r.statistics.state()
                 kept.pop("options")  # once for all of them: classes of tokens may be long lists
-                sites.append({"path": path, "turn": turn, "cross": r.cross, "statistics": kept})
+                sites.append({"path": path, "call_index": call_index, "cross": r.cross, "statistics": kept})
         return {"options": None if self.options is None else self.options.state(), "sites": sites}
 
     @staticmethod
     def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
         """The state of one pass over what both have taken in, the first before the second."""
         options = first["options"]
-        sites = {(site["path"], site["turn"]): site for site in first["sites"]}
+        sites = {(site["path"], site["call_index"]): site for site in first["sites"]}
         for site in second["sites"]:
-            key = site["path"], site["turn"]
+            key = site["path"], site["call_index"]
             if key in sites:
                 both = [
                     HeadStatistics.from_state({**s["statistics"], "options": options}) for s in (sites[key], site)
@@ -247,7 +247,7 @@ class Heads:
         self._records.clear()
         self._memory.kept = Scratch()
         for site in state["sites"]:
-            key = str(site["path"]), int(site["turn"])
+            key = str(site["path"]), int(site["call_index"])
             kept = HeadStatistics.from_state({**site["statistics"], "options": state["options"]})
             again = HeadStatistics(kept.heads, self.options, self._memory).merge(kept)  # into memory apart
             self._records[key] = _Record(kept.heads, bool(site["cross"]), statistics=again)
@@ -258,7 +258,7 @@ class Heads:
 class Head:
     """One head of a captured model."""
 
-    heads: Heads
+    heads: Capture
     site: Site
     index: int
 
@@ -372,14 +372,14 @@ def capture(
     *,
     statistics: Statistics | None = EVERY,
     keep: Keep | str | None = None,
-) -> Generator[Heads]:
+) -> Generator[Capture]:
     """Every attention of `model` within the block is seen; afterwards the model is as it was.
 
     Args:
         statistics: what to sum up, see `multihead.Statistics`; None: nothing.
         keep: "qk", "qk v", "outputs" for every layer, or a `Keep` for some; memory grows with every call.
     """
-    heads = Heads(model, statistics, Keep.of(keep))
+    heads = Capture(model, statistics, Keep.of(keep))
     heads.keep.check(model)
     with heads.watch():
         yield heads
@@ -413,7 +413,7 @@ def _has_active_dropout(model: nn.Module) -> bool:
     return any(m.p > 0 and m.training for m in model.modules() if isinstance(m, nn.Dropout))
 
 
-def _warn_of_broken_rows(heads: Heads) -> None:
+def _warn_of_broken_rows(heads: Capture) -> None:
     """Say which rows the statistics leave out."""
     named = {site.key: site.label for site in heads.sites}
     for key, record in heads._records.items():  # pyright: ignore[reportPrivateUsage]  # same file

@@ -12,7 +12,7 @@ from multihead.errors import MultiheadError
 from multihead.model.capture_table import table_of
 
 if TYPE_CHECKING:
-    from multihead.model.capture import Head, Heads
+    from multihead.model.capture import Capture, Head
 
 SIDE = 256
 """Cells along a side of one map; of more tokens, the largest weights of those that fall together."""
@@ -38,7 +38,7 @@ def head_html(head: Head) -> str:
     return "".join([*said, _map(head)])
 
 
-def heads_html(heads: Heads) -> str:
+def heads_html(heads: Capture) -> str:
     """All maps, small, layers down and heads across; where none were kept, the table of statistics."""
     said = line(repr(heads), small=False)
     sheet = _sheet(heads)
@@ -64,7 +64,7 @@ def _map(head: Head) -> str:
     return map_picture(cells, side=max(96, min(360, 12 * max(cells.shape))), alt=f"map of {head.name}") + line(note)
 
 
-def _sheet(heads: Heads) -> tuple[Cells, str] | None:
+def _sheet(heads: Capture) -> tuple[Cells, str] | None:
     """The maps of all heads side by side, and what they are; None where there are none to show."""
     every = list(heads)
     kept = [h for h in every if heads.calls(h.site) and heads.calls(h.site)[-1].problem is not None]

@@ -12,10 +12,10 @@ from multihead.model.statistics.catalogue import meanings
 from multihead.table.table import HeadTable, Numbers
 
 if TYPE_CHECKING:
-    from multihead.model.capture import Head, Heads
+    from multihead.model.capture import Capture, Head
 
 
-def table_of(heads: Heads) -> HeadTable:
+def table_of(heads: Capture) -> HeadTable:
     """The mean of every statistic of every head."""
     if heads.options is None:
         raise MultiheadError(
@@ -28,7 +28,7 @@ def table_of(heads: Heads) -> HeadTable:
     return HeadTable(names, columns, meaning, _missing(heads, columns, names))
 
 
-def _missing(heads: Heads, columns: Mapping[str, Numbers], names: Sequence[str]) -> dict[str, dict[str, str]]:
+def _missing(heads: Capture, columns: Mapping[str, Numbers], names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Why a statistic has no number: no row has it."""
     known = {head.name: head for head in heads}
     reasons: dict[str, dict[str, str]] = {}

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from multihead.errors import AnatomyError
 from multihead.layer.problem import Groups
-from multihead.model.discovery import Seen
 from multihead.model.graph import Graph, Product, edge_of, gradients, sent_back
+from multihead.model.traced_run import Seen
 
 LETTERS = "qkv"
 

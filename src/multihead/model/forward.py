@@ -25,7 +25,7 @@ from torch import nn
 
 from multihead._base.arguments import check_inputs, check_model
 from multihead._base.shapes import HeadOutputs
-from multihead.model.call import Call, Listener, Run
+from multihead.model.call import Call, Compute, Listener
 from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner, intercept
 from multihead.model.missing import nothing_found
@@ -61,7 +61,7 @@ class Forward:
         """
         calls = 0
 
-        def count(call: Call, compute: Run) -> HeadOutputs:
+        def count(call: Call, compute: Compute) -> HeadOutputs:
             nonlocal calls
             calls += 1
             assert listener is not None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from multihead.errors import AnatomyError
-from multihead.model.discovery import Discovery
+from multihead.model.traced_run import Discovery
 
 _PRODUCTS = {"MmBackward0": (0, 1), "AddmmBackward0": (1, 2)}  # which inputs are x and w
 _VIEWS = (

@@ -39,13 +39,13 @@ from multihead.layer.problem import Problem
 from multihead.layer.routes import attend
 from multihead.model.adapters import adapted
 from multihead.model.call import Call, Listener, Tokens
-from multihead.model.given import problem_of
+from multihead.model.call_tokens import Inputs
+from multihead.model.handwritten import is_reused
 from multihead.model.head_sharding import share_of
-from multihead.model.inputs import Inputs
-from multihead.model.interface import through_interface
-from multihead.model.mha import as_dropin
+from multihead.model.hf_interface import through_interface
+from multihead.model.kernel_arguments import problem_of
 from multihead.model.sites import is_cross, stack_of
-from multihead.model.special import is_reused
+from multihead.model.torch_mha import as_dropin
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def intercept(model: nn.Module, listener: Listener, *, spread: bool = False) -> 
     `spread`: the listener knows that a rank may have only some of the heads, and reads `call.share`.
     """
     root = inner(model)
-    gate = _Gate(root, listener, spread)
+    gate = InterceptMode(root, listener, spread)
     with ExitStack() as stack:
         if _has_compiled_parts(model):
             # A compiled graph shows nothing: for the length of the block it runs as written.
@@ -69,7 +69,7 @@ def intercept(model: nn.Module, listener: Listener, *, spread: bool = False) -> 
 
 
 @contextmanager
-def aside() -> Generator[None]:
+def isolated() -> Generator[None]:
     """A block whose runs only the listeners inside it hear."""
     _depth.value = _now() + 1
     try:
@@ -95,7 +95,7 @@ def _has_compiled_parts(model: nn.Module) -> bool:
     return any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in model.modules())  # pyright: ignore[reportPrivateUsage]
 
 
-class _Gate(TorchFunctionMode):
+class InterceptMode(TorchFunctionMode):
     """Hands attention to the listener, and everything else on."""
 
     def __init__(self, model: nn.Module, listener: Listener, spread: bool) -> None:
@@ -207,9 +207,9 @@ class _Gate(TorchFunctionMode):
     def _turn(self, module: nn.Module, path: str) -> int:
         if not is_reused(module):
             return 0
-        turn = self.turns.get(path, 0)
-        self.turns[path] = turn + 1
-        return turn
+        call_index = self.turns.get(path, 0)
+        self.turns[path] = call_index + 1
+        return call_index
 
     def _place(self) -> tuple[nn.Module, str] | None:
         """The innermost module of the model that is running, and its path; None if the call is not the model's."""

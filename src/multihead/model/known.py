@@ -13,9 +13,9 @@ from torch import nn
 from multihead._base.arguments import check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.model.call import Call, Run
-from multihead.model.example import example_inputs
-from multihead.model.intercept import aside, inner, intercept
+from multihead.model.call import Call, Compute
+from multihead.model.example_inputs import example_inputs
+from multihead.model.intercept import inner, intercept, isolated
 from multihead.model.sites import Key, Site, find, name_sites
 from multihead.table.head_names import HeadName
 
@@ -25,7 +25,7 @@ _seen: WeakKeyDictionary[nn.Module, _Seen] = WeakKeyDictionary()
 
 def note(model: nn.Module, call: Call) -> None:
     """Remember that the model has this attention."""
-    remember(model, (call.path, call.turn), call.heads, call.cross)
+    remember(model, call.key, call.heads, call.cross)
 
 
 def remember(model: nn.Module, key: Key, heads: int, cross: bool) -> None:
@@ -56,7 +56,7 @@ def sites_of(model: nn.Module, inputs: dict[str, Any] | None = None) -> dict[Key
     if known and inputs is None:
         return known
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         note(model, call)
         return run()
 
@@ -64,7 +64,7 @@ def sites_of(model: nn.Module, inputs: dict[str, Any] | None = None) -> dict[Key
     with (
         torch.random.fork_rng(devices=[]),
         torch.no_grad(),
-        aside(),
+        isolated(),
         _still(model),
         intercept(model, listen, spread=True),
     ):

@@ -9,7 +9,7 @@ from multihead.errors import SizeError
 from multihead.table.head_names import HeadName, parse
 
 Key = tuple[str, int]
-"""(module path, turn): which attention of the model."""
+"""(module path, call_index): which attention of the model."""
 
 
 # Words in a path that tell one stack of a model from another.
@@ -22,7 +22,7 @@ class Site:
     """One attention of a model: its module, its stack ("" in a model that has only one), its layer from 0."""
 
     path: str
-    turn: int
+    call_index: int
     stack: str
     layer: int
     heads: int
@@ -30,7 +30,7 @@ class Site:
 
     @property
     def key(self) -> Key:
-        return self.path, self.turn
+        return self.path, self.call_index
 
     @property
     def label(self) -> str:
@@ -49,10 +49,10 @@ def is_cross(path: str) -> bool:
 
 
 def name_sites(found: Mapping[Key, tuple[int, bool]]) -> dict[Key, Site]:
-    """Stack and layer of every attention, from {(path, turn): (heads, cross)} in the order of the model's run."""
+    """Stack and layer of every attention, from {key: (heads, cross)} in the order of the run."""
     stacks: dict[str, list[Key]] = {}
-    for (path, turn), (_, cross) in found.items():
-        stacks.setdefault(stack_of(path, cross), []).append((path, turn))
+    for (path, call_index), (_, cross) in found.items():
+        stacks.setdefault(stack_of(path, cross), []).append((path, call_index))
     if "cross" in stacks and "main" in stacks and "decoder" not in stacks:
         stacks["decoder"] = stacks.pop("main")  # whoever looks at another sequence decodes
     alone = len(stacks) == 1
@@ -80,7 +80,7 @@ def stack_of(path: str, cross: bool) -> str:
 
 def _layers(keys: Sequence[Key]) -> list[int]:
     """The number in the path by which the modules of a stack differ; their order where no single one does."""
-    numbers = [[int(p) for p in path.split(".") if p.isdigit()] + [turn] for path, turn in keys]
+    numbers = [[int(p) for p in path.split(".") if p.isdigit()] + [call_index] for path, call_index in keys]
     if len({len(n) for n in numbers}) == 1:
         differ = [i for i in range(len(numbers[0])) if len({n[i] for n in numbers}) > 1]
         if len(differ) == 1 and len({n[differ[0]] for n in numbers}) == len(keys):

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem
-from multihead.model.capture import Heads
+from multihead.model.capture import Capture
 from multihead.model.sites import Site
 from multihead.page.encode import (
     LONG,
@@ -57,7 +57,7 @@ class Lines:
 
 
 def attended(
-    heads: Heads,
+    heads: Capture,
     lines: Lines,
     *,
     writes: Mapping[str, Sequence[Tensor]] | None = None,
@@ -73,7 +73,7 @@ def attended(
 
 
 def _layer(
-    heads: Heads, site: Site, lines: Lines, writes: Sequence[Tensor] | None, only: str | None, chosen: Any
+    heads: Capture, site: Site, lines: Lines, writes: Sequence[Tensor] | None, only: str | None, chosen: Any
 ) -> dict[str, Any]:
     problem = heads.calls(site)[-1].problem
     assert problem is not None

@@ -23,7 +23,7 @@ from multihead.corpus.accumulator import Batch
 from multihead.measures.importance.choose_loss import loss_of
 from multihead.measures.importance.losses import Loss, Target
 from multihead.model.forward import Forward
-from multihead.model.intervene import ablate
+from multihead.model.interventions import ablate
 
 LOST = 0.05
 """Share of quality that may go for a head to be called one that can go."""

@@ -22,7 +22,7 @@ from torch import nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
 from multihead.model.known import note, seen_sites
 from multihead.model.sites import Site
@@ -34,10 +34,10 @@ def passing(model: nn.Module, batch: Batch, take: Callable[[Site, Call], bool]) 
     What `take` gets is the model's own: it is written over as the model runs on, unless it is copied.
     """
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         out = run()
         note(model, call)
-        site = seen_sites(model)[call.path, call.turn]
+        site = seen_sites(model)[call.key]
         if not take(replace(site, heads=call.problem.frame.heads, cross=call.cross), call):
             raise StopForward
         return out

@@ -23,9 +23,9 @@ from multihead.corpus.batches import Document, batches
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Problem
 from multihead.model.anatomy import anatomy
-from multihead.model.capture import Heads, capture
+from multihead.model.call_tokens import learned_positions
+from multihead.model.capture import Capture, capture
 from multihead.model.forward import Forward
-from multihead.model.inputs import learned_positions
 from multihead.model.sites import Site
 from multihead.page.attended import Lines, attended
 from multihead.page.words import Words, clear
@@ -99,7 +99,7 @@ def read_text(
     return Text(text_data(window, seen, layers, tokenizer, "W_O v" if writes else "v"), [s.site() for s in seen])
 
 
-def _problem(heads: Heads, site: Site) -> Problem:
+def _problem(heads: Capture, site: Site) -> Problem:
     problem = heads.calls(site)[-1].problem
     assert problem is not None
     return problem

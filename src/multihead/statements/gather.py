@@ -25,9 +25,9 @@ from multihead.layer.ask import Cells, weights_of
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.problem import Problem, Scores
 from multihead.model.anatomy import LayerAnatomy, anatomy
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
+from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward
-from multihead.model.inputs import learned_positions
 from multihead.model.intercept import inner
 from multihead.model.sites import Key
 from multihead.statements.subject import HeadWeights, Passage, Subject, rotations
@@ -236,9 +236,9 @@ def _gathered(
     by_key = {layer.key: layer for layer in layers}
     reads = _Reads({address for layer in layers for address in layer.first.values()})
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         out = run()
-        layer = by_key.get((call.path, call.turn))
+        layer = by_key.get(call.key)
         if layer is not None:
             _take(layer, call, out, reads, tokens)
         return out

@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
-from multihead.model.discovery import tensors_in
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
 from multihead.model.intercept import inner
-from multihead.model.intervene import ablate
+from multihead.model.interventions import ablate
+from multihead.model.traced_run import tensors_in
 
 Batch = Mapping[str, Any]
 

@@ -22,7 +22,7 @@ from multihead.edit.physical.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import Anatomy, anatomy
-from multihead.model.example import example_inputs
+from multihead.model.example_inputs import example_inputs
 from multihead.model.families import STAND_INS
 from multihead.store.skeleton import config_of, import_transformers, own_class, skeleton
 

@@ -21,7 +21,7 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.ablation import Ablation
 from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.importance import agreement, importance
-from multihead.measures.importance.losses import Given, LanguageModel, Loss, OwnOutputs
+from multihead.measures.importance.losses import CustomLoss, LanguageModel, Loss, OutputDistance
 from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.importance.prefix import Prefix
 from multihead.measures.similarity.similarity import SimilarityStage
@@ -55,7 +55,7 @@ def by_hand(model: nn.Module, batch: dict[str, Any], loss: Loss, heads: tuple[st
 def test_ablation_is_silencing_one_by_one(name: str) -> None:
     model, entry = zoo.ZOO[name].build(), zoo.ZOO[name]
     batch = entry.batch(entry.padding)
-    loss = OwnOutputs("logits" if hasattr(model(**batch), "logits") else "hidden")
+    loss = OutputDistance("logits" if hasattr(model(**batch), "logits") else "hidden")
     stage = Ablation(model, loss)
     stage.step(batch)
     assert isinstance(stage, Stage)
@@ -94,7 +94,7 @@ def test_a_mean_is_over_the_real_tokens_of_the_corpus() -> None:
 
 def test_in_a_linear_model_the_loss_changes_by_what_the_head_added() -> None:
     model = Toy(1)
-    stage, own = Ablation(model, Given(aligned)), Ablation(model, OwnOutputs())
+    stage, own = Ablation(model, CustomLoss(aligned)), Ablation(model, OutputDistance())
     for one in (stage, own):
         one.step({"x": X})
     parts, out = written(model, X), model(X).detach()
@@ -113,7 +113,7 @@ def test_gauss_newton_predicts_small_ablations() -> None:
         for layer in mh.anatomy(model, {"x": X}):
             for w in layer.W_O:
                 w.mul_(1e-3)
-    found = importance(model, [{"x": X}], loss=OwnOutputs(), method="all", replace="zero", probes=300)
+    found = importance(model, [{"x": X}], loss=OutputDistance(), method="all", replace="zero", probes=300)
     assert_close(found.table["fisher"] / 2, found.table["ablation_zero"], rtol=0.15, atol=0.0)
 
 
@@ -149,13 +149,13 @@ class CountingBlock(nn.Module):
 
 def test_blocks_before_a_head_do_not_run_again() -> None:
     model = Counting()
-    stage = Ablation(model, OwnOutputs(), together=1)
+    stage = Ablation(model, OutputDistance(), together=1)
     stage.step({"x": X})
     assert stage.way == "one by one"
     ran = [block.ran // DOCUMENTS for block in model.blocks]
     # A clean run, a proof of each start, and then HEADS runs for every start at or before the block.
     assert ran == [1 + (1 + HEADS) * (i + 1) for i in range(5)]
-    expected = by_hand(model, {"x": X}, OwnOutputs(), stage.table.heads)
+    expected = by_hand(model, {"x": X}, OutputDistance(), stage.table.heads)
     assert_close(stage.table["ablation_zero"], expected.mean(1))
 
 
@@ -197,12 +197,12 @@ class Noting(nn.Module):
 
 def test_where_outputs_cannot_be_handed_out_again_whole_runs_are_made() -> None:
     model = Forgetful().eval()
-    stage = Ablation(model, OwnOutputs())
+    stage = Ablation(model, OutputDistance())
     stage.step({"x": X})
     stage.step({"x": X})
     assert stage.way == "whole"
     assert [("side by side" in n, "one by one" in n) for n in stage.notes] == [(True, False), (False, True)]
-    expected = by_hand(model, {"x": X}, OwnOutputs(), stage.table.heads)
+    expected = by_hand(model, {"x": X}, OutputDistance(), stage.table.heads)
     assert_close(stage.table["ablation_zero"], expected.mean(1))
     assert stage.table.about["ablation_runs"] == "whole"
 
@@ -210,7 +210,7 @@ def test_where_outputs_cannot_be_handed_out_again_whole_runs_are_made() -> None:
 def test_documents_that_meet_in_the_output_do_not_run_side_by_side() -> None:
     """CLIP's logits are texts × images: copies of the batch would see each other."""
     model, batch = zoo.ZOO["clip"].build(), zoo.ZOO["clip"].batch(False)
-    loss = Given(lambda out, batch: out.logits_per_image.square().mean(1))
+    loss = CustomLoss(lambda out, batch: out.logits_per_image.square().mean(1))
     stage = Ablation(model, loss)
     stage.step(batch)
     assert stage.way == "one by one"
@@ -224,14 +224,14 @@ def test_nothing_is_left_behind() -> None:
     model.train()
     before, expected = traces(model), output(model.eval()(**batch))
     model.train()
-    Ablation(model, OwnOutputs("logits")).step(batch)
+    Ablation(model, OutputDistance("logits")).step(batch)
 
     def break_down(*_: object) -> None:
         raise RuntimeError("in the middle")
 
     handle = list(model.modules())[-1].register_forward_hook(break_down)
     with pytest.raises(RuntimeError, match="in the middle"):
-        Ablation(model, OwnOutputs("logits")).step(batch)
+        Ablation(model, OutputDistance("logits")).step(batch)
     handle.remove()
     assert traces(model) == before
     assert all(m.training for m in model.modules())
@@ -275,18 +275,18 @@ def test_a_state_goes_through_a_file(kind: str, tmp_path: Path) -> None:
 
 def test_errors_say_where() -> None:
     model = Toy()
-    stage = Ablation(model, Given(aligned))
+    stage = Ablation(model, CustomLoss(aligned))
     stage.step({"x": X})
     with pytest.raises(MultiheadError, match=r"the loss \(given: aligned\) of document 3 in batch 1 is nan"):
         stage.step({"x": X.index_fill(0, torch.tensor(3), torch.nan)})
     with pytest.raises(SizeError, match=r"got 'uniform'"):
-        Ablation(model, OwnOutputs(), "uniform")  # type: ignore[arg-type]
+        Ablation(model, OutputDistance(), "uniform")  # type: ignore[arg-type]
     with pytest.raises(MultiheadError, match=r"cannot be replaced by its mean before that is known"):
-        Ablation(model, OwnOutputs(), "mean")
+        Ablation(model, OutputDistance(), "mean")
     with pytest.raises(MultiheadError, match=r"the state is of replace=\('zero',\), this is replace=\('mean',\)"):
-        Ablation(model, OwnOutputs(), "mean", means=MeanOutputs(model)).load(stage.state())
+        Ablation(model, OutputDistance(), "mean", means=MeanOutputs(model)).load(stage.state())
     with pytest.raises(MultiheadError, match=r"no attention was seen"):
-        Ablation(nn.Linear(WIDTH, 2).double(), OwnOutputs()).step({"input": X})
+        Ablation(nn.Linear(WIDTH, 2).double(), OutputDistance()).step({"input": X})
 
 
 # ---- worth ------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_what_is_asked_must_be_known() -> None:
 
 def test_a_mean_pooled_vector_is_a_loss_too() -> None:
     found = importance(
-        Toy(), [{"x": X}, {"x": noise(2, 4, WIDTH, seed=9)}], loss=OwnOutputs("sentence"), method="all"
+        Toy(), [{"x": X}, {"x": noise(2, 4, WIDTH, seed=9)}], loss=OutputDistance("sentence"), method="all"
     )
     assert (found.table["ablation_zero"] > 0).all()
     assert found.table.about["documents"] == DOCUMENTS + 2
@@ -413,4 +413,4 @@ class Restless(Toy):
 
 def test_a_model_that_is_another_each_time_is_refused() -> None:
     with pytest.raises(MultiheadError, match="one output now and another in the next run"):
-        Ablation(Restless(), OwnOutputs()).step({"x": X})
+        Ablation(Restless(), OutputDistance()).step({"x": X})

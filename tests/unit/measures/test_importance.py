@@ -19,12 +19,12 @@ from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.losses import (
     IGNORED,
     Classification,
-    Given,
+    CustomLoss,
     LanguageModel,
     MaskedLanguageModel,
-    OwnOutputs,
+    OutputDistance,
 )
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.intercept import intercept
 from parity.test_zoo_capture import traces
 
@@ -85,7 +85,7 @@ class Gated:
 
 def test_the_gradient_of_a_linear_loss_is_what_the_head_adds_to_it() -> None:
     model = Toy()
-    stage = Gradients(model, Given(aligned))
+    stage = Gradients(model, CustomLoss(aligned))
     stage.step({"x": X})
     assert isinstance(stage, Stage)
     each = torch.einsum("dhtw,dtw->dh", written(model, X), W)
@@ -100,7 +100,7 @@ def test_the_gradient_of_a_linear_loss_is_what_the_head_adds_to_it() -> None:
 def test_documents_of_opposite_sign_do_not_cancel() -> None:
     """Michel et al. take the absolute value of every example: the mean of the gradients would be 0 here."""
     model = Toy(1)
-    stage = Gradients(model, Given(lambda out, batch: (out * torch.stack([W[0], -W[0]])).sum((1, 2))))
+    stage = Gradients(model, CustomLoss(lambda out, batch: (out * torch.stack([W[0], -W[0]])).sum((1, 2))))
     stage.step({"x": X[:1].repeat(2, 1, 1)})
     table = stage.table
     assert (table["importance"] > 0.1).all()
@@ -129,7 +129,7 @@ def test_gradients_are_finite_differences() -> None:
 @pytest.mark.parametrize("of", ["logits", "hidden", "sentence"])
 def test_half_the_gauss_newton_form_is_the_distance_to_second_order(of: Any) -> None:
     """loss(gate = 1 − ε) / ε² → ½ ‖A ∂y/∂g‖², whose mean over random signs the stage takes."""
-    model, loss, head, step = Toy(1), OwnOutputs(of), 1, 1e-4
+    model, loss, head, step = Toy(1), OutputDistance(of), 1, 1e-4
     stage = Gradients(model, loss, probes=300)
     stage.step({"x": X})
     clean = model(X).detach()
@@ -170,7 +170,7 @@ def test_packed_rows_have_a_gate_each() -> None:
         real = torch.arange(output.shape[1]) < torch.tensor(batch["lengths"] or [TOKENS])[:, None]
         return (output * real[:, :, None]).sum((1, 2))
 
-    packed, alone = (Gradients(model, Given(total)) for _ in range(2))
+    packed, alone = (Gradients(model, CustomLoss(total)) for _ in range(2))
     packed.step({"x": whole, "lengths": lengths})
     for row, length in enumerate(lengths):
         alone.step({"x": whole[row : row + 1, :length], "lengths": None})
@@ -179,7 +179,7 @@ def test_packed_rows_have_a_gate_each() -> None:
 
 def test_importance_by_layer_has_length_1() -> None:
     model = Toy()
-    plain, scaled = Gradients(model, Given(aligned)), Gradients(model, Given(aligned), normalise=True)
+    plain, scaled = Gradients(model, CustomLoss(aligned)), Gradients(model, CustomLoss(aligned), normalise=True)
     for stage in (plain, scaled):
         stage.step({"x": X})
     for layer in (slice(0, HEADS), slice(HEADS, 2 * HEADS)):
@@ -192,11 +192,11 @@ def test_a_head_that_the_loss_does_not_see_is_0_and_says_so() -> None:
     model = Toy(1)
     with torch.no_grad():
         mh.anatomy(model, {"x": X})[0].W_O[2].zero_()
-    stage = Gradients(model, Given(aligned))
+    stage = Gradients(model, CustomLoss(aligned))
     stage.step({"x": X})
     assert stage.table.row("L0H2")["importance"] == 0
     assert "does not depend on this head" in stage.table.reasons["importance"]["L0H2"]
-    blind = Gradients(model, Given(lambda out, batch: batch["x"].sum((1, 2))))
+    blind = Gradients(model, CustomLoss(lambda out, batch: batch["x"].sum((1, 2))))
     with pytest.raises(MultiheadError, match="does not depend on any head, or was detached"):
         blind.step({"x": X})
 
@@ -208,9 +208,9 @@ def test_nothing_is_left_behind() -> None:
     marked = list(model.parameters())[1]
     marked.grad = torch.ones_like(marked)
     before = traces(model), [p.requires_grad for p in model.parameters()], [m.training for m in model.modules()]
-    Gradients(model, OwnOutputs("logits")).step(batch)
+    Gradients(model, OutputDistance("logits")).step(batch)
     with pytest.raises(ZeroDivisionError):
-        Gradients(model, Given(lambda out, b: 1 / 0)).step(batch)
+        Gradients(model, CustomLoss(lambda out, b: 1 / 0)).step(batch)
     after = traces(model), [p.requires_grad for p in model.parameters()], [m.training for m in model.modules()]
     assert before == after
     assert torch.equal(marked.grad, torch.ones_like(marked))
@@ -221,7 +221,7 @@ def test_a_model_in_training_mode_is_measured_without_dropout() -> None:
     quiet, loud = Toy(2), Toy(2, dropout=0.5)
     found = []
     for model in (quiet.eval(), loud.train()):
-        stage = Gradients(model, Given(aligned))
+        stage = Gradients(model, CustomLoss(aligned))
         stage.step({"x": X})
         found.append(stage.table)
     assert_close(found[0]["importance"], found[1]["importance"])
@@ -231,10 +231,10 @@ def test_a_model_in_training_mode_is_measured_without_dropout() -> None:
 
 def test_under_no_grad_and_inference_mode_it_still_differentiates() -> None:
     model = Toy()
-    plain = Gradients(model, Given(aligned))
+    plain = Gradients(model, CustomLoss(aligned))
     plain.step({"x": X})
     with torch.no_grad():
-        other = Gradients(model, Given(aligned))
+        other = Gradients(model, CustomLoss(aligned))
         other.step({"x": X})
     assert_close(plain.table["importance"], other.table["importance"])
 
@@ -242,7 +242,7 @@ def test_under_no_grad_and_inference_mode_it_still_differentiates() -> None:
 def test_put_down_and_taken_up_it_is_the_same_to_the_bit() -> None:
     model = zoo.ZOO["bert"].build()
     batches = [zoo.ZOO["bert"].batch(padded) for padded in (False, True, False)]
-    for loss in (OwnOutputs("logits"), MaskedLanguageModel(4)):
+    for loss in (OutputDistance("logits"), MaskedLanguageModel(4)):
         whole = run_stage(Gradients(model, loss), batches)
         first = run_stage(Gradients(model, loss), batches[:1])
         rest = Gradients(model, loss)
@@ -254,23 +254,23 @@ def test_put_down_and_taken_up_it_is_the_same_to_the_bit() -> None:
 
 def test_errors_say_where() -> None:
     model = Toy()
-    stage = Gradients(model, Given(aligned))
+    stage = Gradients(model, CustomLoss(aligned))
     stage.step({"x": X})
     with pytest.raises(MultiheadError, match=r"of document 3 in batch 1 is nan"):
         stage.step({"x": X.index_fill(0, torch.tensor(3), torch.nan)})
     with pytest.raises(SizeError, match=r"probes=0 is less than 1"):
-        Gradients(model, OwnOutputs(), probes=0)
+        Gradients(model, OutputDistance(), probes=0)
     with pytest.raises(SizeError, match=r"returned shape \(5, 7\) for 5 documents"):
-        Gradients(model, Given(lambda out, b: out.sum(2))).step({"x": X})
+        Gradients(model, CustomLoss(lambda out, b: out.sum(2))).step({"x": X})
     with pytest.raises(MultiheadError, match=r"no batch was taken in yet"):
-        _ = Gradients(model, Given(aligned)).table
+        _ = Gradients(model, CustomLoss(aligned)).table
     sequence_first = nn.TransformerEncoderLayer(WIDTH, HEADS).double().eval()
     with pytest.raises(MultiheadError, match=r"attends in 7 rows, the batch has 5 documents"):
-        Gradients(sequence_first, OwnOutputs()).step({"src": X})
+        Gradients(sequence_first, OutputDistance()).step({"src": X})
 
 
 def test_one_document_has_no_standard_error() -> None:
-    stage = Gradients(Toy(), Given(lambda out, batch: out.sum((1, 2))))
+    stage = Gradients(Toy(), CustomLoss(lambda out, batch: out.sum((1, 2))))
     stage.step({"x": X[:1]})
     assert stage.table["importance_error"].isnan().all()
     assert "one document" in stage.table.reasons["importance_error"]["L0H0"]
@@ -346,7 +346,7 @@ def test_the_distance_to_itself_is_0_and_padding_does_not_count() -> None:
     batch = {"attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])}
     z = y + noise(2, 5, 4, seed=5) * (torch.arange(5) < torch.tensor([[5], [2]]))[:, :, None]
     for of in ("logits", "hidden", "sentence"):
-        loss = OwnOutputs(of)
+        loss = OutputDistance(of)
         target = loss.target(batch, batch, y)
         assert_close(loss.documents(y, target), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-12)
         other = z.clone()
@@ -354,14 +354,16 @@ def test_the_distance_to_itself_is_0_and_padding_does_not_count() -> None:
         assert_close(loss.documents(other, target), loss.documents(z, target))
         alone = loss.target({}, {}, y[1:, :2])
         assert_close(loss.documents(z, target)[1:], loss.documents(z[1:, :2], alone))
-    zeros = OwnOutputs().target({}, {}, torch.zeros(1, 2, 3))
-    assert OwnOutputs().documents(torch.ones(1, 2, 3), zeros).tolist() == [6.0], "an absolute distance from nothing"
+    zeros = OutputDistance().target({}, {}, torch.zeros(1, 2, 3))
+    assert OutputDistance().documents(torch.ones(1, 2, 3), zeros).tolist() == [6.0], (
+        "an absolute distance from nothing"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("gpt2", LanguageModel), ("llama", LanguageModel), ("t5", LanguageModel), ("vit", OwnOutputs),
-     ("torch-encoder", OwnOutputs), ("clip", OwnOutputs)],
+    [("gpt2", LanguageModel), ("llama", LanguageModel), ("t5", LanguageModel), ("vit", OutputDistance),
+     ("torch-encoder", OutputDistance), ("clip", OutputDistance)],
 )  # fmt: skip
 def test_the_loss_that_fits(name: str, kind: type) -> None:
     model = zoo.ZOO[name].build()
@@ -377,7 +379,7 @@ def test_a_model_that_looks_both_ways_needs_a_mask_token() -> None:
     if not hasattr(model(**batch), "logits"):
         pytest.fail("the zoo's BERT has no head any more: take another")
     own = loss_for(model, batch)
-    assert isinstance(own, OwnOutputs)
+    assert isinstance(own, OutputDistance)
     assert own.of == "logits"
     assert isinstance(loss_for(model, batch, Tokenizer()), MaskedLanguageModel)
 
@@ -386,10 +388,10 @@ def test_gates_see_what_listeners_inside_do() -> None:
     """Blocks nest: a gate on what another listener gives."""
     model = Toy(1)
 
-    def halve(call: Call, run: Run) -> Tensor:
+    def halve(call: Call, run: Compute) -> Tensor:
         return run() / 2
 
-    plain, inside = Gradients(model, Given(aligned)), Gradients(model, Given(aligned))
+    plain, inside = Gradients(model, CustomLoss(aligned)), Gradients(model, CustomLoss(aligned))
     plain.step({"x": X})
     with intercept(model, halve):
         inside.step({"x": X})

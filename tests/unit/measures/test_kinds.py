@@ -17,16 +17,16 @@ import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
 from multihead.measures.kinds.controls import fixed, quiet, shuffled
-from multihead.measures.kinds.evidence import ENOUGH, RULES, Spread
+from multihead.measures.kinds.evidence import ENOUGH, RULES, DocumentMeans
 from multihead.measures.kinds.kinds import KindsStage, kinds
 from multihead.measures.kinds.per_document import Documents, Sums, alignment, read_documents
 from multihead.measures.kinds.repeats import repeats
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import Pair
 from multihead.measures.kinds.token_classes import as_ids, class_of, classes_of
-from multihead.model.call import Call, Run, Tokens
-from multihead.model.given import problem_of
+from multihead.model.call import Call, Compute, Tokens
 from multihead.model.intercept import intercept
+from multihead.model.kernel_arguments import problem_of
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.options import Statistics
 from unit.measures.planted import CLASS, HEADS, SPECIAL, VOCABULARY, Aligned, Planted, documents
@@ -118,7 +118,7 @@ class TestNotForced:
 
     def test_a_third_of_the_weight_is_no_kind_and_half_is_not_surely(self) -> None:
         """Documents of which 6 of 12 are looked at from one place back: the mean is half, the interval is wide."""
-        spread = Spread(["previous", "even:previous"], 1)
+        spread = DocumentMeans(["previous", "even:previous"], 1)
         for value in (0.45, 0.75) * 6:
             spread.add({"previous": torch.tensor([[value]]), "even:previous": torch.tensor([[0.1]])})
         mean, half = float(spread.mean[0, 0]), float(spread.half[0, 0])
@@ -132,7 +132,7 @@ class TestNotForced:
 def seen(model: Planted, ids: Tensor, **options: Any) -> Documents:
     kept: list[Documents] = []
 
-    def listen(call: Call, run: Run) -> Tensor:
+    def listen(call: Call, run: Compute) -> Tensor:
         out = run()
         asked = Statistics(**options)
         kept.append(read_documents(call, out, asked, Memory(), torch.Generator().manual_seed(0)))
@@ -230,7 +230,7 @@ def test_overlaps_are_those_of_the_maps() -> None:
     maps = maps_of(model, pair.ids)
     got: list[Any] = []
 
-    def listen(call: Call, run: Run) -> Tensor:
+    def listen(call: Call, run: Compute) -> Tensor:
         got.append(pair.overlaps(call.problem))
         return run()
 

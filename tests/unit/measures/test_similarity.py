@@ -21,10 +21,10 @@ import zoo
 from golden.make_minilm_statistics import model_and_batch
 from multihead.corpus.accumulator import Stage, run_stage
 from multihead.errors import SizeError
-from multihead.measures.importance.losses import OwnOutputs
+from multihead.measures.importance.losses import OutputDistance
 from multihead.measures.similarity.attention import AttentionDistances, distances
 from multihead.measures.similarity.clusters import grouped
-from multihead.measures.similarity.outputs import Sameness
+from multihead.measures.similarity.outputs import OutputSimilarity
 from multihead.measures.similarity.result import Similarity, similarity
 from multihead.measures.similarity.similarity import SimilarityStage
 from parity.test_zoo_capture import traces
@@ -106,7 +106,7 @@ def test_heads_with_independent_outputs_have_cka_0() -> None:
     basis = torch.linalg.qr(torch.randn(60, 9, dtype=torch.float64) - 0.0).Q
     centred = torch.linalg.qr(basis - basis.mean(0)).Q
     parts = list(centred.split([2, 3, 4], dim=1))
-    found = Sameness([2, 3, 4], [torch.eye(n, dtype=torch.float64) for n in (2, 3, 4)])
+    found = OutputSimilarity([2, 3, 4], [torch.eye(n, dtype=torch.float64) for n in (2, 3, 4)])
     found.add(parts)
     assert_close(found.cka(), torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-12)
 
@@ -169,7 +169,7 @@ def test_a_sketch_stays_within_its_error() -> None:
     shared = torch.randn(tokens, 24).double()
     z = [shared @ torch.randn(24, 24).double() + i * torch.randn(tokens, 24).double() for i in range(8)]
     weights = [torch.randn(30, 24).double() for _ in sizes]
-    exact, sketch = Sameness(sizes, weights), Sameness(sizes, weights, largest=16 * (8 * 16) ** 2)
+    exact, sketch = OutputSimilarity(sizes, weights), OutputSimilarity(sizes, weights, largest=16 * (8 * 16) ** 2)
     for one in (exact, sketch):
         one.add([x[:150] for x in z])
         one.add([x[150:] for x in z])
@@ -181,7 +181,7 @@ def test_a_sketch_stays_within_its_error() -> None:
     assert off.square().mean().sqrt() < sketch.error
     assert_close(sketch.cka().diagonal(), torch.ones(8).double())
     with pytest.raises(SizeError, match=r"a sketch of 1 numbers per head says nothing"):
-        Sameness(sizes, weights, largest=16 * 8**2)
+        OutputSimilarity(sizes, weights, largest=16 * 8**2)
 
 
 def test_rows_of_a_long_text_are_sampled() -> None:
@@ -352,7 +352,7 @@ def minilm() -> tuple[nn.Module, Similarity, Cost]:
     texts = random.Random(0).sample(sentences(), 128)
     held_out = tokenizer(texts[112:], padding=True, return_tensors="pt")
     found = similarity(model, texts[:112], tokenizer=tokenizer, batch_size=32)
-    batch, loss = {name: held_out[name] for name in ("input_ids", "attention_mask")}, OwnOutputs()
+    batch, loss = {name: held_out[name] for name in ("input_ids", "attention_mask")}, OutputDistance()
     with torch.no_grad():
         target = loss.target(batch, batch, model(**batch).last_hidden_state)
 
@@ -380,7 +380,7 @@ def test_a_head_that_always_says_the_same_is_told_from_a_small_one() -> None:
     z = torch.randn(200, 3, 5, generator=drawn, dtype=torch.float64)
     same = 3.0 + 1e-7 * torch.randn(200, 5, generator=drawn, dtype=torch.float64)
     for largest in (1 << 30, 16 * 20**2 - 16):
-        both = Sameness([5] * 4, [torch.eye(5)] * 4, largest=largest)
+        both = OutputSimilarity([5] * 4, [torch.eye(5)] * 4, largest=largest)
         both.add([z[:, 0], same, 1e-8 * z[:, 2], z[:, 0] + 1e3])
         for found in (both.correlation(), both.cka()):
             assert found.isnan().any(1).tolist() == [True] * 4

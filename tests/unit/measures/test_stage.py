@@ -21,7 +21,7 @@ from multihead.corpus.run import Run, Stopped, check_identity
 from multihead.corpus.state import load_state, save_state
 from multihead.measures.importance.ablation import Ablation
 from multihead.measures.importance.gradients import Gradients
-from multihead.measures.importance.losses import LanguageModel, OwnOutputs
+from multihead.measures.importance.losses import LanguageModel, OutputDistance
 from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.measures.kinds.kinds import KindsStage
 from multihead.measures.measure import StatisticsStage
@@ -122,7 +122,7 @@ def test_what_is_no_state(tmp_path: Path) -> None:
 def everything(model: nn.Module) -> list[Steps]:
     options, means = Statistics(special=[7], classes={"small": (8, 9)}), MeanOutputs(model)
     causal = isinstance(model, GPT2LMHeadModel)
-    loss = LanguageModel() if causal else OwnOutputs()
+    loss = LanguageModel() if causal else OutputDistance()
     return [
         StatisticsStage(model, options),
         KindsStage(model, options, seed=3),

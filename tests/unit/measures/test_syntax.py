@@ -18,8 +18,8 @@ import multihead as mh
 import zoo
 from golden.make_minilm_statistics import model_and_batch
 from multihead.measures.syntax.conllu import Sentence, Word, read_conllu
-from multihead.measures.syntax.pointing import align, examples, pointing
 from multihead.measures.syntax.syntax import ENOUGH, syntax, wilson
+from multihead.measures.syntax.word_alignment import align, examples, pointing
 from unit.measures.planted import HOT, PLACES
 
 SMALL = Path(__file__).with_name("small.conllu")

@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import multihead as mh
 from cli.conftest import tokenizer
 from multihead.errors import MultiheadError
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
 from multihead.page.attended import Lines
 from multihead.page.texts import read_text
@@ -30,7 +30,7 @@ def gpt2(dropout: float = 0.5) -> nn.Module:
     )
 
 
-def passed_on(call: Call, compute: Run) -> Tensor:
+def passed_on(call: Call, compute: Compute) -> Tensor:
     return compute()
 
 
@@ -51,7 +51,7 @@ class TestForward:
     def test_the_model_is_as_it_was_after_an_error_too(self) -> None:
         model = gpt2().train()
 
-        def fails(call: Call, compute: Run) -> Tensor:
+        def fails(call: Call, compute: Compute) -> Tensor:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -67,7 +67,7 @@ class TestForward:
     def test_a_listener_can_stop_the_run(self) -> None:
         paths: list[str] = []
 
-        def first_only(call: Call, compute: Run) -> Tensor:
+        def first_only(call: Call, compute: Compute) -> Tensor:
             paths.append(call.path)
             raise StopForward
 
@@ -85,7 +85,7 @@ class TestForward:
     def test_gradients_where_they_are_asked_for(self) -> None:
         model, gate = gpt2(), torch.ones(3, requires_grad=True)
 
-        def gated(call: Call, compute: Run) -> Tensor:
+        def gated(call: Call, compute: Compute) -> Tensor:
             return compute() * gate[:, None, None]
 
         forward = Forward(model, grad=True)

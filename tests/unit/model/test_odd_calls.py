@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 import zoo
-from multihead.model.inputs import Inputs, Sequence
+from multihead.model.call_tokens import Inputs, Sequence
 
 
 class Kernel(nn.Module):

@@ -30,9 +30,9 @@ from multihead.edit.fitting.refit import Progress
 from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import eval_mode, plain_inputs
-from multihead.model.example import example_inputs
+from multihead.model.example_inputs import example_inputs
 from multihead.model.intercept import inner, intercept
 from multihead.table.condition import Condition
 
@@ -228,7 +228,7 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
                 return count, True
         counts: list[int] = []
 
-        def listen(call: Call, run: Run) -> HeadOutputs:
+        def listen(call: Call, run: Compute) -> HeadOutputs:
             counts.append(call.problem.k.nbytes + call.problem.v.nbytes)
             return run()
 

@@ -31,9 +31,9 @@ from multihead.edit.fitting.refit import Progress
 from multihead.edit.physical.record import text_of
 from multihead.errors import MultiheadError
 from multihead.measures.importance.choose_loss import loss_for
-from multihead.measures.importance.losses import IGNORED, LanguageModel, OwnOutputs, tensor_in
+from multihead.measures.importance.losses import IGNORED, LanguageModel, OutputDistance, tensor_in
+from multihead.model.call_tokens import learned_positions
 from multihead.model.eval_mode import eval_mode, plain_inputs
-from multihead.model.inputs import learned_positions
 from multihead.model.intercept import inner
 
 NEIGHBOURS = 10
@@ -94,7 +94,7 @@ def kind_of(model: nn.Module, batch: Batch, tokenizer: Any = None) -> Kind:
     loss = loss_for(model, batch, tokenizer)
     if isinstance(loss, LanguageModel):
         return "language model"
-    return "vectors" if isinstance(loss, OwnOutputs) and loss.of == "hidden" else "outputs"
+    return "vectors" if isinstance(loss, OutputDistance) and loss.of == "hidden" else "outputs"
 
 
 def neighbours_kept(before: Vectors, after: Vectors, count: int = NEIGHBOURS, rows: int = 512) -> float:
@@ -119,7 +119,7 @@ class _Sums:
 
     def __init__(self, model: nn.Module) -> None:
         two = bool(getattr(getattr(inner(model), "config", None), "is_encoder_decoder", False))
-        self.whole = OwnOutputs("hidden", two=two)
+        self.whole = OutputDistance("hidden", two=two)
         self.two, self.documents, self.tokens = two, 0, 0
         self.apart = self.size = 0.0
 

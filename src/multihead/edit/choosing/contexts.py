@@ -23,7 +23,7 @@ from multihead.corpus.data_parallel import shared
 from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner, intercept
 from multihead.model.sites import Key
@@ -63,9 +63,9 @@ def contexts(
     place: dict[Key, str] = {layer.site.key: same[0].name for same in layers for layer in same}
     sums = {name: _Sums() for name in place.values()}
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         heads = run()
-        name = place.get((call.path, call.turn))
+        name = place.get(call.key)
         if name is not None:
             sums[name].add(real_rows(call, heads))
         return heads

@@ -34,8 +34,8 @@ from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.gradients import PROBES
-from multihead.measures.importance.losses import LanguageModel, OwnOutputs
-from multihead.model.call import Call, Run
+from multihead.measures.importance.losses import LanguageModel, OutputDistance
+from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import documents_in, eval_mode, without_cache
 from multihead.model.intercept import inner, intercept
 from multihead.model.sites import Key
@@ -57,15 +57,15 @@ class Curvature:
         return self.matrix[rows.start : rows.stop, rows.start : rows.stop]
 
 
-def own_loss(model: nn.Module, batch: Batch) -> OwnOutputs:
+def own_loss(model: nn.Module, batch: Batch) -> OutputDistance:
     """The distance to the model's own output: of its distribution where it has a head, else of its states.
 
     What an encoder without a head puts out is mostly pooled: there it is the cosine of the mean over tokens.
     """
     found = loss_for(model, batch)
-    if isinstance(found, OwnOutputs):
-        return OwnOutputs("sentence") if found.of == "hidden" and not found.two else found
-    return OwnOutputs("logits", two=found.two if isinstance(found, LanguageModel) else False)
+    if isinstance(found, OutputDistance):
+        return OutputDistance("sentence") if found.of == "hidden" and not found.two else found
+    return OutputDistance("logits", two=found.two if isinstance(found, LanguageModel) else False)
 
 
 def curvature(
@@ -107,7 +107,7 @@ def _slopes(
     model: nn.Module,
     batch: Batch,
     index: int,
-    loss: OwnOutputs,
+    loss: OutputDistance,
     of_key: dict[Key, str],
     places: dict[str, range],
     count: int,
@@ -119,8 +119,8 @@ def _slopes(
     size = documents_in(inputs)
     gates: dict[Key, Float[Tensor, "document head"]] = {}
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
-        heads, key = run(), (call.path, call.turn)
+    def listen(call: Call, run: Compute) -> HeadOutputs:
+        heads, key = run(), call.key
         if key not in of_key:
             return heads
         if heads.shape[0] != size:

@@ -28,8 +28,8 @@ from multihead.corpus.batches import Document, batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, anatomy
+from multihead.model.call_tokens import learned_positions
 from multihead.model.eval_mode import documents_in, takes_argument
-from multihead.model.inputs import learned_positions
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""

@@ -31,7 +31,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Batch
-from multihead.measures.importance.losses import OwnOutputs, Seen, Target, tensor_in
+from multihead.measures.importance.losses import OutputDistance, Seen, Target, tensor_in
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.intercept import inner
@@ -63,13 +63,13 @@ class Distance:
         self.models, self.hidden, self.relations = (teacher, student), hidden, relations
         two = bool(getattr(getattr(inner(teacher), "config", None), "is_encoder_decoder", False))
         self.blocks = blocks_of(layers) if hidden else []
-        self.inside, self.outside = OwnOutputs("hidden", two=two), OwnOutputs("sentence", two=two)
+        self.inside, self.outside = OutputDistance("hidden", two=two), OutputDistance("sentence", two=two)
         read = iter(batches)
         first = next(read)
         with torch.no_grad():
             output = teacher(**plain_inputs(inner(teacher), first))
             if getattr(output, "logits", None) is not None:
-                self.outside, self.relations = OwnOutputs("logits", two=two), 0.0
+                self.outside, self.relations = OutputDistance("logits", two=two), 0.0
             self.anchors = self._anchors(chain([first], read)) if self.relations else None
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -123,7 +123,7 @@ class Distance:
         return seen, self.outside.read(output)
 
 
-def _mean(how: OwnOutputs, new: Seen, target: Target) -> Tensor:
+def _mean(how: OutputDistance, new: Seen, target: Target) -> Tensor:
     return how.documents(new, target)[target.counts].mean()
 
 

@@ -30,7 +30,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.errors import MultiheadError
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import eval_mode
 from multihead.model.intercept import inner, intercept
 
@@ -230,7 +230,7 @@ class _Queries:
         self.valid: Bool[Tensor, "batch query"] | None = None
         self.heads: HeadOutputs | None = None
 
-    def listen(self, call: Call, run: Run) -> HeadOutputs:
+    def listen(self, call: Call, run: Compute) -> HeadOutputs:
         heads = run()
         self.valid = call.queries.valid if call.problem.packing is None else None
         self.heads = heads
@@ -290,7 +290,7 @@ class _Maps(TorchFunctionMode):
                 self.seen.append(name)
         return func(*args, **(kwargs or {}))
 
-    def listen(self, call: Call, run: Run) -> HeadOutputs:
+    def listen(self, call: Call, run: Compute) -> HeadOutputs:
         self.seen.append(None)
         return run()
 

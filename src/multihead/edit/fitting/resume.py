@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from multihead.corpus.accumulator import Batch
-from multihead.measures.importance.prefix import Forward, standing_in, times
+from multihead.measures.importance.prefix import Forward, patched_forward, repeat_batch
 from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner
 
@@ -149,7 +149,7 @@ class _Run:
         self._modules = [module for _, module in named]
 
     def of(self, batch: Batch) -> Any:
-        with standing_in(self._modules, self._stand_in):
+        with patched_forward(self._modules, self._stand_in):
             return from_start(self.model, batch)
 
     def _stand_in(self, module: nn.Module, forward: Forward) -> Forward:
@@ -163,7 +163,7 @@ class _Run:
             if (ended := self.known.get(call)) is not None:
                 self._counts = dict(ended.counts)
                 self.entries[call] = ended
-                return ended.output if ended.blank else times(ended.output, 1, 0)
+                return ended.output if ended.blank else repeat_batch(ended.output, 1, 0)
             if name == self.block:
                 self.reached = True
             before = len(self.entries)
@@ -171,7 +171,7 @@ class _Run:
             if not self.reached:
                 for inside in list(self.entries)[before:]:  # with this call answered they are not made
                     del self.entries[inside]
-                self.entries[call] = _Ended(times(output, 1, 0), dict(self._counts))
+                self.entries[call] = _Ended(repeat_batch(output, 1, 0), dict(self._counts))
             return output
 
         return run

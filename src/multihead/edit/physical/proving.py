@@ -18,8 +18,8 @@ from multihead.edit.physical.shells import Spread
 from multihead.edit.physical.steps import Step, apply
 from multihead.edit.physical.structure import NAME, Attention, Structure
 from multihead.errors import MultiheadError
-from multihead.model.call import Call, Run
-from multihead.model.example import example_inputs
+from multihead.model.call import Call, Compute
+from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
 from multihead.model.intercept import intercept
 
@@ -149,7 +149,7 @@ def _expected(attention: Attention, given: Inputs, returned: list[Any]) -> list[
     before = {name: p.detach().clone() for name, p in own.items()}
     gone = [h for h in range(layer.num_heads) if h not in attention.q.now]
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         out = run()
         at = torch.tensor(gone, dtype=torch.long, device=out.device)
         return out.index_fill(1, at, 0.0) if call.path == layer.path else out

@@ -38,10 +38,10 @@ from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.measures.importance.mean_outputs import real_rows
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import eval_mode
+from multihead.model.handwritten import is_reused
 from multihead.model.intercept import inner, intercept
-from multihead.model.special import is_reused
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
 
@@ -136,7 +136,7 @@ class _Sums:
 
     # ---- one call of the kernel --------------------------------------------------------------------
 
-    def listen(self, call: Call, run: Run) -> HeadOutputs:
+    def listen(self, call: Call, run: Compute) -> HeadOutputs:
         if call.path == self.layer.path:
             self.add(call)
             self.given.clear()

@@ -7,9 +7,9 @@ small: together some half of layers × heads forward passes, in fewer and larger
 >>> import torch
 >>> from torch import nn
 >>> from multihead.measures.importance.ablation import Ablation
->>> from multihead.measures.importance.losses import OwnOutputs
+>>> from multihead.measures.importance.losses import OutputDistance
 >>> model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
->>> stage = Ablation(model, OwnOutputs())
+>>> stage = Ablation(model, OutputDistance())
 >>> stage.step({"src": torch.randn(5, 7, 12)})
 >>> bool((stage.table["ablation_zero"] > 0).all())
 True

@@ -20,11 +20,11 @@ from multihead.corpus.accumulator import Batch
 from multihead.errors import TypeMismatchError
 from multihead.measures.importance.losses import (
     Classification,
-    Given,
+    CustomLoss,
     LanguageModel,
     Loss,
     MaskedLanguageModel,
-    OwnOutputs,
+    OutputDistance,
     tensor_in,
 )
 from multihead.model.eval_mode import documents_in
@@ -44,7 +44,7 @@ def loss_of(loss: AnyLoss | None, model: nn.Module, batch: Batch, tokenizer: Any
             f"loss={loss!r} is no loss",
             hint="a Loss of multihead.measures.importance.losses, or a function of (output, batch)",
         )
-    return Given(loss, two=_is_pair(model))
+    return CustomLoss(loss, two=_is_pair(model))
 
 
 def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int = 0) -> Loss:
@@ -58,7 +58,7 @@ def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int
     - everything else: the model's own outputs, as logits where it has a head, else as hidden states.
     """
     two = _is_pair(model)
-    output = Forward(model)(OwnOutputs(two=two).inputs(batch, 0))
+    output = Forward(model)(OutputDistance(two=two).inputs(batch, 0))
     seen, labels = tensor_in(output, "logits"), batch.get("labels")
     ids = batch.get("decoder_input_ids", labels) if two else batch.get("input_ids")
     words = isinstance(ids, Tensor) and seen.ndim == 3 and seen.shape[:2] == ids.shape
@@ -70,7 +70,7 @@ def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int
     mask_id = getattr(tokenizer, "mask_token_id", None)
     if words and mask_id is not None:
         return MaskedLanguageModel(mask_id, tuple(tokenizer.all_special_ids), seed=seed)
-    return OwnOutputs("logits" if _has_head(output) else "hidden", two=two)
+    return OutputDistance("logits" if _has_head(output) else "hidden", two=two)
 
 
 def _is_pair(model: nn.Module) -> bool:

@@ -8,7 +8,7 @@ document apart, so that those of opposite sign do not cancel. With s_d what is d
 For a loss with labels s_d = L_d: importance is Michel's, fisher the diagonal of the empirical Fisher information.
 
 The distance to the model's own outputs is 0 where it is taken and so is its gradient. It is L_d ≈ ½ ‖A Δy_d‖² there
-(A: see `OwnOutputs`), and with Δy = −∂y/∂g for a head that is taken out, L_d ≈ ½ ‖A ∂y_d/∂g‖², the Gauss–Newton
+(A: see `OutputDistance`), and with Δy = −∂y/∂g for a head that is taken out, L_d ≈ ½ ‖A ∂y_d/∂g‖², the Gauss–Newton
 form. So s_d = rᵀ A y_d with random signs r (Hutchinson 1990), for which E_r (∂s_d/∂g)² = ‖A ∂y_d/∂g‖²: ½ fisher
 predicts the ablation to second order, and importance is how far the outputs move along a random direction. Each of
 `probes` is one more backward pass through the same graph.
@@ -16,9 +16,9 @@ predicts the ablation to second order, and importance is how far the outputs mov
 >>> import torch
 >>> from torch import nn
 >>> from multihead.measures.importance.gradients import Gradients
->>> from multihead.measures.importance.losses import OwnOutputs
+>>> from multihead.measures.importance.losses import OutputDistance
 >>> model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
->>> stage = Gradients(model, OwnOutputs())
+>>> stage = Gradients(model, OutputDistance())
 >>> stage.step({"src": torch.randn(5, 7, 12)})
 >>> bool((stage.table["importance"] > 0).all()), model.layers[0].linear1.weight.grad is None
 (True, True)
@@ -38,8 +38,8 @@ from multihead.corpus.accumulator import Batch
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error, merged_importance
-from multihead.measures.importance.losses import Loss, OwnOutputs, PerDocument, Seen, Target
-from multihead.model.call import Call, Run
+from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Seen, Target
+from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import documents_in
 from multihead.model.forward import Forward
 from multihead.model.intercept import inner
@@ -97,7 +97,7 @@ class Gradients:
 
     def _differentiated(self, seen: Seen, target: Target) -> Iterator[PerDocument]:
         """s_d of every document, once per probe."""
-        if not isinstance(self.loss, OwnOutputs):
+        if not isinstance(self.loss, OutputDistance):
             yield self.loss.documents(seen, target)
             return
         for probe in range(self.probes):
@@ -196,8 +196,8 @@ class _DocumentGates:
         self.model, self.documents = model, documents
         self.of: dict[Key, Float[Tensor, "document head"]] = {}
 
-    def listen(self, call: Call, run: Run) -> HeadOutputs:
-        heads, key, frame = run(), (call.path, call.turn), call.problem.frame
+    def listen(self, call: Call, run: Compute) -> HeadOutputs:
+        heads, key, frame = run(), call.key, call.problem.frame
         if frame.batch != self.documents > 1:
             raise MultiheadError(
                 f"{call.path} attends in {frame.batch} rows, the batch has {self.documents} documents: whose they "

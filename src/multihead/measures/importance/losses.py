@@ -183,7 +183,7 @@ class Classification(_Labelled):
         return (wide.view(target.what.shape[0], -1) - target.what.view(target.what.shape[0], -1)).square().mean(1)
 
 
-class OwnOutputs(Loss):
+class OutputDistance(Loss):
     """The distance to what the intact model puts out, for want of labels; 0 for the intact model.
 
     - "logits": KL(softmax y₀ ‖ softmax y), the mean over real tokens;
@@ -269,7 +269,7 @@ class OwnOutputs(Loss):
         return torch.where(size > 0, size, torch.ones_like(size))
 
 
-class Given(Loss):
+class CustomLoss(Loss):
     """A function of the user's: (output, batch) → the loss of every document."""
 
     splits = False

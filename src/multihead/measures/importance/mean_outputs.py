@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward
 from multihead.model.known import note
 from multihead.model.sites import Key
@@ -40,10 +40,10 @@ class MeanOutputs:
     def step(self, batch: Batch) -> None:
         Forward(self.model)(batch, self._listen)
 
-    def _listen(self, call: Call, run: Run) -> HeadOutputs:
+    def _listen(self, call: Call, run: Compute) -> HeadOutputs:
         heads = run()
         note(self.model, call)
-        mine = self._of.setdefault((call.path, call.turn), Outputs(heads.shape[1]))
+        mine = self._of.setdefault(call.key, Outputs(heads.shape[1]))
         mine.add(heads, real_rows(call, heads)[:, None].expand(heads.shape[:3]))
         return heads
 
@@ -55,11 +55,13 @@ class MeanOutputs:
 
     @staticmethod
     def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        sites = {(path, turn): [path, turn, heads, kept] for path, turn, heads, kept in first["sites"]}
-        for path, turn, heads, kept in second["sites"]:
-            mine = sites.get((path, turn))
+        sites = {
+            (path, call_index): [path, call_index, heads, kept] for path, call_index, heads, kept in first["sites"]
+        }
+        for path, call_index, heads, kept in second["sites"]:
+            mine = sites.get((path, call_index))
             both = kept if mine is None else Outputs.merged(heads, mine[3], kept)
-            sites[path, turn] = [path, turn, heads, both]
+            sites[path, call_index] = [path, call_index, heads, both]
         return {"sites": list(sites.values())}
 
     def state(self) -> dict[str, Any]:
@@ -67,9 +69,9 @@ class MeanOutputs:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._of = {}
-        for path, turn, heads, kept in state["sites"]:
-            self._of[path, turn] = Outputs(heads)
-            self._of[path, turn].load(kept)
+        for path, call_index, heads, kept in state["sites"]:
+            self._of[path, call_index] = Outputs(heads)
+            self._of[path, call_index].load(kept)
 
 
 def real_rows(call: Call, heads: HeadOutputs) -> Bool[Tensor, "batch query"]:

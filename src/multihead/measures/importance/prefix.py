@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import documents_in
 from multihead.model.intercept import inner, intercept
 from multihead.model.known import note, seen_sites
@@ -85,7 +85,7 @@ class Prefix:
     def __enter__(self) -> Prefix:
         with ExitStack() as stack:
             stack.enter_context(intercept(self.model, self._listen))
-            stack.enter_context(standing_in(self._modules(), self._stand_in))
+            stack.enter_context(patched_forward(self._modules(), self._stand_in))
             self._stack = stack.pop_all()
         return self
 
@@ -112,27 +112,27 @@ class Prefix:
     def run(self, batch: Mapping[str, Any], key: Key, change: Change, *, copies: int = 1) -> Any:
         """The output with `change` made to the heads of the attention `key`.
 
-        With `copies` the documents of the batch are there so many times, one copy after the other.
+        With `copies` the documents of the batch are there so many repeat_batch, one copy after the other.
         """
         size = documents_in(batch)
         self._clock, self._start = _Clock(), _Start(self.calls.index(key), key, change, copies, size)
-        return self.model(**times(dict(batch), copies, size))
+        return self.model(**repeat_batch(dict(batch), copies, size))
 
-    def _listen(self, call: Call, run: Run) -> HeadOutputs:
+    def _listen(self, call: Call, run: Compute) -> HeadOutputs:
         """One attention passes."""
         at, start = self._clock.attention, self._start
         self._clock.attention += 1
         if start is None:
             note(self.model, call)
             heads = run()
-            self.calls.append((call.path, call.turn))
+            self.calls.append(call.key)
             self._outputs.append(heads.detach().clone())
             return heads
         if at >= len(self.calls):
             raise MultiheadError(
                 f"{call.path} attended once more than in the clean run", hint="does the model change as it runs?"
             )
-        heads = times(self._outputs[at], start.copies, start.documents) if at == start.attention else run()
+        heads = repeat_batch(self._outputs[at], start.copies, start.documents) if at == start.attention else run()
         return start.change(heads) if self.calls[at] == start.key else heads
 
     def _stand_in(self, module: nn.Module, forward: Forward) -> Forward:
@@ -146,7 +146,7 @@ class Prefix:
             known, turn = self._ended.get(id(module), ()), self._clock.next(module)
             if turn < len(known) and known[turn].attention <= self._start.attention and known[turn].kept:
                 self._clock.go_to(known[turn].attention, known[turn].counts)
-                return times(known[turn].output, self._start.copies, self._start.documents)
+                return repeat_batch(known[turn].output, self._start.copies, self._start.documents)
             return forward(*args, **kwargs)
 
         return run
@@ -162,7 +162,7 @@ class Prefix:
             for call in calls[before.get(at, 0) :]:
                 if call.attention == end:
                     call.output, call.kept = None, False
-        mine[turn] = _Ended(times(output, 1, 0), end, dict(self._clock.counts))
+        mine[turn] = _Ended(repeat_batch(output, 1, 0), end, dict(self._clock.counts))
         return output
 
     def _modules(self) -> list[nn.Module]:
@@ -179,7 +179,9 @@ class Prefix:
 
 
 @contextmanager
-def standing_in(modules: Sequence[nn.Module], stand_in: Callable[[nn.Module, Forward], Forward]) -> Generator[None]:
+def patched_forward(
+    modules: Sequence[nn.Module], stand_in: Callable[[nn.Module, Forward], Forward]
+) -> Generator[None]:
     """Stand in for the `forward` of modules, and step aside again."""
     before = [vars(m).get("forward") for m in modules]
     try:
@@ -210,18 +212,18 @@ class _Clock:
         self.attention, self.counts = attention, dict(counts)
 
 
-def times(x: Any, copies: int, size: int) -> Any:
+def repeat_batch(x: Any, copies: int, size: int) -> Any:
     """A copy of every tensor in `x`; those with `size` documents in front have all of them `copies` times."""
     if isinstance(x, Tensor):
         many = copies > 1 and x.ndim > 0 and x.shape[0] == size
         return x.detach().repeat(copies, *[1] * (x.ndim - 1)) if many else x.detach().clone()
     if isinstance(x, Mapping):
-        made = {name: times(value, copies, size) for name, value in x.items()}
+        made = {name: repeat_batch(value, copies, size) for name, value in x.items()}
         return made if type(x) is dict else type(x)(**made)
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(times(value, copies, size) for value in x))
+        return type(x)(*(repeat_batch(value, copies, size) for value in x))
     if isinstance(x, list | tuple):
-        return type(x)(times(value, copies, size) for value in x)
+        return type(x)(repeat_batch(value, copies, size) for value in x)
     return x
 
 
@@ -234,8 +236,8 @@ class Whole:
     def run(self, batch: Mapping[str, Any], key: Key, change: Change, *, copies: int = 1) -> Any:
         """The output with `change` made to the heads of the attention `key`."""
 
-        def listen(call: Call, run: Run) -> HeadOutputs:
-            return change(run()) if (call.path, call.turn) == key else run()
+        def listen(call: Call, run: Compute) -> HeadOutputs:
+            return change(run()) if call.key == key else run()
 
         with intercept(self.model, listen):
-            return self.model(**times(dict(batch), copies, documents_in(batch)))
+            return self.model(**repeat_batch(dict(batch), copies, documents_in(batch)))

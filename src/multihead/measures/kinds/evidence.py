@@ -220,7 +220,7 @@ def _share(*ends: float) -> str:
     return " to ".join("–" if math.isnan(x) else f"{x:.2f}" for x in ends)
 
 
-class Spread:
+class DocumentMeans:
     """Mean and confidence interval over documents of named streams of numbers, (stream, head)."""
 
     def __init__(self, names: Sequence[str], heads: int) -> None:
@@ -254,7 +254,7 @@ class Spread:
         reach = torch.from_numpy(t.ppf(0.5 + LEVEL / 2, free.numpy()))
         return (reach * (self.moments.squares / free / n.clamp(min=1)).sqrt()).masked_fill(n < ENOUGH, torch.nan)
 
-    def merge(self, other: Spread) -> Spread:
+    def merge(self, other: DocumentMeans) -> DocumentMeans:
         """Take in all that another has taken in."""
         self.moments.merge(other.moments)
         return self
@@ -263,8 +263,8 @@ class Spread:
         return {"names": list(self.names), "heads": self.heads, "moments": self.moments.state()}
 
     @staticmethod
-    def from_state(state: Mapping[str, Any]) -> Spread:
-        made = Spread(state["names"], int(state["heads"]))
+    def from_state(state: Mapping[str, Any]) -> DocumentMeans:
+        made = DocumentMeans(state["names"], int(state["heads"]))
         made.moments.load(state["moments"])
         return made
 
@@ -275,7 +275,7 @@ class Spread:
 class _Read:
     """A spread as plain lists: [stream][head]."""
 
-    def __init__(self, spread: Spread) -> None:
+    def __init__(self, spread: DocumentMeans) -> None:
         self.index = spread.index
         self.mean, self.half, self.count = (x.tolist() for x in (spread.mean, spread.half, spread.count))
         self.controls: dict[str, list[tuple[int, str]]] = {}
@@ -298,7 +298,9 @@ class _Read:
         return max([(0.0, "none"), *(f for f in found if not math.isnan(f[0]))])
 
 
-def judge(names: Sequence[str], text: Spread, repeats: Spread, driven: Sequence[Driven]) -> list[Evidence]:
+def judge(
+    names: Sequence[str], text: DocumentMeans, repeats: DocumentMeans, driven: Sequence[Driven]
+) -> list[Evidence]:
     """The kind of every head of one attention."""
     read: dict[Source, _Read] = {"text": _Read(text), "repeats": _Read(repeats)}
     found: list[Evidence] = []

@@ -24,16 +24,16 @@ from multihead.corpus.accumulator import Batch, run_stage
 from multihead.corpus.batches import Document, batches
 from multihead.errors import MultiheadError
 from multihead.measures.kinds.controls import stream_names, streams
-from multihead.measures.kinds.evidence import Evidence, Spread, judge
+from multihead.measures.kinds.evidence import DocumentMeans, Evidence, judge
 from multihead.measures.kinds.per_document import read_documents
 from multihead.measures.kinds.repeats import TOKENS, repeats
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import STREAMS, driven, pair_of
 from multihead.measures.kinds.token_classes import as_ids, classes_of
 from multihead.measures.measure import with_special
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
+from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward
-from multihead.model.inputs import learned_positions
 from multihead.model.known import note, remember, seen_sites
 from multihead.model.sites import Key
 from multihead.model.statistics.arena import Memory
@@ -99,9 +99,9 @@ class _Record:
 
     heads: int
     cross: bool
-    text: Spread
-    repeats: Spread
-    pairs: Spread
+    text: DocumentMeans
+    repeats: DocumentMeans
+    pairs: DocumentMeans
 
 
 class KindsStage:
@@ -173,10 +173,10 @@ class KindsStage:
     def _read(self, batch: Batch, what: str, generator: torch.Generator) -> None:
         """Run the model on a batch; its documents go into `text` or `repeats`."""
 
-        def listen(call: Call, run: Run) -> HeadOutputs:
+        def listen(call: Call, run: Compute) -> HeadOutputs:
             out = run()
             note(self.model, call)
-            record = self._record((call.path, call.turn), call.problem.frame.heads, call.cross)
+            record = self._record(call.key, call.problem.frame.heads, call.cross)
             found = read_documents(call, out, self.options, self.memory, generator)
             (record.text if what == "text" else record.repeats).add(streams(found, self.options))
             return out
@@ -186,9 +186,9 @@ class KindsStage:
     def _shuffled(self, batch: Batch, name: str) -> None:
         pair, inputs = pair_of(batch, name, self.options.special, self._generator(1))
 
-        def listen(call: Call, run: Run) -> HeadOutputs:
+        def listen(call: Call, run: Compute) -> HeadOutputs:
             if not call.cross:
-                record = self._record((call.path, call.turn), call.problem.frame.heads, call.cross)
+                record = self._record(call.key, call.problem.frame.heads, call.cross)
                 record.pairs.add(pair.overlaps(call.problem))
             return run()
 
@@ -225,7 +225,7 @@ class KindsStage:
 
     def _record(self, key: Key, heads: int, cross: bool) -> _Record:
         if key not in self.records:
-            text, again, pairs = (Spread(names, heads) for names in (self.streams, self.streams, STREAMS))
+            text, again, pairs = (DocumentMeans(names, heads) for names in (self.streams, self.streams, STREAMS))
             self.records[key] = _Record(heads, cross, text, again, pairs)
         return self.records[key]
 
@@ -240,12 +240,14 @@ class KindsStage:
 
     @staticmethod
     def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        sites = {(site["path"], site["turn"]): site for site in first["sites"]}
+        sites = {(site["path"], site["call_index"]): site for site in first["sites"]}
         for site in second["sites"]:
-            key = site["path"], site["turn"]
+            key = site["path"], site["call_index"]
             if key in sites:
                 spreads = {
-                    name: Spread.from_state(sites[key][name]).merge(Spread.from_state(site[name])).state()
+                    name: DocumentMeans.from_state(sites[key][name])
+                    .merge(DocumentMeans.from_state(site[name]))
+                    .state()
                     for name in ("text", "repeats", "pairs")
                 }
                 sites[key] = {**site, **spreads}
@@ -260,14 +262,14 @@ class KindsStage:
         sites = [
             {
                 "path": path,
-                "turn": turn,
+                "call_index": call_index,
                 "cross": r.cross,
                 "heads": r.heads,
                 "text": r.text.state(),
                 "repeats": r.repeats.state(),
                 "pairs": r.pairs.state(),
             }
-            for (path, turn), r in self.records.items()
+            for (path, call_index), r in self.records.items()
         ]
         counted = {"steps": self.steps, "documents": self.documents, "alone": self.alone, "seed": self.seed}
         counted |= {"copies": self.copies, "seen": torch.tensor(sorted(self.seen), dtype=torch.long)}
@@ -284,8 +286,8 @@ class KindsStage:
         self.copies, self.seen = state["copies"], set(state["seen"].tolist())
         self.records = {}
         for site in state["sites"]:
-            key = str(site["path"]), int(site["turn"])
-            text, again, pairs = (Spread.from_state(site[n]) for n in ("text", "repeats", "pairs"))
+            key = str(site["path"]), int(site["call_index"])
+            text, again, pairs = (DocumentMeans.from_state(site[n]) for n in ("text", "repeats", "pairs"))
             self.records[key] = _Record(int(site["heads"]), bool(site["cross"]), text, again, pairs)
             remember(self.model, key, int(site["heads"]), bool(site["cross"]))
 

@@ -22,7 +22,7 @@ from multihead.layer.mask_algebra import Interval, Leaf, Mask, conjunction
 from multihead.layer.problem import Groups, Problem, Scores, own_precision
 from multihead.layer.routes import attend
 from multihead.model.call import Call, Tokens
-from multihead.model.given import unheard
+from multihead.model.kernel_arguments import without_interception
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock, cut
 from multihead.model.statistics.catalogue import offset_name
@@ -85,7 +85,7 @@ def read_documents(
     """Sum up one call; `generator` draws the scores of the random head."""
     problem, cross = call.problem, call.cross or call.problem.cross
     with own_precision(problem.q.device):
-        made, made_out = _made_up(problem, generator)
+        made, made_out = null_heads(problem, generator)
         chance, sees = _sums(made, made_out, call.queries, call.keys, options, memory, cross, None)
         heads, _ = _sums(problem, out.detach(), call.queries, call.keys, options, memory, cross, sees)
     pairs = Pairs.of(problem, call.queries, call.keys, options, cross)
@@ -178,7 +178,7 @@ def _blocks(
 # ---- the made-up heads ------------------------------------------------------------------------
 
 
-def _made_up(problem: Problem, generator: torch.Generator) -> tuple[Problem, HeadOutputs]:
+def null_heads(problem: Problem, generator: torch.Generator) -> tuple[Problem, HeadOutputs]:
     """The even and the random head over the same tokens, behind the same mask."""
     like = problem.q
     q, k = (
@@ -230,7 +230,7 @@ def alignment(problem: Problem, queries: Tokens) -> PerDocument:
     place = torch.linspace(0, 1, max(frame.keys, 2), dtype=torch.float64)[: frame.keys]
     values = torch.stack([torch.ones_like(place), place, place.square()], dim=-1).to(problem.k)
     values = values.expand(problem.k.shape[0], problem.k.shape[1], -1, -1).contiguous()
-    with unheard():
+    with without_interception():
         got = attend(replace(problem, v=values, scores=replace(problem.scores, dropout=0.0))).double().cpu()
     real = (
         torch.ones(frame.batch, frame.queries, dtype=torch.bool) if queries.valid is None else queries.valid.cpu()

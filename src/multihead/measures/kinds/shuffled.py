@@ -21,7 +21,7 @@ from torch import Tensor
 
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
-from multihead.measures.kinds.evidence import ENOUGH, Driven, Spread
+from multihead.measures.kinds.evidence import ENOUGH, DocumentMeans, Driven
 
 TOKENS = 128
 """Of longer documents the beginning is shuffled: maps of so many tokens are small."""
@@ -92,7 +92,7 @@ def _overlap(a: Tensor, b: Tensor, common: Tensor, weight: Tensor) -> Float[Tens
     return (torch.minimum(a, b).sum(-1) * weight).sum(-1) / weight.sum(-1)
 
 
-def driven(spread: Spread, reason: str) -> list[Driven]:
+def driven(spread: DocumentMeans, reason: str) -> list[Driven]:
     """What drives each head of one attention; `reason`: why nothing was measured, if so."""
     position, content, difference = (spread.mean[spread.index[n]].tolist() for n in STREAMS)
     half, count = (x[spread.index["driven"]].tolist() for x in (spread.half, spread.count))

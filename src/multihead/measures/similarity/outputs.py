@@ -10,9 +10,9 @@ Both follow from the covariance of all z side by side, which is summed exactly; 
 ‖W_i C W_jᵀ‖_F² = tr(G_i C G_j Cᵀ), G = WᵀW.
 
 >>> import torch
->>> from multihead.measures.similarity.outputs import Sameness
+>>> from multihead.measures.similarity.outputs import OutputSimilarity
 >>> z = torch.randn(50, 2, 5)
->>> both = Sameness([5, 5, 5], [torch.eye(5)] * 3)
+>>> both = OutputSimilarity([5, 5, 5], [torch.eye(5)] * 3)
 >>> both.add([z[:, 0], z[:, 1], 2 * z[:, 0]])
 >>> round(float(both.correlation()[0, 2]), 6), round(float(both.cka()[2, 0]), 6)
 (1.0, 1.0)
@@ -41,7 +41,7 @@ LEAST = 4
 HeadPairs = Float[Tensor, "head other"]
 
 
-class Sameness:
+class OutputSimilarity:
     """Sums over tokens, from which both measures of every pair of heads follow.
 
     Two squares of Σ value_dim numbers are held, in fp64. Where that would be more than `largest` bytes, CKA is

@@ -31,11 +31,11 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.layer.problem import Problem
 from multihead.measures.importance.mean_outputs import real_rows
 from multihead.measures.similarity.attention import AttentionDistances
-from multihead.measures.similarity.outputs import LARGEST, Sameness
+from multihead.measures.similarity.outputs import LARGEST, OutputSimilarity
 from multihead.measures.similarity.ov_circuits import overlaps, spaces
 from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward
 from multihead.model.known import note, seen_sites
 from multihead.model.sites import Key, Site
@@ -60,7 +60,7 @@ class _Group:
     """Attentions about the same tokens, and their sums."""
 
     sites: list[Site]
-    sameness: Sameness
+    outputs: OutputSimilarity
     attention: dict[bool, AttentionDistances]  # by whether they look at another sequence
 
     @property
@@ -75,7 +75,7 @@ class SimilarityStage:
     """A stage: outputs, attention and weights of all heads, pair by pair.
 
     Memory: q, k and the outputs of all layers of one batch, linear in tokens; the covariance of all heads of a
-    group, see `Sameness`; a block of attention rows, see `jensen`.
+    group, see `OutputSimilarity`; a block of attention rows, see `jensen`.
     """
 
     name = "similarity"
@@ -119,13 +119,13 @@ class SimilarityStage:
     def _look(self, batch: Batch) -> dict[Key, _Seen]:
         found: dict[Key, _Seen] = {}
 
-        def listen(call: Call, run: Run) -> HeadOutputs:
+        def listen(call: Call, run: Compute) -> HeadOutputs:
             heads = run()
             note(self.model, call)
             # Copies: the model may write into its own tensors later.
             problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
             kept = _Seen(heads.clone(), problem, real_rows(call, heads), call.cross)
-            found.setdefault((call.path, call.turn), kept)
+            found.setdefault(call.key, kept)
             return heads
 
         forward = Forward(self.model)
@@ -154,14 +154,14 @@ class SimilarityStage:
         self._anatomy = self._anatomy or self._weights(batch)
         for sites in groups:
             W_O = [w for site in sites for w in self._written(site)]
-            sameness = Sameness([w.shape[1] for w in W_O], W_O, largest=self.largest, seed=self.seed)
-            group = _Group(sites, sameness, {})
+            outputs = OutputSimilarity([w.shape[1] for w in W_O], W_O, largest=self.largest, seed=self.seed)
+            group = _Group(sites, outputs, {})
             for cross in dict.fromkeys(site.cross for site in sites):
                 group.attention[cross] = AttentionDistances(len(_names(group.looking(cross))), seed=self.seed)
             self._groups.append(group)
         if self._kept is not None:
             for group, kept in zip(self._groups, self._kept["groups"], strict=True):
-                group.sameness.load(kept["sameness"])
+                group.outputs.load(kept["outputs"])
                 for (_, one), state in zip(sorted(group.attention.items()), kept["attention"], strict=True):
                     one.load(state)
             self._kept = None
@@ -199,7 +199,7 @@ class SimilarityStage:
             )
         rows = [z for one in mine for z in one.heads.transpose(1, 2)[real].unbind(1)]
         good = torch.stack([z.isfinite().all(-1) for z in rows]).all(0)
-        group.sameness.add([z[good] for z in rows])
+        group.outputs.add([z[good] for z in rows])
         for cross, distances in group.attention.items():
             problems = [seen[site.key].problem for site in group.looking(cross)]
             if any(p.packing is not None for p in problems):
@@ -234,7 +234,7 @@ class SimilarityStage:
         groups = [
             {
                 "sites": a["sites"],
-                "sameness": Sameness.merged(a["sameness"], b["sameness"]),
+                "outputs": OutputSimilarity.merged(a["outputs"], b["outputs"]),
                 "attention": [
                     {name: x[name] + y[name] for name in ("total", "count")}
                     for x, y in zip(a["attention"], b["attention"], strict=True)
@@ -259,8 +259,8 @@ class SimilarityStage:
             return dict(self._kept)
         groups = [
             {
-                "sites": [[s.path, s.turn, s.stack, s.layer, s.heads, int(s.cross)] for s in group.sites],
-                "sameness": group.sameness.state(),
+                "sites": [[s.path, s.call_index, s.stack, s.layer, s.heads, int(s.cross)] for s in group.sites],
+                "outputs": group.outputs.state(),
                 "attention": [one.state() for _, one in sorted(group.attention.items())],
             }
             for group in self._groups
@@ -279,15 +279,15 @@ class SimilarityStage:
     def load(self, state: Mapping[str, Any]) -> None:
         self.batches, self._index, self.notes = int(state["batches"]), int(state["index"]), list(state["notes"])
         self._undefined = {name: list(why) for name, why in state["undefined"].items()}
-        self._value_dims = {(path, turn): size for path, turn, size in state["value_dims"]}
+        self._value_dims = {(path, call_index): size for path, call_index, size in state["value_dims"]}
         self._groups, self._kept = [], state if state["groups"] else None
 
     def _kept_groups(self) -> list[list[Site]]:
         assert self._kept is not None
         return [
             [
-                Site(path, turn, stack, layer, heads, bool(cross))
-                for path, turn, stack, layer, heads, cross in g["sites"]
+                Site(path, call_index, stack, layer, heads, bool(cross))
+                for path, call_index, stack, layer, heads, cross in g["sites"]
             ]
             for g in self._kept["groups"]
         ]
@@ -311,10 +311,10 @@ class SimilarityStage:
         }
         for group in self._groups:
             at = [place[name] for name in group.names]
-            cka = group.sameness.cka()
+            cka = group.outputs.cka()
             _put(pairs["cka"], at, cka)
             if "correlation" not in self._undefined:
-                _put(pairs["correlation"], at, group.sameness.correlation())
+                _put(pairs["correlation"], at, group.outputs.correlation())
             still = [n for n, v in zip(group.names, cka.diagonal().isnan().tolist(), strict=True) if v]
             if still:
                 for name in ("correlation", "cka"):
@@ -330,9 +330,9 @@ class SimilarityStage:
             undefined.setdefault("attention", []).append("heads that look at different keys do not compare")
         pairs |= self._by_weights(sites, undefined)
         about = {
-            "tokens": sum(group.sameness.tokens for group in self._groups),
+            "tokens": sum(group.outputs.tokens for group in self._groups),
             "batches": self.batches,
-            "cka_by_chance": max(group.sameness.chance for group in self._groups),
+            "cka_by_chance": max(group.outputs.chance for group in self._groups),
             "notes": [*self.notes, *self._sketches(), *self._few()],
         }
         ordered = {name: pairs[name] for name in PAIRS}
@@ -351,21 +351,21 @@ class SimilarityStage:
 
     def _few(self) -> list[str]:
         """A word on data that is too little."""
-        group = max(self._groups, key=lambda g: g.sameness.chance)
-        if group.sameness.chance <= CHANCE:
+        group = max(self._groups, key=lambda g: g.outputs.chance)
+        if group.outputs.chance <= CHANCE:
             return []
-        enough = math.ceil(max(group.sameness.sizes) * (1 / CHANCE - 1))
+        enough = math.ceil(max(group.outputs.sizes) * (1 / CHANCE - 1))
         return [
-            f"{group.sameness.tokens} tokens are few: heads with nothing in common would have a cka of "
-            f"{group.sameness.chance:.2f}; {enough} tokens would do"
+            f"{group.outputs.tokens} tokens are few: heads with nothing in common would have a cka of "
+            f"{group.outputs.chance:.2f}; {enough} tokens would do"
         ]
 
     def _sketches(self) -> list[str]:
         return [
-            f"cka of {group.sites[0].label} … {group.sites[-1].label} is a sketch of {group.sameness.sketched} "
-            f"numbers per head: its relative standard deviation is at most {group.sameness.error:.2f}"
+            f"cka of {group.sites[0].label} … {group.sites[-1].label} is a sketch of {group.outputs.sketched} "
+            f"numbers per head: its relative standard deviation is at most {group.outputs.error:.2f}"
             for group in self._groups
-            if group.sameness.sketched
+            if group.outputs.sketched
         ]
 
 

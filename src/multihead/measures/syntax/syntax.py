@@ -4,8 +4,8 @@ As Clark et al. 2019 do: attention to a word made of several tokens is summed ov
 mean; a word does not point at itself, nor at special tokens; of what is left, the largest weight is where the head
 points. Beside it stands what a head would reach that always points o words further, with the relation's best o.
 
->>> from multihead.measures.syntax.syntax import Tally
->>> tally = Tally(2)
+>>> from multihead.measures.syntax.syntax import RelationCounts
+>>> tally = RelationCounts(2)
 >>> import torch
 >>> tally.add("det", "to head", torch.tensor([[True], [False]]), [[1]])     # the first head was right: one word on
 >>> tally.correct["det", "to head"].tolist(), tally.baseline("det", "to head")
@@ -30,10 +30,10 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.measures.syntax.conllu import Sentence, read_conllu
-from multihead.measures.syntax.pointing import DIRECTIONS, Aligned, Direction, align, examples, pointing
-from multihead.model.call import Call, Run
+from multihead.measures.syntax.word_alignment import DIRECTIONS, Aligned, Direction, align, examples, pointing
+from multihead.model.call import Call, Compute
+from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward
-from multihead.model.inputs import learned_positions
 from multihead.model.known import note, seen_sites
 from multihead.model.sites import Key
 from multihead.table.meaning import Meaning
@@ -66,7 +66,7 @@ def syntax(
         raise MultiheadError(
             f"{type(model).__name__} reads two sequences, a treebank is one", hint="pass its encoder: model.encoder"
         )
-    tallies: dict[Key, Tally] = {}
+    tallies: dict[Key, RelationCounts] = {}
     limit, skipped = learned_positions(model), 0
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     for start in range(0, len(sentences), batch_size):
@@ -82,13 +82,15 @@ def syntax(
         )
     named = seen_sites(model)
     heads = [named[key].name(h) for key, tally in tallies.items() for h in range(tally.heads)]
-    return Syntax(tuple(heads), Tally.side_by_side(list(tallies.values())), len(sentences), skipped)
+    return Syntax(tuple(heads), RelationCounts.side_by_side(list(tallies.values())), len(sentences), skipped)
 
 
 # ---- pointing ---------------------------------------------------------------------------------
 
 
-def _run(model: nn.Module, aligned: list[Aligned], pad: int, tallies: dict[Key, Tally], device: Any) -> None:
+def _run(
+    model: nn.Module, aligned: list[Aligned], pad: int, tallies: dict[Key, RelationCounts], device: Any
+) -> None:
     """One batch through the model; each layer points as it passes."""
     longest = max(len(a.ids) for a in aligned)
     ids = torch.tensor([[*a.ids, *[pad] * (longest - len(a.ids))] for a in aligned], device=device)
@@ -98,11 +100,11 @@ def _run(model: nn.Module, aligned: list[Aligned], pad: int, tallies: dict[Key, 
         inputs["attention_mask"] = torch.tensor(real, device=device)
     asked = [list(examples(a)) for a in aligned]
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         if not call.cross:
             note(model, call)
             heads = call.problem.frame.heads
-            tally = tallies.setdefault((call.path, call.turn), Tally(heads))
+            tally = tallies.setdefault(call.key, RelationCounts(heads))
             for a, wanted, pointed in zip(aligned, asked, _pointed(call.problem, aligned), strict=True):
                 assert a.units == pointed.shape[1]
                 tally.take(wanted, pointed)
@@ -128,7 +130,7 @@ def _pointed(problem: Problem, aligned: list[Aligned]) -> list[Int[Tensor, "head
 # ---- counting ---------------------------------------------------------------------------------
 
 
-class Tally:
+class RelationCounts:
     """How often each head was right, by relation and direction, and how often each fixed offset would be."""
 
     def __init__(self, heads: int) -> None:
@@ -169,9 +171,9 @@ class Tally:
         return right / self.count[key], offset
 
     @staticmethod
-    def side_by_side(parts: Sequence[Tally]) -> Tally:
+    def side_by_side(parts: Sequence[RelationCounts]) -> RelationCounts:
         """The heads of several attentions that have seen the same sentences, as one."""
-        made = Tally(sum(p.heads for p in parts))
+        made = RelationCounts(sum(p.heads for p in parts))
         made.count, made.offsets = parts[0].count, parts[0].offsets
         made.correct = {key: torch.cat([p.correct[key] for p in parts]) for key in parts[0].correct}
         return made
@@ -222,7 +224,7 @@ class Relation:
 class Syntax:
     """Accuracies of all heads: `syntax.best()`, `syntax["det"]`, `syntax.table`, `print(syntax)`."""
 
-    def __init__(self, heads: tuple[str, ...], tally: Tally, sentences: int, skipped: int) -> None:
+    def __init__(self, heads: tuple[str, ...], tally: RelationCounts, sentences: int, skipped: int) -> None:
         self.heads, self.tally, self.sentences, self.skipped = heads, tally, sentences, skipped
 
     @property

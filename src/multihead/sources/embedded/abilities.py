@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from multihead.model.capture import capture
-from multihead.model.intervene import ablate
+from multihead.model.interventions import ablate
 from multihead.sources.embedded.language import SUNG, Sentence, Writer
 from multihead.sources.embedded.lexicon import BE, BEGIN, BRACKETS, DEEDS, MARKS, SAYS, TOPICS
 from multihead.sources.embedded.tokenizer import WordTokenizer

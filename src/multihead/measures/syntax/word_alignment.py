@@ -4,7 +4,7 @@ As Clark et al. 2019 do: attention to a word of several tokens is summed over th
 a word does not point at itself, nor at special tokens.
 
 >>> import torch
->>> from multihead.measures.syntax.pointing import pointing
+>>> from multihead.measures.syntax.word_alignment import pointing
 >>> one_head = torch.tensor([[[0.1, 0.5, 0.4], [0.9, 0.0, 0.1], [0.2, 0.3, 0.5]]])
 >>> pointing(one_head, torch.tensor([-1, 0, 1]), words=2).tolist()       # a special token, then two words
 [[1, 0]]

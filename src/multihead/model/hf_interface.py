@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from multihead.layer import mask as masks
 from multihead.layer.routes import attend
-from multihead.model.given import mask_of, problem_of
+from multihead.model.kernel_arguments import mask_of, problem_of
 from multihead.model.sites import is_cross
 
 NAME = "multihead"

@@ -24,10 +24,10 @@ from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.mask_views import HeadsOf, Visible
 from multihead.layer.problem import Groups, Problem
 from multihead.layer.routes import attend
-from multihead.model.call import Call, Listener, Run
-from multihead.model.capture import Heads
-from multihead.model.given import unheard
+from multihead.model.call import Call, Compute, Listener
+from multihead.model.capture import Capture
 from multihead.model.intercept import intercept
+from multihead.model.kernel_arguments import without_interception
 from multihead.model.known import chosen, note, sites_of
 from multihead.model.sites import Key, Site
 from multihead.table.head_names import HeadName
@@ -37,7 +37,11 @@ What = Literal["output", "q", "k", "v"]
 
 
 def ablate(
-    model: nn.Module, heads: Sequence[HeadName] | str, *, replace: Replacement = "zero", means: Heads | None = None
+    model: nn.Module,
+    heads: Sequence[HeadName] | str,
+    *,
+    replace: Replacement = "zero",
+    means: Capture | None = None,
 ) -> AbstractContextManager[None]:
     """Ablate heads inside the block. `replace` is what stands in for their output:
 
@@ -50,8 +54,8 @@ def ablate(
     picked = chosen(model, heads)
     known = {} if means is None else _means(means, picked)
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
-        named = picked.get((call.path, call.turn), [])
+    def listen(call: Call, run: Compute) -> HeadOutputs:
+        named = picked.get(call.key, [])
         out, mine = run(), call.here(named)
         if not mine:
             return out
@@ -60,7 +64,7 @@ def ablate(
         elif replace == "uniform":
             new = _unseen(_uniform(_only(call.problem, mine)))
         else:
-            mean = known.get((call.path, call.turn))
+            mean = known.get(call.key)
             mean = _mean(call, out)[mine] if mean is None else mean[call.among(named)].to(out)
             new = mean[:, None].expand_as(out[:, mine])
         return _put(out, mine, new)
@@ -76,7 +80,7 @@ class Gates:
         self._of: dict[Key, Tensor] = {}
 
     def of(self, call: Call, like: Tensor) -> Tensor:
-        key = call.path, call.turn
+        key = call.key
         if key not in self._of:
             note(self.model, call)
             self._of[key] = torch.ones(call.heads, dtype=torch.float32, device=like.device, requires_grad=True)
@@ -143,7 +147,7 @@ def gate(model: nn.Module, values: Mapping[str, Tensor] | None = None) -> Genera
                 )
             gates._of[by_label[label].key] = value  # pyright: ignore[reportPrivateUsage]  # same file
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         out = run()
         return out * gates.here(call, out).to(out)[:, None, None]
 
@@ -153,7 +157,7 @@ def gate(model: nn.Module, values: Mapping[str, Tensor] | None = None) -> Genera
 
 def patch(
     model: nn.Module,
-    source: Heads,
+    source: Capture,
     heads: Sequence[HeadName] | str,
     *,
     what: What = "output",
@@ -171,8 +175,8 @@ def patch(
     picked, rows = chosen(model, heads), [rows] if isinstance(rows, int) else rows
     stored = {key: _stored(source, key, mine, what, call) for key, mine in picked.items()}
 
-    def listen(seen: Call, run: Run) -> HeadOutputs:
-        out, key = run(), (seen.path, seen.turn)
+    def listen(seen: Call, run: Compute) -> HeadOutputs:
+        out, key = run(), seen.key
         mine, new = seen.here(picked.get(key, [])), stored.get(key)
         if not mine or new is None:
             return out
@@ -191,8 +195,8 @@ def _changed(model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[
     """Every attention goes through the listener; an error if one of the named heads never ran."""
     ran: set[Key] = set()
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
-        ran.add((call.path, call.turn))
+    def listen(call: Call, run: Compute) -> HeadOutputs:
+        ran.add(call.key)
         return listener(call, run)
 
     with intercept(model, listen, spread=True):
@@ -209,7 +213,7 @@ def _changed(model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[
 
 def _unseen(problem: Problem) -> HeadOutputs:
     """Attention that no block around this one sees: for them the layer attends once."""
-    with unheard():
+    with without_interception():
         return attend(problem)
 
 
@@ -251,7 +255,7 @@ def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:
     return (out * weight).sum((0, 2)) / weight.sum().clamp_min(1.0)
 
 
-def _means(means: Heads, picked: Mapping[Key, Sequence[int]]) -> dict[Key, Tensor]:
+def _means(means: Capture, picked: Mapping[Key, Sequence[int]]) -> dict[Key, Tensor]:
     sites = {site.key: site for site in means.sites}
     missing = next((key for key in picked if key not in sites), None)
     if missing is not None:
@@ -261,7 +265,7 @@ def _means(means: Heads, picked: Mapping[Key, Sequence[int]]) -> dict[Key, Tenso
     return {key: means.statistics(sites[key]).outputs.mean()[list(mine)] for key, mine in picked.items()}
 
 
-def _stored(source: Heads, key: Key, heads: Sequence[int], what: What, call: int) -> Tensor | None:
+def _stored(source: Capture, key: Key, heads: Sequence[int], what: What, call: int) -> Tensor | None:
     """What the named heads did; None where they are on other ranks."""
     site = next((s for s in source.sites if s.key == key), None)
     if site is None:

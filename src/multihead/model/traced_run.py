@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead._base.shapes import HeadOutputs
-from multihead.model.call import Call, Run
+from multihead.model.call import Call, Compute
 from multihead.model.intercept import inner, intercept
 
 _STATISTICS: frozenset[Any] = frozenset(
@@ -146,7 +146,7 @@ def discover(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...]) -> G
     """The run's attention and graph; when the block ends, the model is as it was."""
     found = Discovery(inner(model))
 
-    def listen(call: Call, run: Run) -> HeadOutputs:
+    def listen(call: Call, run: Compute) -> HeadOutputs:
         heads = run()
         heads = heads.view_as(heads)  # a node of its own, to set out from
         found.seen.append(Seen(call, heads))

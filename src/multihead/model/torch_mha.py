@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer.dropin import MultiheadAttention
-from multihead.model.given import HIDES
+from multihead.model.kernel_arguments import HIDES
 
 _M = TypeVar("_M", bound=nn.Module)
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)

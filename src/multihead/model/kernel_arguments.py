@@ -42,7 +42,7 @@ def attend_heads(
     return attend(problem_of(q, k, v, mask=rule, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout))
 
 
-def unheard() -> AbstractContextManager[None]:
+def without_interception() -> AbstractContextManager[None]:
     """A block whose attention no TorchFunctionMode sees."""
     return torch._C.DisableTorchFunction()  # pyright: ignore[reportPrivateUsage]  # it has no public name
 

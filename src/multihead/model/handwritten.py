@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from multihead.layer import mask as masks
 from multihead.model.adapters import Adapter, Attend
-from multihead.model.given import mask_of
+from multihead.model.kernel_arguments import mask_of
 
 
 def is_reused(module: nn.Module) -> bool:
