@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.measures.importance.importance import importance
     from multihead.measures.kinds.kinds import kinds
     from multihead.measures.measure import measure
-    from multihead.measures.similarity.result import similarity
+    from multihead.measures.similarity.similarity import similarity
     from multihead.measures.syntax.syntax import syntax
     from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
@@ -122,7 +122,7 @@ _HOME = {
     "kinds": "multihead.measures.kinds.kinds",
     "syntax": "multihead.measures.syntax.syntax",
     "importance": "multihead.measures.importance.importance",
-    "similarity": "multihead.measures.similarity.result",
+    "similarity": "multihead.measures.similarity.similarity",
     "claims": "multihead.statements.run",
     "cost": "multihead.measures.cost.cost",
     "anatomy": "multihead.model.anatomy",

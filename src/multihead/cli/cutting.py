@@ -221,9 +221,9 @@ def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], N
 
 def about(loaded: Loaded) -> str:
     """A model in a few words."""
-    from multihead.model.known import sites_of
+    from multihead.model.find_sites import find_sites
 
-    heads = sum(site.heads for site in sites_of(loaded.model).values())
+    heads = len(find_sites(loaded.model).heads)
     return (
         f"{loaded.name}: {heads} heads, {sum(p.numel() for p in loaded.model.parameters()) / 1e6:.3g} M parameters"
     )

@@ -1,4 +1,4 @@
-"""What a run will take, said before it starts: batches, time and memory, about."""
+"""An estimate of time and memory, printed before a run starts."""
 
 from __future__ import annotations
 
@@ -7,75 +7,99 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import duration, size
-from multihead.cli.stages import names, runs
 
 if TYPE_CHECKING:
     from multihead.cli.load import Loaded
+    from multihead.cli.stages import Measures
     from multihead.cli.texts import Texts
-    from multihead.corpus.accumulator import Batch
-    from multihead.corpus.corpus import Corpus
-    from multihead.corpus.run import Run
+    from multihead.corpus.accumulator import Inputs
+    from multihead.corpus.checkpoint import Checkpoint
+    from multihead.corpus.documents import Corpus
+    from multihead.corpus.ranks import Ranks
 
 COUNTED = 2_000_000
-"""Characters up to which batches are counted before the work; of more text they are estimated."""
+"""Characters up to which batches are counted before the work; of more text their number is estimated."""
 
 PROCESS = 300e6
-"""Python, torch, transformers, and the blocks of rows that statistics are taken of."""
+"""Bytes of Python, torch, transformers, and the blocks of rows that statistics are computed of."""
+
+
+@dataclass(frozen=True)
+class PlainForward:
+    """One plain forward on the first batch: its seconds, and the heads that ran."""
+
+    seconds: float
+    heads: int
+    layers: int
+
+    @staticmethod
+    def of(model: Any, inputs: Inputs) -> PlainForward:
+        """Run the model twice; the first run is slower than the others."""
+        from multihead.model.find_sites import find_sites
+        from multihead.model.forward import Forward
+
+        sites = find_sites(model, inputs)
+        start = time.perf_counter()
+        Forward(model)(inputs)
+        return PlainForward(time.perf_counter() - start, len(sites.heads), len(sites))
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of the whole run: batches of a stage, and whether they were counted; heads; seconds that are left; bytes."""
+    """Of a whole run: its batches and whether they were counted, heads, remaining seconds, bytes."""
 
     batches: int
     counted: bool
     heads: int
     seconds: float
     memory: float
+    done: int
 
     @staticmethod
-    def of(loaded: Loaded, documents: Texts, corpus: Corpus, run: Run, batch_size: int) -> Estimate:
-        """Runs the model twice on the first batch, and counts the others."""
-        import torch
-
-        first = corpus.first()
-        with torch.no_grad():
-            loaded.model(**first)  # the first run is slower than the others
-            start = time.perf_counter()
-            loaded.model(**first)
-            once = time.perf_counter() - start
+    def of(
+        loaded: Loaded, documents: Texts, corpus: Corpus, measures: Measures, checkpoint: Checkpoint, ranks: Ranks
+    ) -> Estimate:
+        """Runs the model on the first batch, and counts the others."""
+        first = corpus.first().inputs
+        plain = PlainForward.of(loaded.model, first)
         counted = documents.size <= COUNTED
-        batches = corpus.count() if counted else max(1, -(-documents.documents // batch_size))
-        heads = _heads(loaded.model)
-        seconds = sum(runs(s, heads) * once * max(0, batches - run.done[s.name]) for s in run.stages)
-        seconds /= min(run.ranks.size, len(corpus.parts))
-        deep = any(s.name in ("gradients", "ablation", "similarity") for s in run.stages)
-        return Estimate(batches, counted, heads, seconds, _memory(loaded.model, first, deep))
+        size = corpus.batching.batch_size
+        batches = corpus.count_batches() if counted else max(1, -(-documents.documents // size))
+        seconds, finished = 0.0, 0
+        for accumulators in (measures.first, measures.second):
+            if accumulators:
+                done = checkpoint.batches(accumulators[0].name)
+                forwards = sum(_forwards(one, plain.heads) for one in accumulators)
+                seconds += forwards * plain.seconds * max(0, batches - done)
+                finished += done
+        seconds /= min(ranks.size, len(corpus.ranges()))
+        deep = any(one.name in ("gradients", "ablation", "similarity") for one in measures.accumulators)
+        return Estimate(batches, counted, plain.heads, seconds, _memory(loaded.model, first, deep), finished)
 
-    def lines(self, loaded: Loaded, documents: Texts, run: Run) -> list[str]:
-        """In words."""
+    def lines(self, loaded: Loaded, documents: Texts, measures: Measures, ranks: Ranks) -> list[str]:
+        """As text."""
         parameters = sum(p.numel() for p in loaded.model.parameters())
         about = "" if self.counted else "about "
-        done, every = sum(run.done.values()), self.batches * len(run.stages)
-        went = f"going on after {done} of {about}{every} batches; " if done else ""
-        went += f"{run.ranks.size} processes; " if run.ranks.size > 1 else ""
+        passes = 1 + bool(measures.second)
+        resumed = f"resuming after {self.done} of {about}{self.batches * passes} batches; " if self.done else ""
+        resumed += f"{ranks.size} processes; " if ranks.size > 1 else ""
         return [
             f"{loaded.name}: {self.heads} heads, {parameters / 1e6:.3g} M parameters; {documents.name}: "
-            f"{documents.documents} documents in {about}{self.batches} batches; {names(run.stages)}",
-            f"{went}about {duration(self.seconds)}, about {size(self.memory)} of memory",
+            f"{documents.documents} documents in {about}{self.batches} batches; {measures.names}",
+            f"{resumed}about {duration(self.seconds)}, about {size(self.memory)} of memory",
         ]
 
 
-def _heads(model: Any) -> int:
-    from multihead.model.known import sites_of
+def _forwards(accumulator: Any, heads: int) -> float:
+    """About how many plain forwards an accumulator takes per batch."""
+    replacements = getattr(accumulator, "replace", ())  # an ablation does not know the heads before it runs
+    return len(replacements) * heads / 2 if replacements else accumulator.forwards
 
-    return sum(site.heads for site in sites_of(model).values())
 
-
-def _memory(model: Any, batch: Batch, deep: bool) -> float:
+def _memory(model: Any, inputs: Inputs, deep: bool) -> float:
     """Weights, activations of a layer (of all layers where they are kept), logits."""
     config = getattr(model, "config", None)
-    tokens = max((x.numel() for x in batch.values() if hasattr(x, "numel")), default=0)
+    tokens = max((x.numel() for x in inputs.values() if hasattr(x, "numel")), default=0)
     width = getattr(config, "hidden_size", None) or 0
     wide = getattr(config, "intermediate_size", None) or 4 * width
     layers = (getattr(config, "num_hidden_layers", None) or 1) if deep else 1

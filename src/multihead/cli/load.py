@@ -43,8 +43,6 @@ _LOADERS = {
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "*.model")
 _CUT = "multihead.json"
 """In a folder that mh.save wrote."""
-_MAX_TOKENS = 1024
-"""Documents of a model without a table of positions are cut into pieces of this, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -224,15 +222,6 @@ def _transformers() -> Any:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers
-
-
-def piece_length(model: nn.Module) -> int:
-    """The length that long documents are cut to: what the model has positions for, at most 1024 if computed."""
-    from multihead.model.call_tokens import learned_positions
-
-    config = getattr(model, "config", None)
-    said = getattr(config, "max_position_embeddings", None)
-    return learned_positions(model) or min(_MAX_TOKENS, said if isinstance(said, int) and said > 0 else _MAX_TOKENS)
 
 
 def fingerprint(model: nn.Module) -> str:

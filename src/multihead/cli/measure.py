@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import err, note, write
 from multihead.cli.estimate import Estimate
-from multihead.cli.load import Loaded, add_model, fingerprint, load_model, one_sequence, piece_length
-from multihead.cli.stages import add_stages, build, finished, names, treebank
+from multihead.cli.load import Loaded, add_model, fingerprint, load_model, one_sequence
+from multihead.cli.stages import Measures, add_stages, finished, treebank
 from multihead.cli.stopping import Interrupted, stoppable
 from multihead.cli.texts import Texts, add_texts, texts
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.corpus.corpus import Corpus
+    from multihead.corpus.checkpoint import Checkpoint
+    from multihead.corpus.documents import Corpus
     from multihead.corpus.ranks import Ranks
-    from multihead.corpus.run import Run
     from multihead.table.table import HeadTable
 
 STATE = "state"
@@ -97,14 +97,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, ranks: Ranks) -> int:
-    from multihead.corpus.lock import Lock
+    from multihead.corpus.lock import locked
 
     args.resume = args.resume or _goes_on(args)
     say = note if ranks.leads and not args.quiet else _silent
     loaded = load_model(_on_own_device(args))
-    lock = Lock(args.out, f"run {os.environ.get('TORCHELASTIC_RUN_ID', 'of one process')}")
-    try:
-        ranks.first(lambda: _mine(args, lock))
+    with ExitStack() as stack:
+        ranks.on_rank_zero(lambda: _prepare_folder(args, lambda: stack.enter_context(locked(args.out))))
         work = _prepared(args, loaded, ranks)
         table = _done_before(args, work)
         if table is None:
@@ -117,14 +116,12 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> int:
             if table is None:
                 return 0
             table.save(args.out / "table.json")
-            work.run.forget()
+            work.checkpoint.forget()
             for left in (*args.out.glob(".table.json.*.part"), *args.out.glob(".stdin-*")):
                 left.unlink(missing_ok=True)  # halves of files that a kill has left, and what was read from stdin
             say(f"{len(table)} heads, {len(table.columns)} columns → {args.out / 'table.json'}")
         else:
             say(f"{args.out} is finished: {len(table)} heads, {len(table.columns)} columns")
-    finally:
-        lock.__exit__(None, None, None)
     if ranks.leads:
         say(f"next: multihead show {shlex.quote(str(args.out))} --sort {_interesting(table)}")
         if args.json:
@@ -142,7 +139,9 @@ class _Work:
     loaded: Loaded
     documents: Texts
     corpus: Corpus
-    run: Run
+    measures: Measures
+    checkpoint: Checkpoint
+    ranks: Ranks
     about: dict[str, Any]
     sentences: Any
     """a treebank, or None"""
@@ -187,10 +186,10 @@ def _check_out(args: argparse.Namespace) -> None:
         raise MultiheadError(f"{args.out} holds a table", hint="--force measures again, or choose another -o")
 
 
-def _mine(args: argparse.Namespace, lock: Any) -> None:
-    """The folder, and nobody else writes to it."""
+def _prepare_folder(args: argparse.Namespace, lock: Callable[[], None]) -> None:
+    """Create and lock the folder."""
     args.out.mkdir(parents=True, exist_ok=True)
-    lock.__enter__()
+    lock()
     _check_out(args)  # once more: another run may have ended meanwhile
     if args.force and not args.resume:
         shutil.rmtree(args.out / STATE, ignore_errors=True)
@@ -216,7 +215,7 @@ def _documents(args: argparse.Namespace, tokenizer: Any, ranks: Ranks) -> Texts:
             with spool.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
 
-        ranks.first(copy)
+        ranks.on_rank_zero(copy)
         named = {
             key: [str(spool) if name == "-" else name for name in getattr(args, key)] for key in ("text", "corpus")
         }
@@ -227,7 +226,7 @@ def _documents(args: argparse.Namespace, tokenizer: Any, ranks: Ranks) -> Texts:
         made.append(texts(asked, tokenizer))
         return made[0].counted()
 
-    counted = ranks.first(count)
+    counted = ranks.on_rank_zero(count)
     found = made[0] if made else texts(asked, tokenizer, counted)
     return replace(found, name=", ".join([*args.text, *args.corpus])) if asked is not args else found
 
@@ -236,32 +235,33 @@ def _prepared(args: argparse.Namespace, loaded: Loaded, ranks: Ranks) -> _Work:
     import torch
 
     from multihead import __version__
-    from multihead.corpus.corpus import Corpus
-    from multihead.corpus.run import Run
+    from multihead.corpus.batches import default_max_tokens
+    from multihead.corpus.checkpoint import Checkpoint
+    from multihead.corpus.documents import Corpus
 
     documents = _documents(args, loaded.tokenizer, ranks)
-    longest = args.max_tokens or piece_length(loaded.model)
+    longest = args.max_tokens or default_max_tokens(loaded.model)
     one_sequence(loaded, "mh.measure(model, {})")
     corpus = Corpus(
         loaded.model,
         documents,
-        documents.documents,
+        count=documents.documents,
         tokenizer=loaded.tokenizer,
         batch_size=args.batch_size,
         max_tokens=longest,
         window=args.window,
-        copies=frozenset(documents.copies),
+        repeated=frozenset(documents.copies),
     )
     sentences = treebank(args, loaded)
-    stages = build(args, loaded, corpus.first)
+    measures = Measures.of(args, loaded, lambda: corpus.first().inputs)
     identity = {
         "model": f"{loaded.name} ({type(loaded.model).__name__}, weights {fingerprint(loaded.model)})",
         "text": f"{documents.name} ({documents.documents} documents, {documents.fingerprint})",
-        "stages": names(stages),
+        "stages": measures.names,
         "batch size": args.batch_size,
         "tokens of a piece": longest,
         "window": args.window,
-        "parts": len(corpus.parts),
+        "parts": len(corpus.ranges()),
         "treebank": args.conllu and f"{args.conllu} ({sha256(Path(args.conllu).read_bytes()).hexdigest()[:16]})",
         "seed": args.seed,
         "device": args.device,
@@ -269,31 +269,33 @@ def _prepared(args: argparse.Namespace, loaded: Loaded, ranks: Ranks) -> _Work:
         "multihead": __version__,
         "torch": str(torch.__version__),
     }
-    ranks.same(identity)
-    made = Run(stages, identity, args.out / STATE, every=args.save_every, ranks=ranks)
+    ranks.check_equal(identity)
+    checkpoint = Checkpoint(args.out / STATE, identity, every=args.save_every)
     about = {"run": identity, "parameters": sum(p.numel() for p in loaded.model.parameters())}
-    return _Work(loaded, documents, corpus, made, about | {"documents": documents.documents}, sentences)
+    about |= {"documents": documents.documents}
+    return _Work(loaded, documents, corpus, measures, checkpoint, ranks, about, sentences)
 
 
 def _done_before(args: argparse.Namespace, work: _Work) -> HeadTable | None:
     """The table of a run that is finished, or the run put back to where it was stopped."""
-    from multihead.corpus.run import check_identity
+    from multihead.corpus.checkpoint import check_identity
     from multihead.table.table import HeadTable
 
     def found() -> str:
         table = args.out / "table.json"
-        if work.run.file.exists():
+        if work.checkpoint.file.exists():
+            work.checkpoint.resume()
             return "state"
         if table.exists() and not args.force:
-            check_identity(HeadTable.load(table).about.get("run", {}), work.run.identity, table)
+            check_identity(HeadTable.load(table).about.get("run", {}), work.checkpoint.identity, table)
             return "table"
         if args.resume:
             note(f"nothing to go on with in {args.out}: this is a new run")
         return ""
 
-    what = work.run.ranks.first(found)
+    what = work.ranks.on_rank_zero(found)
     if what == "state":
-        work.run.resume()
+        work.checkpoint.resume()
     return HeadTable.load(args.out / "table.json") if what == "table" else None
 
 
@@ -306,21 +308,23 @@ def _silent(text: str) -> None:
 
 def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None]) -> HeadTable | None:
     """The table, on rank 0."""
-    ranks, batches = work.run.ranks, 1
+    ranks, batches = work.ranks, 1
     if ranks.leads:
-        counted = Estimate.of(work.loaded, work.documents, work.corpus, work.run, args.batch_size)
-        batches = counted.batches
-        for line in counted.lines(work.loaded, work.documents, work.run):
+        estimate = Estimate.of(work.loaded, work.documents, work.corpus, work.measures, work.checkpoint, ranks)
+        batches = estimate.batches
+        for line in estimate.lines(work.loaded, work.documents, work.measures, ranks):
             say(line)
-        if len(work.corpus.parts) < ranks.size:
-            say(f"{len(work.corpus.parts)} of {ranks.size} ranks have work: the text makes no more parts")
-    with stoppable(work.run), _bar(args, work, batches) as progress:
-        table = work.run.go(work.corpus, progress)
-    if table is None:
+        parts = len(work.corpus.ranges())
+        if parts < ranks.size:
+            say(f"{parts} of {ranks.size} ranks have work: the text makes no more parts")
+    with stoppable(work.checkpoint, ranks), _bar(args, work, batches) as progress:
+        summary = work.measures.run(work.loaded, work.corpus, work.checkpoint, ranks, progress)
+    if not ranks.leads:
         return None
-    say(f"batches: {work.run.tally}")
-    tokens = work.run.stages[0].heads.tokens  # pyright: ignore[reportAttributeAccessIssue]  # the statistics come first
-    about = {**work.about, "batching": work.run.tally.about(), "tokens": tokens, "stages": dict(table.about)}
+    table = work.measures.columns()
+    say(f"batches: {summary.padding}")
+    tokens = work.measures.statistics.capture.tokens
+    about = {**work.about, "batching": summary.padding.about(), "tokens": tokens, "stages": dict(table.about)}
     whole = replace(table, about=about)
     if work.sentences is not None:
         say(f"syntax: {len(work.sentences)} parsed sentences")
@@ -332,23 +336,15 @@ def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callabl
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = err()
-    shown = console.is_terminal and not args.quiet and work.run.ranks.leads
+    shown = console.is_terminal and not args.quiet and work.ranks.leads
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not shown) as bar:
-        tasks = {
-            stage.name: bar.add_task(stage.name, total=total, completed=work.run.done[stage.name])
-            for stage in work.run.stages
-        }
+        passes = [some[0].name for some in (work.measures.first, work.measures.second) if some]
+        tasks = {name: bar.add_task(name, total=total) for name in passes}
 
         def progress(name: str, count: float) -> None:
             bar.update(tasks[name], completed=count, total=max(total, count))
 
-        def inside(name: str) -> Callable[[int, int], None]:
-            return lambda done, every: progress(name, work.run.done[name] + done / every)
-
-        for stage in work.run.stages:
-            if hasattr(stage, "progress"):  # it says how far it is in a batch that takes long
-                setattr(stage, "progress", inside(stage.name))  # noqa: B010  # no part of every stage
         yield progress
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multihead.cli.console import duration, err, size
-from multihead.cli.estimate import PROCESS
-from multihead.cli.load import Loaded, load_model, one_sequence, piece_length
+from multihead.cli.estimate import PROCESS, PlainForward
+from multihead.cli.load import Loaded, load_model, one_sequence
 from multihead.cli.texts import SPLITS, Texts, stdin_text, texts
+from multihead.corpus.batches import default_max_tokens
 from multihead.corpus.language import LOOKED_AT, check_language
 from multihead.errors import MultiheadError
 
@@ -113,7 +113,7 @@ class Reading:
         if given and loaded.tokenizer is None:
             raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="leave --text out")
         check_language(loaded.tokenizer, [*given, *islice(documents, LOOKED_AT)], "the text")
-        longest = args.max_tokens or piece_length(loaded.model)
+        longest = args.max_tokens or default_max_tokens(loaded.model)
         return Reading(loaded, documents, given or _default(args, documents), parts, longest)
 
     def estimate(self, args: argparse.Namespace) -> list[str]:
@@ -179,26 +179,18 @@ def _estimate(
     loaded: Loaded, documents: Texts, parts: Sequence[str], longest: int, args: argparse.Namespace
 ) -> list[str]:
     """What will run, about how long, about how much memory."""
-    import torch
+    from multihead.corpus.documents import Corpus
 
-    from multihead.corpus.batches import batches
-    from multihead.model.known import sites_of
-
-    read = list(
-        batches(loaded.model, documents, tokenizer=loaded.tokenizer, batch_size=args.batch_size, max_tokens=longest)
+    corpus = Corpus(
+        loaded.model, documents, tokenizer=loaded.tokenizer, batch_size=args.batch_size, max_tokens=longest
     )
-    with torch.no_grad():
-        loaded.model(**read[0])  # the first run is slower than the others
-        start = time.perf_counter()
-        loaded.model(**read[0])
-        once = time.perf_counter() - start
-    heads = sum(site.heads for site in sites_of(loaded.model).values())
+    plain, batches = PlainForward.of(loaded.model, corpus.first().inputs), corpus.count_batches()
+    once, heads = plain.seconds, plain.heads
     exact = args.importance == "ablation" or (args.importance == "auto" and heads <= 256)
     runs = _RUNS | {"importance": heads / 3 if exact else 4.0}
     if getattr(args, "curve", False):
-        layers = len(sites_of(loaded.model))
-        runs["curve"] = len(CUTS) * 6 * (6 + 4.0 * layers)  # as `multihead curve` says
-    seconds = sum(_ONCE.get(part, 0.0) + once * len(read) * runs.get(part, 0.0) for part in parts)
+        runs["curve"] = len(CUTS) * 6 * (6 + 4.0 * plain.layers)  # as `multihead curve` says
+    seconds = sum(_ONCE.get(part, 0.0) + once * batches * runs.get(part, 0.0) for part in parts)
     weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
     parameters = sum(p.numel() for p in loaded.model.parameters())
     return [
@@ -213,7 +205,7 @@ def silent(text: str) -> None:
 
 
 @contextmanager
-def _bar(args: argparse.Namespace, parts: Sequence[str]) -> Generator[Callable[[str, int, int], None]]:
+def _bar(args: argparse.Namespace, parts: Sequence[str]) -> Generator[Callable[[str, float, int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = err()
@@ -222,7 +214,7 @@ def _bar(args: argparse.Namespace, parts: Sequence[str]) -> Generator[Callable[[
     with Progress(*columns, console=console, disable=not shown) as bar:
         tasks = {part: bar.add_task(part, total=None, start=False) for part in ("maps", *parts) if part != "cost"}
 
-        def progress(part: str, done: int, every: int) -> None:
+        def progress(part: str, done: float, every: int) -> None:
             if not bar.tasks[tasks[part]].started:
                 bar.start_task(tasks[part])
             bar.update(tasks[part], completed=done, total=max(done, every))

@@ -131,10 +131,10 @@ def _heads(names: str | None, loaded: Loaded) -> list[str] | None:
     """The heads whose maps are kept, by their full names."""
     if names is None:
         return None
-    from multihead.model.known import sites_of
+    from multihead.model.find_sites import find_sites
     from multihead.model.sites import find
 
-    sites = list(sites_of(loaded.model).values())
+    sites = find_sites(loaded.model)
     found = [find(name.strip(), sites) for name in names.split(",") if name.strip()]
     return [site.name(head) for site, head in found]
 

@@ -162,8 +162,9 @@ def _is_run(name: str, head: str | None) -> bool:
 
 def _show_map(args: argparse.Namespace) -> int:
     from multihead.cli.heatmap import Heatmap
-    from multihead.cli.load import load_model, piece_length
+    from multihead.cli.load import load_model
     from multihead.cli.report import given_text
+    from multihead.corpus.batches import default_max_tokens
 
     if args.head is None:
         raise MultiheadError(
@@ -177,7 +178,7 @@ def _show_map(args: argparse.Namespace) -> int:
             f"{loaded.name} has no tokenizer, so text cannot be read",
             hint="in Python: mh.capture(model, keep='qk'), then mh.figure.map(heads['L3H7'])",
         )
-    found = _seen(loaded, args.head, text, piece_length(loaded.model))
+    found = _seen(loaded, args.head, text, default_max_tokens(loaded.model))
     if args.json:
         write_json({"model": loaded.name, "text": text, **found})
         return 0
@@ -196,22 +197,21 @@ def _show_map(args: argparse.Namespace) -> int:
 
 def _seen(loaded: Loaded, name: str, text: str, longest: int) -> dict[str, Any]:
     """One run of the model: the head, its tokens, weights and statistics."""
-    import torch
-
     from multihead.corpus.batches import batches
     from multihead.measures.measure import with_special
     from multihead.model.capture import capture
+    from multihead.model.find_sites import find_sites
+    from multihead.model.forward import Forward
     from multihead.model.keep import Keep
-    from multihead.model.known import sites_of
     from multihead.model.sites import find
     from multihead.model.statistics.options import Statistics
     from multihead.page.words import Words
 
-    site, at = find(name, sites_of(loaded.model).values())
+    site, at = find(name, find_sites(loaded.model))
     pieces = list(batches(loaded.model, [text], tokenizer=loaded.tokenizer, batch_size=1, max_tokens=longest))
     asked = with_special(Statistics(), loaded.tokenizer)
-    with torch.no_grad(), capture(loaded.model, statistics=asked, keep=Keep(qk=[site.label])) as heads:
-        loaded.model(**pieces[0])
+    with capture(loaded.model, statistics=asked, keep=Keep(qk=[site.label])) as heads:
+        Forward(loaded.model)(pieces[0])
     head, ids = heads[site.name(at)], pieces[0]["input_ids"][0].tolist()
     numbers = {n: head.mean(n) for n in STATISTICS}
     return {

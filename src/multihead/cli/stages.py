@@ -1,10 +1,11 @@
-"""The stages of `multihead measure`, and about how many runs of the model each of them takes per batch."""
+"""What `multihead measure` measures: options, accumulators, and the passes over the corpus that they take."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,20 @@ from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.cli.load import Loaded
-    from multihead.corpus.accumulator import Batch, Mergeable, Steps
+    from multihead.corpus.accumulator import Accumulator, Inputs
+    from multihead.corpus.checkpoint import Checkpoint
+    from multihead.corpus.documents import Corpus
+    from multihead.corpus.ranks import Ranks
+    from multihead.corpus.run import Summary
+    from multihead.measures.kinds.kinds import KindsMeasure
+    from multihead.measures.measure import StatisticsSum
     from multihead.table.table import HeadTable
 
-WORTH = ("none", "gradient", "ablation", "all")
+IMPORTANCE = ("none", "gradient", "ablation", "all")
 
 
 def add_stages(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what it measures, beside the statistics of attention")
+    group = parser.add_argument_group("what it measures, besides the statistics of attention")
     group.add_argument(
         "--kinds",
         action=argparse.BooleanOptionalAction,
@@ -28,51 +35,108 @@ def add_stages(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--importance",
-        choices=WORTH,
+        choices=IMPORTANCE,
         default="none",
-        help="what the model loses without each head: by gradients, by taking it out (slow, exact), or both ways",
+        help="what the model loses without each head: by gradients, by ablation (slow, exact), or both",
     )
-    group.add_argument("--similarity", action="store_true", help="which heads are copies of which")
+    group.add_argument("--similarity", action="store_true", help="which heads are similar to which")
     group.add_argument("--conllu", metavar="FILE", help="parsed sentences: which heads follow which relation")
-    group.add_argument(
-        "--seed", type=int, default=0, help="of what is drawn at random: shuffles, probes (default: 0)"
-    )
+    group.add_argument("--seed", type=int, default=0, help="of random draws: shuffles, probes (default: 0)")
 
 
-def build(args: argparse.Namespace, loaded: Loaded, first: Callable[[], Batch]) -> list[Mergeable]:
-    """The stages that were asked for, in the order in which they run."""
-    from multihead.measures.measure import StatisticsStage, with_special
-    from multihead.model.statistics.options import Statistics
+@dataclass
+class Measures:
+    """The accumulators of a run. Those of `first` share a pass over the corpus; `second` needs its results."""
 
-    model, tokenizer = loaded.model, loaded.tokenizer
-    stages: list[Any] = [StatisticsStage(model, with_special(Statistics(), tokenizer))]
-    if args.kinds:
-        from multihead.measures.kinds.kinds import KindsStage, kinds_options
+    statistics: StatisticsSum
+    first: list[Accumulator]
+    second: list[Accumulator] = field(default_factory=list["Accumulator"])
+    kinds: KindsMeasure | None = None
+    columns_of: list[Accumulator] = field(default_factory=list["Accumulator"])
 
-        stages.append(KindsStage(model, kinds_options(tokenizer), seed=args.seed))
-    if args.importance != "none":
-        stages += _importance(args, loaded, first())
-    if args.similarity:
-        from multihead.measures.similarity.similarity import SimilarityStage
+    @staticmethod
+    def of(args: argparse.Namespace, loaded: Loaded, first: Callable[[], Inputs]) -> Measures:
+        """The accumulators that the options ask for."""
+        from multihead.measures.measure import StatisticsSum, with_special
+        from multihead.model.statistics.options import Statistics
 
-        stages.append(SimilarityStage(model, seed=args.seed))
-    return stages
+        model, tokenizer = loaded.model, loaded.tokenizer
+        statistics = StatisticsSum(with_special(Statistics(), tokenizer))
+        measures = Measures(statistics, [statistics], columns_of=[statistics])
+        if args.kinds:
+            from multihead.measures.kinds.kinds import KindsMeasure, kinds_options
 
+            measures.kinds = KindsMeasure(model, kinds_options(tokenizer), seed=args.seed)
+            measures.first += measures.kinds.accumulators
+        if args.importance != "none":
+            measures._add_importance(args, loaded, first())
+        if args.similarity:
+            from multihead.measures.similarity.ov_circuits import find_weights
+            from multihead.measures.similarity.similarity import SimilaritySum
 
-def _importance(args: argparse.Namespace, loaded: Loaded, first: Batch) -> list[Any]:
-    from multihead.measures.importance.ablation import Ablation
-    from multihead.measures.importance.choose_loss import loss_for
-    from multihead.measures.importance.gradients import Gradients
-    from multihead.measures.importance.mean_outputs import MeanOutputs
+            measures.first.append(SimilaritySum(find_weights(model), seed=args.seed))
+            measures.columns_of.append(measures.first[-1])
+        return measures
 
-    loss = loss_for(loaded.model, first, loaded.tokenizer, seed=args.seed)
-    stages: list[Any] = []
-    if args.importance in ("gradient", "all"):
-        stages.append(Gradients(loaded.model, loss, seed=args.seed))
-    if args.importance in ("ablation", "all"):
-        means = MeanOutputs(loaded.model)
-        stages += [means, Ablation(loaded.model, loss, ("zero", "mean"), means=means)]
-    return stages
+    def _add_importance(self, args: argparse.Namespace, loaded: Loaded, inputs: Inputs) -> None:
+        from multihead.measures.importance.ablation import Ablation, MeanOutputs
+        from multihead.measures.importance.choose_loss import loss_for
+        from multihead.measures.importance.gradients import Gradients
+
+        loss = loss_for(loaded.model, inputs, loaded.tokenizer, seed=args.seed)
+        if args.importance in ("gradient", "all"):
+            self.first.append(Gradients(loss, seed=args.seed))
+            self.columns_of.append(self.first[-1])
+        if args.importance in ("ablation", "all"):
+            means = MeanOutputs()
+            self.first.append(means)
+            self.second.append(Ablation(loss, ("zero", "mean"), means=means))
+            self.columns_of += self.second
+
+    @property
+    def accumulators(self) -> list[Accumulator]:
+        return [*self.first, *self.second]
+
+    @property
+    def names(self) -> str:
+        return ", ".join(one.name for one in self.accumulators)
+
+    def run(
+        self,
+        loaded: Loaded,
+        corpus: Corpus,
+        checkpoint: Checkpoint,
+        ranks: Ranks,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Summary:
+        """Run all passes, or what is left of them."""
+        from multihead.corpus.run import run
+
+        summary = None
+        for accumulators in (self.first, self.second):
+            if accumulators:
+                name = accumulators[0].name
+
+                def tell(done: float, name: str = name) -> None:
+                    if progress is not None:
+                        progress(name, done)
+
+                found = run(loaded.model, corpus, accumulators, checkpoint=checkpoint, ranks=ranks, progress=tell)
+                summary = summary or found
+            if self.kinds is not None and accumulators is self.first:
+                self.kinds.run_repeats(checkpoint=checkpoint, ranks=ranks)
+        assert summary is not None
+        return summary
+
+    def columns(self) -> HeadTable:
+        """The columns of everything; `about` has an entry for each."""
+        from multihead.table.table import HeadTable
+
+        tables = {one.name: one.columns() for one in self.columns_of}
+        if self.kinds is not None:
+            tables = {"statistics": tables.pop("statistics"), "kinds": self.kinds.result().table, **tables}
+        apart = [replace(table, about={name: dict(table.about)}) for name, table in tables.items()]
+        return reduce(HeadTable.join, apart)
 
 
 def treebank(args: argparse.Namespace, loaded: Loaded) -> Any:
@@ -85,30 +149,19 @@ def treebank(args: argparse.Namespace, loaded: Loaded) -> Any:
         raise MultiheadError(f"there is no file {args.conllu}", hint="--conllu FILE: a treebank in CoNLL-U")
     if not getattr(loaded.tokenizer, "is_fast", False):
         raise MultiheadError(
-            f"{loaded.name} has no fast tokenizer, so words of a treebank cannot be found in its tokens",
-            hint="a folder with tokenizer.json; or leave --conllu out",
+            f"{loaded.name} has no fast tokenizer, so the words of a treebank cannot be aligned with its tokens",
+            hint="use a folder with tokenizer.json, or omit --conllu",
         )
     return read_conllu(Path(args.conllu))
 
 
 def finished(table: HeadTable, loaded: Loaded, sentences: Any) -> HeadTable:
-    """The table with what comes after the stages: syntax, which reads a treebank, and the rank by importance."""
+    """The table with syntax, which reads a treebank, and the rank by importance."""
     from multihead.measures.importance.importance import RANKED_BY, ranked
 
     if sentences is not None:
         from multihead.measures.syntax.syntax import syntax
 
-        found = syntax(loaded.model, sentences, tokenizer=loaded.tokenizer).table
-        table = table.join(replace(found, about={}))
+        relations = syntax(loaded.model, sentences, tokenizer=loaded.tokenizer).table
+        table = table.join(replace(relations, about={}))
     return ranked(table) if any(column in table.columns for column in RANKED_BY) else table
-
-
-def runs(stage: Steps, heads: int) -> float:
-    """About how many plain runs of the model a stage takes per batch, for an estimate."""
-    ablations = len(getattr(stage, "replace", ())) * heads / 2
-    probes: int = getattr(stage, "probes", 1)
-    return {"kinds": 5.0, "gradients": 3.0 * probes, "ablation": ablations, "similarity": 4.0}.get(stage.name, 1.5)
-
-
-def names(stages: Sequence[Steps]) -> str:
-    return ", ".join(stage.name for stage in stages)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from multihead.cli.console import note
 
 if TYPE_CHECKING:
-    from multihead.corpus.run import Run
+    from multihead.corpus.checkpoint import Checkpoint
+    from multihead.corpus.ranks import Ranks
 
 
 class Interrupted(Exception):
@@ -21,7 +22,7 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def stoppable(run: Run) -> Generator[None]:
+def stoppable(checkpoint: Checkpoint, ranks: Ranks) -> Generator[None]:
     """Ctrl-C and SIGTERM stop after the batch at hand; a second one stops at once, with the state of before."""
     from multihead.corpus.run import Stopped
 
@@ -31,8 +32,8 @@ def stoppable(run: Run) -> Generator[None]:
         if caught:
             raise Interrupted(number)
         caught.append(number)
-        run.stopping = True
-        if run.ranks.leads:
+        checkpoint.stopping = True
+        if ranks.leads:
             note("multihead: stopping after this batch; once more to stop at once")
 
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -1,100 +1,188 @@
-"""A stage is one pass over the batches of a corpus; what it has taken in so far is its state.
+"""An accumulator learns something from runs of a model, batch by batch. `corpus.run` drives it.
 
-Killed and resumed, a pass gives exactly what it would have given undisturbed: the state is everything, and what is
-drawn at random is drawn from a generator of (seed, index of the batch), never from a global one.
+Accumulators that read the batch as it is share one forward. What an accumulator has learned is its state. States of
+two parts of a corpus merge into one, and a saved state can be loaded, so a run that was killed and resumed ends in
+the same numbers. Random draws come from a generator of (seed, index of the batch), never from a global one.
 
 >>> import torch
->>> from multihead.corpus.accumulator import run_stage
->>> class Count:
-...     name, tokens = "count", 0
-...     def step(self, batch): self.tokens += batch["input_ids"].numel()
-...     def state(self): return {"tokens": self.tokens}
-...     def load(self, state): self.tokens = state["tokens"]
->>> batches = [{"input_ids": torch.zeros(2, 5)}, {"input_ids": torch.zeros(1, 3)}]
->>> run_stage(Count(), batches).tokens
-13
->>> resumed = Count()
->>> resumed.load({"tokens": 10})
->>> run_stage(resumed, batches, done=1).tokens
-13
+>>> from torch import nn
+>>> from multihead.corpus.accumulator import Accumulator
+>>> from multihead.corpus.documents import Corpus
+>>> from multihead.corpus.run import run
+>>> class Rows(Accumulator):
+...     name, rows = "rows", 0
+...     def add(self, call, out): self.rows += out.shape[0] * out.shape[2]
+...     def merge(self, later): self.rows += later.rows
+...     def state(self): return {"rows": self.rows}
+...     def load(self, state): self.rows = state["rows"]
+>>> model = nn.TransformerEncoderLayer(12, 3, batch_first=True)
+>>> rows = Rows()
+>>> run(model, Corpus(model, [{"src": torch.randn(2, 7, 12)}, {"src": torch.randn(1, 3, 12)}]), [rows]).batches
+2
+>>> rows.rows
+17
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
+from jaxtyping import Bool
+from torch import Tensor
+
+from multihead._base.shapes import HeadOutputs
+from multihead.errors import MultiheadError
+from multihead.model.call import Call
+from multihead.model.forward import Forward
+from multihead.model.sites import Key, Site, Sites
 from multihead.table.table import HeadTable
 
-Batch = Mapping[str, Any]
-"""What `model(**batch)` takes: input_ids, attention_mask where something is padded, maybe labels."""
+Inputs = Mapping[str, Any]
+"""The arguments of `model(**inputs)`: input_ids, attention_mask where something is padded, maybe labels."""
+
+State = Mapping[str, Any]
+"""Nested dicts and lists of tensors, numbers, strings, bools and None."""
 
 
-@runtime_checkable
-class Steps(Protocol):
-    """What takes in batches and can be put down and taken up again."""
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a corpus that run together."""
 
-    name: str
-    """one word: statistics, kinds, gradients, ablation, similarity"""
+    inputs: Inputs
+    index: int = 0
+    """its number in the corpus: random draws belong to it"""
+    repeated: Bool[Tensor, " row"] | None = None
+    """rows of documents that an earlier document is equal to; None: no row is"""
 
-    def step(self, batch: Batch) -> None:
-        """Take in one batch."""
-        ...
+
+@dataclass(frozen=True)
+class BatchRun:
+    """One forward on one batch, as `end` sees it: its output, and the `Forward` for reruns."""
+
+    inputs: Inputs
+    output: Any
+    forward: Forward
+    progress: Callable[[float], None]
+    """called with the finished share of a batch that takes long"""
+
+
+class Accumulator:
+    """The base of all accumulators. Override what differs; `columns` where it ends in columns of a table."""
+
+    name = ""
+    """one word, unique in a run: statistics, kinds, gradients, ablation, similarity"""
+    grad = False
+    """whether it needs gradients; it then gets a forward of its own"""
+    record = False
+    """whether `end` reruns the model from its middle"""
+    sharded = False
+    """whether it expects that a rank may have only some of the heads of a model"""
+    forwards = 1.0
+    """about how many plain forwards one batch takes, for estimates"""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        """what had to be changed in the model for the runs, each note once"""
+
+    def note(self, notes: Iterable[str]) -> None:
+        self.notes = list(dict.fromkeys([*self.notes, *notes]))
+
+    def inputs(self, batch: Batch) -> Inputs | None:
+        """What the model runs on; None: the batch is skipped. Equal inputs share one forward."""
+        return batch.inputs
+
+    def change(self, call: Call, out: HeadOutputs) -> HeadOutputs:
+        """The outputs of the heads that the model goes on with."""
+        return out
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        """One attention has run. The tensors are the model's own: copy what is kept beyond this call."""
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        """The forward on a batch has ended."""
+
+    def merge(self, later: Any) -> None:
+        """Add what a later part of the corpus has taught an accumulator of the same class."""
+        raise NotImplementedError
+
+    def state(self) -> State:
+        """Everything learned so far."""
+        raise NotImplementedError
+
+    def load(self, state: State) -> None:
+        """Go back to `state`. Replaces attributes and leaves the old values alone: copies may share them."""
+        raise NotImplementedError
+
+    def columns(self) -> HeadTable:
+        """Everything learned so far as columns of a table."""
+        raise NotImplementedError
+
+
+class Mergeable(Protocol):
+    """What is summed of one attention."""
+
+    def merge(self, other: Any) -> object: ...
+
+    def state(self) -> State: ...
+
+
+T = TypeVar("T", bound=Mergeable)
+
+
+class PerSite(Accumulator, Generic[T]):
+    """One `T` per attention of the model; `merge`, `state` and `load` are written here once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sites = Sites()
+        self.of: dict[Key, T] = {}
+        self.batches = 0
+
+    def make(self, site: Site) -> T:
+        """An empty `T` for an attention."""
+        raise NotImplementedError
+
+    def restore(self, site: Site, state: State) -> T:
+        """The `T` that `state` was taken from."""
+        raise NotImplementedError
+
+    def of_call(self, call: Call) -> T:
+        """The sums of the attention that runs."""
+        self.sites.register(call.key, call.heads, call.cross)
+        if call.key not in self.of:
+            self.of[call.key] = self.make(self.sites[call.key])
+        return self.of[call.key]
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        self.batches += 1
+
+    def merge(self, later: Any) -> None:
+        self.sites.merge(later.sites)
+        for key, sums in later.of.items():
+            if key in self.of:
+                self.of[key].merge(sums)
+            else:
+                self.of[key] = sums
+        self.batches += later.batches
+        self.note(later.notes)
 
     def state(self) -> dict[str, Any]:
-        """All that was taken in: nested dicts and lists of tensors, numbers, strings and None."""
-        ...
+        sums = [self.of[site.key].state() if site.key in self.of else None for site in self.sites]
+        return {"sites": self.sites.state(), "of": sums, "batches": self.batches, "notes": list(self.notes)}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go back to where `state` was taken."""
-        ...
-
-
-@runtime_checkable
-class Mergeable(Steps, Protocol):
-    """Steps over the parts of a corpus, which several processes take: what parts have taken in adds up.
-
-    `once`, if set: copies of documents are to be left out. `end`, if there, is called after the last batch of each.
-    """
-
-    def begin(self, batch: int) -> None:
-        """The next batch is number `batch` of the corpus: what is drawn at random is drawn for it."""
-        ...
-
-    @staticmethod
-    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of one pass over what two states have taken in, the first before the second."""
-        ...
+    def load(self, state: State) -> None:
+        self.sites, self.batches = Sites.from_state(state["sites"]), int(state["batches"])
+        self.notes = list(state["notes"])
+        sums = zip(self.sites, state["of"], strict=True)
+        self.of = {site.key: self.restore(site, one) for site, one in sums if one is not None}
 
 
-@runtime_checkable
-class Stage(Steps, Protocol):
-    """A pass that ends in columns of a table."""
-
-    @property
-    def table(self) -> HeadTable:
-        """What is known after the batches so far."""
-        ...
-
-
-AnySteps = TypeVar("AnySteps", bound=Steps)
-
-
-def run_stage(
-    stage: AnySteps,
-    batches: Iterable[Batch],
-    *,
-    done: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> AnySteps:
-    """stage.step(batch) for every batch; the first `done` are in its state already and are passed over.
-
-    `progress(n)` is called after each step, n being the batches taken in so far; it may save `stage.state()`.
-    """
-    for count, batch in enumerate(batches, start=1):
-        if count <= done:
-            continue
-        stage.step(batch)
-        if progress is not None:
-            progress(count)
-    return stage
+def check_same_heads(first: Sequence[str], second: Sequence[str]) -> None:
+    """Raise unless two parts of a corpus ran the same heads."""
+    if list(first) != list(second):
+        raise MultiheadError(
+            f"one part of the corpus ran {len(first)} heads, another {len(second)}",
+            hint="every batch must run the whole model",
+        )

@@ -1,4 +1,4 @@
-"""Make batches of documents: texts, token ids or ready batches, a batch at a time.
+"""Make batches of documents: texts, token ids or ready batches, one batch at a time.
 
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.corpus.batches import batches
@@ -12,40 +12,105 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, cast
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_data, check_model, check_tokenizer
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.call_tokens import learned_positions
 from multihead.model.eval_mode import takes_argument
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
 
+BATCH_SIZE = 8
+"""Documents of a batch, by default."""
+
 WINDOW = 16
-"""Batches of documents that are sorted by length among themselves: as many are held, and no more."""
+"""Batches whose documents are sorted by length among themselves, by default."""
+
+MAX_TOKENS = 1024
+"""Tokens that longer documents are cut to, by default, for a model that computes its positions."""
 
 
 @dataclass
 class PaddingStats:
-    """How full batches are: tokens, places with padding, and places had documents stayed in their order."""
+    """Tokens of some batches, their positions including padding, and the positions without sorting by length."""
 
     tokens: int = 0
-    places: int = 0
+    positions: int = 0
     unsorted: int = 0
 
     def about(self) -> dict[str, Any]:
-        """As plain data: tokens, the share of padding, and what it would have been."""
-        padding, unsorted = (round(1 - self.tokens / max(n, 1), 4) for n in (self.places, self.unsorted))
+        """As plain data: tokens, the share of padding, and the share without sorting."""
+        padding, unsorted = (round(1 - self.tokens / max(n, 1), 4) for n in (self.positions, self.unsorted))
         return {"tokens": self.tokens, "padding": padding, "padding_unsorted": unsorted}
 
+    def merge(self, other: PaddingStats) -> None:
+        self.tokens += other.tokens
+        self.positions += other.positions
+        self.unsorted += other.unsorted
+
     def __str__(self) -> str:
-        said = self.about()
-        return f"{said['padding']:.0%} padding; {said['padding_unsorted']:.0%} had batches not been made by length"
+        about = self.about()
+        return f"{about['padding']:.0%} padding; {about['padding_unsorted']:.0%} without sorting by length"
+
+
+class SeenTexts:
+    """Finds texts that came before: 8 bytes are held of each."""
+
+    def __init__(self) -> None:
+        self._digests: set[bytes] = set()
+
+    def add(self, data: bytes) -> bool:
+        """Whether the same data came before."""
+        digest = blake2b(data, digest_size=8).digest()
+        repeated = digest in self._digests
+        self._digests.add(digest)
+        return repeated
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How documents become batches.
+
+    Args:
+        max_tokens: longer documents are cut into pieces of so many tokens; by default `default_max_tokens`.
+        window: the rows of so many batches are sorted by length, to pad less; 1 keeps the order of the documents.
+        column: the column of a dataset's row that holds its text.
+    """
+
+    tokenizer: Any = None
+    batch_size: int = BATCH_SIZE
+    max_tokens: int | None = None
+    window: int = WINDOW
+    column: str = "text"
+
+    def check(self, model: nn.Module) -> None:
+        """Raise where an option is wrong, or wrong for the model."""
+        check_model(model)
+        check_tokenizer(self.tokenizer)
+        for name, value in (("batch_size", self.batch_size), ("window", self.window)):
+            if value < 1:
+                raise SizeError(f"{name} must be at least 1, got {value}", hint=f"{name}=1 is the smallest")
+        limit = learned_positions(model)
+        if self.max_tokens is not None and not 1 <= self.max_tokens <= (limit or self.max_tokens):
+            most = f" and at most {limit}, the positions of the model" if limit else ""
+            raise SizeError(
+                f"max_tokens must be at least 1{most}, got {self.max_tokens}", hint=f"max_tokens={limit or 512}"
+            )
+
+
+def default_max_tokens(model: nn.Module) -> int:
+    """The positions that the model has learned; at most `MAX_TOKENS` where it computes them."""
+    positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    known = positions if isinstance(positions, int) and positions > 0 else MAX_TOKENS
+    return learned_positions(model) or min(MAX_TOKENS, known)
 
 
 def batches(
@@ -53,48 +118,163 @@ def batches(
     data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     window: int = 1,
     column: str = "text",
-    tally: PaddingStats | None = None,
-    may_be_empty: bool = False,
-) -> Iterator[Batch]:
-    """What `model(**batch)` takes, made of texts, lists of token ids, or ready batches, on the model's device.
+) -> Iterator[Inputs]:
+    """The inputs of `model(**inputs)`, on the model's device, from texts, lists of token ids or ready batches.
 
-    A row of a batch is a document, or a piece of one longer than `max_tokens`; rows are padded on the right.
-    A model whose forward takes no attention_mask gets rows of one length: it would take padding for text.
-    The same data gives the same batches in the same order. Documents without a token are left out, with a warning.
-    With `window` above 1, rows of so many batches are sorted by length first; `tally` counts what that saves.
+    A row is a document, or a piece of a longer one; rows are padded on the right. A model whose forward takes no
+    attention_mask gets rows of one length: it would read padding as text. The same data gives the same batches in
+    the same order. Documents without a token are skipped with a warning.
     """
-    check_model(model)
     check_data(data)
-    check_tokenizer(tokenizer)
-    if batch_size < 1:
-        raise SizeError(f"batch_size={batch_size} is less than 1", hint="one document at a time is batch_size=1")
-    if window < 1:
-        raise SizeError(f"window={window} is less than 1", hint="window=1 keeps the order of the documents")
-    limit = learned_positions(model)
-    if max_tokens is not None and not 1 <= max_tokens <= (limit or max_tokens):
-        raise SizeError(
-            f"max_tokens={max_tokens} is no length of a piece"
-            + (f": the model has {limit} positions" if limit else ""),
-            hint=f"max_tokens={limit or 512}",
-        )
     documents = [cast(Document, data)] if isinstance(data, Mapping) else data
+    options = Batching(tokenizer, batch_size, max_tokens, window, column)
+    return (inputs for inputs, _ in make_batches(model, ((d, False) for d in documents), options, required=True))
+
+
+Made = tuple[Inputs, Bool[Tensor, " row"] | None]
+"""The inputs of a batch, and its rows that came before."""
+
+
+def make_batches(
+    model: nn.Module,
+    documents: Iterable[tuple[Document, bool]],
+    options: Batching,
+    *,
+    padding: PaddingStats | None = None,
+    seen: SeenTexts | None = None,
+    required: bool = False,
+) -> Iterator[Made]:
+    """Batches of (document, whether it came before).
+
+    `seen` finds repeated rows in ready batches. `required`: an error if no document has a token.
+    """
+    options.check(model)
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        hint = "pass batches: {'input_ids': ..., 'decoder_input_ids': ...}"
-        documents = _only_batches(documents, f"{type(model).__name__} reads two sequences; documents are one", hint)
+        documents = _only_batches(documents, type(model).__name__)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    found = _found(_texts(documents, column), tokenizer, limit, max_tokens, _vocabulary(model))
-    pad = getattr(tokenizer, "pad_token_id", None)
-    padded = takes_argument(model, "attention_mask")
-    made = _batches(found, 0 if pad is None else pad, batch_size, window, tally or PaddingStats(), padded)
-    return _on(device, made, may_be_empty)
+    made = _batched(_rows(model, documents, options, seen), model, options, padding or PaddingStats())
+    empty = batches_made = 0
+    for batch in made:
+        if batch is None:
+            empty += 1
+            continue
+        batches_made += 1
+        yield {n: x.to(device) if isinstance(x, Tensor) else x for n, x in batch[0].items()}, batch[1]
+    if required and not batches_made:
+        raise no_tokens(empty)
+    if empty:
+        warnings.warn(f"skipped {empty} documents without a token", stacklevel=4)
+
+
+def no_tokens(documents: int) -> MultiheadError:
+    return MultiheadError(
+        f"nothing to measure: {documents} documents, none with a token",
+        hint="data is an iterable of texts, lists of token ids, or batches; a generator can be read only once",
+    )
+
+
+def _only_batches(documents: Iterable[tuple[Document, bool]], name: str) -> Iterator[tuple[Document, bool]]:
+    for document, repeated in documents:
+        if not isinstance(document, Mapping):
+            raise TypeMismatchError(
+                f"{name} reads two sequences, a document is one",
+                hint="pass batches: {'input_ids': ..., 'decoder_input_ids': ...}",
+            )
+        yield document, repeated
+
+
+@dataclass(frozen=True)
+class _Row:
+    ids: list[int]
+    repeated: bool
+
+
+def _rows(
+    model: nn.Module, documents: Iterable[tuple[Document, bool]], options: Batching, seen: SeenTexts | None
+) -> Iterator[Made | list[_Row]]:
+    """Ready batches as they are; the pieces of other documents, checked."""
+    vocabulary = _vocabulary(model)
+    longest = options.max_tokens or default_max_tokens(model)
+    for index, (document, repeated) in enumerate(documents):
+        text = document.get(options.column) if isinstance(document, Mapping) else None
+        content: Any = text if isinstance(text, str) else document
+        if isinstance(content, Mapping):
+            inputs = {n: torch.tensor([x]) if _is_list(x) else x for n, x in cast(Inputs, content).items()}
+            yield inputs, None if seen is None else _repeated_rows(inputs, seen)
+            continue
+        pieces = _pieces(content, options.tokenizer, index, longest)
+        for i in (i for piece in pieces for i in piece):
+            if vocabulary is not None and not 0 <= i < vocabulary:
+                raise SizeError(
+                    f"document {index} has the token id {i}, the model has embeddings for 0 to {vocabulary - 1}",
+                    hint="use the model's own tokenizer",
+                )
+        yield [_Row(piece, repeated) for piece in pieces]
+
+
+def _repeated_rows(inputs: Inputs, seen: SeenTexts) -> Bool[Tensor, " row"] | None:
+    """Which rows of a ready batch came before, by their token ids without padding."""
+    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    others = [x for n, x in inputs.items() if isinstance(x, Tensor) and n not in ("input_ids", "attention_mask")]
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point() or others:
+        return None
+    real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
+    rows = [row[some] for row, some in zip(ids, real, strict=True)]
+    repeated = torch.tensor([seen.add(row.long().cpu().numpy().tobytes()) for row in rows], dtype=torch.bool)
+    return repeated if bool(repeated.any()) else None
+
+
+def _batched(
+    rows: Iterable[Made | list[_Row]], model: nn.Module, options: Batching, padding: PaddingStats
+) -> Iterator[Made | None]:
+    """Batches that the model takes; None for a document without a token."""
+    pad_id = getattr(options.tokenizer, "pad_token_id", None)
+    may_pad = takes_argument(model, "attention_mask")
+    size, waiting = options.batch_size, list[_Row]()
+
+    def flush(some: list[_Row]) -> Iterator[Made]:
+        padding.unsorted += sum(_positions(some[i : i + size]) for i in range(0, len(some), size))
+        ordered = sorted(some, key=lambda row: len(row.ids)) if options.window > 1 else some
+        for start in range(0, len(ordered), size):
+            chunk = ordered[start : start + size]
+            for batch in [chunk] if may_pad else _of_one_length(chunk):
+                padding.positions += _positions(batch)
+                padding.tokens += sum(len(row.ids) for row in batch)
+                repeated = torch.tensor([row.repeated for row in batch])
+                inputs = padded([row.ids for row in batch], 0 if pad_id is None else pad_id)
+                yield inputs, repeated if bool(repeated.any()) else None
+
+    for item in rows:
+        if isinstance(item, tuple):
+            yield item
+            continue
+        if not item:
+            yield None
+        waiting += item
+        while len(waiting) >= size * options.window:
+            yield from flush(waiting[: size * options.window])
+            waiting = waiting[size * options.window :]
+    yield from flush(waiting)
+
+
+def _of_one_length(rows: Sequence[_Row]) -> list[list[_Row]]:
+    """The rows by length, lengths in the order of their first row."""
+    by_length: dict[int, list[_Row]] = {}
+    for row in rows:
+        by_length.setdefault(len(row.ids), []).append(row)
+    return list(by_length.values())
+
+
+def _positions(rows: Sequence[_Row]) -> int:
+    return len(rows) * max((len(row.ids) for row in rows), default=0)
 
 
 def _vocabulary(model: nn.Module) -> int | None:
-    """How many token ids the model has a vector for, where it says so."""
+    """How many token ids the model has an embedding for, if it says so."""
     try:
         table: Any = cast(Any, model).get_input_embeddings()
     except (AttributeError, NotImplementedError):
@@ -103,134 +283,35 @@ def _vocabulary(model: nn.Module) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _on(
-    device: torch.device, made: Iterable[Mapping[str, Any] | None], may_be_empty: bool = False
-) -> Iterator[Batch]:
-    """The batches on a device; a warning for documents that gave none, an error if none did."""
-    empty = ran = 0
-    for batch in made:
-        if batch is None:
-            empty += 1
-            continue
-        ran += 1
-        yield {n: x.to(device) if isinstance(x, Tensor) else x for n, x in batch.items()}
-    if not ran and not may_be_empty:
-        raise MultiheadError(
-            f"there was nothing to measure: {empty} documents, all without a token",
-            hint="data is an iterable of texts, lists of token ids, or batches; a generator is read only once",
-        )
-    if empty:
-        warnings.warn(f"{empty} documents without a token were left out", stacklevel=4)
-
-
-def _only_batches(data: Iterable[Document], why: str, hint: str) -> Iterator[Document]:
-    for document in data:
-        if not isinstance(document, Mapping):
-            raise TypeMismatchError(why, hint=hint)
-        yield document
-
-
-def _texts(data: Iterable[Document], column: str) -> Iterator[Document]:
-    """Rows of a dataset give their text."""
-    for document in data:
-        text: Any = document.get(column) if isinstance(document, Mapping) else None
-        yield text if isinstance(text, str) else document
-
-
-def _found(
-    data: Iterable[Document], tokenizer: Any, limit: int | None, cut: int | None, known: int | None
-) -> Iterator[Mapping[str, Any] | list[list[int]]]:
-    """Batches as they are; of other documents the pieces, checked."""
-    for at, document in enumerate(data):
-        if isinstance(document, Mapping):
-            yield {n: torch.tensor([x]) if _is_list(x) else x for n, x in document.items()}  # one text, tokenised
-            continue
-        found = _pieces(document, tokenizer, at, cut)
-        if limit is not None and cut is None and found and len(found[0]) > limit:
-            raise SizeError(
-                f"document {at} has {len(found[0])} tokens, the model has positions for {limit}",
-                hint=f"max_tokens={limit} cuts long documents into pieces",
-            )
-        odd = [] if known is None else [i for piece in found for i in piece if not 0 <= i < known]
-        if odd:
-            raise SizeError(
-                f"document {at} holds the token id {odd[0]}, the model has vectors for {known}, from 0",
-                hint="the tokenizer must be the model's own",
-            )
-        yield found
-
-
-def _batches(
-    found: Iterable[Mapping[str, Any] | list[list[int]]],
-    pad: int,
-    size: int,
-    window: int,
-    tally: PaddingStats,
-    padded: bool,
-) -> Iterator[Mapping[str, Any] | None]:
-    """Batches that a model takes; None for a document without a token."""
-    pieces: list[list[int]] = []
-
-    def full(some: list[list[int]]) -> Iterator[Mapping[str, Any]]:
-        tally.unsorted += sum(_places(some[i : i + size]) for i in range(0, len(some), size))
-        ordered = sorted(some, key=len) if window > 1 else some
-        for start in range(0, len(ordered), size):
-            rows = ordered[start : start + size]
-            for batch in [rows] if padded else _of_one_length(rows):
-                tally.places += _places(batch)
-                tally.tokens += sum(map(len, batch))
-                yield _padded(batch, pad)
-
-    for one in found:
-        if isinstance(one, Mapping):
-            yield one
-            continue
-        if not one:
-            yield None
-        pieces += one
-        while len(pieces) >= size * window:
-            yield from full(pieces[: size * window])
-            pieces = pieces[size * window :]
-    yield from full(pieces)
-
-
-def _of_one_length(rows: Sequence[list[int]]) -> list[list[list[int]]]:
-    """The rows by their length, lengths in the order in which they come first."""
-    by_length: dict[int, list[list[int]]] = {}
-    for row in rows:
-        by_length.setdefault(len(row), []).append(row)
-    return list(by_length.values())
-
-
-def _places(pieces: Sequence[Sequence[int]]) -> int:
-    return len(pieces) * max(map(len, pieces), default=0)
-
-
 def _is_list(x: object) -> bool:
     return isinstance(x, list) and all(isinstance(i, int) for i in x)
 
 
-def _pieces(document: Any, tokenizer: Any, at: int, cut: int | None) -> list[list[int]]:
-    """The token ids of a document, in pieces of at most `cut`; none of an empty one.
+def _pieces(document: Any, tokenizer: Any, index: int, longest: int) -> list[list[int]]:
+    """The token ids of a document in pieces of at most `longest`; none of an empty one.
 
-    A fast tokenizer puts its special tokens around every piece, as the model is used to; others around the whole.
+    A fast tokenizer puts its special tokens around every piece; others put them around the whole document.
     """
-    if isinstance(document, str) and cut is not None and getattr(tokenizer, "is_fast", False):
+    if isinstance(document, str) and getattr(tokenizer, "is_fast", False):
         special: int = tokenizer.num_special_tokens_to_add()
-        if cut <= special:
+        if longest <= special:
             raise SizeError(
-                f"max_tokens={cut} leaves no room beside the {special} special tokens of every piece",
-                hint=f"max_tokens={special + 1} is the least",
+                f"max_tokens must be more than the {special} special tokens of every piece, got {longest}",
+                hint=f"max_tokens={special + 1} is the smallest",
             )
-        made = tokenizer(document, truncation=True, max_length=cut, return_overflowing_tokens=True)["input_ids"]
-        return [list(piece) for piece in made if piece]
-    return list(_cut(_ids(document, tokenizer, at), cut))
+        encoded = tokenizer(document, truncation=True, max_length=longest, return_overflowing_tokens=True)
+        return [list(piece) for piece in encoded["input_ids"] if piece]
+    ids = iter(_ids(document, tokenizer, index))
+    pieces: list[list[int]] = []
+    while piece := list(islice(ids, longest)):
+        pieces.append(piece)
+    return pieces
 
 
-def _ids(document: Any, tokenizer: Any, at: int) -> list[int]:
+def _ids(document: Any, tokenizer: Any, index: int) -> list[int]:
     if isinstance(document, str):
         if tokenizer is None:
-            raise MultiheadError(f"document {at} is text, and there is no tokenizer", hint="pass tokenizer=...")
+            raise MultiheadError(f"document {index} is text, and no tokenizer is given", hint="pass tokenizer=...")
         return list(tokenizer(document, verbose=False)["input_ids"])
     whole = isinstance(document, Tensor) and not document.is_floating_point() and document.dtype != torch.bool
     if whole and document.ndim == 1:
@@ -239,22 +320,16 @@ def _ids(document: Any, tokenizer: Any, at: int) -> list[int]:
         return list(document)
     shape = f" of shape {tuple(document.shape)} and {document.dtype}" if isinstance(document, Tensor) else ""
     raise TypeMismatchError(
-        f"document {at} is a {type(document).__name__}{shape}",
-        hint="documents are texts, lists of token ids, or mappings that model(**batch) takes",
+        f"document {index} is a {type(document).__name__}{shape}",
+        hint="documents are texts, lists of token ids, or mappings with the arguments of the model's forward",
     )
 
 
-def _cut(ids: list[int], size: int | None) -> Iterator[list[int]]:
-    rest = iter(ids)
-    while piece := list(islice(rest, size)):
-        yield piece
-
-
-def _padded(pieces: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Right-padded to the longest, with a mask; without one where nothing is padded, so that kernels stay fused."""
-    longest = max(map(len, pieces))
-    ids = torch.tensor([[*p, *[pad] * (longest - len(p))] for p in pieces])
-    if all(len(p) == longest for p in pieces):
+def padded(rows: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor]:
+    """Right-padded to the longest row. No mask where nothing is padded, so that kernels stay fused."""
+    longest = max(map(len, rows))
+    ids = torch.tensor([[*row, *[pad_id] * (longest - len(row))] for row in rows])
+    if all(len(row) == longest for row in rows):
         return {"input_ids": ids}
-    mask = torch.tensor([[1] * len(p) + [0] * (longest - len(p)) for p in pieces])
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     return {"input_ids": ids, "attention_mask": mask}

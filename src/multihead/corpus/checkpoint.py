@@ -1,167 +1,241 @@
-"""What was taken in of the parts of a corpus, in memory and on disk: checked, whole at any moment, never twice.
+"""The folder of a run: what was learned from the parts of a corpus, so that a killed run can be resumed.
 
-    STAGE-LEVEL-INDEX.safetensors      a node of the tree of parts, see `parts`: finished
-    STAGE-part-INDEX.safetensors       a part that somebody is at, as of the last save
-    STAGE-part-INDEX….before           the save before it
+    run.json                               what the run is of
+    PASS-LEVEL-INDEX.safetensors           a finished node of the merge tree
+    PASS-part-INDEX.safetensors            a part that is being read, as of the last save
+    PASS-root.safetensors                  a finished pass
 
-A file is written beside its name, flushed, then renamed, and carries a checksum. One that is damaged is not used:
-of a part at hand the save before it is, of a finished one its parts are measured again. The end is the same.
+A file is written beside its name, flushed, then renamed, and has a checksum. A damaged file is not used: its parts
+are read again, and the result is the same.
 
 >>> import tempfile, torch
 >>> from pathlib import Path
->>> from multihead.corpus.checkpoint import Shelf
+>>> from multihead.corpus.checkpoint import Checkpoint
 >>> with tempfile.TemporaryDirectory() as folder:
-...     shelf = Shelf(Path(folder), "sum", lambda a, b: {"x": a["x"] + b["x"]})
+...     checkpoint = Checkpoint(Path(folder) / "state", {"model": "a"})
+...     checkpoint.begin()
+...     nodes = checkpoint.nodes("sum", lambda a, b: {"x": a["x"] + b["x"]})
 ...     for part in range(5):
-...         shelf.put((0, part), {"x": torch.tensor(part)})
-...     shelf.save()
-...     sorted(file.name for file in Path(folder).iterdir()), shelf.whole()
+...         nodes.put((0, part), {"x": torch.tensor(part)})
+...     nodes.save()
+...     sorted(file.name for file in checkpoint.folder.glob("sum*")), nodes.root()
 (['sum-0-4.safetensors', 'sum-2-0.safetensors'], {'x': tensor(10)})
 """
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from multihead.corpus.merge_tree import Node, Tree, covered, outermost
+from multihead.corpus.accumulator import State
+from multihead.corpus.merge_tree import Node, Tree, covered, first_part, outermost
+from multihead.corpus.ranks import job
 from multihead.corpus.state import DamagedError, load_state, save_state
+from multihead.errors import MultiheadError
+from multihead.table.files import write_at_once
 
-ENDING = ".safetensors"
+SUFFIX = ".safetensors"
+EVERY = 30.0
+"""Seconds between two saves."""
 LARGE = 64 << 20
 """Bytes of a state above which it waits on disk for its other half, not in memory."""
 
-State = Mapping[str, Any]
+Merge = Callable[[State, State], State]
 
 
-class Shelf:
-    """The nodes of one stage that this process has; those that were saved lie in `folder`."""
+class Checkpoint:
+    """A run folder. `identity` says what is measured and how, as plain data: only an equal run resumes it."""
 
-    def __init__(self, folder: Path, stage: str, join: Callable[[State, State], State], large: int = LARGE) -> None:
-        self.folder, self.stage, self.large, self._join = folder, stage, large, join
-        self.tree: Tree[State | None] = Tree(self._joined)  # None: it is on disk
+    def __init__(self, folder: Path, identity: Mapping[str, Any], *, every: float = EVERY) -> None:
+        self.folder, self.identity, self.every = folder, dict(identity), every
+        self.stopping = False
+        """set it, and the run stops after the current batch, with its state saved"""
+        self.threads: int | None = None
+        """the threads of the run that is resumed; sums over rows depend on them"""
+        self._saved = time.monotonic()
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "run.json"
+
+    def begin(self) -> None:
+        """Create the folder, unless a run is resumed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.file.exists():
+            about = {"identity": self.identity, "threads": torch.get_num_threads(), "job": job()}
+            write_at_once(self.file, json.dumps(about).encode())
+
+    def resume(self) -> None:
+        """Continue the run in the folder; an error if it is of something else."""
+        try:
+            about = json.loads(self.file.read_bytes())
+        except (OSError, ValueError) as wrong:
+            raise MultiheadError(f"{self.file} cannot be read: {wrong}", hint="start again with --force") from wrong
+        check_identity(about["identity"], self.identity, self.folder)
+        self.threads = int(about["threads"])
+
+    def batches(self, name: str) -> int:
+        """Batches of a pass that are saved."""
+        count = 0
+        for file in self.folder.glob(f"{name}-*{SUFFIX}"):
+            try:
+                count += int(load_state(file)["batches"])
+            except DamagedError:  # reported when it is used
+                continue
+        return count
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self.stopping or time.monotonic() - self._saved >= self.every
+
+    def nodes(self, name: str, merge: Merge) -> Nodes:
+        return Nodes(name, merge, self)
+
+    def saved_now(self) -> None:
+        self._saved = time.monotonic()
+
+    def forget(self) -> None:
+        """Delete the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def check_identity(before: Mapping[str, Any], now: Mapping[str, Any], place: Path) -> None:
+    """Raise unless both are equal; the error names what differs."""
+    for name in (*before, *now):
+        if before.get(name) != now.get(name):
+            old, new = ("not set" if x is None else x for x in (before.get(name), now.get(name)))
+            raise MultiheadError(
+                f"{place} holds a run with {name} {old}, this run has {name} {new}",
+                hint="resume with the same options, or start again with --force",
+            )
+
+
+class Nodes:
+    """The nodes of one pass that this process has, in memory and, with a checkpoint, on disk."""
+
+    def __init__(self, name: str, merge: Merge, checkpoint: Checkpoint | None = None, large: int = LARGE) -> None:
+        self.name, self.checkpoint, self.large, self._merge = name, checkpoint, large, merge
+        self.tree: Tree[State | None] = Tree(self._merged)  # None: it is on disk
         self.saved: set[Node] = set()
-        self.earlier: list[Node] = []
-        """nodes that a pass before this one has left in the folder"""
 
-    def _joined(self, left: State | None, right: State | None) -> State:
+    def _merged(self, left: State | None, right: State | None) -> State:
         assert left is not None and right is not None  # noqa: PT018  # `put` has read them
-        return self._join(left, right)
+        return self._merge(left, right)
 
     def put(self, node: Node, state: State) -> None:
-        """Take in a node; halves of a larger one become it."""
-        level, at = node
-        while (level, at ^ 1) in self.tree.held:  # what lies on disk is read before it is joined
-            self._held((level, at ^ 1))
-            level, at = level + 1, at // 2
-        made = self.tree.put(node, state)
-        if size_of(self.tree.held[made]) > self.large:
+        """Add a node; the halves of a larger one become it."""
+        level, index = node
+        while (level, index ^ 1) in self.tree.nodes:  # read from disk before it is merged
+            self._load((level, index ^ 1))
+            level, index = level + 1, index // 2
+        merged = self.tree.put(node, state)
+        if self.checkpoint is not None and size_of(self.tree.nodes[merged]) > self.large:
             self.save()
-            self.tree.held[made] = None
+            self.tree.nodes[merged] = None
 
-    def take_earlier(self) -> None:
-        """Take in the nodes that lay in the folder before this pass."""
-        for node in self.earlier:
-            self.saved.add(node)
-            self.put(node, load_state(self.file(node)))
-
-    def nodes(self) -> list[Node]:
-        return sorted(self.tree.held, key=lambda node: node[1] << node[0])
-
-    def get(self, node: Node) -> State:
-        return self._held(node)
-
-    def _held(self, node: Node) -> State:
-        state = self.tree.held[node]
-        if state is None:
-            state = self.tree.held[node] = load_state(self.file(node))
-        return state
-
-    def whole(self) -> State:
-        """All nodes, joined from left to right."""
-        for node in self.nodes():
-            self._held(node)
-        state = self.tree.whole()
+    def root(self) -> State:
+        """All nodes, merged from left to right."""
+        for node in self.tree.nodes:
+            self._load(node)
+        state = self.tree.root()
         assert state is not None
         return state
 
+    def _load(self, node: Node) -> None:
+        if self.tree.nodes[node] is None:
+            self.tree.nodes[node] = load_state(self.file(node))
+
     # ---- on disk ------------------------------------------------------------------------------
 
+    @property
+    def folder(self) -> Path:
+        assert self.checkpoint is not None
+        return self.checkpoint.folder
+
     def file(self, node: Node) -> Path:
-        return self.folder / f"{self.stage}-{node[0]}-{node[1]}{ENDING}"
+        return self.folder / f"{self.name}-{node[0]}-{node[1]}{SUFFIX}"
 
     @property
-    def whole_file(self) -> Path:
-        return self.folder / f"{self.stage}-whole{ENDING}"
+    def root_file(self) -> Path:
+        return self.folder / f"{self.name}-root{SUFFIX}"
 
     def part_file(self, part: int) -> Path:
-        return self.folder / f"{self.stage}-part-{part}{ENDING}"
+        return self.folder / f"{self.name}-part-{part}{SUFFIX}"
 
     def save(self) -> None:
-        """Put down what is not on disk yet; the halves of what is there now are taken away after it."""
-        for node, state in self.tree.held.items():
+        """Write the nodes that are not on disk; then delete the halves of those that are."""
+        for node, state in self.tree.nodes.items():
             if node not in self.saved and state is not None:
                 save_state(self.file(node), state)
                 self.saved.add(node)
-        for node in self.saved - set(self.tree.held):
+        for node in self.saved - set(self.tree.nodes):
             self.file(node).unlink(missing_ok=True)
-        self.saved &= set(self.tree.held)
+        self.saved &= set(self.tree.nodes)
+
+    def finished(self) -> bool:
+        """Whether the pass is finished; a damaged root is deleted with a warning."""
+        if not self.root_file.exists():
+            return False
+        if _read(self.root_file, f"the pass {self.name} runs again") is None:
+            self.root_file.unlink()
+            return False
+        return True
 
     def found(self) -> list[Node]:
-        """The finished nodes in the folder that are whole; damaged ones are taken away, with a warning."""
-        good: list[Node] = []
-        for file in sorted(self.folder.glob(f"{self.stage}-*-*{ENDING}")):
-            level, _, at = file.name.removeprefix(f"{self.stage}-").removesuffix(ENDING).partition("-")
-            if level.isdigit() and at.isdigit():
-                if _load(file, "its parts are measured again") is None:
+        """The finished nodes in the folder; damaged ones and those under another are deleted."""
+        intact: list[Node] = []
+        for file in sorted(self.folder.glob(f"{self.name}-*-*{SUFFIX}")):
+            level, _, index = file.name.removeprefix(f"{self.name}-").removesuffix(SUFFIX).partition("-")
+            if level.isdigit() and index.isdigit():
+                if _read(file, "its parts are read again") is None:
                     file.unlink()
                 else:
-                    good.append((int(level), int(at)))
-        kept = outermost(good)
-        for node in set(good) - set(kept):  # halves of a node that is there
+                    intact.append((int(level), int(index)))
+        kept = outermost(intact)
+        for node in set(intact) - set(kept):
             self.file(node).unlink(missing_ok=True)
+        for part in covered(kept):
+            self.part_file(part).unlink(missing_ok=True)
         return kept
 
+    def gather(self, nodes: Iterable[Node]) -> None:
+        """Add nodes from the folder, of this or another process, from left to right."""
+        for node in sorted(set(nodes) - set(self.tree.nodes), key=first_part):
+            self.saved.add(node)
+            self.put(node, load_state(self.file(node)))
+
     def save_part(self, part: int, state: State) -> None:
-        """Put down a part that somebody is at; the save before stays beside it."""
-        file = self.part_file(part)
-        with suppress(FileNotFoundError):
-            file.replace(before(file))
-        save_state(file, state)
+        save_state(self.part_file(part), state)
 
     def load_part(self, part: int) -> State | None:
-        """The latest save of a part that is whole, None if there is none."""
+        """The last save of an unfinished part; None if there is none, or it is damaged."""
         file = self.part_file(part)
-        if file.exists():
-            found = _load(file, "the save before it is used" if before(file).exists() else "the part begins again")
-            if found is not None:
-                return found
-        return _load(before(file), "the part begins again") if before(file).exists() else None
+        return _read(file, "the part is read again") if file.exists() else None
 
     def drop_part(self, part: int) -> None:
-        for file in (self.part_file(part), before(self.part_file(part))):
-            file.unlink(missing_ok=True)
+        self.part_file(part).unlink(missing_ok=True)
 
-    def sweep(self, nodes: Iterable[Node]) -> None:
-        """Take away saves of parts that finished nodes are of."""
-        for part in covered(nodes):
-            self.drop_part(part)
-
-
-def before(file: Path) -> Path:
-    return file.with_name(file.name + ".before")
+    def finish(self) -> None:
+        """Write the root, and delete everything else of the pass."""
+        save_state(self.root_file, self.root())
+        for file in self.folder.glob(f"{self.name}-*"):
+            if file != self.root_file:
+                file.unlink(missing_ok=True)
 
 
-def _load(file: Path, then: str) -> dict[str, Any] | None:
+def _read(file: Path, consequence: str) -> dict[str, Any] | None:
     try:
         return load_state(file)
     except DamagedError as damaged:
-        warnings.warn(f"{damaged.message}; {then}", stacklevel=4)
+        warnings.warn(f"{damaged.message}; {consequence}", stacklevel=4)
         return None
 
 

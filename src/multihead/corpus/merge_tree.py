@@ -1,19 +1,19 @@
-"""A corpus in parts, and what was taken in of them joined in one order, whoever took it in.
+"""A corpus in parts, and the order in which what they taught is merged.
 
-A part is a range of documents. How many there are depends on the corpus alone, never on the number of processes,
-and sums of parts are joined along one binary tree: node (level, i) is of the parts i·2^level … (i + 1)·2^level − 1,
-and is made of its two halves, the left one first. So 1, 2, 3 or 4 processes end in the same bits, whichever parts
-each had, and a process that has taken in neighbours joins them itself: it holds and sends about log₂(parts) states.
+A part is a range of documents that depends on nothing but its index, so a corpus can be read without knowing its
+length. The sums of parts merge along one binary tree: node (level, i) covers the parts i·2^level to
+(i + 1)·2^level − 1 and is the merge of its two halves, the left one first. So 1, 2, 3 or 4 processes end in the
+same bits, whichever parts each of them read, and a process that has read neighbours holds log₂(parts) states.
 
->>> from multihead.corpus.merge_tree import Tree, parts_of
->>> parts_of(100, unit=8, most=4)
-[range(0, 32), range(32, 64), range(64, 96), range(96, 100)]
+>>> from multihead.corpus.merge_tree import Tree, part_range
+>>> [part_range(i, unit=8) for i in (0, 63, 64, 96)]
+[range(0, 8), range(504, 512), range(512, 528), range(1024, 1056)]
 >>> tree = Tree(lambda left, right: f"({left}{right})")
 >>> for part in (3, 0, 4, 2, 1):
 ...     _ = tree.put((0, part), str(part))
->>> tree.held
+>>> tree.nodes
 {(0, 4): '4', (2, 0): '((01)(23))'}
->>> tree.whole()
+>>> tree.root()
 '(((01)(23))4)'
 """
 
@@ -25,80 +25,92 @@ from typing import Generic, TypeVar
 from multihead.errors import SizeError
 
 Node = tuple[int, int]
-"""(level, index); level 0 are the parts themselves"""
+"""(level, index); nodes of level 0 are the parts themselves"""
 
-MOST = 64
-"""Parts of a corpus, at most: what bounds the cost of joining them, and the processes that have work."""
+EQUAL = 64
+"""Parts of `unit` documents. Further parts double in size every half as many: their number grows as a logarithm."""
 
 BATCHES = 4
-"""A part has a multiple of so many full batches of documents, but for the last."""
+"""Full batches of documents in one of the first parts."""
 
-Kept = TypeVar("Kept")
-
-
-def parts_of(documents: int, *, unit: int, most: int = MOST) -> list[range]:
-    """Ranges of a multiple of `unit` documents each, at most `most` of them."""
-    if documents < 1 or unit < 1 or most < 1:
-        raise SizeError(
-            f"{documents} documents do not make parts of {unit}, at most {most}", hint="each must be 1 at least"
-        )
-    size = -(-documents // (most * unit)) * unit
-    return [range(start, min(start + size, documents)) for start in range(0, documents, size)]
+T = TypeVar("T")
 
 
-def share(rest: Sequence[int], rank: int, size: int) -> list[int]:
-    """The parts that one of `size` processes takes: neighbours, as many as the others or one more."""
-    return list(rest[rank * len(rest) // size : (rank + 1) * len(rest) // size])
+def part_range(index: int, *, unit: int) -> range:
+    """The documents of part `index`."""
+    if index < 0 or unit < 1:
+        raise SizeError(f"part {index} of {unit} documents does not exist", hint="index >= 0, unit >= 1")
+    if index < EQUAL:
+        return range(index * unit, (index + 1) * unit)
+    half = EQUAL // 2
+    doublings, position = divmod(index - EQUAL, half)
+    size = unit << (doublings + 1)
+    start = EQUAL * (unit << doublings) + position * size
+    return range(start, start + size)
+
+
+def parts_of(documents: int, *, unit: int) -> list[range]:
+    """The parts of so many documents; the last one may be short."""
+    if documents < 1:
+        raise SizeError(f"the corpus has {documents} documents", hint="give it one document or more")
+    parts: list[range] = []
+    while not parts or parts[-1].stop < documents:
+        part = part_range(len(parts), unit=unit)
+        parts.append(range(part.start, min(part.stop, documents)))
+    return parts
+
+
+def share(parts: Sequence[range], unread: Sequence[int], rank: int, size: int) -> list[int]:
+    """The unread parts of one of `size` processes: neighbours, with about as many documents as the others."""
+    total = sum(len(parts[part]) for part in unread)
+    mine, before = list[int](), 0
+    for part in unread:
+        if before * size // max(total, 1) == rank:
+            mine.append(part)
+        before += len(parts[part])
+    return mine
 
 
 def covered(nodes: Iterable[Node]) -> set[int]:
-    """The parts that some nodes are of."""
-    return {part for level, at in nodes for part in range(at << level, (at + 1) << level)}
-
-
-def folded(parts: Iterable[int]) -> list[Node]:
-    """The nodes that some parts end up as, once all that can be joined is joined."""
-    tree: Tree[None] = Tree(lambda _, __: None)
-    for part in parts:
-        tree.put((0, part), None)
-    return sorted(tree.held, key=_place)
+    """The parts under some nodes."""
+    return {part for level, index in nodes for part in range(index << level, (index + 1) << level)}
 
 
 def outermost(nodes: Iterable[Node]) -> list[Node]:
-    """Those that lie in no other."""
-    found: list[Node] = []
+    """The nodes that lie under no other, from left to right."""
+    kept: list[Node] = []
     for node in sorted(nodes, reverse=True):  # large ones first
-        if not covered([node]) <= covered(found):
-            found.append(node)
-    return sorted(found, key=_place)
+        if not covered([node]) <= covered(kept):
+            kept.append(node)
+    return sorted(kept, key=first_part)
 
 
-class Tree(Generic[Kept]):
-    """What is known of some nodes; two halves of a node become the node as soon as both are there."""
-
-    def __init__(self, join: Callable[[Kept, Kept], Kept]) -> None:
-        self.join = join
-        self.held: dict[Node, Kept] = {}
-
-    def put(self, node: Node, kept: Kept) -> Node:
-        """Take in a node; the node that it has become."""
-        level, at = node
-        while (level, at ^ 1) in self.held:
-            other = self.held.pop((level, at ^ 1))
-            kept = self.join(kept, other) if at % 2 == 0 else self.join(other, kept)
-            level, at = level + 1, at // 2
-        self.held[level, at] = kept
-        return level, at
-
-    def whole(self) -> Kept:
-        """All that is held, joined from left to right."""
-        nodes = sorted(self.held, key=_place)
-        kept = self.held[nodes[0]]
-        for node in nodes[1:]:
-            kept = self.join(kept, self.held[node])
-        return kept
+def first_part(node: Node) -> int:
+    level, index = node
+    return index << level
 
 
-def _place(node: Node) -> int:
-    level, at = node
-    return at << level
+class Tree(Generic[T]):
+    """Values of some nodes; the two halves of a node become the node as soon as both are there."""
+
+    def __init__(self, merge: Callable[[T, T], T]) -> None:
+        self.merge = merge
+        self.nodes: dict[Node, T] = {}
+
+    def put(self, node: Node, value: T) -> Node:
+        """Add a node. Returns the node that it has become a part of."""
+        level, index = node
+        while (level, index ^ 1) in self.nodes:
+            other = self.nodes.pop((level, index ^ 1))
+            value = self.merge(value, other) if index % 2 == 0 else self.merge(other, value)
+            level, index = level + 1, index // 2
+        self.nodes[level, index] = value
+        return level, index
+
+    def root(self) -> T:
+        """All nodes, merged from left to right."""
+        values = [self.nodes[node] for node in sorted(self.nodes, key=first_part)]
+        merged = values[0]
+        for value in values[1:]:
+            merged = self.merge(merged, value)
+        return merged

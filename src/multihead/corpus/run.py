@@ -1,299 +1,264 @@
-"""Several stages over one corpus, by one process or many, put down on disk and taken up again: always the same end.
+"""Run a model over a corpus for several accumulators: the only loop over batches.
 
-The corpus is in parts (`scale.parts`), each process takes its share of them, and what parts have taken in is joined
-along one tree. So the table does not depend on the number of processes, nor on when which of them died.
+The corpus is in parts. Each process reads its share of them, and what the parts taught is merged along one tree. So
+the result does not depend on the number of processes, nor on which of them was killed when.
 
->>> import tempfile, torch
->>> from pathlib import Path
 >>> from transformers import GPT2Config, GPT2Model
->>> from multihead.model.statistics.options import Statistics
->>> from multihead.corpus.run import Run
->>> from multihead.measures.measure import StatisticsStage
->>> from multihead.corpus.corpus import Corpus
+>>> from multihead.corpus.documents import Corpus
+>>> from multihead.corpus.run import run
+>>> from multihead.measures.measure import StatisticsSum
 >>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> with tempfile.TemporaryDirectory() as folder:
-...     run = Run([StatisticsStage(model, Statistics())], {"model": "a"}, Path(folder) / "state")
-...     len(run.go(Corpus(model, [[3, 1, 4, 1, 5], [9, 2, 6]], 2)))
+>>> statistics = StatisticsSum()
+>>> run(model, Corpus(model, [[3, 1, 4, 1, 5], [9, 2, 6]]), [statistics]).padding.tokens
+8
+>>> len(statistics.columns())
 6
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import reduce
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
-from multihead.corpus.accumulator import Mergeable, run_stage
-from multihead.corpus.batches import PaddingStats
-from multihead.corpus.checkpoint import ENDING, Shelf, State, before
-from multihead.corpus.corpus import Corpus
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
+from multihead.corpus.batches import PaddingStats, no_tokens
+from multihead.corpus.checkpoint import Checkpoint, Nodes
+from multihead.corpus.documents import Corpus
 from multihead.corpus.merge_tree import covered, share
-from multihead.corpus.ranks import Ranks, job
-from multihead.corpus.state import DamagedError, load_state, save_state
-from multihead.errors import MultiheadError
-from multihead.table.files import write_at_once
-from multihead.table.table import HeadTable
+from multihead.corpus.ranks import Ranks
+from multihead.corpus.state import load_state
+from multihead.layer.apart import runs_again
+from multihead.model.call import Call, Compute
+from multihead.model.eval_mode import plain_inputs
+from multihead.model.forward import Forward
+from multihead.model.intercept import inner
 
-Progress = Callable[[str, int], None]
-"""Called with the name of the stage and the batches that were taken in, by all processes together."""
-
-NUMBERED = 1_000_000
-"""Batches of part p are numbered from p · this: random draws are of that number, whoever makes them."""
-
-ABOUT = "run.json"
+Progress = Callable[[float], None]
+"""Called with the number of batches that all processes have finished."""
 
 
 class Stopped(Exception):
-    """The run was asked to stop; its state is on disk."""
+    """The run was told to stop; its state is in the checkpoint."""
 
 
-class Run:
-    """Stages one after another, each over all parts. Every so often what was taken in is written into `folder`.
+@dataclass
+class Summary:
+    """What a run has read."""
 
-    `identity` says what is measured and how, as plain data: a run is only taken up with the same.
-    `every`: seconds between two writes. `ranks`: the processes that share the work; the table is rank 0's.
+    batches: int = 0
+    padding: PaddingStats = field(default_factory=PaddingStats)
+
+
+def run(
+    model: nn.Module,
+    corpus: Corpus,
+    accumulators: Sequence[Accumulator],
+    *,
+    checkpoint: Checkpoint | None = None,
+    ranks: Ranks | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Run the model over all batches. Afterwards the accumulators hold what the whole corpus taught, on every rank.
+
+    Args:
+        checkpoint: a folder to save to and resume from; several ranks need one.
+        progress: called after every batch.
     """
+    with _threads(None if checkpoint is None else checkpoint.threads):
+        return _Pass(model, corpus, accumulators, checkpoint, ranks or Ranks.alone(), progress).run()
+
+
+@contextmanager
+def _threads(count: int | None) -> Generator[None]:
+    """Sums over rows are divided among threads: a resumed run needs as many as before."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Pass:
+    """One pass over a corpus."""
 
     def __init__(
         self,
-        stages: Sequence[Mergeable],
-        identity: Mapping[str, Any],
-        folder: Path,
-        *,
-        every: float = 30.0,
-        ranks: Ranks | None = None,
-    ) -> None:
-        odd = next((stage.name for stage in stages if not hasattr(stage, "merged")), None)
-        if odd is not None:
-            raise MultiheadError(
-                f"the stage {odd} cannot be taken in parts: what two parts of a corpus give does not add up",
-                hint="give it begin() and merged(), see multihead.corpus.accumulator.Mergeable; or use run_stage",
-            )
-        self.stages, self.identity, self.folder, self.every = list(stages), dict(identity), folder, every
-        self.ranks = ranks or Ranks.alone()
-        self.done = {stage.name: 0 for stage in stages}
-        """batches taken in, as far as this process knows"""
-        self.tally = PaddingStats()
-        self.stopping = False
-        """set it, and the run stops after the batch at hand, with its state on disk"""
-        self._taken: Mapping[str, Any] = {}
-        self._written = self._said = time.monotonic()
-
-    def go(self, corpus: Corpus, progress: Progress | None = None) -> HeadTable | None:
-        """Run what is left; the columns of all stages, on rank 0."""
-        threads = torch.get_num_threads()
-        if self._taken:  # sums over rows are divided among threads: a resumed run needs as many as before
-            torch.set_num_threads(int(self._taken["threads"]))
-        try:
-            self._go(corpus, progress)
-        finally:
-            torch.set_num_threads(threads)
-        return self.table if self.ranks.leads else None
-
-    def _go(self, corpus: Corpus, progress: Progress | None) -> None:
-        self.ranks.first(self._begin)
-        for stage in self.stages:
-            shelf = Shelf(self.folder, stage.name, lambda a, b, stage=stage: _joined(stage, a, b))
-            finished: bool = self.ranks.first(lambda shelf=shelf: self._finished(shelf))
-            if not finished:
-                self._pass(stage, shelf, corpus, progress)
-            self._end(stage, shelf)
-
-    @property
-    def table(self) -> HeadTable:
-        """The columns of all stages; `about` has a part for each."""
-        # Not isinstance(stage, Stage): before Python 3.12 that computes the table to see whether there is one.
-        having: list[Any] = [stage for stage in self.stages if hasattr(type(stage), "table")]
-        tables: dict[str, HeadTable] = {stage.name: stage.table for stage in having}
-        plain = [replace(table, about={name: dict(table.about)}) for name, table in tables.items()]
-        return reduce(HeadTable.join, plain)
-
-    # ---- one stage ----------------------------------------------------------------------------
-
-    def _pass(self, stage: Mergeable, shelf: Shelf, corpus: Corpus, progress: Progress | None) -> None:
-        """Each process takes its share of the parts that are left; what it made of them goes to rank 0."""
-        blank, key = stage.state(), stage.name
-        rest: list[int] = self.ranks.first(lambda: self._rest(shelf, len(corpus.parts)))
-        for part in share(rest, self.ranks.rank, self.ranks.size):
-            self._part(stage, shelf, corpus, part, blank, progress)
-        if self.ranks.size > 1:
-            shelf.save()  # the others may take long
-        if not self.ranks.leads:
-            made = ({"node": list(node), "kept": shelf.get(node)} for node in shelf.nodes())
-            self.ranks.give(key, len(shelf.nodes()), made, self._meanwhile)
-            return
-        shelf.take_earlier()
-        for rank in range(1, self.ranks.size):
-            for given in self.ranks.take(key, rank, lambda: self._meanwhile(key, progress)):
-                shelf.put((given["node"][0], given["node"][1]), given["kept"])
-        save_state(shelf.whole_file, shelf.whole())
-
-    def _part(
-        self,
-        stage: Mergeable,
-        shelf: Shelf,
+        model: nn.Module,
         corpus: Corpus,
-        part: int,
-        blank: State,
+        accumulators: Sequence[Accumulator],
+        checkpoint: Checkpoint | None,
+        ranks: Ranks,
         progress: Progress | None,
     ) -> None:
-        found, tally, earlier = shelf.load_part(part), PaddingStats(), self.done[stage.name]
-        count = 0 if found is None else int(found["batches"])
-        stage.load(blank if found is None else found["state"])
-        if found is None:
-            stage.begin(part * NUMBERED)
-        resumed = count
+        assert checkpoint is not None or ranks.size == 1, "several ranks exchange what they learn in a folder"
+        self.corpus, self.accumulators, self.checkpoint = corpus, list(accumulators), checkpoint
+        self.ranks, self.progress, self.name = ranks, progress, accumulators[0].name
+        self.batch_runner = BatchRunner(model, accumulators)
+        self.nodes = Nodes(self.name, self._merged, checkpoint)
+        self.done = 0.0 if checkpoint is None or not ranks.leads else float(checkpoint.batches(self.name))
+        self._told = 0.0
 
-        def record() -> dict[str, Any]:
-            return {"batches": count, "tally": [tally.tokens, tally.places, tally.unsorted], "state": stage.state()}
+    def run(self) -> Summary:
+        blank = self._state()
+        if self.checkpoint is None:
+            self._read(self.corpus.parts(), blank)
+            return self._load(self.nodes.root())
+        self.ranks.on_rank_zero(self.checkpoint.begin)
+        if not self.ranks.on_rank_zero(self.nodes.finished):
+            self._read_shared(blank)
+        return self._load(load_state(self.nodes.root_file))
 
-        def after(batches: int) -> None:
-            nonlocal count
-            count = batches
-            self.done[stage.name] = earlier + count - resumed
-            self._tell(stage.name, progress)
-            if self.stopping or time.monotonic() - self._written >= self.every:
-                shelf.save()
-                shelf.save_part(part, record())
-                self._written = time.monotonic()
-            if self.stopping:
-                raise Stopped
+    def _read(self, parts: Iterable[int], blank: Mapping[str, State]) -> None:
+        for part in parts:
+            self._read_part(part, blank)
 
-        read = corpus.read(part, once=getattr(stage, "once", False), tally=tally)
-        run_stage(stage, read, done=count, progress=after)
-        getattr(stage, "end", lambda: None)()
-        shelf.put((0, part), record())
-        if found is not None or shelf.part_file(part).exists():  # it was written, so its end is, too
-            shelf.save()
-            shelf.drop_part(part)
-
-    def _end(self, stage: Mergeable, shelf: Shelf) -> None:
-        """The stage holds what all parts have taken in, where it is needed: for the table, or by a later stage."""
-        needed = any(getattr(later, "means", None) is stage for later in self.stages)
-        if not self.ranks.leads and not needed:
-            return
-        whole = load_state(shelf.whole_file) if self.ranks.leads else None
-        if needed:
-            whole = self.ranks.spread(whole)
-        assert whole is not None
-        stage.load(whole["state"])
-        self.done[stage.name] = int(whole["batches"])
-        tokens, places, unsorted = whole["tally"]
-        self.tally = PaddingStats(tokens, places, unsorted) if stage is self.stages[0] else self.tally
-        for file in self.folder.glob(f"{stage.name}-*") if self.ranks.leads else ():
-            if file != shelf.whole_file:
-                file.unlink(missing_ok=True)
-
-    # ---- together -----------------------------------------------------------------------------
-
-    def _tell(self, name: str, progress: Progress | None, every: float = 0.2) -> None:
-        """Say how far this process is; rank 0 shows how far all are."""
-        others = 0
-        if self.ranks.size > 1:
-            if time.monotonic() - self._said < max(every, 0.02 * self.ranks.size):
-                return
-            self._said = time.monotonic()
-            self.ranks.say(f"{name}/batches", self.done[name])
-            others = sum(self.ranks.said(f"{name}/batches").values()) if self.ranks.leads else 0
-        if progress is not None:
-            progress(name, self.done[name] + others)
-
-    def _meanwhile(self, name: str | None = None, progress: Progress | None = None) -> None:
-        if self.stopping:
-            raise Stopped
-        if name is not None:
-            self._tell(name, progress, every=0.5)
-
-    # ---- keeping ------------------------------------------------------------------------------
-
-    @property
-    def file(self) -> Path:
-        return self.folder / ABOUT
-
-    def _begin(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self._taken:
-            about = {"identity": self.identity, "threads": torch.get_num_threads(), "job": job()}
-            write_at_once(self.file, json.dumps(about).encode())
-
-    def _finished(self, shelf: Shelf) -> bool:
-        if not shelf.whole_file.exists():
-            return False
-        try:
-            load_state(shelf.whole_file)
-        except DamagedError as damaged:
-            import warnings
-
-            warnings.warn(f"{damaged.message}; {shelf.stage} is measured again", stacklevel=2)
-            shelf.whole_file.unlink()
-            return False
-        return True
-
-    def _rest(self, shelf: Shelf, parts: int) -> list[int]:
-        """The parts that nobody has finished."""
-        shelf.earlier = shelf.found()
-        shelf.sweep(shelf.earlier)
-        known = covered(shelf.earlier)
-        return [part for part in range(parts) if part not in known]
-
-    def resume(self) -> None:
-        """Take up what `folder` holds; an error that names both where it is of something else."""
-
-        def found() -> dict[str, Any]:
-            try:
-                about = json.loads(self.file.read_bytes())
-            except (OSError, ValueError) as wrong:
-                raise MultiheadError(
-                    f"{self.file} cannot be read: {wrong}", hint="start again with --force"
-                ) from wrong
-            check_identity(about["identity"], self.identity, self.folder)
-            return about
-
-        self._taken = self.ranks.first(found)
+    def _read_shared(self, blank: Mapping[str, State]) -> None:
+        """This rank's share of the parts that are not finished; rank 0 merges the nodes of all ranks."""
+        finished = [(level, index) for level, index in self.ranks.on_rank_zero(self.nodes.found)]
+        ranges, read = self.corpus.ranges(), covered(finished)
+        unread = [part for part in range(len(ranges)) if part not in read]
+        self._read(share(ranges, unread, self.ranks.rank, self.ranks.size), blank)
+        self.nodes.save()
+        self.ranks.store_set(f"{self.name}/nodes", json.dumps(list(self.nodes.tree.nodes)))
         if self.ranks.leads:
-            for stage in self.stages:
-                self.done[stage.name] = self._batches(stage.name)
+            if self.ranks.size > 1:
+                others = self.ranks.wait_for_all(f"{self.name}/nodes", self._wait)
+                finished += [(level, index) for nodes in others for level, index in json.loads(nodes)]
+            self.nodes.gather(finished)
+        self.ranks.on_rank_zero(self.nodes.finish)
 
-    def _batches(self, name: str) -> int:
-        """Batches of a stage that are in the folder."""
-        known, files = 0, self.folder.glob(f"{name}-*{ENDING}*")
-        for file in {self.folder / (file.name.partition(ENDING)[0] + ENDING) for file in files}:
-            for one in (file, before(file)):
-                with suppress(DamagedError):  # whoever takes it up will say so
-                    known += int(load_state(one)["batches"])
-                    break
-        return known
+    def _read_part(self, part: int, blank: Mapping[str, State]) -> None:
+        saved = None if self.checkpoint is None else self.nodes.load_part(part)
+        count = 0 if saved is None else int(saved["batches"])
+        self._load_states(blank if saved is None else saved["states"])
+        padding, before = PaddingStats(), self.done - count
+        for number, batch in enumerate(self.corpus.read(part, padding), start=1):
+            if number <= count:
+                continue  # it is in the saved state
+            self.batch_runner.run(batch, lambda share: self._tell(self.done + share))
+            count, self.done = number, before + number
+            self._tell(self.done)
+            if self.checkpoint is not None and self.checkpoint.due():
+                self.nodes.save()
+                self.nodes.save_part(part, self._record(count, padding))
+                self.checkpoint.saved_now()
+            if self.checkpoint is not None and self.checkpoint.stopping:
+                raise Stopped
+        self.nodes.put((0, part), self._record(count, padding))
+        if self.checkpoint is not None and self.nodes.part_file(part).exists():
+            self.nodes.save()
+            self.nodes.drop_part(part)
 
-    def forget(self) -> None:
-        """Take away all that is in the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+    # ---- states -------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, State]:
+        return {one.name: one.state() for one in self.accumulators}
+
+    def _record(self, batches: int, padding: PaddingStats) -> dict[str, Any]:
+        counts = [padding.tokens, padding.positions, padding.unsorted]
+        return {"batches": batches, "padding": counts, "states": self._state()}
+
+    def _merged(self, first: State, second: State) -> dict[str, Any]:
+        states: dict[str, State] = {}
+        for one in self.accumulators:
+            left, right = copy(one), copy(one)
+            left.load(first["states"][one.name])
+            right.load(second["states"][one.name])
+            left.merge(right)
+            states[one.name] = left.state()
+        padding = [a + b for a, b in zip(first["padding"], second["padding"], strict=True)]
+        return {"batches": first["batches"] + second["batches"], "padding": padding, "states": states}
+
+    def _load_states(self, states: Mapping[str, State]) -> None:
+        for one in self.accumulators:
+            one.load(states[one.name])
+
+    def _load(self, root: State) -> Summary:
+        if not root["batches"]:
+            raise no_tokens(0)
+        self._load_states(root["states"])
+        return Summary(int(root["batches"]), PaddingStats(*root["padding"]))
+
+    # ---- progress -----------------------------------------------------------------------------
+
+    def _tell(self, done: float, every: float = 0.2) -> None:
+        """Publish how far this process is; rank 0 shows how far all are."""
+        others = 0.0
+        if self.ranks.size > 1:
+            if time.monotonic() - self._told < max(every, 0.02 * self.ranks.size):
+                return
+            self._told, key = time.monotonic(), f"{self.name}/batches"
+            self.ranks.store_set(key, str(done))
+            if self.ranks.leads:
+                counts = (self.ranks.store_get(key, rank) for rank in range(1, self.ranks.size))
+                others = sum(float(count or 0) for count in counts)
+        if self.progress is not None:
+            self.progress(done + others)
+
+    def _wait(self) -> None:
+        assert self.checkpoint is not None
+        if self.checkpoint.stopping:
+            raise Stopped
+        self._tell(self.done, every=0.5)
 
 
-def _joined(stage: Mergeable, first: State, second: State) -> dict[str, Any]:
-    return {
-        "batches": first["batches"] + second["batches"],
-        "tally": [a + b for a, b in zip(first["tally"], second["tally"], strict=True)],
-        "state": stage.merged(first["state"], second["state"]),
-    }
+class BatchRunner:
+    """Runs batches for some accumulators; those with equal inputs share one forward."""
+
+    def __init__(self, model: nn.Module, accumulators: Sequence[Accumulator]) -> None:
+        self.model, self.accumulators = model, list(accumulators)
+        self._forwards = {grad: Forward(model, grad=grad) for grad in (False, True)}
+
+    def run(self, batch: Batch, progress: Progress | None = None) -> None:
+        for inputs, group in self._groups(batch):
+            self._forward(batch, inputs, group, progress or (lambda _: None))
+
+    def _groups(self, batch: Batch) -> list[tuple[Inputs, list[Accumulator]]]:
+        groups: list[tuple[Inputs, list[Accumulator]]] = []
+        for one in self.accumulators:
+            inputs = one.inputs(batch)
+            if inputs is None:
+                continue
+            plain = plain_inputs(inner(self.model), inputs)
+            shared = next((g for i, g in groups if not one.grad and not g[0].grad and _same(i, plain)), None)
+            if shared is None:
+                groups.append((plain, [one]))
+            else:
+                shared.append(one)
+        return groups
+
+    def _forward(self, batch: Batch, inputs: Inputs, group: Sequence[Accumulator], progress: Progress) -> None:
+        forward = self._forwards[group[0].grad]
+
+        def listen(call: Call, compute: Compute) -> HeadOutputs:
+            out = compute()
+            for one in group:
+                out = one.change(call, out)
+            if not runs_again():  # a checkpointed layer that runs again in the backward pass was added before
+                for one in group:
+                    one.add(call, out)
+            return out
+
+        record = any(one.record for one in group)
+        listening = forward.recording if record else forward.listening
+        with listening(listen, sharded=all(one.sharded for one in group)):
+            output = forward.run(inputs)
+            run = BatchRun(inputs, output, forward, progress)
+            for one in group:
+                one.end(batch, run)
+                one.note(forward.notes)
 
 
-def check_identity(before: Mapping[str, Any], now: Mapping[str, Any], place: Path) -> None:
-    """Raise unless both are the same; the text says what differs, and both values."""
-    for name in (*before, *now):
-        if before.get(name) != now.get(name):
-            raise MultiheadError(
-                f"{place} was begun with {name} {_said(before.get(name))}, this is {name} {_said(now.get(name))}",
-                hint="go on with the same as before, or start again with --force",
-            )
-
-
-def _said(x: object) -> str:
-    return "not set" if x is None else str(x)
+def _same(first: Inputs, second: Inputs) -> bool:
+    return first.keys() == second.keys() and all(first[name] is second[name] for name in first)

@@ -144,7 +144,7 @@ def _removed(start: Plan, names: Sequence[HeadName]) -> Plan:
 
 def _twins(model: nn.Module, start: Plan, text: Calibration, within: float) -> Plan:
     """Heads of a layer, all nearer to each other than `within`, become the first of them, the nearest first."""
-    from multihead.measures.similarity.result import similarity
+    from multihead.measures.similarity.similarity import similarity
 
     found = similarity(model, text.fit())
     place, apart = {name: i for i, name in enumerate(found.heads)}, found["attention"]

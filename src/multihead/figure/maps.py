@@ -184,7 +184,7 @@ def _title(title: str | None, head: object) -> str:
 
 
 def _site(heads: Capture, name: str | int) -> Site:
-    site = heads.site(f"L{name}" if isinstance(name, int) else name)
+    site = heads.sites.layer(f"L{name}" if isinstance(name, int) else name)
     if not heads.calls(site):
         raise MultiheadError(f"of {site.label} nothing was kept", hint="mh.capture(model, keep='qk')")
     return site

@@ -1,4 +1,4 @@
-"""The statistics of every head over a corpus, a batch at a time; only sums are held.
+"""The statistics of every head over a corpus, batch by batch; only sums are held.
 
 >>> import multihead as mh
 >>> from transformers import GPT2Config, GPT2Model
@@ -12,15 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
 from multihead._base.arguments import check_tokenizer
-from multihead.corpus.accumulator import Batch, run_stage
-from multihead.corpus.batches import WINDOW, Document, PaddingStats, batches
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Accumulator, State
+from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document
+from multihead.corpus.documents import Corpus
+from multihead.corpus.run import run
+from multihead.model.call import Call
 from multihead.model.capture import Capture
-from multihead.model.forward import Forward
 from multihead.model.keep import Keep
 from multihead.model.statistics.options import Statistics, check_statistics
 from multihead.table.table import HeadTable
@@ -32,22 +35,23 @@ def measure(
     *,
     tokenizer: Any = None,
     statistics: Statistics | None = None,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     window: int = WINDOW,
     column: str = "text",
 ) -> HeadTable:
-    """The mean of every statistic of every head over `data`; nothing is held but sums.
+    """The mean of every statistic of every head over `data`; only sums are held.
 
     Args:
-        data: texts (with a `tokenizer`), lists of token ids, or batches: mappings that `model(**batch)` takes; a
-            dataset of Hugging Face is an iterable of rows, of which `column` is read if it holds text.
+        data: texts (with a `tokenizer`), lists of token ids, or batches: mappings with the arguments of the model's
+            forward. A dataset of Hugging Face is an iterable of rows; `column` is read if it holds text.
         statistics: `multihead.Statistics`; with a tokenizer, its special tokens are filled in.
-        max_tokens: longer documents are cut into pieces of so many tokens; else too long ones are an error.
-        window: so many batches of documents are sorted by length, so that less is padded; 1 keeps their order.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model, at
+            most 1024 where it computes them.
+        window: the documents of so many batches are sorted by length, to pad less; 1 keeps their order.
     """
-    stage, tally = StatisticsStage(model, with_special(statistics or Statistics(), tokenizer)), PaddingStats()
-    read = batches(
+    sums = StatisticsSum(with_special(statistics or Statistics(), tokenizer))
+    corpus = Corpus(
         model,
         data,
         tokenizer=tokenizer,
@@ -55,10 +59,11 @@ def measure(
         max_tokens=max_tokens,
         window=window,
         column=column,
-        tally=tally,
     )
-    table = run_stage(stage, read).table
-    return replace(table, about={**table.about, "batching": tally.about()}) if tally.tokens else table
+    summary, table = run(model, corpus, [sums]), sums.columns()
+    if not summary.padding.tokens:
+        return table
+    return replace(table, about={**table.about, "batching": summary.padding.about()})
 
 
 def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
@@ -70,33 +75,31 @@ def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
     return replace(statistics, special=tuple(tokenizer.all_special_ids))
 
 
-class StatisticsStage:
-    """Mean over all query rows of every statistic of every head."""
+class StatisticsSum(Accumulator):
+    """The mean over all query rows of every statistic of every head."""
 
     name = "statistics"
+    sharded = True
+    forwards = 1.5
 
-    def __init__(self, model: nn.Module, statistics: Statistics) -> None:
-        self.forward = Forward(model)
-        self.heads = Capture(model, statistics, Keep())
+    def __init__(self, statistics: Statistics | None = None) -> None:
+        super().__init__()
+        self.capture = Capture(statistics or Statistics(), Keep())
 
-    def step(self, batch: Batch) -> None:
-        self.forward(batch, self.heads.listen, spread=True)
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        self.capture.add(call, out)
 
-    def begin(self, batch: int) -> None:
-        """Nothing is drawn at random."""
+    def merge(self, later: Self) -> None:
+        self.capture.merge(later.capture)
 
-    @staticmethod
-    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        return Capture.merged(first, second)
+    def state(self) -> State:
+        return self.capture.state()
 
-    def state(self) -> dict[str, Any]:
-        return self.heads.state()
+    def load(self, state: State) -> None:
+        self.capture = Capture(self.capture.options, Keep())
+        self.capture.load(state)
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        self.heads.load(state)
-
-    @property
-    def table(self) -> HeadTable:
-        self.heads.finish()
-        table = self.heads.table()
-        return replace(table, about={**table.about, "notes": self.forward.notes}) if self.forward.notes else table
+    def columns(self) -> HeadTable:
+        self.capture.finish()
+        table = self.capture.table()
+        return replace(table, about={**table.about, "notes": list(self.notes)}) if self.notes else table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
@@ -51,6 +52,15 @@ class Call:
     def heads(self) -> int:
         """How many heads the layer has, on all ranks."""
         return self.problem.frame.heads if self.share is None else self.share.of
+
+    @property
+    def real_rows(self) -> Bool[Tensor, "batch query"]:
+        """The queries that are not padding."""
+        shape = self.problem.q.shape[0], self.problem.q.shape[2]
+        valid = self.queries.valid
+        if valid is None or valid.shape != shape:  # packed rows have no padding
+            return torch.ones(shape, dtype=torch.bool, device=self.problem.q.device)
+        return valid
 
     def here(self, heads: Sequence[int]) -> list[int]:
         """Those of some heads that are on this rank, by their place in the problem."""

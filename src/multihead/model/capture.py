@@ -17,7 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from jaxtyping import Float
@@ -35,10 +35,9 @@ from multihead.model.capture_table import table_of
 from multihead.model.gathered_statistics import of_all_ranks
 from multihead.model.intercept import inner, intercept
 from multihead.model.keep import Keep, Kept
-from multihead.model.known import note, remember, seen_sites
 from multihead.model.missing import nothing_found
-from multihead.model.sites import Key, Site, find
-from multihead.model.statistics.arena import Memory, Scratch
+from multihead.model.sites import Key, Site, Sites, find
+from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.head_statistics import HeadStatistics, Statistics
 from multihead.model.statistics.options import check_statistics
 from multihead.table.head_names import HeadName
@@ -53,45 +52,27 @@ LARGEST_MAP = 1 << 30
 
 @dataclass
 class _Record:
-    heads: int
-    cross: bool
+    """What a capture has of one attention."""
+
     share: Share | None = None
-    """the heads on this rank, of which the statistics are; None: all"""
+    """the heads on this rank, which the statistics are of; None: all"""
     statistics: HeadStatistics | None = None
-    whole: HeadStatistics | None = None
-    """of the heads of all ranks"""
+    gathered: HeadStatistics | None = None
+    """the statistics of the heads of all ranks"""
     calls: list[Kept] = field(default_factory=list[Kept])
 
 
 class Capture:
-    """The heads of a captured model: `heads["L3H7"]` or `heads[3, 7]`; also a sequence of all of them."""
+    """The heads of a captured model: `heads["L3H7"]` or `heads[3, 7]`; also a sequence of all heads."""
 
-    def __init__(self, model: nn.Module, statistics: Statistics | None, keep: Keep) -> None:
-        check_model(model)
+    def __init__(self, statistics: Statistics | None, keep: Keep, named: Sites | None = None) -> None:
+        """`named`: the attentions of the model, needed where `keep` names layers."""
         check_statistics(statistics)
-        self.model = model
-        self.options = statistics
-        self.keep = keep
+        self.options, self.keep, self.named = statistics, keep, named
+        self.sites = Sites()
+        """the attentions that ran, in order"""
         self._records: dict[Key, _Record] = {}
         self._memory = Memory()
-        # Made before the model runs, where its heads are known: what is made between two layers and stays would
-        # lie in the midst of what the model's activations leave free, and keep them from using it again.
-        known = seen_sites(model) if statistics is not None else {}
-        self._ready = {key: HeadStatistics(site.heads, statistics, self._memory) for key, site in known.items()}
-
-    @property
-    def sites(self) -> list[Site]:
-        """The attentions that ran, in order."""
-        named = seen_sites(self.model)
-        return [replace(named[key], heads=r.heads, cross=r.cross) for key, r in self._records.items()]
-
-    def site(self, label: str) -> Site:
-        """The attention of a label: `L3`, `decoder.L3`."""
-        found = next((s for s in self.sites if s.label == label), None)
-        if found is None:
-            labels = ", ".join(s.label for s in self.sites)
-            raise SizeError(f"there is no layer {label!r}: found {labels}", hint="layers count from 0")
-        return found
 
     def __getitem__(self, name: HeadName) -> Head:
         site, head = find(name, self.sites)
@@ -111,10 +92,9 @@ class Capture:
         return True
 
     def __repr__(self) -> str:
-        names = [h.name for h in self]
+        names = self.sites.heads
         shown = " ".join(names if len(names) <= 8 else [*names[:4], "...", names[-1]])
-        layers = len(self.sites)
-        return f"{len(names)} heads in {layers} layers, {self.tokens} tokens seen: {shown}"
+        return f"{len(names)} heads in {len(self.sites)} layers, {self.tokens} tokens seen: {shown}"
 
     def _repr_html_(self) -> str:
         return heads_html(self)
@@ -125,32 +105,31 @@ class Capture:
 
     @property
     def tokens(self) -> int:
-        """Query rows that the first layer's statistics are of."""
+        """Query rows in the statistics of the first layer."""
         first = next((r.statistics for r in self._records.values() if r.statistics is not None), None)
         return 0 if first is None else first.rows
 
     def statistics(self, layer: Site | str) -> HeadStatistics:
         """The statistics of one attention, `heads.statistics("L3")`; mergeable with those of another run."""
-        site = self.site(layer) if isinstance(layer, str) else layer
-        found = self._records[site.key].statistics
-        if found is None:
+        site = self.sites.layer(layer) if isinstance(layer, str) else layer
+        record = self._records[site.key]
+        if record.statistics is None:
             raise MultiheadError(
-                f"no statistics of {site.label} were asked for",
+                f"the capture has no statistics of {site.label}",
                 hint="mh.capture(model, statistics=mh.Statistics())",
             )
-        record = self._records[site.key]
         if record.share is None:
-            return found
-        if record.whole is None:
+            return record.statistics
+        if record.gathered is None:
             raise MultiheadError(
                 f"the statistics of {site.label} are on several ranks, this one has {len(record.share.heads)} "
-                f"of {record.heads} heads",
-                hint="they come together at the end of the block",
+                f"of {site.heads} heads",
+                hint="they are gathered at the end of the block",
             )
-        return record.whole
+        return record.gathered
 
     def here(self, site: Site, heads: Sequence[int]) -> list[int]:
-        """Those of some heads of which this rank has kept q, k, v and outputs, by their place in them."""
+        """Which of some heads this rank has, by their index in what it has kept."""
         share = self._records[site.key].share
         return list(heads) if share is None else share.here(heads)
 
@@ -158,100 +137,102 @@ class Capture:
         """What was kept of one attention, call by call."""
         return self._records[site.key].calls
 
-    def listen(self, call: Call, run: Compute) -> HeadOutputs:
-        """One attention passes: it runs as it is, and what was asked for is kept."""
-        out = run()
-        if runs_again():
-            return out
-        note(self.model, call)
-        key = call.key
-        record = self._records.setdefault(key, _Record(call.heads, call.cross, call.share))
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        """Add one call of an attention."""
+        self.sites.register(call.key, call.heads, call.cross)
+        record = self._records.setdefault(call.key, _Record(call.share))
         if self.options is not None:
             if record.statistics is None:
-                record.statistics = self._statistics(key, call.problem.frame.heads)
-            record.whole = None
+                record.statistics = HeadStatistics(call.problem.frame.heads, self.options, self._memory)
+            record.gathered = None
             record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         if self.keep != Keep():
-            kept = self.keep.take(seen_sites(self.model)[key], call.problem, out)
+            label = self.named[call.key].label if self.named is not None and call.key in self.named else ""
+            kept = self.keep.take(label, call.problem, out)
             record.calls += [] if kept is None else [kept]
-        return out
-
-    def _statistics(self, key: Key, heads: int) -> HeadStatistics:
-        made = self._ready.pop(key, None)
-        return (
-            made if made is not None and made.heads == heads else HeadStatistics(heads, self.options, self._memory)
-        )
 
     @contextmanager
-    def watch(self) -> Generator[None]:
-        """Every attention of the model within the block is taken in; may be entered again and again."""
-        ran = _Ran(inner(self.model))
-        with ran, intercept(self.model, self.listen, spread=True):
+    def watch(self, model: nn.Module) -> Generator[None]:
+        """Add every attention of the model inside the block."""
+        ran = _RunCount(inner(model))
+
+        def listen(call: Call, compute: Compute) -> HeadOutputs:
+            out = compute()
+            if not runs_again():
+                self.add(call, out)
+            return out
+
+        with ran, intercept(model, listen, spread=True):
             yield
         if not len(self):
-            raise nothing_found(inner(self.model), ran.count)
+            raise nothing_found(inner(model), ran.count)
 
     def finish(self) -> None:
-        """Give the working memory back, and say what the numbers leave out; they stay.
+        """Release the working memory, and warn of rows that the statistics exclude.
 
-        Of a model that is spread over ranks, every rank gets the statistics of all heads.
+        If the heads of the model are spread over ranks, every rank gets the statistics of all heads.
         """
         for record in self._records.values():
-            if record.share is not None and record.statistics is not None and record.whole is None:
-                record.whole = of_all_ranks(record.statistics, record.share)
+            if record.share is not None and record.statistics is not None and record.gathered is None:
+                record.gathered = of_all_ranks(record.statistics, record.share)
         self._memory.rest()
-        _warn_of_broken_rows(self)
+        self._warn_of_broken_rows()
+
+    def _warn_of_broken_rows(self) -> None:
+        for site in self.sites:
+            statistics = self._records[site.key].statistics
+            if statistics is not None and statistics.broken.any():
+                heads = int((statistics.broken > 0).sum())
+                warnings.warn(
+                    f"{site.label}: up to {int(statistics.broken.max())} of {statistics.rows} rows have NaN "
+                    f"or inf, in {heads} of {statistics.heads} heads; they are counted, and excluded from all "
+                    "statistics",
+                    stacklevel=4,
+                )
+
+    # ---- merging and saving -------------------------------------------------------------------
+
+    def merge(self, later: Capture) -> None:
+        """Add the statistics of another run of the same model."""
+        self.sites.merge(later.sites)
+        for key, record in later._records.items():
+            mine = self._records.setdefault(key, _Record())
+            if mine.statistics is None:
+                mine.statistics = record.statistics
+            elif record.statistics is not None:
+                mine.statistics.merge(record.statistics)
 
     def state(self) -> dict[str, Any]:
         """The statistics so far, as tensors and plain data."""
-        sites: list[dict[str, Any]] = []
-        spread = next((path for (path, _), r in self._records.items() if r.share is not None), None)
-        if spread is not None:
+        sharded = next((site.path for site in self.sites if self._records[site.key].share is not None), None)
+        if sharded is not None:
             raise MultiheadError(
-                f"{spread} is spread over ranks: what a run has so far cannot be put down",
+                f"the heads of {sharded} are spread over ranks: the state of such a run cannot be saved",
                 hint="mh.measure(model, data) measures such a model in one go",
             )
-        for (path, call_index), r in self._records.items():
-            if r.statistics is not None:
-                kept = r.statistics.state()
-                kept.pop("options")  # once for all of them: classes of tokens may be long lists
-                sites.append({"path": path, "call_index": call_index, "cross": r.cross, "statistics": kept})
-        return {"options": None if self.options is None else self.options.state(), "sites": sites}
-
-    @staticmethod
-    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of one pass over what both have taken in, the first before the second."""
-        options = first["options"]
-        sites = {(site["path"], site["call_index"]): site for site in first["sites"]}
-        for site in second["sites"]:
-            key = site["path"], site["call_index"]
-            if key in sites:
-                both = [
-                    HeadStatistics.from_state({**s["statistics"], "options": options}) for s in (sites[key], site)
-                ]
-                kept = both[0].merge(both[1]).state()
-                kept.pop("options")
-                sites[key] = {**site, "statistics": kept}
-            else:
-                sites[key] = site
-        return {"options": options, "sites": list(sites.values())}
+        statistics: list[dict[str, Any] | None] = []
+        for site in self.sites:
+            one = self._records[site.key].statistics
+            statistics.append(None if one is None else one.state())
+            if one is not None:
+                statistics[-1].pop("options")  # type: ignore[union-attr]  # once for all: classes may be long lists
+        options = None if self.options is None else self.options.state()
+        return {"options": options, "sites": self.sites.state(), "statistics": statistics}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go back to where `state` was taken: what comes is added to the same sums."""
-        mine = None if self.options is None else self.options.state()
-        if mine != state["options"]:
+        """Go back to `state`, in a capture with the same options."""
+        if (None if self.options is None else self.options.state()) != state["options"]:
             raise MultiheadError(
                 "the state was made with other options of the statistics",
                 hint="resume with the options that the run began with",
             )
-        self._records.clear()
-        self._memory.kept = Scratch()
-        for site in state["sites"]:
-            key = str(site["path"]), int(site["call_index"])
-            kept = HeadStatistics.from_state({**site["statistics"], "options": state["options"]})
-            again = HeadStatistics(kept.heads, self.options, self._memory).merge(kept)  # into memory apart
-            self._records[key] = _Record(kept.heads, bool(site["cross"]), statistics=again)
-            remember(self.model, key, kept.heads, bool(site["cross"]))
+        self.sites, self._records, self._memory = Sites.from_state(state["sites"]), {}, Memory()
+        for site, saved in zip(self.sites, state["statistics"], strict=True):
+            record = self._records.setdefault(site.key, _Record())
+            if saved is not None:
+                loaded = HeadStatistics.from_state({**saved, "options": state["options"]})
+                # Into the memory that all layers of this capture share.
+                record.statistics = HeadStatistics(loaded.heads, self.options, self._memory).merge(loaded)
 
 
 @dataclass(frozen=True, repr=False)
@@ -379,9 +360,10 @@ def capture(
         statistics: what to sum up, see `multihead.Statistics`; None: nothing.
         keep: "qk", "qk v", "outputs" for every layer, or a `Keep` for some; memory grows with every call.
     """
-    heads = Capture(model, statistics, Keep.of(keep))
-    heads.keep.check(model)
-    with heads.watch():
+    check_model(model)
+    kept = Keep.of(keep)
+    heads = Capture(statistics, kept, kept.named_layers(model))
+    with heads.watch(model):
         yield heads
         trained = statistics is not None and _has_active_dropout(model)
     heads.finish()
@@ -393,8 +375,8 @@ def capture(
         )
 
 
-class _Ran:
-    """Counts how often a module runs."""
+class _RunCount:
+    """Counts the calls of a module."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.count = module, 0
@@ -411,17 +393,3 @@ class _Ran:
 
 def _has_active_dropout(model: nn.Module) -> bool:
     return any(m.p > 0 and m.training for m in model.modules() if isinstance(m, nn.Dropout))
-
-
-def _warn_of_broken_rows(heads: Capture) -> None:
-    """Say which rows the statistics leave out."""
-    named = {site.key: site.label for site in heads.sites}
-    for key, record in heads._records.items():  # pyright: ignore[reportPrivateUsage]  # same file
-        found = record.statistics
-        if found is not None and found.broken.any():
-            heads_hit = int((found.broken > 0).sum())
-            warnings.warn(
-                f"{named[key]}: up to {int(found.broken.max())} of {found.rows} rows hold NaN or inf, "
-                f"in {heads_hit} of {found.heads} heads; they are counted and left out of every statistic",
-                stacklevel=3,
-            )

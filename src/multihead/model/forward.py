@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,43 +30,54 @@ from multihead.model.call import Call, Compute, Listener
 from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner, intercept
 from multihead.model.missing import nothing_found
+from multihead.model.partial_run import Change, Recording
+from multihead.model.sites import Key, Sites
 
 
 class StopForward(Exception):
-    """Raised by a listener that has seen enough: it ends the run."""
+    """Raised by a listener to end the run."""
 
 
 class Forward:
-    """Calls of a model that leave it as it was, modes and parameters of every submodule included.
+    """Calls of a model that leave it as it was, including the mode and parameters of every submodule.
 
     Args:
-        grad: record gradients, of tensors that a listener adds. The parameters are frozen then.
+        grad: record gradients of tensors that a listener adds. The parameters are frozen then.
     """
 
     def __init__(self, model: nn.Module, *, grad: bool = False) -> None:
         check_model(model)
         self.model, self.grad = model, grad
+        self.sites = Sites()
+        """the attentions that a listener has seen so far"""
         self.notes: list[str] = []
         """what had to be changed for the runs so far, each note once"""
+        self._recording: Recording | None = None
 
-    def __call__(self, inputs: Mapping[str, Any], listener: Listener | None = None, *, spread: bool = False) -> Any:
+    def __call__(
+        self, inputs: Mapping[str, Any], listener: Listener | None = None, *, sharded: bool = False
+    ) -> Any:
         """The output of the model; None where the listener stopped the run."""
-        with self.listening(listener, spread=spread):
+        with self.listening(listener, sharded=sharded):
             return self.run(inputs)
 
     @contextmanager
-    def listening(self, listener: Listener | None = None, *, spread: bool = False) -> Generator[None]:
-        """Inside the block `run` calls the model, in the modes of a measurement.
+    def listening(self, listener: Listener | None = None, *, sharded: bool = False) -> Generator[None]:
+        """Inside the block `run` calls the model, with the listener on every attention.
 
-        Raises if the listener met no attention. `spread`: it knows that a rank may have only some of the heads.
+        Raises if no attention ran. `sharded`: the listener expects that a rank may have only some of the heads.
         """
         calls = 0
 
-        def count(call: Call, compute: Compute) -> HeadOutputs:
+        def listen(call: Call, compute: Compute) -> HeadOutputs:
             nonlocal calls
             calls += 1
-            assert listener is not None
-            return listener(call, compute)
+            self.sites.register(call.key, call.heads, call.cross)
+            recording = self._recording
+            if recording is not None and recording.replaying:
+                return recording.listen(call, compute)
+            heard = compute if listener is None else partial(listener, call, compute)
+            return heard() if recording is None else recording.listen(call, heard)
 
         with ExitStack() as stack:
             if self.grad:
@@ -73,18 +85,44 @@ class Forward:
             stack.enter_context(torch.enable_grad() if self.grad else torch.no_grad())
             notes = stack.enter_context(eval_mode(self.model, freeze=self.grad))
             self.notes += [note for note in notes if note not in self.notes]
-            if listener is not None:
-                stack.enter_context(intercept(self.model, count, spread=spread))
+            heard = listener is not None or self._recording is not None
+            if heard:
+                stack.enter_context(intercept(self.model, listen, spread=sharded))
             yield
-        if listener is not None and not calls:
+        if heard and not calls:
             raise nothing_found(inner(self.model), 1)
+
+    @contextmanager
+    def recording(self, listener: Listener | None = None, *, sharded: bool = False) -> Generator[Recording]:
+        """`listening`, in which `run` records what `rerun` starts from."""
+        self._recording = Recording(self.model, self.sites)
+        try:
+            with self.listening(listener, sharded=sharded), self._recording.installed():
+                yield self._recording
+        finally:
+            self._recording = None
 
     def run(self, inputs: Mapping[str, Any]) -> Any:
         """Call the model, inside `listening`."""
         root = inner(self.model)
         plain = plain_inputs(root, inputs)
         check_inputs(root, plain)
+        if self._recording is not None:
+            self._recording.start(plain)
         try:
             return self.model(**plain)
         except StopForward:
             return None
+
+    @property
+    def recorded(self) -> Recording:
+        assert self._recording is not None, "only inside `recording`"
+        return self._recording
+
+    def rerun(self, changes: Mapping[Key, Change], copies: int = 1, *, whole: bool = False) -> Any:
+        """The output with changed heads, computed from the first changed attention on; inside `recording`.
+
+        With `copies` the batch has all documents so many times, one copy after the other. `whole`: everything is
+        computed again.
+        """
+        return self.model(**self.recorded.rerun(changes, copies, whole=whole))

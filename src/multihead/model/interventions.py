@@ -26,10 +26,10 @@ from multihead.layer.problem import Groups, Problem
 from multihead.layer.routes import attend
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.capture import Capture
+from multihead.model.find_sites import find_sites
 from multihead.model.intercept import intercept
 from multihead.model.kernel_arguments import without_interception
-from multihead.model.known import chosen, note, sites_of
-from multihead.model.sites import Key, Site
+from multihead.model.sites import Key, Site, Sites
 from multihead.table.head_names import HeadName
 
 Replacement = Literal["zero", "mean", "uniform"]
@@ -42,16 +42,21 @@ def ablate(
     *,
     replace: Replacement = "zero",
     means: Capture | None = None,
+    sites: Sites | None = None,
 ) -> AbstractContextManager[None]:
     """Ablate heads inside the block. `replace` is what stands in for their output:
 
     - "zero": 0, as after pruning;
     - "mean": their mean over the real tokens of the call, or over everything that `means` (a capture) has seen;
     - "uniform": the output of equal attention to all visible keys.
+
+    `sites` are the attentions of the model, from a capture of it: `heads.sites`. By default they are found by
+    running the model once on a small example.
     """
     if replace not in ("zero", "mean", "uniform"):
         raise SizeError(f"replace must be zero, mean or uniform, got {replace!r}", hint='replace="zero" is pruning')
-    picked = chosen(model, heads)
+    sites = find_sites(model) if sites is None else sites
+    picked = sites.resolve_heads(heads)
     known = {} if means is None else _means(means, picked)
 
     def listen(call: Call, run: Compute) -> HeadOutputs:
@@ -69,20 +74,20 @@ def ablate(
             new = mean[:, None].expand_as(out[:, mine])
         return _put(out, mine, new)
 
-    return _changed(model, listen, picked)
+    return _changed(model, listen, picked, sites)
 
 
 class Gates:
     """One number per head, all 1 at first: `gates["L3"]` is the (head,) tensor of a layer, with its gradient."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, sites: Sites) -> None:
+        self.sites = sites
         self._of: dict[Key, Tensor] = {}
 
     def of(self, call: Call, like: Tensor) -> Tensor:
         key = call.key
+        self.sites.register(key, call.heads, call.cross)
         if key not in self._of:
-            note(self.model, call)
             self._of[key] = torch.ones(call.heads, dtype=torch.float32, device=like.device, requires_grad=True)
         return self._of[key]
 
@@ -120,19 +125,22 @@ class Gates:
         return found
 
     def _sites(self) -> list[Site]:
-        named = sites_of(self.model)
-        return [named[key] for key in self._of]
+        return [self.sites[key] for key in self._of]
 
 
 @contextmanager
-def gate(model: nn.Module, values: Mapping[str, Tensor] | None = None) -> Generator[Gates]:
+def gate(
+    model: nn.Module, values: Mapping[str, Tensor] | None = None, *, sites: Sites | None = None
+) -> Generator[Gates]:
     """Within the block the output of every head is multiplied by its gate; the gates have gradients.
 
     `values` are gates to start from, {"L3": (head,) tensor}; a tensor that requires a gradient is used as it is.
     """
-    gates = Gates(model)
+    if sites is None:
+        sites = find_sites(model) if values else Sites()
+    gates = Gates(sites)
     if values:
-        by_label = {site.label: site for site in sites_of(model).values()}
+        by_label = {site.label: site for site in sites}
         for label, value in values.items():
             if not isinstance(value, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
                 raise TypeMismatchError(
@@ -163,6 +171,7 @@ def patch(
     what: What = "output",
     rows: Sequence[int] | int | None = None,
     call: int = -1,
+    sites: Sites | None = None,
 ) -> AbstractContextManager[None]:
     """Within the block the named heads do what they did in `source`, a capture of another run.
 
@@ -172,7 +181,8 @@ def patch(
     """
     if what not in ("output", "q", "k", "v"):
         raise SizeError(f"what={what!r} is not known", hint="choose output, q, k or v")
-    picked, rows = chosen(model, heads), [rows] if isinstance(rows, int) else rows
+    sites = source.sites if sites is None else sites
+    picked, rows = sites.resolve_heads(heads), [rows] if isinstance(rows, int) else rows
     stored = {key: _stored(source, key, mine, what, call) for key, mine in picked.items()}
 
     def listen(seen: Call, run: Compute) -> HeadOutputs:
@@ -187,11 +197,13 @@ def patch(
         new = _mixed(old, new, rows, seen.path)
         return _put(out, mine, _unseen(with_fields(problem, **{what: new})))
 
-    return _changed(model, listen, picked)
+    return _changed(model, listen, picked, sites)
 
 
 @contextmanager
-def _changed(model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[int]]) -> Generator[None]:
+def _changed(
+    model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[int]], sites: Sites
+) -> Generator[None]:
     """Every attention goes through the listener; an error if one of the named heads never ran."""
     ran: set[Key] = set()
 
@@ -203,7 +215,6 @@ def _changed(model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[
         yield
     missing = [key for key in heads if key not in ran]
     if missing:
-        sites = sites_of(model)
         names = [sites[key].name(head) for key in missing for head in heads[key]]
         raise MultiheadError(
             f"{', '.join(names)} did not run inside the block: nothing was changed there",

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer.problem import Problem
-from multihead.model.known import sites_of
-from multihead.model.sites import Site
+from multihead.model.find_sites import find_sites
+from multihead.model.sites import Sites
 
 Which = str | Sequence[str]
 """Every layer: "all"; or the named ones: "L0", ["L0", "decoder.L3"]."""
@@ -49,27 +49,24 @@ class Keep:
             )
         return Keep(**dict.fromkeys(words, "all"))
 
-    def check(self, model: nn.Module) -> None:
-        """Raise where a layer is named that the model does not have."""
+    def named_layers(self, model: nn.Module) -> Sites | None:
+        """The attentions of the model where some layers are named; raises if one of them does not exist."""
         asked = [
-            [w] if isinstance(w, str) else w
-            for w in (self.qk, self.v, self.outputs)
-            if w is not None and w != "all"
+            [which] if isinstance(which, str) else which
+            for which in (self.qk, self.v, self.outputs)
+            if which is not None and which != "all"
         ]
-        named = [label for which in asked for label in which]
-        if not named:
-            return
-        labels = [site.label for site in sites_of(model).values()]
-        wrong = next((label for label in named if label not in labels), None)
-        if wrong is not None:
-            raise SizeError(
-                f"there is no layer {wrong!r}: found {', '.join(labels)}",
-                hint="layers are named as in L3, decoder.L3",
-            )
+        if not asked:
+            return None
+        sites = find_sites(model)
+        for labels in asked:
+            for label in labels:
+                sites.layer(label)
+        return sites
 
-    def take(self, site: Site, problem: Problem, out: HeadOutputs) -> Kept | None:
-        """What is asked for of one call of the attention `site`."""
-        qk, v, outputs = (_wanted(which, site) for which in (self.qk, self.v, self.outputs))
+    def take(self, label: str, problem: Problem, out: HeadOutputs) -> Kept | None:
+        """What is kept of one call of the layer `label`."""
+        qk, v, outputs = (_wanted(which, label) for which in (self.qk, self.v, self.outputs))
         if not (qk or v or outputs):
             return None
         values = _own(problem.v) if v else problem.v[..., :0].detach()
@@ -85,10 +82,10 @@ class Kept:
     outputs: HeadOutputs | None
 
 
-def _wanted(which: Which | None, site: Site) -> bool:
+def _wanted(which: Which | None, label: str) -> bool:
     if which is None or isinstance(which, str):
-        return which is not None and which in ("all", site.label)
-    return site.label in which
+        return which is not None and which in ("all", label)
+    return label in which
 
 
 def _own(x: Tensor) -> Tensor:

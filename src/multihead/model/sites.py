@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from multihead.errors import SizeError
@@ -42,6 +42,78 @@ class Site:
         return f"{self.label}H{head}"
 
 
+class Sites:
+    """The attentions of a model in the order of its run: `sites[key]` is a `Site`.
+
+    A name depends on all of them: the layers of a model with one stack are L0, L1, ...; those of a decoder beside
+    an encoder are decoder.L0, ...
+    """
+
+    def __init__(self, seen: Mapping[Key, tuple[int, bool]] | None = None) -> None:
+        """`seen`: {key: (heads, cross)}."""
+        self._seen = dict(seen or {})
+        self._named: dict[Key, Site] | None = None
+
+    def register(self, key: Key, heads: int, cross: bool) -> None:
+        """Add an attention. One that is known keeps its place in the order."""
+        if self._seen.get(key) != (heads, cross):
+            self._seen[key] = heads, cross
+            self._named = None
+
+    @property
+    def named(self) -> Mapping[Key, Site]:
+        if self._named is None:
+            self._named = name_sites(self._seen)
+        return self._named
+
+    def __getitem__(self, which: Key | int) -> Site:
+        """By key, or by its place in the order."""
+        return list(self.named.values())[which] if isinstance(which, int) else self.named[which]
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._seen
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(self.named.values())
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    @property
+    def heads(self) -> list[str]:
+        """The name of every head."""
+        return [site.name(head) for site in self for head in range(site.heads)]
+
+    def layer(self, label: str) -> Site:
+        """The attention with this label: `L3`, `decoder.L3`."""
+        site = next((site for site in self if site.label == label), None)
+        if site is None:
+            labels = ", ".join(site.label for site in self)
+            raise SizeError(f"unknown layer {label!r}; the model has {labels}", hint="layers count from 0")
+        return site
+
+    def resolve_heads(self, names: Iterable[HeadName] | str) -> dict[Key, list[int]]:
+        """{key: heads} of the named heads; a name that does not exist is an error."""
+        heads: dict[Key, list[int]] = {}
+        for name in [names] if isinstance(names, str) else names:
+            site, head = find(name, self)
+            heads.setdefault(site.key, []).append(head)
+        return heads
+
+    def merge(self, later: Sites) -> None:
+        """Add the attentions of another run of the same model."""
+        for key, (heads, cross) in later._seen.items():
+            if key not in self:
+                self.register(key, heads, cross)
+
+    def state(self) -> list[list[str | int]]:
+        return [[*key, heads, int(cross)] for key, (heads, cross) in self._seen.items()]
+
+    @staticmethod
+    def from_state(state: Iterable[Sequence[str | int]]) -> Sites:
+        return Sites({(str(path), int(index)): (int(heads), bool(cross)) for path, index, heads, cross in state})
+
+
 def is_cross(path: str) -> bool:
     """Whether a module's path says that its keys come from another sequence."""
     last = path.lower().split(".")
@@ -61,7 +133,7 @@ def name_sites(found: Mapping[Key, tuple[int, bool]]) -> dict[Key, Site]:
         for key, layer in zip(keys, _layers(keys), strict=True):
             heads, cross = found[key]
             named[key] = Site(*key, "" if alone else stack, layer, heads, cross)
-    return named
+    return {key: named[key] for key in found}
 
 
 def stack_of(path: str, cross: bool) -> str:
@@ -100,7 +172,7 @@ def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
             hint=f"say which: {there[0].name(head)!r}",
         )
     if not there:
-        raise SizeError(f"there is no layer for {name!r}: found {shown or 'none yet'}", hint="layers count from 0")
+        raise SizeError(f"there is no layer for {name!r}: found {shown or 'none'}", hint="layers count from 0")
     if not 0 <= head < there[0].heads:
         raise SizeError(
             f"there is no head {head} in {there[0].label}: it has {there[0].heads}", hint="heads count from 0"

@@ -1,11 +1,12 @@
 """How good a model is without its least important heads: they are ablated together, as pruning does.
 
->>> import torch
 >>> from transformers import GPT2Config, GPT2LMHeadModel
+>>> from multihead.corpus.documents import Corpus
+>>> from multihead.measures.importance.losses import LanguageModel
 >>> from multihead.page.curve import quick_curve
 >>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> batch = {"input_ids": torch.tensor([[3, 1, 4, 1, 5]])}
->>> found = quick_curve(model, [batch], ["L0H1", "L1H2", "L0H0", "L0H2", "L1H0", "L1H1"], points=3)
+>>> corpus, order = Corpus(model, [[3, 1, 4, 1, 5]]), ["L0H1", "L1H2", "L0H0", "L0H2", "L1H0", "L1H1"]
+>>> found = quick_curve(model, corpus, order, LanguageModel(), points=3)
 >>> [point["kept"] for point in found["curves"][0]["points"]][0]
 6
 """
@@ -14,94 +15,99 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
+from typing import Any, Self
 
+import torch
 from torch import nn
 
-from multihead.corpus.accumulator import Batch
-from multihead.measures.importance.choose_loss import loss_of
-from multihead.measures.importance.losses import Loss, Target
-from multihead.model.forward import Forward
-from multihead.model.interventions import ablate
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
+from multihead.corpus.documents import Corpus
+from multihead.corpus.run import run
+from multihead.measures.importance.ablation import LossChanges
+from multihead.measures.importance.losses import Loss
 
-LOST = 0.05
-"""Share of quality that may go for a head to be called one that can go."""
+LIMIT = 0.05
+"""The share of quality that may be lost for heads to be called prunable."""
 
 
 def quick_curve(
     model: nn.Module,
-    read: Sequence[Batch],
+    corpus: Corpus,
     order: Sequence[str],
+    loss: Loss,
     *,
-    tokenizer: Any = None,
     points: int = 11,
-    lost: float = LOST,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    limit: float = LIMIT,
+    progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Quality against heads kept, the heads of `order` going from its front; and how many can go for `lost`.
+    """Quality against the number of heads kept, `order` being pruned from its front; and how many fit in `limit`.
 
-    Quality lost is the growth of perplexity, or, for a model without a vocabulary, the squared distance of its
-    outputs to its own, relative to their size. Nothing is trained or fitted: a real cut does better.
+    Lost quality is the growth of perplexity, or, for a model without a vocabulary, the squared distance of its
+    outputs to its own, relative to their size. Nothing is trained or fitted: real pruning does better.
     """
-    curve = _Curve(model, read, loss_of(None, model, read[0], tokenizer, seed=seed))
-    count = len(order)
+    count, lost = len(order), dict[int, float]()
+
+    def measure(counts: Sequence[int]) -> None:
+        ablated = AblatedSets(loss, [order[:pruned] for pruned in counts])
+        run(model, corpus, [ablated], progress=progress)
+        more = ablated.increase()
+        lost.update(zip(counts, more if loss.own else [math.expm1(min(x, 50.0)) for x in more], strict=True))
+
     steps = sorted({round(count * i / points) for i in range(points)})
-    asked = len(steps) + max(1, math.ceil(math.log2(max(2, count // points + 1))))
-    found: dict[int, float] = {}
-
-    def lost_without(goes: int) -> float:
-        if goes not in found:
-            found[goes] = curve.lost(order[:goes])
-            if progress is not None:
-                progress(len(found), max(asked, len(found)))
-        return found[goes]
-
-    for goes in steps:
-        lost_without(goes)
-    low = max((g for g in steps if found[g] <= lost), default=0)
-    high = min((g for g in steps if g > low), default=count)
-    while high - low > 1:  # between two points of the curve: the quality lost mostly grows with every head
+    lost[0] = 0.0
+    measure([pruned for pruned in steps if pruned])
+    low = max(pruned for pruned in steps if lost[pruned] <= limit)
+    high = min((pruned for pruned in steps if pruned > low), default=count)
+    while high - low > 1:  # between two points of the curve: the loss mostly grows with every head
         middle = (low + high) // 2
-        low, high = (middle, high) if lost_without(middle) <= lost else (low, middle)
-    line = [{"kept": count - g, "lost": found[g], "gone": g} for g in sorted(found)]
+        measure([middle])
+        low, high = (middle, high) if lost[middle] <= limit else (low, middle)
+    line = [{"kept": count - pruned, "lost": lost[pruned], "gone": pruned} for pruned in sorted(lost)]
+    unit = "distance of the outputs (share of their size, squared)" if loss.own else "growth of perplexity"
     return {
         "curves": [{"method": "least important first, nothing refitted", "points": line, "order": list(order)}],
-        "unit": curve.unit,
-        "loss": curve.loss.name,
+        "unit": unit,
+        "loss": loss.name,
         "prunable": low,
-        "limit": lost,
+        "limit": limit,
     }
 
 
-class _Curve:
-    """The loss of a model over some batches, with heads ablated; the intact model's is taken first."""
+class AblatedSets(Accumulator):
+    """The mean loss over documents with each of some sets of heads ablated, and with none."""
 
-    def __init__(self, model: nn.Module, read: Sequence[Batch], loss: Loss) -> None:
-        self.model, self.read, self.loss = model, read, loss
-        self.targets: list[Target] = []
-        self.intact = self._mean([])
+    name = "curve"
+    record = True
 
-    @property
-    def unit(self) -> str:
-        return "distance of the outputs (share of their size, squared)" if self.loss.own else "growth of perplexity"
+    def __init__(self, loss: Loss, sets: Sequence[Sequence[str]]) -> None:
+        super().__init__()
+        self.loss, self.changes = loss, LossChanges(loss)
+        self.sets = list(sets)
+        self.forwards = 1.0 + len(sets)
+        self.documents = 0
+        self.total = torch.zeros(len(sets) + 1, dtype=torch.double)  # the intact model last
 
-    def lost(self, gone: Sequence[str]) -> float:
-        """Share of quality that is lost without these heads."""
-        more = self._mean(gone) - self.intact if gone else 0.0
-        return more if self.loss.own else math.expm1(min(more, 50.0))
+    def inputs(self, batch: Batch) -> Inputs:
+        return self.loss.inputs(batch.inputs, batch.index)
 
-    def _mean(self, gone: Sequence[str]) -> float:
-        """The mean over documents."""
-        total, documents = 0.0, 0
-        for index, batch in enumerate(self.read):
-            inputs = self.loss.inputs(batch, index)
-            with ablate(self.model, list(gone)) if gone else nullcontext():
-                seen = self.loss.read(Forward(self.model)(inputs))
-            if index == len(self.targets):
-                self.targets.append(self.loss.target(batch, inputs, seen))
-            target = self.targets[index]
-            each = self.loss.checked(seen, target, index)[target.counts]
-            total, documents = total + float(each.sum()), documents + len(each)
-        return total / max(documents, 1)
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        seen, target, intact = self.changes.intact(batch, run)
+        ablated = [(run.forward.sites.resolve_heads(heads), "zero") for heads in self.sets]
+        losses = self.changes.without(batch, run, ablated, seen, target)
+        counted = torch.cat([losses, intact[None]])[:, target.counts]
+        self.total = self.total + counted.sum(1).cpu()
+        self.documents += counted.shape[1]
+
+    def increase(self) -> list[float]:
+        """By how much the mean loss grows without each set."""
+        mean = self.total / max(self.documents, 1)
+        return (mean[:-1] - mean[-1]).tolist()
+
+    def merge(self, later: Self) -> None:
+        self.total, self.documents = self.total + later.total, self.documents + later.documents
+
+    def state(self) -> State:
+        return {"total": self.total.clone(), "documents": self.documents}
+
+    def load(self, state: State) -> None:
+        self.total, self.documents = state["total"], int(state["documents"])

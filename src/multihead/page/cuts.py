@@ -1,7 +1,7 @@
 """The curve of real cuts: at each size the model is planned, cut, fitted again, judged on other text, and timed.
 
->>> from multihead.page.cuts import LOST_OF
->>> LOST_OF["perplexity"](20.0, 21.0), LOST_OF["nn10"](1.0, 0.75)
+>>> from multihead.page.cuts import LIMIT_OF
+>>> LIMIT_OF["perplexity"](20.0, 21.0), LIMIT_OF["nn10"](1.0, 0.75)
 (0.05, 0.25)
 """
 
@@ -21,7 +21,7 @@ from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES, Cost, cost
 from multihead.measures.cost.cost_text import amount
-from multihead.page.curve import LOST
+from multihead.page.curve import LIMIT
 
 HELD = 4
 """Every so many-th document judges, and nothing is fitted to it."""
@@ -35,7 +35,7 @@ UNITS = {
     "cosine": "cosine that is lost",
     "relative_error": "relative error of the output",
 }
-LOST_OF: dict[str, Callable[[float, float], float]] = {
+LIMIT_OF: dict[str, Callable[[float, float], float]] = {
     "perplexity": lambda before, after: round(after / before - 1, 12),
     "nn10": lambda before, after: before - after,
     "cosine": lambda before, after: before - after,
@@ -50,7 +50,7 @@ def cut_curve(
     tokenizer: Any = None,
     methods: Sequence[str] = METHODS,
     shares: Sequence[float] = SHARES,
-    limit: float = LOST,
+    limit: float = LIMIT,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _told(
     found: Curve, extra: dict[tuple[str, float], dict[str, Any]], fitted: int, limit: float, said: list[str]
 ) -> dict[str, Any]:
     """As the page has it."""
-    lost_of = LOST_OF[found.shown]
+    lost_of = LIMIT_OF[found.shown]
     before = found.original[found.shown]
     curves: list[dict[str, Any]] = []
     for method in found.methods:

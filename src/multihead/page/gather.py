@@ -10,29 +10,42 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import cached_property
+from typing import Any, Self, cast
 
 from torch import nn
 
-from multihead.corpus.accumulator import Batch, run_stage
-from multihead.corpus.batches import Document, batches
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
+from multihead.corpus.batches import BATCH_SIZE, Document
+from multihead.corpus.documents import Corpus
+from multihead.corpus.run import run
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.cost.cost import Cost, cost
-from multihead.measures.importance.importance import importance
-from multihead.measures.kinds.kinds import KindsStage, kinds_options
+from multihead.measures.importance.ablation import Ablation
+from multihead.measures.importance.choose_loss import choose_loss
+from multihead.measures.importance.gradients import Gradients
+from multihead.measures.importance.importance import ranked
+from multihead.measures.importance.losses import Loss
+from multihead.measures.kinds.kinds import KindsMeasure, kinds_options
 from multihead.measures.kinds.result import Kinds
-from multihead.measures.measure import StatisticsStage, with_special
-from multihead.measures.similarity.result import Similarity, similarity
+from multihead.measures.measure import StatisticsSum, with_special
+from multihead.measures.similarity.ov_circuits import OVWeights, find_weights
+from multihead.measures.similarity.result import Similarity
+from multihead.measures.similarity.similarity import SimilaritySum
+from multihead.model.call import Call
 from multihead.model.statistics.options import Statistics
 from multihead.page.attended import Lines
 from multihead.page.curve import quick_curve
 from multihead.page.cuts import cut_curve
 from multihead.page.findings import importance_column
-from multihead.page.pairs import HELD, PairsStage
-from multihead.page.texts import read_text, windows_of, written_with
+from multihead.page.pairs import HELD, TokenPairs
+from multihead.page.texts import read_text, windows_of
 from multihead.page.words import Words
 from multihead.statements.run import claims
 from multihead.table.table import HeadTable
@@ -64,8 +77,8 @@ TOKENS = 2048
 Shown = Callable[[Sequence[Document]], tuple[list[dict[str, Any]], list[dict[str, Any]]]]
 """Texts as the page has them and the attentions that ran, for documents whose maps are not kept in the page."""
 
-Progress = Callable[[str, int, int], None]
-"""Called as (part, done, all)."""
+Progress = Callable[[str, float, int], None]
+"""Called with (part, done, total)."""
 
 
 @dataclass
@@ -112,7 +125,7 @@ def gather(
     heads: Sequence[str] | None = None,
     maps: str | Shown | None = None,
     windows: int | None = None,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -134,24 +147,25 @@ def gather(
     if wrong:
         raise SizeError(f"there is no part {wrong[0]!r} of a page", hint=f"choose some of {', '.join(PARTS)}")
     documents = [cast(Document, data)] if isinstance(data, Mapping) else list(data)
-    read = list(batches(model, documents, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
+    options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
     parameters = sum(p.numel() for p in model.parameters())
     found = Gathered(
         {"name": name or type(model).__name__, "class": type(model).__name__, "parameters": parameters},
         {"name": corpus, "documents": len(documents)},
         curve=curve,
     )
-    work = _Work(model, tokenizer, documents, read, found, tuple(cut), seed, progress, importance)
+    work = _Work(
+        model, tokenizer, documents, Corpus(model, documents, **options), found, tuple(parts), tuple(cut), seed,
+        progress, importance,
+    )  # fmt: skip
     shown = _shown(text, documents)
     try:
         if callable(maps):
             found.texts, found.sites = maps(shown)
         else:
             work.maps(shown, max_tokens, heads, maps, windows)
-        for part in PARTS:
-            if part in parts:
-                with work.part(part):
-                    getattr(work, part)()
+        for part in (work.heads, work.importance, work.curve, work.claims, work.cost):
+            part()
     except KeyboardInterrupt:
         if not found.texts:
             raise
@@ -169,15 +183,63 @@ def _shown(text: Any, documents: Sequence[Document]) -> list[Document]:
     return found
 
 
+class _Tolerant(Accumulator):
+    """An accumulator that stops where the model is not made for it; the others of the pass go on."""
+
+    def __init__(self, inner: Accumulator) -> None:
+        super().__init__()
+        self.inner, self.reason = inner, ""
+        self.name, self.grad, self.record, self.sharded = inner.name, inner.grad, inner.record, inner.sharded
+
+    @contextmanager
+    def _caught(self) -> Generator[None]:
+        try:
+            yield
+        except MultiheadError as refused:
+            self.reason = refused.message.partition("\n")[0]
+
+    def inputs(self, batch: Batch) -> Inputs | None:
+        if self.reason:
+            return None
+        with self._caught():
+            return self.inner.inputs(batch)
+        return None
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        if not self.reason:
+            with self._caught():
+                self.inner.add(call, out)
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        if not self.reason:
+            with self._caught():
+                self.inner.end(batch, run)
+        self.inner.note(run.forward.notes)
+
+    def merge(self, later: Self) -> None:
+        self.reason = self.reason or later.reason
+        if not self.reason:
+            with self._caught():
+                self.inner.merge(later.inner)
+
+    def state(self) -> State:
+        return {"reason": self.reason, "inner": self.inner.state()}
+
+    def load(self, state: State) -> None:
+        self.reason, self.inner = str(state["reason"]), copy(self.inner)
+        self.inner.load(state["inner"])
+
+
 @dataclass
 class _Work:
-    """The parts, each of which puts what it found into `found`."""
+    """The parts, each of which adds its result to `found`."""
 
     model: nn.Module
     tokenizer: Any
     documents: Sequence[Document]
-    read: Sequence[Batch]
+    corpus: Corpus
     found: Gathered
+    parts: tuple[str, ...]
     cut: tuple[str, ...]
     seed: int
     progress: Progress | None
@@ -185,25 +247,103 @@ class _Work:
 
     @contextmanager
     def part(self, name: str) -> Generator[None]:
-        """A part that a model is not made for is no reason to lose the others: the page says why."""
+        """A part that a model is not made for does not lose the others: the page says why."""
         try:
             yield
         except MultiheadError as refused:
             self.found.notes.append(f"{name}: {refused.message.partition(chr(10))[0]}")
 
-    def told(self, part: str) -> Callable[[int], None]:
-        return lambda done: self.tell(part, done, len(self.read))
-
-    def tell(self, part: str, done: int, every: int) -> None:
+    def tell(self, part: str, done: float, total: int) -> None:
         if self.progress is not None:
-            self.progress(part, done, every)
+            self.progress(part, done, total)
+
+    def telling(self, *parts: str) -> Callable[[float], None]:
+        """Progress of a pass over the corpus, for all parts that share it."""
+        total = self.batches
+
+        def tell(done: float) -> None:
+            for part in parts:
+                self.tell(part, done, total)
+
+        return tell
+
+    @cached_property
+    def batches(self) -> int:
+        return self.corpus.count_batches()
+
+    @cached_property
+    def weights(self) -> OVWeights:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = find_weights(self.model)
+            return find_weights(self.model, self.corpus.first().inputs) if found.reason else found
+
+    @cached_property
+    def loss(self) -> Loss:
+        return choose_loss(None, self.model, self.corpus.first().inputs, self.tokenizer, seed=self.seed)
+
+    def heads(self) -> None:
+        """Statistics, kinds, token pairs and similarity share one forward per batch."""
+        special = () if self.tokenizer is None else tuple(map(int, self.tokenizer.all_special_ids))
+        count = max(1, len(self.found.heads))  # of many heads fewer pairs are held each
+        statistics = StatisticsSum(with_special(Statistics(), self.tokenizer))
+        kinds = KindsMeasure(self.model, kinds_options(self.tokenizer), seed=self.seed)
+        pairs = TokenPairs(special, held=max(64, min(HELD, 2_000_000 // count)))
+        asked: dict[str, list[Accumulator]] = {
+            "measure": [statistics],
+            "kinds": list(kinds.accumulators),
+            "pairs": [pairs],
+            "similarity": [SimilaritySum(self.weights, seed=self.seed)] if "similarity" in self.parts else [],
+        }
+        tolerant = {part: [_Tolerant(one) for one in asked[part]] for part in asked if part in self.parts}
+        if not tolerant:
+            return
+        accumulators = [one for some in tolerant.values() for one in some]
+        run(self.model, self.corpus, accumulators, progress=self.telling(*tolerant))
+        for part, some in tolerant.items():
+            with self.part(part):
+                for one in some:
+                    if one.reason:
+                        raise MultiheadError(one.reason)
+                self._keep(part, [one.inner for one in some], kinds)
+
+    def _keep(self, part: str, measured: Sequence[Any], kinds: KindsMeasure) -> None:
+        """Add the result of a part."""
+        if part == "measure":
+            self.found.corpus["tokens"] = measured[0].capture.tokens
+            self.found.join(measured[0].columns())
+        elif part == "kinds":
+            kinds.text, kinds.shuffled = measured
+            kinds.run_repeats()
+            self.found.kinds = kinds.result()
+            self.found.join(self.found.kinds.table)
+        elif part == "pairs":
+            self.found.pairs = self._top_pairs(measured[0])
+        else:
+            similarity: Similarity = measured[0].result()
+            self.found.similarity = similarity
+            self.found.join(similarity.table)
+
+    def _top_pairs(self, pairs: TokenPairs) -> dict[str, list[list[Any]]] | None:
+        count = max(3, min(PAIRS, 20_000 // max(1, len(self.found.heads))))
+        top = {head: pairs.top(head, count) for head in self.found.heads}
+        ids = sorted({i for some in top.values() for pair in some for i in (pair.query, pair.key)})
+        words = dict(zip(ids, Words.of(ids, self.tokenizer).shown, strict=True))
+        if not ids:
+            return None
+        return {
+            head: [[words[pair.query], words[pair.key], pair.times, round(pair.weight, 4)] for pair in some]
+            for head, some in top.items()
+        }
 
     def maps(
         self, shown: Sequence[Document], max_tokens: int | None, heads: Any, only: str | None, most: int | None
     ) -> None:
-        writes, why = written_with(self.model)
-        if why:
-            self.found.notes.append(f"norm-weighted attention is by the length of v, without W_O: {why}")
+        weights = self.weights
+        writes = {layer.name: list(layer.W_O) for layer in weights.layers.values()}
+        if weights.reason:
+            reason = f"norm-weighted attention is by the length of v, without W_O: {weights.reason}"
+            self.found.notes.append(reason)
         for at, document in enumerate(shown):
             self.tell("maps", at, len(shown))
             cut = windows_of(self.model, document, tokenizer=self.tokenizer, max_tokens=max_tokens)
@@ -238,79 +378,45 @@ class _Work:
         here = f"{some} {'is' if len(kept) == 1 else 'are'} in the page"
         self.found.notes.append(f"“{name}” is longer than the model takes at once: {count} windows, {here}")
 
-    def measure(self) -> None:
-        stage = StatisticsStage(self.model, with_special(Statistics(), self.tokenizer))
-        run_stage(stage, self.read, progress=self.told("measure"))
-        self.found.corpus["tokens"] = stage.heads.tokens
-        self.found.join(stage.table)
-
-    def kinds(self) -> None:
-        stage = KindsStage(self.model, kinds_options(self.tokenizer), seed=self.seed)
-        self.found.kinds = run_stage(stage, self.read, progress=self.told("kinds")).result
-        self.found.join(self.found.kinds.table)
-
-    def pairs(self) -> None:
-        special = () if self.tokenizer is None else tuple(map(int, self.tokenizer.all_special_ids))
-        heads = max(1, len(self.found.heads))  # of many heads less is held of each
-        stage = PairsStage(self.model, special, held=max(64, min(HELD, 2_000_000 // heads)))
-        run_stage(stage, self.read, progress=self.told("pairs"))
-        top = {head: stage.top(head, max(3, min(PAIRS, 20_000 // heads))) for head in self.found.heads}
-        ids = sorted({i for pairs in top.values() for p in pairs for i in (p.query, p.key)})
-        words = dict(zip(ids, Words.of(ids, self.tokenizer).shown, strict=True))
-        if ids:
-            self.found.pairs = {
-                head: [[words[p.query], words[p.key], p.times, round(p.weight, 4)] for p in pairs]
-                for head, pairs in top.items()
-            }
-
     def importance(self) -> None:
-        exact = self.method == "ablation" or (self.method == "auto" and len(self.found.heads) <= EXACT)
-        result = importance(
-            self.model,
-            self.read,
-            tokenizer=self.tokenizer,
-            method="ablation" if exact else "gradient",
-            replace="zero",
-            seed=self.seed,
-            progress=lambda _, done, every: self.tell("importance", done, every),
-        )
-        self.found.corpus["loss"] = result.loss
-        self.found.join(result.table)
-
-    def similarity(self) -> None:
-        self.found.similarity = similarity(
-            self.model,
-            self.read,
-            seed=self.seed,
-            progress=lambda _, done, every: self.tell("similarity", done, every),
-        )
-        self.found.join(self.found.similarity.table)
+        if "importance" not in self.parts:
+            return
+        with self.part("importance"):
+            exact = self.method == "ablation" or (self.method == "auto" and len(self.found.heads) <= EXACT)
+            measured = Ablation(self.loss) if exact else Gradients(self.loss, seed=self.seed)
+            run(self.model, self.corpus, [measured], progress=self.telling("importance"))
+            self.found.corpus["loss"] = self.loss.name
+            self.found.join(ranked(measured.columns()))
 
     def curve(self) -> None:
-        if self.cut and self.found.curve is None:
-            self.found.curve = cut_curve(
-                self.model,
-                self.documents,
-                tokenizer=self.tokenizer,
-                methods=self.cut,
-                seed=self.seed,
-                progress=lambda done, every: self.tell("curve", done, every),
-            )
-            self.found.notes += self.found.curve["notes"]
+        if "curve" not in self.parts or self.found.curve is not None:
             return
-        by = importance_column(self.found.table)
-        if self.found.curve is not None or by is None or self.found.table is None:
-            return
-        self.found.curve = quick_curve(
-            self.model,
-            self.read,
-            self.found.table.sort(by).heads,
-            tokenizer=self.tokenizer,
-            seed=self.seed,
-            progress=lambda done, every: self.tell("curve", done, every),
-        )
+        with self.part("curve"):
+            if self.cut:
+                self.found.curve = cut_curve(
+                    self.model,
+                    self.documents,
+                    tokenizer=self.tokenizer,
+                    methods=self.cut,
+                    seed=self.seed,
+                    progress=lambda done, total: self.tell("curve", done, total),
+                )
+                self.found.notes += self.found.curve["notes"]
+                return
+            by = importance_column(self.found.table)
+            if by is None or self.found.table is None:
+                return
+            order = self.found.table.sort(by).heads
+            told = self.telling("curve")
+            self.found.curve = quick_curve(self.model, self.corpus, order, self.loss, progress=told)
 
     def claims(self) -> None:
+        if "claims" not in self.parts:
+            return
+        with self.part("claims"):
+            self._claims()
+
+    def _claims(self) -> None:
         labels = [site["label"] for site in self.found.sites]
         last = len(labels) - 1
         chosen = sorted({round(last * i / (LAYERS - 1)) for i in range(LAYERS)})
@@ -331,4 +437,6 @@ class _Work:
         self.found.claims = found.to_json()
 
     def cost(self) -> None:
-        self.found.cost = cost(self.model)
+        if "cost" in self.parts:
+            with self.part("cost"):
+                self.found.cost = cost(self.model)

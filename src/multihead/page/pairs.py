@@ -4,31 +4,32 @@ Special tokens and the token itself are left out. What is kept are sums of weigh
 number of pairs per head: where there are more, those with the least weight are forgotten; `missing` says how much
 a pair that was forgotten and met again may lack.
 
->>> import torch
 >>> from transformers import GPT2Config, GPT2Model
->>> from multihead.page.pairs import PairsStage
+>>> from multihead.corpus.documents import Corpus
+>>> from multihead.corpus.run import run
+>>> from multihead.page.pairs import TokenPairs
 >>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> stage = PairsStage(model)
->>> stage.step({"input_ids": torch.tensor([[7, 8], [7, 8]])})  # a causal model: 7 sees nothing but itself
->>> [(pair.query, pair.key, pair.times) for pair in stage.top("L0H1")]
+>>> pairs = TokenPairs()
+>>> _ = run(model, Corpus(model, [[7, 8], [7, 8]]), [pairs])  # a causal model: 7 sees nothing but itself
+>>> [(pair.query, pair.key, pair.times) for pair in pairs.top("L0H1")]
 [(8, 7, 2)]
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from multihead.corpus.accumulator import Batch
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import PerSite, State
 from multihead.layer.ask import Cells, weights_of
 from multihead.model.call import Call
-from multihead.model.sites import Site
-from multihead.page.passing import passing
+from multihead.model.sites import Site, find
 
 HELD = 2048
 """Pairs of a head that are held."""
@@ -51,30 +52,37 @@ class Pair:
 
 
 @dataclass
-class _Sums:
-    """Sums by (head, query token, key token), coded in one number."""
+class PairSums:
+    """Sums by (head, query token, key token), coded in one number; at most `held` pairs of each head."""
 
     heads: int
+    held: int
     codes: Int[Tensor, " pair"]
     weights: Float[Tensor, " pair"]
     times: Int[Tensor, " pair"]
     missing: Float[Tensor, " head"]
 
     @staticmethod
-    def none(heads: int) -> _Sums:
-        empty = torch.empty(0, dtype=torch.long)
-        return _Sums(
-            heads, empty, torch.empty(0, dtype=torch.double), empty, torch.zeros(heads, dtype=torch.double)
-        )
+    def empty(heads: int, held: int) -> PairSums:
+        none = torch.empty(0, dtype=torch.long)
+        weights, missing = (torch.zeros(size, dtype=torch.double) for size in (0, heads))
+        return PairSums(heads, held, none, weights, none.clone(), missing)
 
-    def add(self, codes: Int[Tensor, " new"], weights: Float[Tensor, " new"], held: int) -> None:
-        every = torch.cat([self.codes, codes])
-        times = torch.cat([self.times, torch.ones_like(codes)])
-        self.codes, at = every.unique(return_inverse=True)
+    def add(self, codes: Int[Tensor, " new"], weights: Float[Tensor, " new"], times: Int[Tensor, " new"]) -> None:
+        times = torch.cat([self.times, times])
+        self.codes, index = torch.cat([self.codes, codes]).unique(return_inverse=True)
         mass = torch.cat([self.weights, weights.double()])
-        self.weights = torch.zeros(len(self.codes), dtype=torch.double).index_add_(0, at, mass)
-        self.times = torch.zeros(len(self.codes), dtype=torch.long).index_add_(0, at, times)
-        self._forget(held)
+        self.weights = torch.zeros(len(self.codes), dtype=torch.double).index_add_(0, index, mass)
+        self.times = torch.zeros(len(self.codes), dtype=torch.long).index_add_(0, index, times)
+        self._forget(self.held)
+
+    def merge(self, other: PairSums) -> None:
+        """Add the pairs of later text. What both have forgotten may be of one pair, so it adds up."""
+        self.missing = self.missing + other.missing
+        self.add(other.codes, other.weights, other.times)
+
+    def state(self) -> dict[str, Any]:
+        return vars(self).copy()
 
     def _forget(self, held: int) -> None:
         """The pairs of each head that have most weight stay."""
@@ -86,35 +94,38 @@ class _Sums:
         counts = torch.bincount(head, minlength=self.heads)
         place = torch.arange(len(order)) - (counts.cumsum(0) - counts)[head]
         gone = order[place == held]  # the heaviest that goes, of each head
-        self.missing.index_add_(0, self.codes[gone] >> (2 * _BITS), self.weights[gone])
+        self.missing = self.missing.index_add(0, self.codes[gone] >> (2 * _BITS), self.weights[gone])
         kept = order[place < held].sort().values
         self.codes, self.weights, self.times = self.codes[kept], self.weights[kept], self.times[kept]
 
 
-class PairsStage:
-    """A pass over batches; see above."""
+class TokenPairs(PerSite[PairSums]):
+    """The pairs of tokens that each head ties together; see above."""
 
     name = "pairs"
+    forwards = 3.0
 
-    def __init__(self, model: nn.Module, special: Collection[int] = (), held: int = HELD) -> None:
-        self.model, self.held = model, held
+    def __init__(self, special: Collection[int] = (), held: int = HELD) -> None:
+        super().__init__()
+        self.held = held
         self.special = torch.tensor(sorted(special), dtype=torch.long)
-        self._sums: dict[str, _Sums] = {}
 
-    def step(self, batch: Batch) -> None:
-        def take(site: Site, call: Call) -> bool:
-            sums = self._sums.setdefault(site.label, _Sums.none(site.heads))
-            for codes, weights in _strongest(call, self.special):
-                sums.add(codes, weights, self.held)
-            return True
+    def make(self, site: Site) -> PairSums:
+        return PairSums.empty(site.heads, self.held)
 
-        passing(self.model, batch, take)
+    def restore(self, site: Site, state: State) -> PairSums:
+        return PairSums(**state)
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        sums = self.of_call(call)
+        for codes, weights in _strongest(call, self.special):
+            sums.add(codes, weights, torch.ones_like(codes))
 
     def top(self, head: str, count: int = 10) -> list[Pair]:
         """The pairs of a head with most weight, the heaviest first."""
-        label, _, number = head.rpartition("H")
-        sums = self._sums[label]
-        mine = ((sums.codes >> (2 * _BITS)) == int(number)).nonzero()[:, 0]
+        site, index = find(head, self.sites)
+        sums = self.of[site.key]
+        mine = ((sums.codes >> (2 * _BITS)) == index).nonzero()[:, 0]
         best = mine[sums.weights[mine].argsort(descending=True, stable=True)][:count]
         low = (1 << _BITS) - 1
         return [
@@ -126,14 +137,8 @@ class PairsStage:
 
     def missing(self, head: str) -> float:
         """The most that the weight of a pair may lack."""
-        label, _, number = head.rpartition("H")
-        return float(self._sums[label].missing[int(number)])
-
-    def state(self) -> dict[str, Any]:
-        return {label: vars(sums).copy() for label, sums in self._sums.items()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self._sums = {label: _Sums(**sums) for label, sums in state.items()}
+        site, index = find(head, self.sites)
+        return float(self.of[site.key].missing[index])
 
 
 def _strongest(call: Call, special: Tensor) -> Iterator[tuple[Int[Tensor, " found"], Float[Tensor, " found"]]]:

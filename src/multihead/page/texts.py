@@ -18,10 +18,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document, batches
 from multihead.errors import MultiheadError
-from multihead.layer.problem import Problem
+from multihead.layer.frame import Frame
+from multihead.layer.problem import Groups, Problem
 from multihead.model.anatomy import anatomy
 from multihead.model.call_tokens import learned_positions
 from multihead.model.capture import Capture, capture
@@ -59,7 +60,7 @@ class Window:
     """A document, or a piece of it that a model takes at once: number `at` of `count`, of `longest` tokens."""
 
     document: Document
-    batch: Batch
+    batch: Inputs
     at: int
     count: int
     longest: int | None
@@ -95,7 +96,8 @@ def read_text(
     with capture(model, statistics=None, keep="qk v") as heads:
         Forward(model)(window.batch)
     layers = attended(heads, lines, writes=writes, only=only, chosen=chosen)
-    seen = [Shape.of(site, _problem(heads, site)) for site in heads.sites]
+    problems = [(site, _problem(heads, site)) for site in heads.sites]
+    seen = [Shape.of(site, problem.frame, problem.groups, problem.q.shape[3]) for site, problem in problems]
     return Text(text_data(window, seen, layers, tokenizer, "W_O v" if writes else "v"), [s.site() for s in seen])
 
 
@@ -118,12 +120,8 @@ class Shape:
     """the kv head of each head"""
 
     @staticmethod
-    def of(place: Site, problem: Problem) -> Shape:
-        frame = problem.frame
-        groups = problem.groups
-        return Shape(
-            place, frame.queries, frame.keys, problem.q.shape[3], groups.kv_heads, tuple(groups.kv_of_head)
-        )
+    def of(place: Site, frame: Frame, groups: Groups, dim: int) -> Shape:
+        return Shape(place, frame.queries, frame.keys, dim, groups.kv_heads, tuple(groups.kv_of_head))
 
     def site(self) -> dict[str, Any]:
         """As the page has it."""

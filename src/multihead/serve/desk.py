@@ -20,13 +20,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import Document
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer.problem import Problem
-from multihead.model.call import Call
-from multihead.model.sites import Site
+from multihead.layer.frame import Frame
+from multihead.layer.problem import Groups, Problem
+from multihead.model.call import Call, Compute
+from multihead.model.forward import Forward, StopForward
+from multihead.model.sites import Key
 from multihead.page.attended import norms_of
-from multihead.page.passing import passing
 from multihead.page.texts import Shape, Window, text_data, windows_of, written_with
 from multihead.serve.tiles import HeadMap
 
@@ -53,7 +55,8 @@ class Desk:
         self.writes, self.why = written_with(model)
         self.sites: list[dict[str, Any]] = []
         self._shown: list[_Shown] = []
-        self._held: OrderedDict[tuple[int, str], Problem] = OrderedDict()
+        self._held: OrderedDict[tuple[int, Key], Problem] = OrderedDict()
+        self._forward = Forward(model)
         self._sources = 0
         self._running, self._adding = Lock(), Lock()
         self.runs = 0
@@ -110,12 +113,12 @@ class Desk:
 
     def problem(self, text: int, label: str) -> Problem:
         """q, k and v of a layer on a text: held, or from a run of the model up to that layer."""
-        shown, key = self._at(text), (text, label)
+        shown, site = self._at(text), self._forward.sites.layer(label)
         with self._running:
-            if key not in self._held:
-                self._run(text, shown.window, label)
-            self._held.move_to_end(key)
-            return self._held[key]
+            if (text, site.key) not in self._held:
+                self._run(text, shown.window, site.key)
+            self._held.move_to_end((text, site.key))
+            return self._held[text, site.key]
 
     def _at(self, text: int) -> _Shown:
         if not 0 <= text < len(self._shown):
@@ -144,40 +147,41 @@ class Desk:
 
     def _shapes(self, window: Window) -> list[Shape]:
         """The attentions of a text, from a run; what it passes is held as far as there is room."""
-        shapes: list[Shape] = []
+        sizes: list[tuple[Key, Frame, Groups, int]] = []
         text = len(self._shown)
 
-        def take(site: Site, call: Call) -> bool:
-            shapes.append(Shape.of(site, call.problem))
-            self._hold(text, site, call.problem)
-            return True
+        def listen(call: Call, compute: Compute) -> HeadOutputs:
+            problem = call.problem
+            sizes.append((call.key, problem.frame, problem.groups, problem.q.shape[3]))
+            self._hold(text, call.key, problem)
+            return compute()
 
         with self._running:
-            passing(self.model, window.batch, take)
+            self._forward(window.batch, listen)
             self.runs += 1
+        sites = self._forward.sites
+        shapes = [Shape.of(sites[key], frame, groups, dim) for key, frame, groups, dim in sizes]
         self.sites = self.sites or [s.site() for s in shapes]
         return shapes
 
-    def _run(self, text: int, window: Window, label: str) -> None:
-        found = False
+    def _run(self, text: int, window: Window, wanted: Key) -> None:
+        """Run the model up to an attention, and hold every one on the way."""
 
-        def take(site: Site, call: Call) -> bool:
-            nonlocal found
-            self._hold(text, site, call.problem)
-            found = site.label == label
-            return not found
+        def listen(call: Call, compute: Compute) -> HeadOutputs:
+            self._hold(text, call.key, call.problem)
+            if call.key == wanted:
+                raise StopForward
+            return compute()
 
-        passing(self.model, window.batch, take)
+        self._forward(window.batch, listen)
         self.runs += 1
-        if not found:
-            raise SizeError(f"there is no layer {label!r}", hint="layers are named as in L3, decoder.L3")
 
-    def _hold(self, text: int, site: Site, problem: Problem) -> None:
-        """Keep what passed, the latest last; the oldest goes where there is no more room."""
-        self._held[text, site.label] = replace(
+    def _hold(self, text: int, key: Key, problem: Problem) -> None:
+        """Keep q, k and v, the latest last; drop the oldest where there is no more room."""
+        self._held[text, key] = replace(
             problem, q=problem.q.detach().clone(), k=problem.k.detach().clone(), v=problem.v.detach().clone()
         )
-        self._held.move_to_end((text, site.label))
+        self._held.move_to_end((text, key))
         while len(self._held) > 1 and sum(map(_bytes, self._held.values())) > self.room:
             self._held.popitem(last=False)
 

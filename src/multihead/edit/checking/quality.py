@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document, batches
 from multihead.edit.fitting.calibration import PIECE, prints_in
 from multihead.edit.fitting.refit import Progress
@@ -89,7 +89,7 @@ def quality(
     return Quality(kind, numbers, sums.documents, sums.tokens, tuple(notes), fitted_to)
 
 
-def kind_of(model: nn.Module, batch: Batch, tokenizer: Any = None) -> Kind:
+def kind_of(model: nn.Module, batch: Inputs, tokenizer: Any = None) -> Kind:
     """What a model's answers are, by what it puts out and how it behaves."""
     loss = loss_for(model, batch, tokenizer)
     if isinstance(loss, LanguageModel):
@@ -123,13 +123,13 @@ class _Sums:
         self.two, self.documents, self.tokens = two, 0, 0
         self.apart = self.size = 0.0
 
-    def add(self, batch: Batch, old: Any, new: Any) -> None:
+    def add(self, batch: Inputs, old: Any, new: Any) -> None:
         raise NotImplementedError
 
     def numbers(self) -> tuple[dict[str, tuple[float, float]], list[str]]:
         raise NotImplementedError
 
-    def _compared(self, batch: Batch, before: Tensor, after: Tensor) -> Tensor | None:
+    def _compared(self, batch: Inputs, before: Tensor, after: Tensor) -> Tensor | None:
         """Count the batch and its error; which tokens are real, None: all."""
         if before.shape != after.shape:
             raise MultiheadError(
@@ -153,7 +153,7 @@ class _Vectors(_Sums):
         super().__init__(model)
         self.pooled: tuple[list[Tensor], list[Tensor]] = ([], [])
 
-    def add(self, batch: Batch, old: Any, new: Any) -> None:
+    def add(self, batch: Inputs, old: Any, new: Any) -> None:
         seen = [tensor_in(x, "last_hidden_state") for x in (old, new)]
         real = self._compared(batch, seen[0], seen[1])
         for side, x in zip(self.pooled, seen, strict=True):
@@ -177,7 +177,7 @@ class _LanguageModel(_Sums):
         self.missed = [0.0, 0.0]
         self.same = self.predicted = 0
 
-    def add(self, batch: Batch, old: Any, new: Any) -> None:
+    def add(self, batch: Inputs, old: Any, new: Any) -> None:
         seen = [tensor_in(x, "logits") for x in (old, new)]
         self._compared(batch, seen[0], seen[1])
         labels = self.loss.target(batch, batch, seen[0]).what
@@ -200,7 +200,7 @@ class _Outputs(_Sums):
         super().__init__(model)
         self.same = self.asked = 0
 
-    def add(self, batch: Batch, old: Any, new: Any) -> None:
+    def add(self, batch: Inputs, old: Any, new: Any) -> None:
         before, after = (tensor_in(x, "logits") for x in (old, new))
         real = self._compared(batch, before, after)
         same = before.argmax(-1) == after.argmax(-1)

@@ -18,7 +18,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shared
 from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
@@ -47,17 +47,13 @@ class _Sums:
         self.tokens += len(c)
 
 
-def real_rows(call: Call, heads: HeadOutputs) -> Float64[Tensor, "token column"]:
+def outputs_of_real_rows(call: Call, heads: HeadOutputs) -> Float64[Tensor, "token column"]:
     """Outputs of the heads of one call side by side, a row for every real token."""
-    rows = heads.transpose(1, 2).flatten(2)  # batch, query, head · value_dim
-    valid = call.queries.valid
-    if valid is None or call.problem.packing is not None:
-        return rows.flatten(0, 1).double()
-    return rows[valid].double()
+    return heads.transpose(1, 2).flatten(2)[call.real_rows].double()  # token, head · value_dim
 
 
 def contexts(
-    model: nn.Module, layers: Turns, batches: Iterable[Batch], *, progress: Callable[[int], None] | None = None
+    model: nn.Module, layers: Turns, batches: Iterable[Inputs], *, progress: Callable[[int], None] | None = None
 ) -> dict[str, Covariance]:
     """The covariance of the heads' outputs, by the name of the first of the layers that share weights."""
     place: dict[Key, str] = {layer.site.key: same[0].name for same in layers for layer in same}
@@ -67,7 +63,7 @@ def contexts(
         heads = run()
         name = place.get(call.key)
         if name is not None:
-            sums[name].add(real_rows(call, heads))
+            sums[name].add(outputs_of_real_rows(call, heads))
         return heads
 
     mine, summed = shared(batches)

@@ -25,7 +25,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
 from multihead.corpus.data_parallel import shared
 from multihead.edit.choosing.contexts import Turns
@@ -57,7 +57,7 @@ class Curvature:
         return self.matrix[rows.start : rows.stop, rows.start : rows.stop]
 
 
-def own_loss(model: nn.Module, batch: Batch) -> OutputDistance:
+def own_loss(model: nn.Module, batch: Inputs) -> OutputDistance:
     """The distance to the model's own output: of its distribution where it has a head, else of its states.
 
     What an encoder without a head puts out is mostly pooled: there it is the cosine of the mean over tokens.
@@ -86,7 +86,7 @@ def curvature(
         count += same[0].num_heads
     of_key = {layer.site.key: same[0].name for same in layers for layer in same}
     matrix, seen = torch.zeros(count, count, dtype=torch.float64), 0
-    chosen: list[tuple[int, Batch]] = []
+    chosen: list[tuple[int, Inputs]] = []
     for index, batch in enumerate(calibration.fit()):
         if seen >= documents:
             break
@@ -105,7 +105,7 @@ def curvature(
 
 def _slopes(
     model: nn.Module,
-    batch: Batch,
+    batch: Inputs,
     index: int,
     loss: OutputDistance,
     of_key: dict[Key, str],

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document, batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
@@ -93,11 +93,11 @@ class Calibration:
         if unknown is not None and rows:
             warn_of_unknown(sum(row.count(unknown) for row in rows), sum(map(len, rows)), "the calibration text")
 
-    def fit(self) -> Iterator[Batch]:
+    def fit(self) -> Iterator[Inputs]:
         """The batches to fit to."""
         return iter(self._fit)
 
-    def sample(self, tokens: int) -> Iterator[Batch]:
+    def sample(self, tokens: int) -> Iterator[Inputs]:
         """The first batches to fit to, until they have so many tokens."""
         seen = 0
         for batch in self._fit:
@@ -106,11 +106,11 @@ class Calibration:
             yield batch
             seen += tokens_in(batch)
 
-    def held_out(self) -> Iterator[Batch]:
+    def held_out(self) -> Iterator[Inputs]:
         """The batches that judge."""
         return iter(self._held)
 
-    def example(self) -> Batch:
+    def example(self) -> Inputs:
         """Two documents: what a model can be run on to find its heads."""
         batch = next(self.held_out(), None) or next(self.fit())
         return _rows(batch, slice(2), documents_in(batch))
@@ -163,7 +163,7 @@ def _check_numbers(model: nn.Module) -> None:
             )
 
 
-def tokens_in(batch: Batch) -> int:
+def tokens_in(batch: Inputs) -> int:
     """Real tokens of a batch, by its mask; all of them where there is none."""
     mask = batch.get("attention_mask")
     if isinstance(mask, Tensor) and mask.ndim == 2:
@@ -177,7 +177,7 @@ def document_print(ids: Sequence[int]) -> str:
     return sha256(",".join(map(str, ids)).encode()).hexdigest()[:12]
 
 
-def prints_in(batch: Batch) -> list[str]:
+def prints_in(batch: Inputs) -> list[str]:
     """The `document_print` of every row of a batch, padding left out; of batches without token ids none."""
     ids = batch.get("input_ids")
     if not isinstance(ids, Tensor) or ids.ndim != 2:
@@ -189,10 +189,10 @@ def prints_in(batch: Batch) -> list[str]:
 
 def _read(
     model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
-) -> tuple[list[list[int]], list[Batch]]:
+) -> tuple[list[list[int]], list[Inputs]]:
     """Token ids of documents, one list each, and batches that were given ready."""
     rows: list[list[int]] = []
-    ready: list[Batch] = []
+    ready: list[Inputs] = []
     for document in _listed(data):
         if isinstance(document, Mapping):
             ready += batches(model, document)
@@ -254,8 +254,8 @@ def _spliced(rows: Sequence[list[int]], count: int, draw: random.Random) -> list
 
 
 def _ready_parts(
-    ready: Sequence[Batch], share: float, draw: random.Random, judged: bool
-) -> tuple[list[Batch], list[Batch]]:
+    ready: Sequence[Inputs], share: float, draw: random.Random, judged: bool
+) -> tuple[list[Inputs], list[Inputs]]:
     """Of many batches some are held out; of few, some rows of each."""
     if not ready:
         return [], []
@@ -264,8 +264,8 @@ def _ready_parts(
         draw.shuffle(mixed)
         held = round(len(ready) * share)
         return mixed[held:], mixed[:held]
-    fit: list[Batch] = []
-    out: list[Batch] = []
+    fit: list[Inputs] = []
+    out: list[Inputs] = []
     for batch in ready:
         count = documents_in(batch)
         held = min(max(1, round(share * count)), count - 1)
@@ -281,17 +281,21 @@ def _ready_parts(
     return fit, out
 
 
-def _rows(batch: Batch, rows: slice, count: int) -> Batch:
+def _rows(batch: Inputs, rows: slice, count: int) -> Inputs:
     return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
 
 
 def _batched(
     model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
-) -> list[Batch]:
+) -> list[Inputs]:
     """Padded batches of like length, of the same length for a model that knows no padding, in a drawn order."""
     if not rows:
         return []
-    left, made, padded = sorted(rows, key=len, reverse=True), list[Batch](), takes_argument(model, "attention_mask")
+    left, made, padded = (
+        sorted(rows, key=len, reverse=True),
+        list[Inputs](),
+        takes_argument(model, "attention_mask"),
+    )
     while left:
         count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
         if not padded:

@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.measures.importance.losses import OutputDistance, Seen, Target, tensor_in
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.eval_mode import plain_inputs
@@ -54,7 +54,7 @@ class Distance:
         teacher: nn.Module,
         student: nn.Module,
         layers: Iterable[LayerAnatomy],
-        batches: Iterable[Batch],
+        batches: Iterable[Inputs],
         *,
         hidden: float = 1.0,
         relations: float = 0.0,
@@ -72,7 +72,7 @@ class Distance:
                 self.outside, self.relations = OutputDistance("logits", two=two), 0.0
             self.anchors = self._anchors(chain([first], read)) if self.relations else None
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: Inputs) -> Tensor:
         """The loss of a batch, the mean over its documents."""
         (there, old), (here, new) = self._run(0, batch), self._run(1, batch)
         target = self.outside.target(batch, batch, old)
@@ -88,7 +88,7 @@ class Distance:
             total = total + self.hidden * torch.stack(apart).mean()
         return total
 
-    def over(self, batches: Iterable[Batch]) -> float:
+    def over(self, batches: Iterable[Inputs]) -> float:
         """The mean over batches, without gradients."""
         with torch.no_grad():
             found = [float(self(batch)) for batch in batches]
@@ -104,7 +104,7 @@ class Distance:
         assert self.anchors is not None
         return (F.normalize(vectors, dim=1) @ self.anchors.T / TEMPERATURE).log_softmax(1)
 
-    def _anchors(self, batches: Iterator[Batch]) -> Vectors:
+    def _anchors(self, batches: Iterator[Inputs]) -> Vectors:
         """The teacher's vectors of documents, of length 1."""
         found: list[Tensor] = []
         for batch in batches:
@@ -115,7 +115,7 @@ class Distance:
                 break
         return torch.cat(found)[:ANCHORS]
 
-    def _run(self, which: int, batch: Batch) -> tuple[dict[str, Seen], Seen]:
+    def _run(self, which: int, batch: Inputs) -> tuple[dict[str, Seen], Seen]:
         model = inner(self.models[which])
         seen: dict[str, Seen] = {}
         with torch.set_grad_enabled(which == 1 and torch.is_grad_enabled()), _watched(model, self.blocks, seen):

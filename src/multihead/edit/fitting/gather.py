@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shared
 from multihead.edit.fitting.residual import watched
 from multihead.edit.fitting.resume import Runner, from_start
@@ -66,7 +66,7 @@ def gather(
     teacher: nn.Module,
     student: nn.Module,
     parameter: str,
-    batches: Iterable[Batch],
+    batches: Iterable[Inputs],
     *,
     bias: bool,
     run: Runner = from_start,

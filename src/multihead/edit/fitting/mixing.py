@@ -21,13 +21,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 
 POOL = 8
 """So many batches are drawn at once, sorted by length and cut apart: little padding, other company every time."""
 
 
-def endless(batches: Sequence[Batch], share: float, draw: random.Random) -> Iterator[Batch]:
+def endless(batches: Sequence[Inputs], share: float, draw: random.Random) -> Iterator[Inputs]:
     """The documents of these batches over and over, in other batches every time, a `share` of them mixed.
 
     Batches that hold more than token ids and which of them are real come as they are.
@@ -49,7 +49,7 @@ def endless(batches: Sequence[Batch], share: float, draw: random.Random) -> Iter
         yield from others
 
 
-def mixable(batch: Batch) -> bool:
+def mixable(batch: Inputs) -> bool:
     """Whether a batch is documents of token ids, and nothing else."""
     ids, mask = batch.get("input_ids"), batch.get("attention_mask")
     if not isinstance(ids, Tensor) or ids.ndim != 2 or not set(batch) <= {"input_ids", "attention_mask"}:
@@ -57,7 +57,7 @@ def mixable(batch: Batch) -> bool:
     return mask is None or (isinstance(mask, Tensor) and mask.shape == ids.shape)
 
 
-def rows_in(batch: Batch) -> list[list[int]]:
+def rows_in(batch: Inputs) -> list[list[int]]:
     """The token ids of every document, without padding."""
     ids, mask = batch["input_ids"], batch.get("attention_mask")
     return ids.tolist() if mask is None else [row[kept != 0].tolist() for row, kept in zip(ids, mask, strict=True)]
@@ -88,7 +88,7 @@ def _parts(rows: Sequence[list[int]], size: int, tokens: int, masks: bool) -> It
         end = start
 
 
-def _batch(rows: Sequence[list[int]], like: Sequence[Batch]) -> Batch:
+def _batch(rows: Sequence[list[int]], like: Sequence[Inputs]) -> Inputs:
     """Padded on the right as these are, on their device; a mask only where something is padded."""
     width, ids = max(map(len, rows)), like[0]["input_ids"]
     if all(len(row) == width for row in rows):

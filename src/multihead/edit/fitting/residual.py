@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
@@ -62,7 +62,7 @@ class _Enough(Exception):
 
 
 def watched(
-    model: nn.Module, batch: Batch, parameter: str, like: Passing | None = None, *, run: Runner = from_start
+    model: nn.Module, batch: Inputs, parameter: str, like: Passing | None = None, *, run: Runner = from_start
 ) -> Passing:
     """Run a model up to the linear map of `parameter` and the sum behind it; padding is left out.
 
@@ -90,7 +90,7 @@ def watched(
     return Passing(z[keep], o[keep], None if total is None else total[keep], watch.scale, keep)
 
 
-def _watch(model: nn.Module, batch: Batch, parameter: str, run: Runner = from_start) -> tuple[Watch, _Queries]:
+def _watch(model: nn.Module, batch: Inputs, parameter: str, run: Runner = from_start) -> tuple[Watch, _Queries]:
     """Run a model until the map of `parameter` was seen, and what first uses its output."""
     root = inner(model)
     parameters = dict(root.named_parameters())
@@ -295,7 +295,7 @@ class _Maps(TorchFunctionMode):
         return run()
 
 
-def linear_maps(model: nn.Module, batch: Batch) -> list[str | None]:
+def linear_maps(model: nn.Module, batch: Inputs) -> list[str | None]:
     """The weights of all linear maps in the order of the run, with None in the place of every attention."""
     root = inner(model)
     maps = _Maps(root)
@@ -304,7 +304,7 @@ def linear_maps(model: nn.Module, batch: Batch) -> list[str | None]:
     return maps.seen
 
 
-def behind(model: nn.Module, batch: Batch, parameter: str) -> list[str]:
+def behind(model: nn.Module, batch: Inputs, parameter: str) -> list[str]:
     """The linear maps that run behind that of `parameter`, before the next attention, and add to the stream.
 
     Those of weights that are used more than once are left out.

@@ -31,20 +31,20 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from multihead.corpus.accumulator import Batch
-from multihead.measures.importance.prefix import Forward, patched_forward, repeat_batch
+from multihead.corpus.accumulator import Inputs
 from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.intercept import inner
+from multihead.model.partial_run import ModuleForward, patched_forward, repeat_batch
 
 ROOM = 1 << 30
 """Bytes of hidden states that are held if nobody says how many."""
-Runner = Callable[[nn.Module, Batch], Any]
+Runner = Callable[[nn.Module, Inputs], Any]
 """Runs a model on a batch."""
 Call = tuple[str, int]
 """A call of a module in one run: its name, and how often it had been called before."""
 
 
-def from_start(model: nn.Module, batch: Batch) -> Any:
+def from_start(model: nn.Module, batch: Inputs) -> Any:
     """Run the whole model."""
     return model(**plain_inputs(model, batch))
 
@@ -67,7 +67,7 @@ class Resumed:
     start. What stands before a block must not change any more once `go_to` has named the block.
     """
 
-    def __init__(self, models: Sequence[nn.Module], example: Batch, *, hold: int) -> None:
+    def __init__(self, models: Sequence[nn.Module], example: Inputs, *, hold: int) -> None:
         self.models, self.example, self.hold = list(models), example, hold
         self.held = 0
         """bytes that are held now"""
@@ -88,7 +88,7 @@ class Resumed:
         if not self._fronts or not later:  # what is held may be of what changes now
             self._states, self.held = {}, 0
 
-    def __call__(self, model: nn.Module, batch: Batch) -> Any:
+    def __call__(self, model: nn.Module, batch: Inputs) -> Any:
         """Run a model: all of it, or what is not held yet."""
         at = next((i for i, m in enumerate(self.models) if m is model), None)
         if at is None or not self._fronts:
@@ -124,7 +124,7 @@ class _Ended:
 class _State:
     """What is held of one batch: everything in front of a block that is still read behind it."""
 
-    batch: Batch
+    batch: Inputs
     block: str
     ended: dict[Call, _Ended]
 
@@ -148,11 +148,11 @@ class _Run:
         self._names = {id(module): name for name, module in named}
         self._modules = [module for _, module in named]
 
-    def of(self, batch: Batch) -> Any:
+    def of(self, batch: Inputs) -> Any:
         with patched_forward(self._modules, self._stand_in):
             return from_start(self.model, batch)
 
-    def _stand_in(self, module: nn.Module, forward: Forward) -> Forward:
+    def _stand_in(self, module: nn.Module, forward: ModuleForward) -> ModuleForward:
         name = self._names[id(module)]
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -188,7 +188,7 @@ class _Front:
     used: frozenset[Call]
 
 
-def _front(model: nn.Module, example: Batch, block: str) -> _Front | None:
+def _front(model: nn.Module, example: Inputs, block: str) -> _Front | None:
     """What a run from `block` on reads; None: the model cannot start there."""
     with torch.no_grad(), eval_mode(inner(model)):
         first = _Run(model, block, {})

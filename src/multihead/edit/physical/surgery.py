@@ -30,7 +30,6 @@ from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.families import Cutting, cutting_of
 from multihead.model.intercept import inner
-from multihead.model.known import changed
 
 
 def install(
@@ -58,7 +57,6 @@ def install(
     else:
         done = put(root, attention.structure(attention.ways()[0]))
     remember(root, done)
-    changed(root, layer.path, new.heads)
     return done
 
 

@@ -36,7 +36,6 @@ from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
-from multihead.measures.importance.mean_outputs import real_rows
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import eval_mode
@@ -151,7 +150,7 @@ class _Sums:
                 f"{self.layer.name} packs its rows without padding: its inputs cannot be told apart by document",
                 hint="run it with padded batches",
             )
-        asks = real_rows(call, problem.q)
+        asks = call.real_rows
         seen = call.keys.valid
         if seen is None or seen.shape != (frame.batch, frame.keys):
             seen = torch.ones(frame.batch, frame.keys, dtype=torch.bool, device=problem.q.device)

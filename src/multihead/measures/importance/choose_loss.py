@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.errors import TypeMismatchError
 from multihead.measures.importance.losses import (
     Classification,
@@ -27,13 +27,14 @@ from multihead.measures.importance.losses import (
     OutputDistance,
     tensor_in,
 )
-from multihead.model.eval_mode import documents_in
 from multihead.model.forward import Forward
 
-AnyLoss = Loss | Callable[[Any, Batch], Tensor]
+AnyLoss = Loss | Callable[[Any, Inputs], Tensor]
 
 
-def loss_of(loss: AnyLoss | None, model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int = 0) -> Loss:
+def choose_loss(
+    loss: AnyLoss | None, model: nn.Module, batch: Inputs, tokenizer: Any = None, *, seed: int = 0
+) -> Loss:
     """The loss that was asked for, or the one that fits."""
     if isinstance(loss, Loss):
         return loss
@@ -47,7 +48,7 @@ def loss_of(loss: AnyLoss | None, model: nn.Module, batch: Batch, tokenizer: Any
     return CustomLoss(loss, two=_is_pair(model))
 
 
-def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int = 0) -> Loss:
+def loss_for(model: nn.Module, batch: Inputs, tokenizer: Any = None, *, seed: int = 0) -> Loss:
     """Language model, masked language model, classification, or the distance to the model's own outputs.
 
     - logits over a vocabulary of a model in which no token sees a later one: language model (also of the decoder
@@ -58,12 +59,13 @@ def loss_for(model: nn.Module, batch: Batch, tokenizer: Any = None, *, seed: int
     - everything else: the model's own outputs, as logits where it has a head, else as hidden states.
     """
     two = _is_pair(model)
-    output = Forward(model)(OutputDistance(two=two).inputs(batch, 0))
+    probe = _with_changed_copy(batch) if not two else None
+    output = Forward(model)(OutputDistance(two=two).inputs(batch if probe is None else probe, 0))
     seen, labels = tensor_in(output, "logits"), batch.get("labels")
-    ids = batch.get("decoder_input_ids", labels) if two else batch.get("input_ids")
+    ids = batch.get("decoder_input_ids", labels) if two else (batch if probe is None else probe).get("input_ids")
     words = isinstance(ids, Tensor) and seen.ndim == 3 and seen.shape[:2] == ids.shape
     words = words and _is_vocabulary(model, output, seen.shape[-1])
-    if words and (two or _is_causal(model, batch)):
+    if words and (two or _is_causal(seen)):
         return LanguageModel(two=two)
     if isinstance(labels, Tensor):  # also of tokens that the batch has masked already
         return Classification()
@@ -92,22 +94,30 @@ def _is_vocabulary(model: nn.Module, output: Any, width: int) -> bool:
     return any(m.num_embeddings == width != m.embedding_dim for m in tables)
 
 
-def _is_causal(model: nn.Module, batch: Batch) -> bool:
-    """Whether the last token of a document leaves what the first one gives as it is."""
-    ids, count = batch["input_ids"], documents_in(batch)
-    mask = batch.get("attention_mask")
-    lengths = mask.sum(1) if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.tensor([ids.shape[1]])
-    row = int(lengths.argmax())
-    one = {
-        n: x[row : row + 1] if isinstance(x, Tensor) and x.shape[:1] == (count,) else x for n, x in batch.items()
-    }
-    one.pop("labels", None)
-    real = mask[row].nonzero()[:, 0] if isinstance(mask, Tensor) and mask.shape == ids.shape else None
-    first, last = (0, ids.shape[1] - 1) if real is None else (int(real[0]), int(real[-1]))
-    other = one["input_ids"].clone()
-    other[0, last] = other[0, last] + 1 if int(other[0, last]) == 0 else other[0, last] - 1
-    forward = Forward(model)
-    before, after = (
-        tensor_in(forward(one | {"input_ids": x}), "logits")[0, first] for x in (one["input_ids"], other)
-    )
-    return first != last and bool((before - after).abs().max() <= 1e-4 * before.abs().max())
+def _with_changed_copy(batch: Inputs) -> Inputs | None:
+    """The longest document twice, the second time with another last token; None without token ids.
+
+    Padding is cut off, so that the last position of both rows is a real token.
+    """
+    ids, mask = batch.get("input_ids"), batch.get("attention_mask")
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+        return None
+    real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
+    row = int(real.sum(1).argmax())
+
+    def twice(x: Any) -> Any:
+        if not isinstance(x, Tensor) or x.shape[:1] != ids.shape[:1]:
+            return x
+        one = x[row, real[row]] if x.shape[:2] == ids.shape else x[row]
+        return torch.stack([one, one])
+
+    kept = {name: twice(x) for name, x in batch.items() if name != "labels"}
+    last = int(kept["input_ids"][1, -1])
+    kept["input_ids"][1, -1] = last - 1 if last else last + 1
+    return kept
+
+
+def _is_causal(logits: Tensor) -> bool:
+    """Whether another last token leaves the logits of the first one as they are; see `_with_changed_copy`."""
+    before, after = logits[0, 0], logits[1, 0]
+    return logits.shape[1] > 1 and bool((before - after).abs().max() <= 1e-4 * before.abs().max())

@@ -15,115 +15,114 @@ predicts the ablation to second order, and importance is how far the outputs mov
 
 >>> import torch
 >>> from torch import nn
+>>> from multihead.corpus.documents import Corpus
+>>> from multihead.corpus.run import run
 >>> from multihead.measures.importance.gradients import Gradients
 >>> from multihead.measures.importance.losses import OutputDistance
 >>> model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
->>> stage = Gradients(model, OutputDistance())
->>> stage.step({"src": torch.randn(5, 7, 12)})
->>> bool((stage.table["importance"] > 0).all()), model.layers[0].linear1.weight.grad is None
+>>> gradients = Gradients(OutputDistance())
+>>> _ = run(model, Corpus(model, {"src": torch.randn(5, 7, 12)}), [gradients])
+>>> bool((gradients.columns()["importance"] > 0).all()), model.layers[0].linear1.weight.grad is None
 (True, True)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State, check_same_heads
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.importance.ablation import NOTHING, UNSEEN, error_reasons, mean_and_error, merged_importance
+from multihead.measures.importance.ablation import (
+    NO_DOCUMENT,
+    NO_EFFECT,
+    check_documents,
+    error_reasons,
+    mean_and_error,
+)
 from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Seen, Target
-from multihead.model.call import Call, Compute
+from multihead.model.call import Call
 from multihead.model.eval_mode import documents_in
-from multihead.model.forward import Forward
-from multihead.model.intercept import inner
-from multihead.model.known import note, seen_sites
-from multihead.model.missing import nothing_found
-from multihead.model.sites import Key
+from multihead.model.sites import Key, Sites
 from multihead.model.statistics.moments import Moments
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
-KEPT = ("size", "square", "signed")
+SUMS = ("size", "square", "signed")
 PROBES = 4
 
 
-class Gradients:
-    """A stage: one forward and one backward pass per batch (one per probe for a distance to own outputs)."""
+class Gradients(Accumulator):
+    """One forward and one backward pass per batch; one backward pass per probe for a distance to own outputs."""
 
     name = "gradients"
+    grad = True
 
-    def __init__(
-        self, model: nn.Module, loss: Loss, *, normalise: bool = False, probes: int = PROBES, seed: int = 0
-    ) -> None:
+    def __init__(self, loss: Loss, *, normalise: bool = False, probes: int = PROBES, seed: int = 0) -> None:
         """`normalise`: divide the importance by its L2 norm over the heads of a layer, as Michel et al. do."""
         if probes < 1:
-            raise SizeError(f"probes={probes} is less than 1", hint="each is one backward pass; 4 are enough")
-        self.model, self.loss, self.normalise, self.seed = model, loss, normalise, seed
+            raise SizeError(
+                f"probes must be at least 1, got {probes}", hint="each is one backward pass; 4 are enough"
+            )
+        super().__init__()
+        self.loss, self.normalise, self.seed = loss, normalise, seed
         self.probes = probes if loss.own else 1
+        self.forwards = 3.0 * self.probes
         self.batches = 0
         self.heads: list[str] = []
-        self.notes: list[str] = []
         self._moments: Moments | None = None
         self._layers: list[int] = []
         """heads of each attention"""
+        self._gates = _DocumentGates(0)
 
-    # ---- one batch ----------------------------------------------------------------------------
+    def inputs(self, batch: Batch) -> Inputs:
+        inputs = self.loss.inputs(batch.inputs, batch.index)
+        self._gates = _DocumentGates(documents_in(inputs))
+        return inputs
 
-    def step(self, batch: Batch) -> None:
-        inputs = self.loss.inputs(batch, self.batches)
-        gates = _DocumentGates(self.model, documents_in(inputs))
-        forward = Forward(self.model, grad=True)
-        with forward.listening(gates.listen):  # layers that are checkpointed run again in the backward pass
-            seen = self.loss.read(forward.run(inputs))
-            if not gates.of:
-                raise nothing_found(inner(self.model), 1)
-            target = self.loss.target(batch, inputs, seen.detach())
-            self.loss.checked(seen.detach(), target, self.batches)
-            slopes = [gates.slopes(s, target) for s in self._differentiated(seen, target)]
-        self.notes += [n for n in forward.notes if n not in self.notes]
-        rows = torch.stack(slopes)  # probe, head, document
-        self._begin(gates)
-        assert self._moments is not None
-        table = torch.stack([rows.abs().mean(0), rows.square().mean(0), rows.mean(0)])
-        self._moments.add(table.cpu(), slice(0, len(self.heads)), range(len(KEPT)))
+    def change(self, call: Call, out: HeadOutputs) -> HeadOutputs:
+        return self._gates.gated(call, out)
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        gates, seen = self._gates, self.loss.read(run.output)
+        target = self.loss.target(batch.inputs, run.inputs, seen.detach())
+        self.loss.checked(seen.detach(), target, batch.index)
+        rows = torch.stack([gates.slopes(s, target) for s in self._differentiated(batch.index, seen, target)])
+        if self._moments is None:
+            self.heads, self._layers = gates.sites.heads, [site.heads for site in gates.sites]
+            self._moments = Moments([None] * len(SUMS), len(self.heads))
+        check_same_heads(self.heads, gates.sites.heads)
+        sums = torch.stack([rows.abs().mean(0), rows.square().mean(0), rows.mean(0)])  # of (probe, head, document)
+        self._moments.add(sums.cpu(), slice(0, len(self.heads)), range(len(SUMS)))
         self.batches += 1
+        self._gates = _DocumentGates(0)
 
-    def _differentiated(self, seen: Seen, target: Target) -> Iterator[PerDocument]:
+    def _differentiated(self, index: int, seen: Seen, target: Target) -> Iterator[PerDocument]:
         """s_d of every document, once per probe."""
         if not isinstance(self.loss, OutputDistance):
             yield self.loss.documents(seen, target)
             return
         for probe in range(self.probes):
-            yield self.loss.probe(seen, target, batch_generator(self.seed, self.batches, probe))
+            yield self.loss.probe(seen, target, batch_generator(self.seed, index, probe))
 
-    def _begin(self, gates: _DocumentGates) -> None:
-        named = seen_sites(self.model)
-        sites = [named[key] for key in gates.of]
-        names = [site.name(head) for site in sites for head in range(site.heads)]
-        if not self.heads:
-            self.heads, self._layers = names, [site.heads for site in sites]
-            self._moments = Moments([None] * len(KEPT), len(names))
-        if names != self.heads:
-            raise MultiheadError(
-                f"batch {self.batches} ran {len(names)} heads, those before {len(self.heads)}",
-                hint="every batch must run the whole model",
-            )
+    # ---- states and columns -------------------------------------------------------------------
 
-    # ---- keeping and reading ------------------------------------------------------------------
-
-    def begin(self, batch: int) -> None:
-        self.batches = batch
-
-    @staticmethod
-    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        return merged_importance(first, second, ("moments",))
+    def merge(self, later: Self) -> None:
+        if later._moments is None:
+            return
+        if self._moments is None:
+            self.load(later.state())
+            return
+        check_same_heads(self.heads, later.heads)
+        self._moments.merge(later._moments)
+        self.batches += later.batches
+        self.note(later.notes)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -134,18 +133,17 @@ class Gradients:
             "moments": None if self._moments is None else self._moments.state(),
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: State) -> None:
         self.batches, self._layers = int(state["batches"]), list(state["layers"])
         self.heads, self.notes = list(state["heads"]), list(state["notes"])
         self._moments = None
         if state["moments"] is not None:
-            self._moments = Moments([None] * len(KEPT), len(self.heads))
+            self._moments = Moments([None] * len(SUMS), len(self.heads))
             self._moments.load(state["moments"])
 
-    @property
-    def table(self) -> HeadTable:
+    def columns(self) -> HeadTable:
         if self._moments is None:
-            raise MultiheadError("no batch was taken in yet", hint="stage.step(batch) first")
+            raise MultiheadError("no batch has run yet", hint="run(model, corpus, [gradients]) first")
         own = self.loss.own
         size, error = mean_and_error(self._moments, 0)
         norm = self._norms(size) if self.normalise else torch.ones_like(size)
@@ -168,10 +166,10 @@ class Gradients:
         if not own:
             columns["gradient"] = mean_and_error(self._moments, 2)[0]
             meaning["gradient"] = Meaning("loss", "E ∂L/∂gate, signed; without the head the loss changes by −this")
-        unseen = [h for h, zero in zip(self.heads, (size == 0).tolist(), strict=True) if zero]
-        reasons = {name: dict.fromkeys(unseen, UNSEEN) for name in columns if unseen}
+        no_effect = [h for h, zero in zip(self.heads, (size == 0).tolist(), strict=True) if zero]
+        reasons = {name: dict.fromkeys(no_effect, NO_EFFECT) for name in columns if no_effect}
         if not int(self._moments.count[0].max()):
-            reasons |= {name: dict.fromkeys(self.heads, NOTHING) for name in columns}
+            reasons |= {name: dict.fromkeys(self.heads, NO_DOCUMENT) for name in columns}
         none = error_reasons(self.heads, error)
         reasons |= {"importance_error": none} if none else {}
         about = {
@@ -190,25 +188,19 @@ class Gradients:
 
 
 class _DocumentGates:
-    """A gate for every head and document: z ← g z with g = 1, whose gradients stay apart."""
+    """A gate for every head and document, z ← g z with g = 1: the gradients of documents stay apart."""
 
-    def __init__(self, model: nn.Module, documents: int) -> None:
-        self.model, self.documents = model, documents
+    def __init__(self, documents: int) -> None:
+        self.documents, self.sites = documents, Sites()
         self.of: dict[Key, Float[Tensor, "document head"]] = {}
 
-    def listen(self, call: Call, run: Compute) -> HeadOutputs:
-        heads, key, frame = run(), call.key, call.problem.frame
-        if frame.batch != self.documents > 1:
-            raise MultiheadError(
-                f"{call.path} attends in {frame.batch} rows, the batch has {self.documents} documents: whose they "
-                "are cannot be told",
-                hint="one document at a time: batch_size=1; the batch axis of a model comes first",
-            )
-        if key not in self.of:
-            note(self.model, call)
+    def gated(self, call: Call, heads: HeadOutputs) -> HeadOutputs:
+        check_documents(self.documents, call.problem.frame.batch)
+        if call.key not in self.of:
+            self.sites.register(call.key, call.heads, call.cross)
             like = heads.new_empty(0, dtype=torch.promote_types(heads.dtype, torch.float32))
-            self.of[key] = like.new_ones(self.documents, heads.shape[1]).requires_grad_()
-        gate = self.of[key].to(heads.dtype)
+            self.of[call.key] = like.new_ones(self.documents, heads.shape[1]).requires_grad_()
+        gate = self.of[call.key].to(heads.dtype)
         packing = call.problem.packing
         if packing is None:
             return heads * gate[:, :, None, None]

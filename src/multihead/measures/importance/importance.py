@@ -18,25 +18,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_data
 from multihead._base.html import line, lines
-from multihead.corpus.accumulator import AnySteps, Batch, run_stage
-from multihead.corpus.batches import Document, batches
+from multihead.corpus.accumulator import Accumulator
+from multihead.corpus.batches import BATCH_SIZE, Document
+from multihead.corpus.documents import Corpus, rereadable
+from multihead.corpus.run import run
 from multihead.errors import SizeError
-from multihead.measures.importance.ablation import Ablation, Replacement
-from multihead.measures.importance.choose_loss import AnyLoss, loss_of
+from multihead.measures.importance.ablation import Ablation, MeanOutputs, Replacement
+from multihead.measures.importance.choose_loss import AnyLoss, choose_loss
 from multihead.measures.importance.gradients import PROBES, Gradients
-from multihead.measures.importance.mean_outputs import MeanOutputs
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
-Progress = Callable[[str, int, int], None]
-"""Called as (stage, done, all)."""
+Progress = Callable[[str, float], None]
+"""Called with (pass, batches finished)."""
 
 METHODS = ("gradient", "ablation", "all")
 RANKED_BY = ("ablation_zero", "ablation_mean", "importance")
@@ -132,7 +135,7 @@ def importance(
     method: str = "gradient",
     replace: Replacement | Sequence[Replacement] = ("zero", "mean"),
     normalise: bool = False,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     probes: int = PROBES,
     seed: int = 0,
@@ -143,24 +146,32 @@ def importance(
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches; a row of a batch is a document.
         loss: one of `multihead.measures.importance.losses`, or a function (output, batch) → loss of every document;
-            left out, the one that fits the model is taken, and the result says which.
+            by default the one that fits the model, and the result says which.
         method: "gradient" (one backward pass per batch), "ablation" (each head taken out, exact) or "all".
         replace: what stands in for an ablated head: "zero", "mean", its mean over the corpus, or both.
         normalise: gradient importance by layer, see `Gradients`.
-        progress: called as (stage, done, all).
+        progress: called with (pass, batches finished).
     """
     if method not in METHODS:
         raise SizeError(f"method must be one of {', '.join(METHODS)}, got {method!r}", hint='method="gradient"')
-    read = list(batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
-    found = loss_of(loss, model, read[0], tokenizer, seed=seed)
-    tables: list[HeadTable] = []
+    check_data(data)
+    corpus = Corpus(model, rereadable(data), tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
+    chosen = choose_loss(loss, model, corpus.first().inputs, tokenizer, seed=seed)
+    means = MeanOutputs() if method != "gradient" and "mean" in replace else None
+    measured: list[Accumulator] = []
     if method != "ablation":
-        gradients = Gradients(model, found, normalise=normalise, probes=probes, seed=seed)
-        tables.append(_run(gradients, read, progress).table)
+        measured.append(Gradients(chosen, normalise=normalise, probes=probes, seed=seed))
+    _run(model, corpus, [*measured, *([] if means is None else [means])], progress)
     if method != "gradient":
-        means = _run(MeanOutputs(model), read, progress) if "mean" in replace else None
-        tables.append(_ablated(Ablation(model, found, replace, means=means), read, progress))
-    return Importance(ranked(joined(tables)))
+        measured.append(Ablation(chosen, replace, means=means))
+        _run(model, corpus, measured[-1:], progress)
+    return Importance(ranked(joined([one.columns() for one in measured])))
+
+
+def _run(model: nn.Module, corpus: Corpus, accumulators: Sequence[Accumulator], progress: Progress | None) -> None:
+    if accumulators:
+        told = None if progress is None else partial(progress, accumulators[0].name)
+        run(model, corpus, accumulators, progress=told)
 
 
 def joined(tables: Sequence[HeadTable]) -> HeadTable:
@@ -211,22 +222,3 @@ def spearman(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> float:
         return math.nan
     rho: Any = spearmanr(x.numpy(), y.numpy())
     return float(rho.statistic)
-
-
-def _run(stage: AnySteps, read: Sequence[Batch], progress: Progress | None) -> AnySteps:
-    def told(done: int) -> None:
-        if progress is not None:
-            progress(stage.name, done, len(read))
-
-    return run_stage(stage, read, progress=told)
-
-
-def _ablated(stage: Ablation, read: Sequence[Batch], progress: Progress | None) -> HeadTable:
-    """Progress of an ablation counts every attention of every batch: a batch takes long."""
-
-    def told(done: int, every: int) -> None:
-        if progress is not None:
-            progress(stage.name, stage.batches * every + done, len(read) * every)
-
-    stage.progress = told
-    return run_stage(stage, read).table

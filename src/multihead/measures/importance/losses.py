@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.eval_mode import documents_in
@@ -51,7 +51,7 @@ class Loss:
     two = False
     """whether the model has an encoder and a decoder, which may make its input of the labels"""
 
-    def inputs(self, batch: Batch, index: int) -> dict[str, Any]:
+    def inputs(self, batch: Inputs, index: int) -> dict[str, Any]:
         """What the model is called with: without labels, or it would compute a loss of its own."""
         makes_input = self.two and "decoder_input_ids" not in batch
         return {name: x for name, x in batch.items() if name != "labels" or makes_input}
@@ -60,7 +60,7 @@ class Loss:
         """The tensor that the loss is of, documents in front."""
         return tensor_in(output, "logits")
 
-    def target(self, batch: Batch, inputs: Mapping[str, Any], seen: Seen) -> Target:
+    def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
         """What to compare with; `seen` is what was read from the intact model."""
         raise NotImplementedError
 
@@ -113,7 +113,7 @@ class LanguageModel(_Labelled):
     def __init__(self, *, two: bool = False) -> None:
         self.two = two
 
-    def target(self, batch: Batch, inputs: Mapping[str, Any], seen: Seen) -> Target:
+    def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
         if "labels" in batch and self.two:
             return _labels(batch["labels"])
         name = "decoder_input_ids" if self.two else "input_ids"
@@ -140,7 +140,7 @@ class MaskedLanguageModel(_Labelled):
         self.mask_id, self.special, self.share, self.seed = mask_id, special, share, seed
         self.name = f"masked language model: cross entropy of the {share:.0%} of tokens that were masked"
 
-    def inputs(self, batch: Batch, index: int) -> dict[str, Any]:
+    def inputs(self, batch: Inputs, index: int) -> dict[str, Any]:
         ids: Tensor = batch["input_ids"]
         may = torch.ones_like(ids, dtype=torch.bool)
         mask = batch.get("attention_mask")
@@ -154,7 +154,7 @@ class MaskedLanguageModel(_Labelled):
         hit = (draw < self.share) | (draw == draw.amin(1, keepdim=True))
         return super().inputs(batch, index) | {"input_ids": ids.masked_fill(hit & may, self.mask_id)}
 
-    def target(self, batch: Batch, inputs: Mapping[str, Any], seen: Seen) -> Target:
+    def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
         ids: Tensor = batch["input_ids"].long()
         return _labels(ids.masked_fill(inputs["input_ids"] == batch["input_ids"], IGNORED))
 
@@ -164,7 +164,7 @@ class Classification(_Labelled):
 
     name = "classification: cross entropy of the labels"
 
-    def target(self, batch: Batch, inputs: Mapping[str, Any], seen: Seen) -> Target:
+    def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
         if "labels" not in batch:
             raise MultiheadError(
                 f"the batch has no labels: it has {', '.join(batch)}", hint="{'input_ids': ..., 'labels': ...}"
@@ -209,7 +209,7 @@ class OutputDistance(Loss):
     def read(self, output: Any) -> Seen:
         return tensor_in(output, "logits" if self.of == "logits" else "last_hidden_state")
 
-    def target(self, batch: Batch, inputs: Mapping[str, Any], seen: Seen) -> Target:
+    def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
         seen = seen.detach().to(torch.promote_types(seen.dtype, torch.float32))
         real = _real(batch, seen, "decoder_" if self.two else "")
         every = torch.ones(seen.shape[0], dtype=torch.bool, device=seen.device)
@@ -274,11 +274,11 @@ class CustomLoss(Loss):
 
     splits = False
 
-    def __init__(self, function: Callable[[Any, Batch], Tensor], *, two: bool = False) -> None:
+    def __init__(self, function: Callable[[Any, Inputs], Tensor], *, two: bool = False) -> None:
         self.function, self.two = function, two
         self.name = f"given: {getattr(function, '__name__', type(function).__name__)}"
 
-    def inputs(self, batch: Batch, index: int) -> dict[str, Any]:
+    def inputs(self, batch: Inputs, index: int) -> dict[str, Any]:
         self.batch = batch
         return super().inputs(batch, index)
 
@@ -292,7 +292,7 @@ class CustomLoss(Loss):
             )
         return found
 
-    def target(self, batch: Batch, inputs: Mapping[str, Any], seen: Seen) -> Target:
+    def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
         return Target(seen.detach(), torch.ones(len(seen), dtype=torch.bool, device=seen.device))
 
     def documents(self, seen: Seen, target: Target) -> PerDocument:
@@ -318,7 +318,7 @@ def tensor_in(output: Any, *names: str) -> Seen:
     return found
 
 
-def _real(batch: Batch, seen: Seen, whose: str) -> Bool[Tensor, "document token"] | None:
+def _real(batch: Inputs, seen: Seen, whose: str) -> Bool[Tensor, "document token"] | None:
     """Which tokens of the output are no padding; None where nothing says so."""
     for name in (f"{whose}attention_mask", "src_key_padding_mask", "key_padding_mask"):
         mask = batch.get(name)

@@ -1,27 +1,33 @@
-"""Positions or tokens: the same text with its tokens in another order, and where the head looks then.
+"""Position or content: the same text with its tokens in another order, and where each head attends then.
 
-With π(i) the new place of token i, A the map of the text and B that of the shuffled one, two overlaps of rows say
-what stayed:
+With π(i) the new position of token i, A the map of the text and B that of the shuffled text, two overlaps of rows
+say what stayed:
 
     position: Σ_j min(A_ij, B_ij)        content: Σ_j min(A_ij, B_π(i)π(j))
 
-over the keys that row i sees in both ways, where A and B are made to sum to 1; rows weigh as much as A has there.
-Special tokens stay where they are, and do not ask.
+over the keys that row i sees in both orders, where A and B are scaled to sum to 1. A row weighs as much as A has
+there. Special tokens stay where they are, and their rows do not count.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.measures.kinds.evidence import ENOUGH, DocumentMeans, Driven
+from multihead.measures.kinds.token_ids import KNOWN, batch_generator, token_ids_name
+from multihead.model.call import Call
+from multihead.model.sites import Site
+from multihead.model.statistics.options import Statistics
 
 TOKENS = 128
 """Of longer documents the beginning is shuffled: maps of so many tokens are small."""
@@ -92,7 +98,74 @@ def _overlap(a: Tensor, b: Tensor, common: Tensor, weight: Tensor) -> Float[Tens
     return (torch.minimum(a, b).sum(-1) * weight).sum(-1) / weight.sum(-1)
 
 
-def driven(spread: DocumentMeans, reason: str) -> list[Driven]:
+class ShuffledTokens(PerSite[DocumentMeans]):
+    """The overlaps of every head, over documents: every batch runs once more, with a shuffled copy of each row."""
+
+    name = "shuffled"
+    forwards = 2.5
+
+    def __init__(self, model: nn.Module, options: Statistics, *, seed: int = 0) -> None:
+        super().__init__()
+        self.model, self.options, self.seed = model, options, seed
+        self.reason = ""
+        """why tokens could not be shuffled, if so"""
+        self._pair: Pair | None = None
+
+    def inputs(self, batch: Batch) -> Inputs | None:
+        name = token_ids_name(batch.inputs)
+        self.reason = self.reason or self._why_not(batch.inputs, name)
+        if self.reason or name is None:
+            return None
+        inputs = batch.inputs
+        if batch.repeated is not None:
+            rows, documents = (~batch.repeated).nonzero()[:, 0].tolist(), inputs[name].shape[:1]
+            inputs = {
+                n: x[rows] if isinstance(x, Tensor) and x.shape[:1] == documents else x for n, x in inputs.items()
+            }
+            if not rows:
+                return None
+        self._pair, shuffled = pair_of(
+            inputs, name, self.options.special, batch_generator(self.seed, batch.index, 1)
+        )
+        return shuffled if bool(self._pair.asking.any()) else None
+
+    def _why_not(self, inputs: Inputs, name: str | None) -> str:
+        if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
+            return "the model reads two sequences, which cannot be shuffled alike"
+        if name is None:
+            return "the model was given no token ids"
+        others = [n for n, x in inputs.items() if isinstance(x, Tensor) and n not in (name, *KNOWN)]
+        return f"the model reads {others[0]} too, which cannot be shuffled alike" if others else ""
+
+    def make(self, site: Site) -> DocumentMeans:
+        return DocumentMeans(STREAMS, site.heads)
+
+    def restore(self, site: Site, state: State) -> DocumentMeans:
+        return DocumentMeans.from_state(state)
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        if not call.cross:
+            assert self._pair is not None
+            self.of_call(call).add(self._pair.overlaps(call.problem))
+
+    def merge(self, later: Self) -> None:
+        super().merge(later)
+        self.reason = self.reason or later.reason
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"reason": self.reason}
+
+    def load(self, state: State) -> None:
+        super().load(state)
+        self.reason = str(state["reason"])
+
+    def drivers(self, key: tuple[str, int], heads: int, *, cross: bool) -> list[Driven]:
+        """What drives each head of one attention."""
+        reason = self.reason or ("its keys are of another sequence" if cross else "")
+        return position_or_content(self.of.get(key) or DocumentMeans(STREAMS, heads), reason)
+
+
+def position_or_content(spread: DocumentMeans, reason: str) -> list[Driven]:
     """What drives each head of one attention; `reason`: why nothing was measured, if so."""
     position, content, difference = (spread.mean[spread.index[n]].tolist() for n in STREAMS)
     half, count = (x[spread.index["driven"]].tolist() for x in (spread.half, spread.count))

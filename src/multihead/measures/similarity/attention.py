@@ -87,6 +87,10 @@ class AttentionDistances:
         """The mean distance; NaN where no row was seen."""
         return self.total / self.count if int(self.count) else torch.full_like(self.total, torch.nan)
 
+    def merge(self, later: AttentionDistances) -> None:
+        """Add the sums over later rows."""
+        self.total, self.count = self.total + later.total, self.count + later.count
+
     def state(self) -> dict[str, Any]:
         return {"total": self.total.clone(), "count": self.count.clone()}
 

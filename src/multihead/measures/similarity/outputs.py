@@ -30,6 +30,7 @@ from torch import Tensor
 
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import SizeError
+from multihead.model.sites import Site
 from multihead.model.statistics.output_moments import Outputs
 
 LARGEST = 2 << 30
@@ -163,15 +164,17 @@ class OutputSimilarity:
         sizes = [self.sketched] * len(self.sizes) if self.sketched else self.sizes
         return [rows.split(sizes, dim=1) for rows in self._all.second_moments().split(sizes, dim=0)]
 
-    @staticmethod
-    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of both."""
-        own = [Outputs.merged(1, a, b) for a, b in zip(first["own"], second["own"], strict=True)]
-        return {
-            "all": Outputs.merged(1, first["all"], second["all"]),
-            "own": own,
-            "dots": first["dots"] + second["dots"],
-        }
+    def value_dims(self, sites: Sequence[Site]) -> list[int]:
+        """Of each attention, the size of its heads."""
+        firsts = [sum(site.heads for site in sites[:i]) for i in range(len(sites))]
+        return [self.sizes[first] for first in firsts]
+
+    def merge(self, later: OutputSimilarity) -> None:
+        """Add the sums over later tokens."""
+        self._all.merge(later._all)
+        for own, other in zip(self._own, later._own, strict=True):
+            own.merge(other)
+        self._dots = self._dots + later._dots
 
     def state(self) -> dict[str, Any]:
         return {"all": self._all.state(), "own": [one.state() for one in self._own], "dots": self._dots.clone()}

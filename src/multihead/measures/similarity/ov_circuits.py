@@ -15,13 +15,17 @@ Random spaces of d dimensions in a width of D overlap by d / D.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from multihead.model.anatomy import Head
+from multihead.corpus.accumulator import Inputs
+from multihead.errors import MultiheadError
+from multihead.model.anatomy import Head, LayerAnatomy, anatomy
+from multihead.model.sites import Key
 
 Basis = Float[Tensor, "width _"]
 
@@ -48,3 +52,20 @@ def overlaps(bases: Sequence[Basis]) -> Float[Tensor, "head other"]:
         for j, part in zip(fits, parts, strict=True):
             found[i, j] = (part.sum() / min(mine.shape[1], bases[j].shape[1])).clamp(0.0, 1.0)
     return found
+
+
+@dataclass(frozen=True)
+class OVWeights:
+    """The weights of every attention, by key; empty where they were not found, and why."""
+
+    layers: Mapping[Key, LayerAnatomy]
+    reason: str = ""
+
+
+def find_weights(model: nn.Module, inputs: Inputs | None = None) -> OVWeights:
+    """W_V and W_O of every head, from a run on `inputs`, by default on a small example."""
+    try:
+        found = anatomy(model) if inputs is None else anatomy(model, dict(inputs))
+    except (MultiheadError, RuntimeError, ValueError, TypeError, AttributeError) as failed:
+        return OVWeights({}, str(failed).partition("\n")[0])
+    return OVWeights({layer.site.key: layer for layer in found})

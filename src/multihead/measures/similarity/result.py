@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> from torch import nn
->>> from multihead.measures.similarity.result import similarity
+>>> from multihead.measures.similarity.similarity import similarity
 >>> model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
 >>> found = similarity(model, [{"src": torch.randn(5, 7, 12)}])
 >>> list(found.pairs)
@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,11 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from multihead._base.html import line, lines, measure_picture, pooled, table
-from multihead.corpus.accumulator import run_stage
-from multihead.corpus.batches import Document, batches
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped
 from multihead.table.meaning import Meaning
@@ -185,43 +183,3 @@ class Similarity:
 
 def _layer(name: str) -> str:
     return name.rpartition("H")[0]
-
-
-def similarity(
-    model: nn.Module,
-    data: Iterable[Document] | Mapping[str, Any],
-    *,
-    tokenizer: Any = None,
-    by: str = "cka",
-    within: float = 0.5,
-    layers: Sequence[str] | None = None,
-    batch_size: int = 8,
-    max_tokens: int | None = None,
-    largest: int | None = None,
-    seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> Similarity:
-    """How alike every two heads are, in a layer and across layers, in one pass over `data`.
-
-    Args:
-        data: texts (with a `tokenizer`), lists of token ids, or batches.
-        by: what ranks pairs and makes clusters: correlation, cka, attention, write or read.
-        within: heads of a cluster are on average nearer than this (1 − by, or the distance of attention).
-        layers: only these, ["L0", "L3"]; by default all.
-        largest: bytes of covariance to hold; beyond, CKA is a sketch and says its error.
-        progress: called as (stage, done, all).
-    """
-    from multihead.measures.similarity.outputs import LARGEST
-    from multihead.measures.similarity.similarity import SimilarityStage
-
-    if by not in PAIRS:
-        raise SizeError(f"by={by!r} is not known", hint=f"choose one of {', '.join(PAIRS)}")
-    read = list(batches(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens))
-    room = LARGEST if largest is None else largest
-    stage = SimilarityStage(model, layers=layers, largest=room, seed=seed, by=by, within=within)
-
-    def told(done: int) -> None:
-        if progress is not None:
-            progress(stage.name, done, len(read))
-
-    return run_stage(stage, read, progress=told).result

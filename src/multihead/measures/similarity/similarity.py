@@ -1,48 +1,86 @@
-"""The numbers of every pair of heads as a stage: one plain run of the model per batch, sums that can be put down.
+"""How similar every two heads are: an accumulator over plain forwards.
 
-Heads compare where they say something about the same tokens. So attentions fall into groups: an encoder's; a
-decoder's with its cross-attention, whose queries are the decoder's tokens. Attention rows compare where also the
-keys are the same. Between groups there is no number but for the weights, and the result says why.
+Heads compare where they say something about the same tokens. So attentions fall into groups: those of an encoder;
+those of a decoder with its cross-attention, whose queries are the decoder's tokens. Attention rows compare where
+their keys are the same, too. Between groups only the weights compare, and the result says why.
 
 >>> import torch
 >>> from torch import nn
->>> from multihead.measures.similarity.similarity import SimilarityStage
+>>> from multihead.corpus.documents import Corpus
+>>> from multihead.corpus.run import run
+>>> from multihead.measures.similarity.similarity import SimilaritySum, find_weights
 >>> model = nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
->>> stage = SimilarityStage(model)
->>> stage.step({"src": torch.randn(5, 7, 12)})
->>> stage.table.heads
+>>> sums = SimilaritySum(find_weights(model))
+>>> _ = run(model, Corpus(model, {"src": torch.randn(5, 7, 12)}), [sums])
+>>> sums.columns().heads
 ('L0H0', 'L0H1', 'L0H2')
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, State
+from multihead.corpus.batches import BATCH_SIZE, Document
+from multihead.corpus.documents import Corpus, rereadable
+from multihead.corpus.run import Progress, run
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.problem import Problem
-from multihead.measures.importance.mean_outputs import real_rows
 from multihead.measures.similarity.attention import AttentionDistances
 from multihead.measures.similarity.outputs import LARGEST, OutputSimilarity
-from multihead.measures.similarity.ov_circuits import overlaps, spaces
+from multihead.measures.similarity.ov_circuits import OVWeights, find_weights, overlaps, spaces
 from multihead.measures.similarity.result import PAIRS, Similarity
-from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
-from multihead.model.call import Call, Compute
-from multihead.model.forward import Forward
-from multihead.model.known import note, seen_sites
-from multihead.model.sites import Key, Site
+from multihead.model.call import Call
+from multihead.model.sites import Key, Site, Sites
 from multihead.table.table import HeadTable
 
 CHANCE = 0.05
-"""A larger CKA by chance is said to be too large."""
+"""A larger CKA by chance gets a note."""
+
+
+def similarity(
+    model: nn.Module,
+    data: Iterable[Document] | Mapping[str, Any],
+    *,
+    tokenizer: Any = None,
+    by: str = "cka",
+    within: float = 0.5,
+    layers: Sequence[str] | None = None,
+    batch_size: int = BATCH_SIZE,
+    max_tokens: int | None = None,
+    largest: int = LARGEST,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Similarity:
+    """How similar every two heads are, in a layer and across layers, in one pass over `data`.
+
+    Args:
+        data: texts (with a `tokenizer`), lists of token ids, or batches.
+        by: what ranks pairs and makes clusters: correlation, cka, attention, write or read.
+        within: heads of a cluster are on average closer than this (1 − by, or the distance of attention).
+        layers: only these, ["L0", "L3"]; by default all.
+        largest: bytes of covariance to hold; beyond, CKA is a sketch and reports its error.
+        progress: called with the number of finished batches.
+    """
+    if by not in PAIRS:
+        raise SizeError(f"by must be one of {', '.join(PAIRS)}, got {by!r}", hint='by="cka"')
+    weights = find_weights(model)
+    options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
+    if weights.reason:  # no example could be made for the model: its weights are found on its own data
+        data = rereadable(data)
+        weights = find_weights(model, Corpus(model, data, **options).first().inputs)
+    corpus = Corpus(model, data, **options)
+    sums = SimilaritySum(weights, layers=layers, largest=largest, seed=seed, by=by, within=within)
+    run(model, corpus, [sums], progress=progress)
+    return sums.result()
 
 
 @dataclass(frozen=True)
@@ -52,7 +90,6 @@ class _Seen:
     heads: HeadOutputs
     problem: Problem
     real: Bool[Tensor, "batch query"]
-    cross: bool
 
 
 @dataclass
@@ -71,18 +108,19 @@ class _Group:
         return [site for site in self.sites if site.cross == cross]
 
 
-class SimilarityStage:
-    """A stage: outputs, attention and weights of all heads, pair by pair.
+class SimilaritySum(Accumulator):
+    """Outputs, attention and weights of all heads, pair by pair.
 
     Memory: q, k and the outputs of all layers of one batch, linear in tokens; the covariance of all heads of a
-    group, see `OutputSimilarity`; a block of attention rows, see `jensen`.
+    group, see `OutputSimilarity`; a block of attention rows, see `AttentionDistances`.
     """
 
     name = "similarity"
+    forwards = 4.0
 
     def __init__(
         self,
-        model: nn.Module,
+        weights: OVWeights,
         *,
         layers: Sequence[str] | None = None,
         largest: int = LARGEST,
@@ -90,218 +128,148 @@ class SimilarityStage:
         by: str = "cka",
         within: float = 0.5,
     ) -> None:
+        super().__init__()
         if not 0 <= within <= 1:
             raise SizeError(f"within must be in [0, 1], got {within}", hint="it is a distance; 0.5 is the default")
-        self.model, self.layers, self.largest, self.seed = model, layers, largest, seed
+        self.weights, self.layers, self.largest, self.seed = weights, layers, largest, seed
         self.by, self.within = by, within
         self.batches = 0
-        self._index = 0
-        """number of the next batch in the corpus"""
-        self.notes: list[str] = []
         self._groups: list[_Group] = []
-        self._anatomy: dict[Key, LayerAnatomy] = {}
-        self._value_dims: dict[Key, int] = {}
         self._undefined: dict[str, list[str]] = {}
-        self._kept: Mapping[str, Any] | None = None  # a state that waits for the anatomy
+        self._sites, self._seen = Sites(), dict[Key, _Seen]()  # of the batch that runs
+        if weights.reason:
+            for measure in ("correlation", "write", "read"):
+                self._because(measure, f"the weights were not found: {weights.reason}")
+            self.notes.append(f"cka is of the heads' outputs before W_O, which was not found: {weights.reason}")
 
     # ---- one batch ----------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def step(self, batch: Batch) -> None:
-        seen = self._look(batch)
-        self._value_dims |= {key: one.heads.shape[3] for key, one in seen.items()}
-        if not self._groups:
-            self._begin(self._grouped(seen) if self._kept is None else self._kept_groups(), batch)
-        for group in self._groups:
-            self._add(group, seen)
-        self.batches, self._index = self.batches + 1, self._index + 1
-
-    def _look(self, batch: Batch) -> dict[Key, _Seen]:
-        found: dict[Key, _Seen] = {}
-
-        def listen(call: Call, run: Compute) -> HeadOutputs:
-            heads = run()
-            note(self.model, call)
-            # Copies: the model may write into its own tensors later.
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        self._sites.register(call.key, call.heads, call.cross)
+        if call.key not in self._seen:  # copies: the model may write into its own tensors later
             problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
-            kept = _Seen(heads.clone(), problem, real_rows(call, heads), call.cross)
-            found.setdefault(call.key, kept)
-            return heads
+            self._seen[call.key] = _Seen(out.clone(), problem, call.real_rows)
 
-        forward = Forward(self.model)
-        forward(batch, listen)
-        self._say(forward.notes)
-        return found
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        seen = self._seen
+        if not self._groups:
+            sizes = {key: one.heads.shape[3] for key, one in seen.items()}
+            self._groups = [self._group(sites, sizes) for sites in self._grouped(seen)]
+        for group in self._groups:
+            self._sum(group, seen, batch.index)
+        self.batches += 1
+        self._sites, self._seen = Sites(), {}
 
     def _grouped(self, seen: Mapping[Key, _Seen]) -> list[list[Site]]:
-        """The attentions that ran, those about the same tokens together."""
-        named = seen_sites(self.model)
-        sites = [replace(named[key], cross=one.cross) for key, one in seen.items()]
+        """The attentions that ran; those about the same tokens together."""
+        sites = list(self._sites)
         if self.layers is not None:
-            missing = next((x for x in self.layers if x not in {s.label for s in sites}), None)
-            if missing is not None:
-                labels = ", ".join(s.label for s in sites)
-                raise SizeError(f"there is no layer {missing!r}: found {labels}", hint="layers count from 0")
-            sites = [s for s in sites if s.label in self.layers]
+            for label in self.layers:
+                self._sites.layer(label)
+            sites = [site for site in sites if site.label in self.layers]
         groups: dict[tuple[str, int, int], list[Site]] = {}
         for site in sites:
-            whose = site.stack.removesuffix("_cross") if site.stack != "cross" else "decoder"
+            stack = site.stack.removesuffix("_cross") if site.stack != "cross" else "decoder"
             shape = seen[site.key].heads.shape
-            groups.setdefault((whose, shape[0], shape[2]), []).append(site)
+            groups.setdefault((stack, shape[0], shape[2]), []).append(site)
         return list(groups.values())
 
-    def _begin(self, groups: Sequence[list[Site]], batch: Batch | None) -> None:
-        self._anatomy = self._anatomy or self._weights(batch)
-        for sites in groups:
-            W_O = [w for site in sites for w in self._written(site)]
-            outputs = OutputSimilarity([w.shape[1] for w in W_O], W_O, largest=self.largest, seed=self.seed)
-            group = _Group(sites, outputs, {})
-            for cross in dict.fromkeys(site.cross for site in sites):
-                group.attention[cross] = AttentionDistances(len(_names(group.looking(cross))), seed=self.seed)
-            self._groups.append(group)
-        if self._kept is not None:
-            for group, kept in zip(self._groups, self._kept["groups"], strict=True):
-                group.outputs.load(kept["outputs"])
-                for (_, one), state in zip(sorted(group.attention.items()), kept["attention"], strict=True):
-                    one.load(state)
-            self._kept = None
+    def _group(self, sites: list[Site], value_dims: Mapping[Key, int]) -> _Group:
+        W_O = [w for site in sites for w in self._written(site, value_dims[site.key])]
+        outputs = OutputSimilarity([w.shape[1] for w in W_O], W_O, largest=self.largest, seed=self.seed)
+        group = _Group(sites, outputs, {})
+        for cross in dict.fromkeys(site.cross for site in sites):
+            group.attention[cross] = AttentionDistances(len(_names(group.looking(cross))), seed=self.seed)
+        return group
 
-    def _weights(self, batch: Batch | None) -> dict[Key, LayerAnatomy]:
-        """W_V and W_O of every head, on a made-up input or, where the model takes none, on the batch."""
-        found: Anatomy | None = None
-        why = ""
-        for inputs in (None, batch):
-            try:
-                found = anatomy(self.model, inputs) if inputs is not None else anatomy(self.model)
-                break
-            except (MultiheadError, RuntimeError, ValueError, TypeError, AttributeError) as failed:
-                why = str(failed).partition("\n")[0]
-        if found is None:
-            self._undefined |= {n: [f"the weights were not found: {why}"] for n in ("correlation", "write", "read")}
-            self._say([f"cka is of the heads' outputs before W_O, which was not found: {why}"])
-            return {}
-        return {layer.site.key: layer for layer in found}
+    def _written(self, site: Site, value_dim: int) -> list[Float[Tensor, "d_out value_dim"]]:
+        """W_O of every head; the identity where it is not known."""
+        if site.key in self.weights.layers:
+            return list(self.weights.layers[site.key].W_O)
+        return [torch.eye(value_dim, dtype=torch.float64)] * site.heads
 
-    def _written(self, site: Site) -> list[Float[Tensor, "d_out value_dim"]]:
-        """W_O of every head; where it is not known, one that leaves the output as it is."""
-        if site.key in self._anatomy:
-            return list(self._anatomy[site.key].W_O)
-        return [torch.eye(self._value_dims[site.key], dtype=torch.float64)] * site.heads
-
-    def _add(self, group: _Group, seen: Mapping[Key, _Seen]) -> None:
-        mine = [seen[site.key] for site in group.sites]
-        real = mine[0].real
-        odd = next((s for s, one in zip(group.sites, mine, strict=True) if one.real.shape != real.shape), None)
-        if odd is not None:
-            raise MultiheadError(
-                f"in batch {self.batches} {odd.label} has other tokens than {group.sites[0].label}",
-                hint="look at one of them at a time: layers=[...]",
-            )
-        rows = [z for one in mine for z in one.heads.transpose(1, 2)[real].unbind(1)]
-        good = torch.stack([z.isfinite().all(-1) for z in rows]).all(0)
-        group.outputs.add([z[good] for z in rows])
+    def _sum(self, group: _Group, seen: Mapping[Key, _Seen], index: int) -> None:
+        attentions = [seen[site.key] for site in group.sites]
+        real = attentions[0].real
+        for site, one in zip(group.sites, attentions, strict=True):
+            if one.real.shape != real.shape:
+                raise MultiheadError(
+                    f"in batch {index} {site.label} has other tokens than {group.sites[0].label}",
+                    hint="compare one of them at a time: layers=[...]",
+                )
+        rows = [z for one in attentions for z in one.heads.transpose(1, 2)[real].unbind(1)]
+        finite = torch.stack([z.isfinite().all(-1) for z in rows]).all(0)
+        group.outputs.add([z[finite] for z in rows])
         for cross, distances in group.attention.items():
             problems = [seen[site.key].problem for site in group.looking(cross)]
-            if any(p.packing is not None for p in problems):
+            if any(problem.packing is not None for problem in problems):
                 self._because("attention", "rows were packed without padding: run with mask.lengths to see them")
-            elif len({p.frame.keys for p in problems}) > 1:
-                self._because("attention", "layers look at keys of different number")
+            elif len({problem.frame.keys for problem in problems}) > 1:
+                self._because("attention", "layers have different numbers of keys")
             else:
-                distances.add(problems, real, self._index)
+                distances.add(problems, real, index)
 
-    def _say(self, notes: Sequence[str]) -> None:
-        self.notes += [note for note in notes if note not in self.notes]
-
-    def _because(self, measure: str, why: str) -> None:
+    def _because(self, measure: str, reason: str) -> None:
         known = self._undefined.setdefault(measure, [])
-        if why not in known:
-            known.append(why)
+        if reason not in known:
+            known.append(reason)
 
-    # ---- keeping and reading ------------------------------------------------------------------
+    # ---- states and columns -------------------------------------------------------------------
 
-    def begin(self, batch: int) -> None:
-        self._index = batch
-
-    @staticmethod
-    def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-        if not first["groups"] or not second["groups"]:
-            return dict(first if first["groups"] else second)
-        wrong = [g["sites"] for g in first["groups"]] != [g["sites"] for g in second["groups"]]
-        if wrong:
+    def merge(self, later: Self) -> None:
+        if not later._groups:
+            return
+        if not self._groups:
+            self.load(later.state())
+            return
+        if [group.sites for group in self._groups] != [group.sites for group in later._groups]:
             raise MultiheadError(
-                "a part of the corpus ran other attentions", hint="every batch must run the whole model"
+                "two parts of the corpus ran different attentions", hint="every batch must run the whole model"
             )
-        groups = [
-            {
-                "sites": a["sites"],
-                "outputs": OutputSimilarity.merged(a["outputs"], b["outputs"]),
-                "attention": [
-                    {name: x[name] + y[name] for name in ("total", "count")}
-                    for x, y in zip(a["attention"], b["attention"], strict=True)
-                ],
-            }
-            for a, b in zip(first["groups"], second["groups"], strict=True)
-        ]
-        undefined: dict[str, list[str]] = {name: list(why) for name, why in first["undefined"].items()}
-        for name, why in second["undefined"].items():
-            undefined[name] = [*undefined.get(name, []), *(w for w in why if w not in undefined.get(name, []))]
-        return {
-            **first,
-            "batches": first["batches"] + second["batches"],
-            "index": max(first["index"], second["index"]),
-            "notes": [*first["notes"], *(n for n in second["notes"] if n not in first["notes"])],
-            "undefined": undefined,
-            "groups": groups,
-        }
+        for mine, other in zip(self._groups, later._groups, strict=True):
+            mine.outputs.merge(other.outputs)
+            for cross, distances in mine.attention.items():
+                distances.merge(other.attention[cross])
+        for measure, reasons in later._undefined.items():
+            for reason in reasons:
+                self._because(measure, reason)
+        self.batches += later.batches
+        self.note(later.notes)
 
     def state(self) -> dict[str, Any]:
-        if self._kept is not None:
-            return dict(self._kept)
         groups = [
             {
                 "sites": [[s.path, s.call_index, s.stack, s.layer, s.heads, int(s.cross)] for s in group.sites],
+                "value_dims": group.outputs.value_dims(group.sites),
                 "outputs": group.outputs.state(),
                 "attention": [one.state() for _, one in sorted(group.attention.items())],
             }
             for group in self._groups
         ]
-        undefined = {name: list(why) for name, why in self._undefined.items()}
-        sizes = [[*key, size] for key, size in self._value_dims.items()]
-        return {
-            "batches": self.batches,
-            "index": self._index,
-            "notes": list(self.notes),
-            "undefined": undefined,
-            "value_dims": sizes,
-            "groups": groups,
-        }
+        undefined = {measure: list(reasons) for measure, reasons in self._undefined.items()}
+        return {"batches": self.batches, "notes": list(self.notes), "undefined": undefined, "groups": groups}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        self.batches, self._index, self.notes = int(state["batches"]), int(state["index"]), list(state["notes"])
-        self._undefined = {name: list(why) for name, why in state["undefined"].items()}
-        self._value_dims = {(path, call_index): size for path, call_index, size in state["value_dims"]}
-        self._groups, self._kept = [], state if state["groups"] else None
-
-    def _kept_groups(self) -> list[list[Site]]:
-        assert self._kept is not None
-        return [
-            [
-                Site(path, call_index, stack, layer, heads, bool(cross))
-                for path, call_index, stack, layer, heads, cross in g["sites"]
+    def load(self, state: State) -> None:
+        self.batches, self.notes, self._groups = int(state["batches"]), list(state["notes"]), []
+        self._undefined = {measure: list(reasons) for measure, reasons in state["undefined"].items()}
+        for saved in state["groups"]:
+            sites = [
+                Site(path, index, stack, layer, heads, bool(cross))
+                for path, index, stack, layer, heads, cross in saved["sites"]
             ]
-            for g in self._kept["groups"]
-        ]
+            sizes = {site.key: int(size) for site, size in zip(sites, saved["value_dims"], strict=True)}
+            group = self._group(sites, sizes)
+            group.outputs.load(saved["outputs"])
+            for (_, one), distances in zip(sorted(group.attention.items()), saved["attention"], strict=True):
+                one.load(distances)
+            self._groups.append(group)
 
-    @property
-    def table(self) -> HeadTable:
-        return self.result.table
+    def columns(self) -> HeadTable:
+        return self.result().table
 
-    @property
     def result(self) -> Similarity:
-        if not self._groups and self._kept is not None:
-            self._begin(self._kept_groups(), None)
         if not self._groups:
-            raise MultiheadError("no batch was taken in yet", hint="stage.step(batch) first")
+            raise MultiheadError("no batch has run yet", hint="run(model, corpus, [sums]) first")
         sites = [site for group in self._groups for site in group.sites]
         place = {name: at for at, name in enumerate(_names(sites))}
         undefined = {name: list(why) for name, why in self._undefined.items()}
@@ -339,10 +307,10 @@ class SimilarityStage:
         return Similarity(tuple(place), ordered, undefined, about, self.by, self.within)
 
     def _by_weights(self, sites: Sequence[Site], undefined: dict[str, list[str]]) -> dict[str, Tensor]:
-        if any(site.key not in self._anatomy for site in sites):
+        if any(site.key not in self.weights.layers for site in sites):
             nothing = torch.full((len(_names(sites)),) * 2, torch.nan, dtype=torch.float64)
             return {"write": nothing, "read": nothing.clone()}
-        both = [spaces(self._anatomy[site.key].head(head)) for site in sites for head in range(site.heads)]
+        both = [spaces(self.weights.layers[site.key].head(head)) for site in sites for head in range(site.heads)]
         empty = [n for n, (w, _) in zip(_names(sites), both, strict=True) if not w.shape[1]]
         if empty:
             for name in ("write", "read"):

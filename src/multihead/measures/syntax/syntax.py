@@ -26,16 +26,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
+from multihead.corpus.batches import BATCH_SIZE, padded
+from multihead.corpus.documents import Corpus, document_number
+from multihead.corpus.run import run
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.measures.syntax.conllu import Sentence, read_conllu
 from multihead.measures.syntax.word_alignment import DIRECTIONS, Aligned, Direction, align, examples, pointing
-from multihead.model.call import Call, Compute
+from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
-from multihead.model.forward import Forward
-from multihead.model.known import note, seen_sites
-from multihead.model.sites import Key
+from multihead.model.sites import Site
 from multihead.table.meaning import Meaning
 from multihead.table.table import Column, HeadTable
 
@@ -51,66 +53,70 @@ def syntax(
     treebank: str | Path | Iterable[Sentence],
     *,
     tokenizer: Any,
-    batch_size: int = 16,
+    batch_size: int = BATCH_SIZE,
 ) -> Syntax:
     """Where the heads of `model` point in parsed text, relation by relation.
 
     Args:
-        tokenizer: a fast one of Hugging Face, which says which letters a token stands for.
         treebank: a path of CoNLL-U, its text, or sentences.
+        tokenizer: a fast one of Hugging Face, which knows the characters of every token.
     """
     if batch_size < 1:
-        raise SizeError(f"batch_size={batch_size} is less than 1", hint="one sentence at a time is batch_size=1")
+        raise SizeError(f"batch_size must be at least 1, got {batch_size}", hint="batch_size=1 is one sentence")
     sentences = read_conllu(treebank) if isinstance(treebank, str | Path) else list(treebank)
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise MultiheadError(
             f"{type(model).__name__} reads two sequences, a treebank is one", hint="pass its encoder: model.encoder"
         )
-    tallies: dict[Key, RelationCounts] = {}
-    limit, skipped = learned_positions(model), 0
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    for start in range(0, len(sentences), batch_size):
-        aligned = [align(s, tokenizer) for s in sentences[start : start + batch_size]]
-        fits = [a for a in aligned if 0 < len(a.ids) <= (limit or len(a.ids))]
-        skipped += len(aligned) - len(fits)
-        if fits:
-            _run(model, fits, getattr(tokenizer, "pad_token_id", None) or 0, tallies, device)
-    if not tallies:
+    limit = learned_positions(model)
+    aligned = [align(sentence, tokenizer) for sentence in sentences]
+    fitting = [a for a in aligned if 0 < len(a.ids) <= (limit or len(a.ids))]
+    skipped = len(aligned) - len(fitting)
+    if not fitting:
         raise MultiheadError(
-            f"there was nothing to measure: {len(sentences)} sentences, {skipped} too long or without tokens",
-            hint="a treebank in CoNLL-U, with sentences that fit the model",
+            f"nothing to measure: {len(sentences)} sentences, {skipped} too long or without tokens",
+            hint="use a treebank in CoNLL-U, with sentences that fit the model",
         )
-    named = seen_sites(model)
-    heads = [named[key].name(h) for key, tally in tallies.items() for h in range(tally.heads)]
-    return Syntax(tuple(heads), RelationCounts.side_by_side(list(tallies.values())), len(sentences), skipped)
+    batches = [fitting[start : start + batch_size] for start in range(0, len(fitting), batch_size)]
+    pad_id = getattr(tokenizer, "pad_token_id", None) or 0
+    corpus = Corpus(model, [padded([a.ids for a in batch], pad_id) for batch in batches])
+    relations = Relations(batches)
+    run(model, corpus, [relations])
+    counts = RelationCounts.side_by_side([relations.of[site.key] for site in relations.sites])
+    return Syntax(tuple(relations.sites.heads), counts, len(sentences), skipped)
 
 
 # ---- pointing ---------------------------------------------------------------------------------
 
 
-def _run(
-    model: nn.Module, aligned: list[Aligned], pad: int, tallies: dict[Key, RelationCounts], device: Any
-) -> None:
-    """One batch through the model; each layer points as it passes."""
-    longest = max(len(a.ids) for a in aligned)
-    ids = torch.tensor([[*a.ids, *[pad] * (longest - len(a.ids))] for a in aligned], device=device)
-    inputs = {"input_ids": ids}
-    if any(len(a.ids) < longest for a in aligned):
-        real = [[1] * len(a.ids) + [0] * (longest - len(a.ids)) for a in aligned]
-        inputs["attention_mask"] = torch.tensor(real, device=device)
-    asked = [list(examples(a)) for a in aligned]
+class Relations(PerSite["RelationCounts"]):
+    """How often each head points along each relation; batch n of the corpus has the sentences `aligned[n]`."""
 
-    def listen(call: Call, run: Compute) -> HeadOutputs:
-        if not call.cross:
-            note(model, call)
-            heads = call.problem.frame.heads
-            tally = tallies.setdefault(call.key, RelationCounts(heads))
-            for a, wanted, pointed in zip(aligned, asked, _pointed(call.problem, aligned), strict=True):
-                assert a.units == pointed.shape[1]
-                tally.take(wanted, pointed)
-        return run()
+    name = "syntax"
 
-    Forward(model)(inputs, listen)
+    def __init__(self, aligned: Sequence[list[Aligned]]) -> None:
+        super().__init__()
+        self.aligned = aligned
+        self._batch: list[Aligned] = []
+        self._examples: list[list[tuple[str, Direction, int, list[int]]]] = []
+
+    def make(self, site: Site) -> RelationCounts:
+        return RelationCounts(site.heads)
+
+    def restore(self, site: Site, state: State) -> RelationCounts:
+        return RelationCounts.from_state(state)
+
+    def inputs(self, batch: Batch) -> Inputs:
+        self._batch = self.aligned[document_number(batch.index)]
+        self._examples = [list(examples(a)) for a in self._batch]
+        return batch.inputs
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        if call.cross:
+            return
+        counts = self.of_call(call)
+        for wanted, pointed in zip(self._examples, _pointed(call.problem, self._batch), strict=True):
+            counts.take(wanted, pointed)
 
 
 def _pointed(problem: Problem, aligned: list[Aligned]) -> list[Int[Tensor, "head word"]]:
@@ -169,6 +175,30 @@ class RelationCounts:
         key = relation, direction
         offset, right = max(self.offsets[key].items(), key=lambda item: (item[1], -abs(item[0])))
         return right / self.count[key], offset
+
+    def merge(self, other: RelationCounts) -> None:
+        """Add the counts over other sentences."""
+        for key, correct in other.correct.items():
+            if key not in self.correct:
+                self.correct[key], self.offsets[key] = torch.zeros(self.heads, dtype=torch.long), Counter()
+            self.correct[key] += correct
+            self.count[key] += other.count[key]
+            self.offsets[key].update(other.offsets[key])
+
+    def state(self) -> dict[str, Any]:
+        relations = [
+            [*key, self.correct[key].clone(), self.count[key], [list(item) for item in self.offsets[key].items()]]
+            for key in self.correct
+        ]
+        return {"heads": self.heads, "relations": relations}
+
+    @staticmethod
+    def from_state(state: State) -> RelationCounts:
+        counts = RelationCounts(int(state["heads"]))
+        for relation, direction, correct, count, offsets in state["relations"]:
+            counts.correct[relation, direction], counts.count[relation, direction] = correct.clone(), int(count)
+            counts.offsets[relation, direction] = Counter({int(offset): int(n) for offset, n in offsets})
+        return counts
 
     @staticmethod
     def side_by_side(parts: Sequence[RelationCounts]) -> RelationCounts:

@@ -101,16 +101,6 @@ class Outputs:
             )
         return self.squares / max(self.joint, 1)
 
-    @staticmethod
-    def merged(heads: int, first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
-        """The state of both."""
-        covariance = first["squares"] is not None or second["squares"] is not None
-        both = [Outputs(heads, covariance=covariance) for _ in range(2)]
-        for made, state in zip(both, (first, second), strict=True):
-            made.load(state)
-        both[0].merge(both[1])
-        return both[0].state()
-
     def state(self) -> dict[str, object]:
         return {
             "count": self.count.clone(),

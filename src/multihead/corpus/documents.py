@@ -1,0 +1,161 @@
+"""A corpus: documents in parts, each part in batches. The same for any number of processes that read it.
+
+>>> from transformers import GPT2Config, GPT2Model
+>>> from multihead.corpus.documents import Corpus
+>>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
+>>> corpus = Corpus(model, [[3, 1, 4], [1], [5, 9], [2, 6, 5], [3]], batch_size=1)
+>>> [[len(batch.inputs["input_ids"][0]) for batch in corpus.read(part)] for part in corpus.parts()]
+[[1, 2, 3, 3], [1]]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from multihead._base.arguments import check_data, check_model
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.batches import (
+    BATCH_SIZE,
+    WINDOW,
+    Batching,
+    Document,
+    PaddingStats,
+    SeenTexts,
+    make_batches,
+    no_tokens,
+)
+from multihead.corpus.merge_tree import BATCHES, part_range, parts_of
+
+NUMBERED = 1_000_000
+"""Batches of part p are numbered from p · this. Random draws belong to the number, whoever makes them."""
+
+
+_END = object()
+
+
+class Corpus:
+    """Documents, read part by part. Reading a part after its predecessor continues the same iterator.
+
+    Args:
+        count: the number of documents, if it is known; needed to share parts among processes.
+        repeated: the indices of documents that an earlier one is equal to; by default found while reading.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Iterable[Document] | Mapping[str, Any],
+        *,
+        tokenizer: Any = None,
+        batch_size: int = BATCH_SIZE,
+        max_tokens: int | None = None,
+        window: int = WINDOW,
+        column: str = "text",
+        count: int | None = None,
+        repeated: frozenset[int] | None = None,
+    ) -> None:
+        check_model(model)
+        check_data(data)
+        self.model, self.count, self.repeated = model, count, repeated
+        self.documents: Iterable[Document] = [cast(Document, data)] if isinstance(data, Mapping) else data
+        self.batching = Batching(tokenizer, batch_size, max_tokens, window, column)
+        self.batching.check(model)
+        self._open: Iterator[Document] = iter(())
+        self._restart()
+
+    def _restart(self) -> None:
+        self._next = -1  # the index of the document that `_open` gives next; -1: it cannot be continued
+        self._ended = False
+        self._seen = SeenTexts()
+
+    @property
+    def unit(self) -> int:
+        """Documents of one of the first parts."""
+        return BATCHES * self.batching.batch_size
+
+    def ranges(self) -> list[range]:
+        """The documents of every part; `count` must be known."""
+        assert self.count is not None
+        return parts_of(self.count, unit=self.unit)
+
+    def parts(self) -> Iterator[int]:
+        """The index of every part, while documents last."""
+        if self.count is not None:
+            yield from range(len(self.ranges()))
+            return
+        self._restart()
+        part = 0
+        while not self._ended:
+            yield part
+            part += 1
+
+    def read(self, part: int, padding: PaddingStats | None = None) -> Iterator[Batch]:
+        """The batches of a part."""
+        documents = self._documents(part_range(part, unit=self.unit))
+        made = make_batches(self.model, documents, self.batching, padding=padding, seen=self._seen)
+        for number, (inputs, repeated) in enumerate(made):
+            yield Batch(inputs, part * NUMBERED + number, repeated)
+
+    def first(self) -> Batch:
+        """The first batch. The documents must be readable more than once."""
+        for part in self.parts():
+            for batch in self.read(part):
+                self._restart()
+                return batch
+        raise no_tokens(0)
+
+    def count_batches(self) -> int:
+        """Batches of all parts, by making them."""
+        count = sum(1 for part in self.parts() for _ in self.read(part))
+        self._restart()
+        return count
+
+    def _documents(self, indices: range) -> Iterator[tuple[Document, bool]]:
+        if self._next != indices.start:
+            self._open = islice(iter(self.documents), indices.start, None)
+        self._next = -1  # a part that is left in its middle cannot be continued
+        opened, index = self._open, indices.start
+        for document in islice(opened, len(indices)):
+            yield document, self._came_before(document, index)
+            index += 1
+        if self._open is not opened:  # another part was opened meanwhile
+            return
+        self._next = index
+        following = next(opened, _END) if self.count is None else None
+        self._ended = following is _END
+        if following is not None and following is not _END:
+            self._open = chain([cast(Document, following)], opened)
+
+    def _came_before(self, document: Document, index: int) -> bool:
+        if self.repeated is not None:
+            return index in self.repeated
+        data = document_bytes(document)
+        return data is not None and self._seen.add(data)
+
+
+def document_number(index: int, batch_size: int = BATCH_SIZE) -> int:
+    """The document of a batch, by the batch's index, in a corpus of ready batches."""
+    part, number = divmod(index, NUMBERED)
+    return part_range(part, unit=BATCHES * batch_size).start + number
+
+
+def document_bytes(document: Any) -> bytes | None:
+    """What identifies a document: its text or its token ids; None for a ready batch."""
+    if isinstance(document, str):
+        return document.encode()
+    if isinstance(document, Tensor):
+        return json.dumps(document.tolist()).encode()
+    if isinstance(document, Sequence):
+        return json.dumps(list(cast(Sequence[Any], document))).encode()
+    text = document.get("text") if isinstance(document, Mapping) else None
+    return text.encode() if isinstance(text, str) else None
+
+
+def rereadable(data: Any) -> Any:
+    """The data, or a list of it where it can be read only once."""
+    return list(data) if iter(data) is data else data
