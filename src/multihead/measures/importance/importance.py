@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -160,19 +161,7 @@ def importance(
     if method != "gradient":
         means = _run(MeanOutputs(model), read, progress) if "mean" in replace else None
         tables.append(_ablated(Ablation(model, found, replace, means=means), read, progress))
-    return Importance(ranked(joined(tables)))
-
-
-def joined(tables: Sequence[HeadTable]) -> HeadTable:
-    """The columns of all; notes are added up."""
-    whole = tables[0]
-    for table in tables[1:]:
-        notes = dict.fromkeys([*whole.about["notes"], *table.about["notes"]])
-        whole = whole.join(table)
-        whole = HeadTable(
-            whole.heads, whole.columns, whole.meaning, whole.reasons, {**whole.about, "notes": [*notes]}
-        )
-    return whole
+    return Importance(ranked(reduce(HeadTable.join, tables)))
 
 
 def ranked(table: HeadTable) -> HeadTable:
