@@ -297,7 +297,7 @@ def _unrepeated(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     probe = k[0, :, -1]
     alike = (probe[1:] == probe[:-1]).all(-1).tolist()
     size = next((i + 1 for i, same in enumerate(alike) if not same), heads)
-    if size == 1 or heads % size:
+    if size == 1 or heads % size or not (bool(k.any()) or bool(v.any())):  # all zero: heads may be equal by chance
         return k, v
     for x in (k, v):
         parts = x.unflatten(1, (-1, size))
