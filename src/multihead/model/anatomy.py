@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -24,14 +24,14 @@ from multihead.errors import AnatomyError
 from multihead.layer.problem import Groups
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall
-from multihead.model.finder import Projection, Storage, Trace, find
+from multihead.model.finder import LETTERS, HiddenRowsError, Projection, Storage, Trace, find
 from multihead.model.graph import Graph
 from multihead.model.intercept import inner
 from multihead.model.missing import nothing_found
 from multihead.model.proof import Proof, prove
 from multihead.model.sites import Key, Site, name_sites
 from multihead.model.sites import find as find_site
-from multihead.model.traced_run import Discovery, discover
+from multihead.model.traced_run import Discovery, discover, nonzero
 from multihead.table.head_names import HeadName
 
 FoundBy = Literal["row", "finder"]
@@ -224,6 +224,9 @@ def anatomy(
 ) -> Anatomy:
     """Find the weights of every head of a model, and prove them on one run.
 
+    Norms of q and k may have factors of zero, which hide rows of W_Q and W_K from the kernel. The model then runs a
+    second time, with random factors: the rows of a head do not depend on them.
+
     Args:
         inputs: what model(**inputs) takes; left out, a small random batch is made from the model's config.
         families: look up the layouts of known architectures; without, the finder does all. The proof is the same.
@@ -232,6 +235,20 @@ def anatomy(
     _check_weights(model)
     if isinstance(inputs, Tensor):
         inputs = (inputs,)
+    with _traced(model, inputs) as found:
+        try:
+            return Anatomy(_layers(found, families))
+        except HiddenRowsError:
+            factors = _factors(found)
+            if not factors:
+                raise
+    with nonzero(factors), _traced(model, inputs) as found:
+        return Anatomy(_layers(found, families))
+
+
+@contextmanager
+def _traced(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None) -> Generator[Discovery]:
+    """One run of the model that has attention and leads back to its weights."""
     with ExitStack() as stack:
         found = stack.enter_context(discover(model, inputs)) if inputs is not None else _made_up(model, stack)
         if not found.seen:
@@ -241,17 +258,28 @@ def anatomy(
                 f"what {type(inner(model)).__name__} returns is detached: nothing leads from it to the weights",
                 hint="does forward run under torch.no_grad, or return numbers that are no tensors?",
             )
-        calls = {s.call.key: s.call for s in found.seen}
-        sites = name_sites({key: (call.problem.q.shape[1], call.cross) for key, call in calls.items()})
-        graph = Graph(found)
-        layers: dict[Key, LayerAnatomy] = {}
-        for seen in found.seen:
-            key, trace = seen.call.key, Trace(seen, graph)
-            if key not in layers:
-                layers[key] = _layer(sites[key], trace, found, families)
-            else:  # a module that calls the kernel more than once: all its calls must be of the same heads
-                prove(layers[key].storage, trace)
-        return Anatomy(list(layers.values()))
+        yield found
+
+
+def _layers(found: Discovery, families: bool) -> list[LayerAnatomy]:
+    calls = {s.call.key: s.call for s in found.seen}
+    sites = name_sites({key: (call.problem.q.shape[1], call.cross) for key, call in calls.items()})
+    graph = Graph(found)
+    layers: dict[Key, LayerAnatomy] = {}
+    for seen in found.seen:
+        key, trace = seen.call.key, Trace(seen, graph)
+        if key not in layers:
+            layers[key] = _layer(sites[key], trace, found, families)
+        else:  # a module that calls the kernel more than once: all its calls must be of the same heads
+            prove(layers[key].storage, trace)
+    return list(layers.values())
+
+
+def _factors(found: Discovery) -> list[nn.Parameter]:
+    """The parameters between a projection and the kernel, of all layers."""
+    graph = Graph(found)
+    names = {name for seen in found.seen for letter in LETTERS for name in Trace(seen, graph).between(letter)}
+    return [p for name, p in found.model.named_parameters() if name in names]
 
 
 def _check_weights(model: nn.Module) -> None:

@@ -30,9 +30,10 @@ class Tokens:
 class Call:
     """softmax(scores) v of one attention module: q, k, v after rotation and norms, mask, scale, softcap, sinks.
 
-    `path` is the module that called the kernel. `call_index` counts the calls of a module that is used again, as in
-    ALBERT; elsewhere it is 0. With `cross` the keys come from another sequence than the queries. With `share` the
-    problem is that of the heads on this rank, and `share.heads` are their numbers in the whole layer.
+    `path` is the module that called the kernel. `call_index` counts the calls of that module within one forward of
+    the model: 0, 1, 2, … where one module is several layers, else 0. With `cross` the keys come from another
+    sequence than the queries. With `share` the problem is that of the heads on this rank, and `share.heads` are
+    their numbers in the whole layer.
     """
 
     path: str

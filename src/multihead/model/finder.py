@@ -24,6 +24,10 @@ from multihead.model.traced_run import Seen
 LETTERS = "qkv"
 
 
+class HiddenRowsError(AnatomyError):
+    """Some rows of a projection do not reach the kernel: a factor behind it is zero."""
+
+
 @dataclass(frozen=True)
 class Slots:
     """start, start + step, …: `count` indices along one axis of a parameter."""
@@ -215,10 +219,11 @@ def _check_apart(trace: Trace, rows: dict[str, list[tuple[int, ...]]]) -> None:
                     hint="heads are mixed between the projection and the kernel: no rows are one head's alone",
                 )
             if len(mine) < size:
-                raise AnatomyError(
+                raise HiddenRowsError(
                     f"{trace.place}: {letter} of head {head} has {size} numbers and depends on {len(mine)} rows of "
                     f"{name} only",
-                    hint="a norm or a factor behind the projection is zero: nothing says whose the other rows are",
+                    hint="a constant factor behind the projection is zero, so the run does not show whose the "
+                    "other rows are: remove the factor, or make it a parameter",
                 )
 
 

@@ -1,4 +1,4 @@
-"""Architectures that need code of their own: attention by hand in Hugging Face's models, and modules used again."""
+"""Adapters for attention by hand in Hugging Face's models."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ from torch import Tensor, nn
 from multihead.layer import mask as masks
 from multihead.model.adapters import Adapter, Attend
 from multihead.model.kernel_arguments import mask_of
-
-
-def is_reused(module: nn.Module) -> bool:
-    """Whether one module stands for several layers, so that each of its calls is another layer."""
-    kind = type(module)
-    return kind.__module__.startswith("transformers.") and kind.__name__ == "AlbertAttention"
 
 
 def _gpt_neo(

@@ -8,8 +8,8 @@ Attention reaches a kernel on few roads, and one TorchFunctionMode stands on all
   `interface.py`) and every adapter (see `adapters.py`).
 
 A mode belongs to one thread, nests, and is gone after the block, also after an exception. Which module calls is
-read from the running frames, so no module carries a hook; only the model itself gets one for the length of the
-block, to see the ids and the padding it is called with.
+read from the running frames. For the length of the block the model has hooks, which read the ids and the padding it
+is called with, and each attention module has one, which counts its calls (see `call_index.py`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from multihead.layer.problem import Problem
 from multihead.layer.routes import attend
 from multihead.model.adapters import adapted
 from multihead.model.call import Call, Listener, Tokens
+from multihead.model.call_index import CallIndex
 from multihead.model.call_tokens import Inputs
-from multihead.model.handwritten import is_reused
 from multihead.model.head_sharding import share_of
 from multihead.model.hf_interface import through_interface
 from multihead.model.kernel_arguments import problem_of
@@ -63,7 +63,8 @@ def intercept(model: nn.Module, listener: Listener, *, spread: bool = False) -> 
         stack.enter_context(through_interface(root))
         stack.enter_context(adapted(root))
         stack.callback(root.register_forward_pre_hook(gate.begin, with_kwargs=True).remove)
-        stack.callback(root.register_forward_hook(gate.end).remove)
+        stack.callback(root.register_forward_hook(gate.end, always_call=True).remove)
+        stack.callback(gate.call_index.close)
         stack.enter_context(gate)
         yield
 
@@ -106,19 +107,22 @@ class InterceptMode(TorchFunctionMode):
         self.paths = {id(m): name.replace("_orig_mod.", "") for name, m in named}
         self.modules = {id(m): m for _, m in named}  # holds them, so that an id stays theirs
         self.inputs = Inputs()
-        self.turns: dict[str, int] = {}
+        self.call_index = CallIndex(self._active)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called."""
-        if self.depth != _now() or get_ident() != self.thread:
-            return
-        self.turns.clear()
-        self.inputs.read(module, args, kwargs)
+        if self._active():
+            self.call_index.begin()
+            self.inputs.read(module, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """The model has run."""
-        if self.depth == _now() and get_ident() == self.thread:
+        """The model has run, or failed: its output is None then."""
+        if self._active():
+            self.call_index.end()
             self.inputs.keep(output)
+
+    def _active(self) -> bool:
+        return self.depth == _now() and get_ident() == self.thread
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -194,7 +198,8 @@ class InterceptMode(TorchFunctionMode):
                 hint="capture, measure, ablate, gate and patch know models that are spread over ranks; "
                 "for the rest load the model whole",
             )
-        call = Call(path, module, self._turn(module, path), problem, queries, keys, cross, share)
+        call_index = self.call_index.of(module, path, problem.q)
+        call = Call(path, module, call_index, problem, queries, keys, cross, share)
         heads = self.listener(call, run)
         expected = (*problem.q.shape[:3], problem.v.shape[3])
         if heads.shape != expected:
@@ -203,13 +208,6 @@ class InterceptMode(TorchFunctionMode):
                 hint="return what run() gives, or a tensor of the same shape",
             )
         return heads
-
-    def _turn(self, module: nn.Module, path: str) -> int:
-        if not is_reused(module):
-            return 0
-        call_index = self.turns.get(path, 0)
-        self.turns[path] = call_index + 1
-        return call_index
 
     def _place(self) -> tuple[nn.Module, str] | None:
         """The innermost module of the model that is running, and its path; None if the call is not the model's."""
@@ -297,7 +295,7 @@ def _unrepeated(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     probe = k[0, :, -1]
     alike = (probe[1:] == probe[:-1]).all(-1).tolist()
     size = next((i + 1 for i, same in enumerate(alike) if not same), heads)
-    if size == 1 or heads % size:
+    if size == 1 or heads % size or not (bool(k.any()) or bool(v.any())):  # all zero: heads may be equal by chance
         return k, v
     for x in (k, v):
         parts = x.unflatten(1, (-1, size))

@@ -11,7 +11,7 @@ Two modes stand beside the model while it runs:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -55,13 +55,14 @@ class Frozen(TorchFunctionMode):
         if func is F.rms_norm or func is torch.rms_norm:
             return self._rms_norm(*args, **kwargs)
         if func is F.normalize:
-            x = cast(Tensor, args[0] if args else kwargs["input"])
-            out = func(x.detach(), *args[1:], **{k: v for k, v in kwargs.items() if k != "input"})
-            return x * torch.where(x == 0, torch.zeros_like(x), out / x).detach()
+            return self._normalize(*args, **kwargs)
         out = func(*args, **kwargs)
         if func in _STATISTICS or (func in _POWERS and _root(args, kwargs)):
             return out.detach() if isinstance(out, Tensor) and out.is_floating_point() else out
         return out
+
+    def _normalize(self, input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, **_: Any) -> Tensor:
+        return input / torch.linalg.vector_norm(input.detach(), p, dim, keepdim=True).clamp_min(eps)
 
     def _layer_norm(
         self,
@@ -160,6 +161,21 @@ def discover(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...]) -> G
                 out = model(**{name: _leads_back(x) for name, x in inputs.items()})
         found.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
         yield found
+
+
+@contextmanager
+def nonzero(parameters: Iterable[nn.Parameter]) -> Generator[None]:
+    """Within the block the parameters hold random values in [0.5, 1.5]; after it, their own memory again."""
+    generator = torch.Generator().manual_seed(0)
+    own = [(p, p.data) for p in parameters]
+    try:
+        with torch.inference_mode(False):
+            for p, data in own:
+                p.data = torch.rand(data.shape, generator=generator).add(0.5).to(data)
+        yield
+    finally:
+        for p, data in own:
+            p.data = data
 
 
 @contextmanager

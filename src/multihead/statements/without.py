@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.model.eval_mode import plain_inputs
+from multihead.model.find_sites import find_sites
 from multihead.model.forward import Forward
 from multihead.model.intercept import inner
 from multihead.model.interventions import ablate
@@ -42,8 +43,9 @@ def ablation(model: nn.Module, given: Sequence[Batch], heads: Sequence[str]) -> 
     whole = [_answer(model, batch) for batch in small]
     size = sum(float(out.square().sum()) for out in whole)
     lost: list[float] = []
+    sites = find_sites(model, small[0])
     for head in heads:
-        with ablate(model, [head]):
+        with ablate(model, [head], sites=sites):
             changed = [_answer(model, batch) for batch in small]
         off = sum(float((a - b).square().sum()) for a, b in zip(whole, changed, strict=True))
         lost.append(off / size if size else off)

@@ -204,7 +204,11 @@ class HeadTable:
     # ---- together -----------------------------------------------------------------------------
 
     def join(self, other: HeadTable) -> HeadTable:
-        """The columns of both; the heads must be the same, in any order."""
+        """The columns of both tables, for the same heads in any order.
+
+        In `about`, lists such as the notes are concatenated without repeats. Where a key has two different values,
+        the first table's stays, and the second's is listed under `joined`.
+        """
         if set(self.heads) != set(other.heads):
             mine, theirs = set(self.heads), set(other.heads)
             raise SizeError(
@@ -224,7 +228,7 @@ class HeadTable:
             {**self.columns, **theirs.columns},
             {**self.meaning, **other.meaning},
             {**self.reasons, **other.reasons},
-            {**self.about, **other.about},
+            _joined_about(self.about, other.about),
         )
 
     def compare(self, other: HeadTable) -> Comparison:
@@ -303,6 +307,19 @@ def some(names: Sequence[str], *, but: set[str] | None = None, most: int = 4) ->
     """A few names for an error: `L0H1, L0H2, ... (12)`."""
     left = [n for n in names if but is None or n not in but]
     return "none" if not left else ", ".join(left[:most]) + (f", ... ({len(left)})" if len(left) > most else "")
+
+
+def _joined_about(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    about, different = dict(first), dict[str, Any]()
+    for name, value in second.items():
+        mine = about.setdefault(name, value)
+        if isinstance(mine, list) and isinstance(value, list):
+            if name != "joined":
+                about[name] = mine + [x for x in cast(list[Any], value) if x not in mine]
+        elif mine != value:
+            different[name] = value
+    joined = [*first.get("joined", []), *([different] if different else []), *second.get("joined", [])]
+    return {**about, "joined": joined} if joined else about
 
 
 def _holds(column: object) -> bool:

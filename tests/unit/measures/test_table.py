@@ -198,6 +198,26 @@ def test_join_goes_by_the_name_of_the_head() -> None:
         table().join(fewer)
 
 
+def test_join_keeps_what_both_tables_say_about_their_measurement() -> None:
+    def one(column: str, about: dict[str, Any]) -> HeadTable:
+        return HeadTable(HEADS, {column: torch.ones(5)}, {column: Meaning("", "")}, {}, about)
+
+    first = one("a", {"model": "m", "documents": 7, "tokens": 70, "notes": ["eval mode", "few tokens"]})
+    second = one("b", {"model": "m", "documents": 5, "tokens": 50, "seed": 3, "notes": ["few tokens", "sketched"]})
+    third = one("c", {"tokens": 9})
+    both = first.join(second)
+    assert both.about == {
+        "model": "m", "documents": 7, "tokens": 70, "seed": 3, "notes": ["eval mode", "few tokens", "sketched"],
+        "joined": [{"documents": 5, "tokens": 50}],
+    }  # fmt: skip
+    assert both.join(third).about["joined"] == [{"documents": 5, "tokens": 50}, {"tokens": 9}]
+    grouped = first.join(second.join(third))
+    assert grouped.about["documents"] == 7
+    assert grouped.about["joined"] == [{"documents": 5, "tokens": 50}, {"tokens": 9}]
+    assert "joined" not in first.join(one("d", {"documents": 7, "notes": []})).about
+    assert first.about["notes"] == ["eval mode", "few tokens"], "the tables themselves do not change"
+
+
 # ---- keeping ----------------------------------------------------------------------------------
 
 

@@ -103,13 +103,60 @@ def test_one_norm_over_all_heads_with_mean_and_bias() -> None:
     assert [s.start for s in layer.weights["q"].heads] == [0, 4, 8]
 
 
+@pytest.mark.parametrize("dims", [slice(1), slice(0, None, 2), slice(None)], ids=["one", "half", "all"])
+@pytest.mark.parametrize("name, removed", [("qwen3", 0.0), ("olmo2", 0.0), ("gemma3", -1.0)])
+def test_norms_of_q_and_k_may_have_factors_of_zero(name: str, removed: float, dims: slice) -> None:
+    """Rows that a zero factor hides from the kernel are still the head's. (Gemma's factor is 1 + weight.)"""
+    built = ZOO[name].build()
+    factors = {n: p for n, p in built.named_parameters() if n.endswith(("q_norm.weight", "k_norm.weight"))}
+    assert factors
+    with torch.no_grad():
+        for p in factors.values():
+            p[dims] = removed
+    before = {n: (p.data_ptr(), p.detach().clone()) for n, p in built.named_parameters()}
+    for families in (True, False):
+        layers = anatomy(built, ZOO[name].inputs(built), families=families)
+        assert [x.storage for x in layers] == [x.storage for x in anatomy(model(name))]
+        assert {x.found_by for x in layers} == {"row" if families else "finder"}
+    for n, p in built.named_parameters():
+        assert p.data_ptr() == before[n][0]
+        assert torch.equal(p, before[n][1]), n
+
+
+def test_a_layer_norm_of_q_without_factors() -> None:
+    class Normed(Attention):
+        def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return self.split(self.norm(self.q(x))), self.split(self.k(x)), self.split(self.v(x))
+
+    module = Normed()
+    nn.init.zeros_(module.norm.weight)
+    nn.init.zeros_(module.norm.bias)
+    assert [s.start for s in read(module).weights["q"].heads] == [0, 4, 8]
+
+
+@pytest.mark.parametrize("families", [True, False])
+def test_kv_heads_are_told_apart_where_the_norm_in_front_is_zero(families: bool) -> None:
+    """k and v are 0 then, for every head: equal numbers do not make them copies of one head."""
+    built = ZOO["llama"].build()
+    with torch.no_grad():
+        for n, p in built.named_parameters():
+            if n.endswith("input_layernorm.weight"):
+                p.zero_()
+    layers = anatomy(built, ZOO["llama"].inputs(built), families=families)
+    assert [x.storage for x in layers] == [x.storage for x in anatomy(model("llama"))]
+
+
 def test_cosine_attention() -> None:
     class Cosine(Attention):
         def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             q, k, v = super().project(x)
             return F.normalize(q, dim=-1), k / k.norm(dim=-1, keepdim=True), v
 
-    assert read(Cosine()).num_heads == HEADS
+    module = Cosine()
+    assert read(module).num_heads == HEADS
+    with torch.no_grad():
+        module.q.weight[1], module.q.bias[1] = 0.0, 0.0
+    assert [s.start for s in read(module).weights["q"].heads] == [0, 4, 8]
 
 
 def test_values_that_are_normed_keep_their_order() -> None:

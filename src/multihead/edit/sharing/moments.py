@@ -39,7 +39,6 @@ from multihead.layer.problem import Problem, own_precision
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
 from multihead.model.eval_mode import eval_mode
-from multihead.model.handwritten import is_reused
 from multihead.model.intercept import inner, intercept
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
@@ -83,7 +82,8 @@ def moments_of(
     sums = _Sums(layer, inner(model))
     mine, summed = shared(batches)
     with torch.no_grad(), eval_mode(model), sums.watch(), intercept(model, sums.listen):
-        for batch in mine:
+        for number, batch in enumerate(mine):
+            sums.stops = number > 0
             with suppress(_Enough):
                 run(model, batch)
     sums.over_ranks(summed)
@@ -99,6 +99,9 @@ class _Sums:
     layer: LayerAnatomy
     model: nn.Module
     tokens: int = 0
+    calls: int = 0
+    """how often the layer runs in one forward: the first batch runs to its end, and tells"""
+    stops: bool = False
     given: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     totals: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     kind: Kind | None = None
@@ -139,7 +142,8 @@ class _Sums:
         if call.path == self.layer.path:
             self.add(call)
             self.given.clear()
-            if not is_reused(call.module):
+            self.calls = max(self.calls, call.call_index + 1)
+            if self.stops and call.call_index + 1 == self.calls:
                 raise _Enough
         return run()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -165,25 +165,13 @@ def importance(
     if method != "gradient":
         measured.append(Ablation(chosen, replace, means=means))
         _run(model, corpus, measured[-1:], progress)
-    return Importance(ranked(joined([one.columns() for one in measured])))
+    return Importance(ranked(reduce(HeadTable.join, [one.columns() for one in measured])))
 
 
 def _run(model: nn.Module, corpus: Corpus, accumulators: Sequence[Accumulator], progress: Progress | None) -> None:
     if accumulators:
         told = None if progress is None else partial(progress, accumulators[0].name)
         run(model, corpus, accumulators, progress=told)
-
-
-def joined(tables: Sequence[HeadTable]) -> HeadTable:
-    """The columns of all; notes are added up."""
-    whole = tables[0]
-    for table in tables[1:]:
-        notes = dict.fromkeys([*whole.about["notes"], *table.about["notes"]])
-        whole = whole.join(table)
-        whole = HeadTable(
-            whole.heads, whole.columns, whole.meaning, whole.reasons, {**whole.about, "notes": [*notes]}
-        )
-    return whole
 
 
 def ranked(table: HeadTable) -> HeadTable:
