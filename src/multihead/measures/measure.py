@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 from torch import nn
 
@@ -89,7 +89,7 @@ class StatisticsSum(Accumulator):
     def add(self, call: Call, out: HeadOutputs) -> None:
         self.capture.add(call, out)
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: StatisticsSum) -> None:
         self.capture.merge(later.capture)
 
     def state(self) -> State:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
@@ -103,7 +103,7 @@ class AblatedSets(Accumulator):
         mean = self.total / max(self.documents, 1)
         return (mean[:-1] - mean[-1]).tolist()
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: AblatedSets) -> None:
         self.total, self.documents = self.total + later.total, self.documents + later.documents
 
     def state(self) -> State:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from torch import nn
 
@@ -216,7 +216,7 @@ class _Tolerant(Accumulator):
                 self.inner.end(batch, run)
         self.inner.note(run.forward.notes)
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: _Tolerant) -> None:
         self.reason = self.reason or later.reason
         if not self.reason:
             with self._caught():

@@ -20,7 +20,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -187,7 +187,7 @@ class Ablation(Accumulator):
 
     # ---- states and columns -------------------------------------------------------------------
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: Ablation) -> None:
         if later._moments is None:
             return
         if self._moments is None:

@@ -29,7 +29,7 @@ predicts the ablation to second order, and importance is how far the outputs mov
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -113,7 +113,7 @@ class Gradients(Accumulator):
 
     # ---- states and columns -------------------------------------------------------------------
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: Gradients) -> None:
         if later._moments is None:
             return
         if self._moments is None:

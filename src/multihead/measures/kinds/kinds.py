@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -202,7 +202,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         new = rows if self._new is None else len(self._new)
         self.documents, self.copies = self.documents + new, self.copies + rows - new
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: DocumentEvidence) -> None:
         super().merge(later)
         self.documents, self.copies = self.documents + later.documents, self.copies + later.copies
         self.around = self.around or later.around

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -148,7 +148,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
             assert self._pair is not None
             self.of_call(call).add(self._pair.overlaps(call.problem))
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: ShuffledTokens) -> None:
         super().merge(later)
         self.reason = self.reason or later.reason
 

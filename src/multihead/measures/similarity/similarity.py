@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -216,7 +216,7 @@ class SimilaritySum(Accumulator):
 
     # ---- states and columns -------------------------------------------------------------------
 
-    def merge(self, later: Self) -> None:
+    def merge(self, later: SimilaritySum) -> None:
         if not later._groups:
             return
         if not self._groups:
