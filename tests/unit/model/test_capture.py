@@ -37,7 +37,7 @@ def test_stacks_are_named(name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["L3", "", "H7L3", (1, 2, 3, 4), 5, ("a", "b")])
 def test_what_is_no_name_is_refused(name: Any) -> None:
-    with pytest.raises(mh.SizeError, match="is not the name of a head"):
+    with pytest.raises(mh.SizeError, match="is not a head name"):
         parse(name)
 
 
