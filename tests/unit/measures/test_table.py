@@ -376,7 +376,7 @@ def test_what_a_model_has_no_number_for_has_a_reason() -> None:
     for name, column in made.columns.items():
         without = [h for h, x in zip(made.heads, column.tolist(), strict=True) if math.isnan(x)]
         assert set(without) == set(made.reasons.get(name, {})), name
-    assert made.why("distance", "cross.L0H0") == "cross-attention: queries and keys are of different sequences"
+    assert made.why("distance", "cross.L0H0") == "cross-attention: queries and keys are different sequences"
     one = mh.measure(zoo.ZOO["gpt2"].build(), [[7]])
     assert one.why("relative_entropy", "L0H0") == "no row sees more than one key"
     assert one.why("sink", "L0H0") == "the head has no learned sink"
