@@ -92,12 +92,12 @@ def _spec_of_anatomy(
     layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter], causal: bool
 ) -> Spec:
     module, heads, stack = layer.module, layer.num_heads, layer.site.stack
-    beside, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
+    shared, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
     for letter, names in layer.between.items():
         count = heads if letter == "q" else layer.num_kv_heads
         for size in (parameters[name].numel() for name in names if name in parameters):
             if count == 1 or size != count * layer.key_dim:  # a norm shared by all heads
-                beside += size
+                shared += size
             elif letter == "q":
                 per_head += layer.key_dim
             else:
@@ -120,7 +120,7 @@ def _spec_of_anatomy(
         d_key=layer.W_K[0].shape[1],
         d_value=layer.W_V[0].shape[1],
         d_out=layer.W_O[0].shape[0],
-        beside=beside,
+        beside=shared,
         per_head=per_head,
         per_kv_head=per_kv_head,
         name=stack,
