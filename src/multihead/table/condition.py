@@ -24,13 +24,8 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.table.table import HeadTable
 
 How = Literal["", "drop", "rise", "relative", "changed"]
-HOW: dict[How, str] = {
-    "": "|after − before|",
-    "drop": "before − after",
-    "rise": "after − before",
-    "relative": "|after − before| / |before|",
-    "changed": "heads whose word changed",
-}
+"""What a condition compares: "" |after − before|, "drop" before − after, "rise" after − before, "relative"
+|after − before| / |before|, "changed" the number of heads whose word changed."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
