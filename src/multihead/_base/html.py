@@ -72,7 +72,7 @@ def dots(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
     return f"{STYLE}<div>{''.join(spans)}</div>"
 
 
-# ---- images ---------------------------------------------------------------------------------
+# ---- images -----------------------------------------------------------------------------------
 
 
 def map_picture(weights: Cells, *, side: int = 260, alt: str = "attention map") -> str:

@@ -120,11 +120,8 @@ class Inputs:
         if not cross and length is not None and frame.query_places is not None and length < keys:
             # Empty slots after the sequence, as in a static cache; or an unknown prefix before it.
             key_sequence = key_sequence.filled(keys) if int(frame.query_places.max()) + 1 == length else unknown
-        key_tokens = (
-            key_sequence.last(keys, batch)
-            if length is not None and (key_sequence.length or 0) >= keys
-            else Tokens()
-        )
+        known = length is not None and (key_sequence.length or 0) >= keys
+        key_tokens = key_sequence.last(keys, batch) if known else Tokens()
         dropped = not cross and length is not None and length > keys and length > queries
         return query_sequence.last(queries, batch), replace(key_tokens, dropped=dropped)
 

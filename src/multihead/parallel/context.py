@@ -70,7 +70,7 @@ class ContextParallel:
     sent: int = 0
     """bytes of keys, values and gradients sent by this rank"""
 
-    # ---- context manager ----------------------------------------------------------------------------
+    # ---- context manager ----------------------------------------------------------------------
 
     def __enter__(self) -> ContextParallel:
         begin(self)
@@ -96,7 +96,7 @@ class ContextParallel:
         self.ran += 1
         return ring_attend(problem, self)
 
-    # ---- tokens of each rank -----------------------------------------------------------------
+    # ---- tokens of each rank ------------------------------------------------------------------
 
     def chunks(self, rank: int | None = None) -> list[Chunk]:
         """(start, stop, offset on the rank) of the two chunks of a rank; of this rank by default."""
@@ -143,7 +143,7 @@ class ContextParallel:
                     p.grad = torch.zeros_like(p)
                 dist.all_reduce(local(p.grad), group=self.mesh.get_group())
 
-    # ---- communication --------------------------------------------------------------------
+    # ---- communication ------------------------------------------------------------------------
 
     def around(self, k: Tensor, v: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield (rank, its keys, its values) for every rank, this one first; receives the next pair meanwhile."""

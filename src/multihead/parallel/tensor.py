@@ -192,7 +192,7 @@ def _broadcast(layer: nn.Module, mesh: DeviceMesh, source: int) -> None:
     group = mesh.get_group()
     first = dist.get_global_rank(group, source)
     for x in (*layer.parameters(), *layer.buffers()):
-        if type(x.data) is Tensor and x.device.type != "meta":  # a position bias may be shared by several layers
+        if type(x.data) is Tensor and x.device.type != "meta":  # a bias shared by layers may be a DTensor
             dist.broadcast(x.data, first, group=group)
 
 
@@ -203,10 +203,8 @@ def _split_rows(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim
     assert isinstance(linear, HeadRows)
     linear.share, linear.rows, linear.part = share, None, None
     index = _rows_of_heads(local_heads, dim, linear.weight)
-    if sum(map(len, heads_of_rank)) > len(
-        set().union(*heads_of_rank)
-    ):  # ranks share kv heads: replicate the weights
-        linear.rows = index
+    if sum(map(len, heads_of_rank)) > len(set().union(*heads_of_rank)):
+        linear.rows = index  # ranks share kv heads, so the weights are replicated
         return
     sharded = _is_sharded(heads_of_rank)
     linear.part = None if sharded else (0, index)
@@ -218,10 +216,8 @@ def _split_columns(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], 
     linear.__class__ = HeadColumns
     assert isinstance(linear, HeadColumns)
     linear.share, linear.rows = share, None
-    index, sharded = (
-        _rows_of_heads(heads_of_rank[share.mesh.get_local_rank()], dim, linear.weight),
-        _is_sharded(heads_of_rank),
-    )
+    sharded = _is_sharded(heads_of_rank)
+    index = _rows_of_heads(heads_of_rank[share.mesh.get_local_rank()], dim, linear.weight)
     linear.part = None if sharded else (1, index)
     linear.weight = _local_part(linear.weight, 1, index, sharded, share)
 
@@ -241,6 +237,6 @@ def _is_sharded(heads_of_rank: Sequence[tuple[int, ...]]) -> bool:
 
 
 def _rows_of_heads(heads: Sequence[int], dim: int, like: Tensor) -> Tensor:
-    """Row indices of the given heads of size `dim`."""
+    """Indices of the rows (or columns) of the given heads of size `dim`."""
     starts = torch.tensor(list(heads), dtype=torch.long, device=like.device)[:, None] * dim
     return (starts + torch.arange(dim, device=like.device)).flatten()

@@ -138,7 +138,7 @@ class Comparison:
             float(change.abs().nanmean()), float(size[index]) / deviation if deviation > 0 else math.inf,
         )  # fmt: skip
 
-    # ---- conditions -----------------------------------------------------------------------------
+    # ---- conditions ---------------------------------------------------------------------------
 
     def findings(self, conditions: Sequence[str | Condition]) -> list[Finding]:
         """One finding per head and condition met: `entropy>0.1`, `importance:drop>10%`, `kind:changed`.

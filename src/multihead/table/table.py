@@ -203,7 +203,7 @@ class HeadTable:
     def _reasons_of(self, columns: Mapping[str, Column]) -> dict[str, Mapping[str, str]]:
         return {name: by for name, by in self.reasons.items() if name in columns}
 
-    # ---- combining -----------------------------------------------------------------------------
+    # ---- combining ----------------------------------------------------------------------------
 
     def join(self, other: HeadTable) -> HeadTable:
         """A table with the columns of both; the heads must be the same, in any order."""
@@ -254,7 +254,7 @@ class HeadTable:
 
         return html(self)
 
-    # ---- files ------------------------------------------------------------------------------
+    # ---- files --------------------------------------------------------------------------------
 
     def to_pandas(self) -> Any:
         """A DataFrame: a row per head, indexed by name; layer and head are columns too."""

@@ -94,7 +94,7 @@ class Spec:
             return f"{heads} out of {self.latent.latent_dim} + {self.latent.rope_dim} latent"
         return heads if self.kv_heads == self.heads else f"{heads} on {self.kv_heads} kv"
 
-    # ---- counts of one layer -------------------------------------------------------------------
+    # ---- counts of one layer ------------------------------------------------------------------
 
     @property
     def query_weights(self) -> int:
@@ -148,7 +148,7 @@ class Spec:
         partial = min(max(visible - before, 0), queries)
         return partial * before + partial * (partial + 1) // 2 + (queries - partial) * visible
 
-    # ---- pruned and grouped ---------------------------------------------------------------------
+    # ---- pruned and grouped -------------------------------------------------------------------
 
     def pruned(self, heads: int) -> Spec:
         """The spec with `heads` query heads, and as many kv heads as they need at the same group size."""

@@ -59,13 +59,9 @@ def streams(documents: Documents, options: Statistics) -> Numbers:
     statistics = _statistics(documents, documents.heads, options)
     chance = _statistics(documents, documents.chance, options)
     if "heads" in documents.lined:
-        statistics["alignment"], chance["alignment"] = (
-            documents.lined["heads"],
-            documents.lined["chance"].nan_to_num(0.0),
-        )
-        statistics["alignment"] = torch.where(
-            statistics["broad"].isnan(), torch.nan, statistics["alignment"].nan_to_num(0.0)
-        )
+        aligned = documents.lined["heads"].nan_to_num(0.0)
+        statistics["alignment"] = torch.where(statistics["broad"].isnan(), torch.nan, aligned)
+        chance["alignment"] = documents.lined["chance"].nan_to_num(0.0)
     statistics["quiet"] = quiet(documents.heads.share("output_norm"))
     values = dict(statistics)
     values |= {f"even:{name}": x[:, EVEN : EVEN + 1] for name, x in chance.items()}
@@ -135,14 +131,10 @@ def fixed(documents: Documents, options: Statistics) -> Numbers:
         if not o:
             continue
         start = options.offsets + 1 + o
-        tokens_at_offset, tokens_before = (
-            padded[:, start : start + length],
-            padded[:, start - 1 : start - 1 + length],
-        )
-        matches = {"duplicate": ("same_token", tokens_at_offset)} | (
-            {"induction": ("induction", tokens_before)} if o < 0 else {}
-        )
-        for name, (statistic, key) in matches.items():
+        keys = {"duplicate": ("same_token", padded[:, start : start + length])}
+        if o < 0:
+            keys["induction"] = "induction", padded[:, start - 1 : start - 1 + length]
+        for name, (statistic, key) in keys.items():
             rows = documents.sees[statistic]
             hits = (key == ids) & documents.sees[offset_name(o)] & rows
             values[f"fixed{o:+d}:{name}"] = (hits.sum(-1).double() / rows.sum(-1)).unsqueeze(-1)

@@ -72,25 +72,9 @@ RULES: tuple[Rule, ...] = (
     Rule("previous", "previous", 0.5, ("even",), "attends one token back", ONE),
     Rule("next", "next", 0.5, ("even",), "attends one token ahead", ONE),
     Rule("offset", "offset*", 0.5, ("even",), "attends to one fixed offset of 2 or more", ONE),
+    Rule("duplicate", "duplicate", 0.3, ("shuffled", "fixed"), "attends to copies of its token", IDS, 1, "repeats"),
     Rule(
-        "duplicate",
-        "duplicate",
-        0.3,
-        ("shuffled", "fixed"),
-        "attends to the same token elsewhere",
-        IDS,
-        1,
-        "repeats",
-    ),
-    Rule(
-        "induction",
-        "induction",
-        0.3,
-        ("shuffled", "fixed"),
-        "attends to the token after an earlier copy",
-        IDS,
-        1,
-        "repeats",
+        "induction", "induction", 0.3, ("shuffled", "fixed"), "attends to the token after a copy", IDS, 1, "repeats"
     ),
     Rule("class", "class:*", 0.5, ("even",), "attends to one class of tokens", "no token classes: pass classes="),
     Rule(
@@ -108,13 +92,7 @@ RULES: tuple[Rule, ...] = (
         narrow=True,
     ),
     Rule(
-        "broad",
-        "broad",
-        0.85,
-        ("random",),
-        "spreads its weight over all visible keys",
-        "no row sees two keys",
-        rank=3,
+        "broad", "broad", 0.85, ("random",), "spreads its weight over visible keys", "no row sees two keys", rank=3
     ),
 )
 """Every kind, with its threshold and control. A positional or class kind needs half of the attention mass.
@@ -275,9 +253,8 @@ class DocumentMeans:
         n = self.moments.count.double()
         freedom = (n - 1).clamp(min=1)
         quantile = torch.from_numpy(t.ppf(0.5 + LEVEL / 2, freedom.numpy()))
-        return (quantile * (self.moments.squares / freedom / n.clamp(min=1)).sqrt()).masked_fill(
-            n < ENOUGH, torch.nan
-        )
+        error = (self.moments.squares / freedom / n.clamp(min=1)).sqrt()
+        return (quantile * error).masked_fill(n < ENOUGH, torch.nan)
 
     def merge(self, other: DocumentMeans) -> DocumentMeans:
         """Add the documents of `other`."""
@@ -352,21 +329,12 @@ def _score(rule: Rule, means: Mapping[Source, _Lists], head: int) -> Score:
 def _score_of(rule: Rule, lists: _Lists, statistic: str, head: int) -> Score:
     index = lists.index[statistic]
     mean, half, count = lists.mean[index][head], lists.half[index][head], lists.count[index][head]
-    control, control_name = lists.control(rule, statistic, head)
+    control, name = lists.control(rule, statistic, head)
     detail = statistic[len(rule.statistic) - 1 :] if rule.statistic.endswith("*") else ""
     detail = f"±{detail}" if rule.kind == "window" else detail
     reason = f"an interval needs {ENOUGH} documents, got {count}" if count < ENOUGH else ""
     return Score(
-        rule.kind,
-        detail,
-        mean,
-        rule.threshold,
-        control,
-        control_name,
-        mean - half,
-        min(mean + half, 1.0),
-        count,
-        reason,
+        rule.kind, detail, mean, rule.threshold, control, name, mean - half, min(mean + half, 1.0), count, reason
     )
 
 
@@ -375,9 +343,8 @@ def _evidence(head: str, scores: dict[str, Score], driven: Driven, documents: in
     order = sorted((s for s in scores.values() if not math.isnan(s.score)), key=lambda s: -s.strength)
     passed = sorted((s for s in order if s.passes), key=lambda s: ranks[s.kind])  # stable sort: the strongest first
     best = passed[0] if passed else None
-    runners_up = tuple(s for s in order if s is not best and (ranks[s.kind] or s.passes))[
-        :2
-    ]  # `dead` counts only if it passes
+    others = [s for s in order if s is not best and (ranks[s.kind] or s.passes)]  # `dead` only if it passes
+    runners_up = tuple(others[:2])
     if best is not None:
         why = f"{best} is above {best.threshold:g} and above chance, {best.control:.2f} ({best.control_name})"
         return Evidence(head, best.kind, best, runners_up, driven, why, scores)
@@ -396,6 +363,5 @@ def _mixed_reason(runners_up: tuple[Score, ...]) -> str:
     if math.isnan(closest.low):
         return f"{closest} would pass, but {closest.reason}"
     need = math.ceil(closest.documents * ((closest.score - closest.low) / (closest.score - closest.bar)) ** 2)
-    return (
-        f"{closest} is not significantly above {closest.bar:.2f}: about {max(need, ENOUGH)} documents would decide"
-    )
+    need = max(need, ENOUGH)
+    return f"{closest} is not significantly above {closest.bar:.2f}: about {need} documents would decide"

@@ -174,7 +174,7 @@ def _blocks(
         yield block, tuple(names), x, counts
 
 
-# ---- artificial heads ------------------------------------------------------------------------
+# ---- artificial heads -------------------------------------------------------------------------
 
 
 def null_heads(problem: Problem, generator: torch.Generator) -> tuple[Problem, HeadOutputs]:

@@ -51,17 +51,13 @@ def classes_of(tokenizer: Any) -> dict[str, tuple[int, ...]]:
     """
     vocabulary: Mapping[str, int] = tokenizer.get_vocab()
     special = set(tokenizer.all_special_ids)
-    marks_spaces = any(word.startswith(("▁", "Ġ")) for word in vocabulary)
-    marks_pieces = any(word.startswith("##") for word in vocabulary)
+    spaces = any(word.startswith(("▁", "Ġ")) for word in vocabulary)
+    hashes = any(word.startswith("##") for word in vocabulary)
     ids_by_class: dict[str, list[int]] = {}
     for word, i in sorted(vocabulary.items(), key=lambda item: item[1]):
         if i in special:
             continue
-        piece = (
-            word.startswith("##")
-            if marks_pieces
-            else marks_spaces and not word.startswith(("▁", "Ġ")) and word.isalpha()
-        )
+        piece = word.startswith("##") if hashes else spaces and not word.startswith(("▁", "Ġ")) and word.isalpha()
         name = "word pieces" if piece else class_of(word)
         if name is not None:
             ids_by_class.setdefault(name, []).append(i)

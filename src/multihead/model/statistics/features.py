@@ -51,11 +51,8 @@ class Pairs:
         before_id, marks = None, dict[str, Tensor]()
         marks["first"] = ((real_key.cumsum(-1) == 1) & real_key & (not keys.dropped)).to(exact)
         if key_id is not None:
-            ids_of_mark = {
-                "special": options.special,
-                **{f"class:{name}": i for name, i in options.classes.items()},
-            }
-            for name, ids in ids_of_mark.items():
+            listed = {"special": options.special, **{f"class:{name}": i for name, i in options.classes.items()}}
+            for name, ids in listed.items():
                 marks[name] = torch.isin(key_id, torch.tensor(list(ids), dtype=torch.long, device=frame.device)).to(
                     exact
                 )

@@ -60,7 +60,7 @@ class HeadStatistics:
         self.empty: Int[Tensor, " head"] = torch.zeros(heads, dtype=torch.long)
         self.broken: Int[Tensor, " head"] = torch.zeros(heads, dtype=torch.long)
 
-    # ---- updating ----------------------------------------------------------------------------
+    # ---- updating -----------------------------------------------------------------------------
 
     @torch.no_grad()
     def update(
@@ -86,13 +86,9 @@ class HeadStatistics:
         self.padding += int((~real).sum())
         self.all_padding += int((~real.any(-1)).sum())
         good = torch.zeros(frame.batch, frame.heads, frame.queries, dtype=torch.bool, device=real.device)
-        measure, pending = (
-            BlockRows(problem, out, pairs, self.options.offsets, self.memory),
-            _PendingRows(self.moments),
-        )
-        for blocks in together(
-            cut(problem, real, pairs.count, self.options.block_bytes), PENDING // len(self.names)
-        ):
+        measure = BlockRows(problem, out, pairs, self.options.offsets, self.memory)
+        pending, limit = _PendingRows(self.moments), PENDING // len(self.names)
+        for blocks in together(cut(problem, real, pairs.count, self.options.block_bytes), limit):
             block = replace(blocks[0], queries=slice(blocks[0].queries.start, blocks[-1].queries.stop))
             real_rows = real[block.batch, None, block.queries]
             if not block.keys:
@@ -179,7 +175,7 @@ class HeadStatistics:
             raise SizeError(f"there is no statistic {name!r}", hint=f"choose one of {', '.join(self.names)}")
         return self.index[name]
 
-    # ---- state ------------------------------------------------------------------------------
+    # ---- state --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Everything as tensors and plain data; `from_state` restores it."""
@@ -198,11 +194,8 @@ class HeadStatistics:
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> HeadStatistics:
         statistics = HeadStatistics(state["heads"], Statistics(**state["options"]))
-        statistics.rows, statistics.padding, statistics.all_padding = (
-            state["rows"],
-            state["padding"],
-            state["all_padding"],
-        )
+        statistics.rows, statistics.padding = state["rows"], state["padding"]
+        statistics.all_padding = state["all_padding"]
         statistics.empty.copy_(state["empty"])
         statistics.broken.copy_(state["broken"])
         statistics.moments.load(state["moments"])

@@ -34,17 +34,15 @@ class Moments:
         self.squares: Float[Tensor, "statistic head"] = scratch.take(real, *shape).zero_()
         self.lowest: Float[Tensor, "statistic head"] = scratch.take(real, *shape).fill_(torch.inf)
         self.highest: Float[Tensor, "statistic head"] = scratch.take(real, *shape).fill_(-torch.inf)
-        self.histogram: Int[Tensor, "binned head bin"] = scratch.take(
-            integer, len(self.binned), heads, BINS
-        ).zero_()
+        bins = len(self.binned), heads, BINS
+        self.histogram: Int[Tensor, "binned head bin"] = scratch.take(integer, *bins).zero_()
 
     def add(self, x: Float[Tensor, "some_statistic some_head row"], heads: slice, indices: Sequence[int]) -> None:
         """Add rows of the statistics with these indices for some of the heads."""
         total = x.sum(-1, dtype=torch.float64)
         has_nan = total.isnan().any(-1).tolist()
-        for missing, run in groupby(
-            range(len(has_nan)), key=has_nan.__getitem__
-        ):  # slices are views; complete rows are not copied
+        # Slices are views: statistics without NaN are not copied.
+        for missing, run in groupby(range(len(has_nan)), key=has_nan.__getitem__):
             rows = list(run)
             part = slice(rows[0], rows[-1] + 1)
             nan = x[part].isnan() if missing else None

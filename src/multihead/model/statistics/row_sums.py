@@ -56,20 +56,18 @@ class BlockRows:
             self.side = None  # free it first
             self.side = KeySide(self.problem, block, self.pairs.marks, self.memory.keys)
         side, blocks, first = self.side, (block, *following), block.queries.start
-        combined = replace(block, queries=slice(first, blocks[-1].queries.stop))
-        sums = self._allocate(combined, side)
-        bad = (
-            None if side.bad is None else torch.zeros(combined.shape[:3], dtype=torch.bool, device=side.bad.device)
-        )
+        merged = replace(block, queries=slice(first, blocks[-1].queries.stop))
+        sums = self._allocate(merged, side)
+        bad = None if side.bad is None else torch.zeros(merged.shape[:3], dtype=torch.bool, device=side.bad.device)
         for part in blocks:
             rows, masks = slice(part.queries.start - first, part.queries.stop - first), self._column_masks(part)
             self._write_sums(part, side, masks, sums.of(rows))
             if bad is not None and side.bad is not None:
                 bad[..., rows] = _sees_bad(part, masks, side.bad)
-        query = _batch_rows(self.pairs.query_place, combined)[:, combined.queries]
+        query = _batch_rows(self.pairs.query_place, merged)[:, merged.queries]
         sinks = self.problem.scores.sinks
         sink = None if sinks is None else sinks.detach().to(self.exact)[block.heads, None]
-        output = torch.linalg.vector_norm(self._queries(self.out, combined), dim=-1, dtype=self.exact)
+        output = torch.linalg.vector_norm(self._queries(self.out, merged), dim=-1, dtype=self.exact)
         return sums.finish(query, sink, output, bad)
 
     def _allocate(self, block: RowBlock, side: KeySide) -> RowSums:
@@ -127,7 +125,7 @@ class BlockRows:
         sums["top"].copy_(top.squeeze(-1))
         return s
 
-    # ---- block inputs ----------------------------------------------------------------------------
+    # ---- block inputs -------------------------------------------------------------------------
 
     def _queries(self, x: Tensor, block: RowBlock) -> Float[Tensor, "batch head query dim"]:
         """The block's part of q or of the output, which are both packed or both unpacked."""
@@ -154,11 +152,8 @@ class BlockRows:
         rows, width = block.shape[2:]
         count = self.like.new_full((1, 1, rows), width)
         for columns, visible in masks:
-            hidden = (
-                columns.stop
-                - columns.start
-                - visible.expand(*visible.shape[:3], columns.stop - columns.start).sum(-1)
-            )
+            size = columns.stop - columns.start
+            hidden = size - visible.expand(*visible.shape[:3], size).sum(-1)
             count = count - hidden
         return count
 
