@@ -31,7 +31,7 @@ Chunk = tuple[int, int, int]
 
 
 @runtime_checkable
-class Ring(Protocol):
+class TokenRing(Protocol):
     """The token layout over the ranks, and the communication between them."""
 
     def chunks(self, rank: int | None = None) -> list[Chunk]: ...
@@ -41,7 +41,7 @@ class Ring(Protocol):
     def home(self, parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]: ...
 
 
-def ring_attend(problem: Problem, ring: Ring) -> HeadOutputs:
+def ring_attend(problem: Problem, ring: TokenRing) -> HeadOutputs:
     """softmax(scores) v; q, k and v are this rank's tokens, and the frame covers all tokens."""
     empty = problem.q.new_empty(0, 0, 0, 0)  # backward gets q, k and v as saved tensors
     task = _RingTask(replace(problem, q=empty, k=empty, v=empty), ring)
@@ -156,7 +156,7 @@ class _RingTask:
     """The mask and scores of all tokens, and their layout over the ranks."""
 
     problem: Problem
-    ring: Ring
+    ring: TokenRing
 
     def tiles(self, owner: int) -> Iterator[tuple[Tile, slice, tuple[slice, ...]]]:
         """Tiles of this rank's queries × the keys of `owner`, each with its rows and columns on their ranks."""
