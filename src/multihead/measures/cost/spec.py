@@ -87,7 +87,7 @@ class Spec:
 
     @property
     def shape(self) -> str:
-        """`32 heads of 128 on 8 kv heads`"""
+        """`32 heads of 128 on 8 kv`"""
         size = f"{self.head_dim}" if self.head_dim == self.value_dim else f"{self.head_dim}/{self.value_dim}"
         heads = f"{self.heads} head{'s' if self.heads > 1 else ''} of {size}"
         if self.latent is not None:
