@@ -62,7 +62,7 @@ def test_a_folder_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["gtp3"], "there is no known configuration 'gtp3'\n\nhint: did you mean gpt3"),
+        (["gtp3"], "unknown configuration 'gtp3'\n\nhint: did you mean gpt3"),
         ([], "no name and no model"),
         (["gpt3", "--tokens", "-1"], "tokens must be at least 1, got -1"),
         (["gpt3", "--kv-heads", "5"], "kv_heads=5 does not divide heads=96"),

@@ -155,7 +155,7 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
         (("--keep", "nan"), "--keep nan is no share of the heads"),
         (("--heads", "0.3"), "there is no head 3 in L0: it has 3"),
         (("--heads", "L7H0"), "there is no layer for 'L7H0': found L0 (3 heads), L1 (3 heads)"),
-        (("--heads", "seven"), "'seven' is not the name of a head"),
+        (("--heads", "seven"), "'seven' is not a head name"),
         (("--heads", ","), "--heads names no head"),
         (
             ("--kv-heads", "2"),

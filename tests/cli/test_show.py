@@ -74,7 +74,7 @@ def test_json_and_files(multihead: Multihead, runs: Path) -> None:
 @pytest.mark.parametrize(
     "words, line",
     [
-        (["nowhere"], "there is no nowhere"),
+        (["nowhere"], "there is no file or folder nowhere"),
         (["{a}", "--sort", "x"], "there is no column 'x'"),
         (["{a}", "--columns", "x"], "there is no column 'x'"),
         (["{a}", "--heads", "9.9"], "there is no head '9.9'"),
@@ -144,7 +144,7 @@ def test_heads_that_are_gone_close_the_gate(multihead: Multihead, runs: Path) ->
     [
         ("entropy", "'entropy' is not a condition"),
         ("x>1", "x>1: there is no column 'x'"),
-        ("kind>1", "kind>1: a change of words has no size"),
+        ("kind>1", "kind>1: a change between words has no size"),
     ],
 )
 def test_a_condition_that_cannot_be_asked_is_a_failure(

@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_left_out_and_said(
         (["{gpt2}"], "{gpt2} is a model: which of its heads is to be shown?"),
         (["{gpt2}", "9.0"], "there is no layer for '9.0'"),
         (["{gpt2}", "0.7"], "there is no head 7 in L0: it has 3"),
-        (["{gpt2}", "cat"], "'cat' is not the name of a head"),
+        (["{gpt2}", "cat"], "'cat' is not a head name"),
         (["{bare}", "0.1"], "bare has no tokenizer"),
         (["{gpt2}", "0.1", "--text", "nowhere"], "there is no file 'nowhere'"),
         (["{gpt2}", "0.1", "--text", "the cat", "--from", "4"], "--from 4: there are 4 tokens"),

@@ -310,12 +310,12 @@ MUTANTS: dict[str, Mutant] = {
         ("seen",),
     ),
     "bias of a mask forgotten": Mutant(
-        "model/kernel_arguments.py", "else rule & masks.additive(kept)", "else rule", ("seen",)
+        "model/kernel_arguments.py", "else rule & masks.additive(added)", "else rule", ("seen",)
     ),
     "scale of the call forgotten": Mutant(
         "model/kernel_arguments.py",
-        "own = q.shape[3] ** -0.5 if scale is None else float(scale)",
-        "own = q.shape[3] ** -0.5",
+        "factor = q.shape[3] ** -0.5 if scale is None else float(scale)",
+        "factor = q.shape[3] ** -0.5",
         ("seen",),
     ),
     "another head ablated": Mutant(
@@ -351,25 +351,25 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "the query's own token counts as the same elsewhere": Mutant(
         "model/statistics/features.py",
-        'row["same_token"].mul_(torch.ne(away, 0, out=work))',
+        'features["same_token"].mul_(torch.ne(distance, 0, out=scratch))',
         "pass",
         ("statistics",),
     ),
     "induction from later tokens": Mutant(
         "model/statistics/features.py",
-        'row["induction"].mul_(torch.ge(away, 0, out=work))',
+        'features["induction"].mul_(torch.ge(distance, 0, out=scratch))',
         "pass",
         ("statistics",),
     ),
     "padding counts": Mutant(
         "model/statistics/head_statistics.py",
-        "counts = mine & ~found.empty & ~found.broken",
-        "counts = ~found.empty & ~found.broken",
+        "counts = real_rows & ~measured.empty & ~measured.broken",
+        "counts = ~measured.empty & ~measured.broken",
         ("statistics",),
     ),
     "masses without the sink's share": Mutant(
         "model/statistics/row_means.py",
-        "masses = {name: mass * share for name, mass in masses.items()}",
+        "masses = {name: mass * key_mass for name, mass in masses.items()}",
         "pass",
         ("statistics",),
     ),
@@ -381,7 +381,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "logit scale with the hidden keys": Mutant(
         "model/statistics/row_sums.py",
-        """            cells.mul_(shown)
+        """            cells.mul_(visible)
         torch.sum""",
         """            pass
         torch.sum""",

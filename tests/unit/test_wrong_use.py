@@ -68,8 +68,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "the loss has no gradient",
     ),
     "within": (lambda: mh.similarity(model(), IDS, within=-1), r"within must be in \[0, 1\], got -1"),
-    "nothing to count": (lambda: mh.cost([]), "spec is empty"),
-    "part of a token": (lambda: mh.cost("gpt3", tokens=1.5), r"tokens must be a whole number, got 1\.5"),  # type: ignore[arg-type]
+    "nothing to count": (lambda: mh.cost([]), "spec must not be empty"),
+    "part of a token": (lambda: mh.cost("gpt3", tokens=1.5), r"tokens must be an integer, got 1\.5"),  # type: ignore[arg-type]
     "no token": (lambda: mh.cost("gpt3", tokens=0), "tokens must be at least 1, got 0"),
     "an unknown column": (lambda: mh.measure(model(), IDS).why("nope", "L0H0"), "there is no column 'nope'"),
 }

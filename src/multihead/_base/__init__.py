@@ -1,1 +1,1 @@
-"""What every folder uses and no folder owns: shapes, colours, small pieces of HTML."""
+"""Shared by every folder: argument checks, shapes, colours, HTML fragments."""

@@ -1,8 +1,8 @@
-"""Checks of arguments: a wrong one gives an error that names it, instead of a raw one from deep inside.
+"""Argument checks: an error that names the argument, instead of one raised deep inside the package.
 
 >>> check_count("tokens", 1.5)
 Traceback (most recent call last):
-multihead.errors.TypeMismatchError: tokens must be a whole number, got 1.5
+multihead.errors.TypeMismatchError: tokens must be an integer, got 1.5
 """
 
 from __future__ import annotations
@@ -18,59 +18,60 @@ if TYPE_CHECKING:
 
 
 def check_model(model: object) -> None:
-    """Raise unless this is a module whose weights hold numbers."""
-    from torch import nn  # costs are counted without torch
+    """Raise unless `model` is an `nn.Module` whose weights are loaded."""
+    from torch import nn  # lazy: computing costs does not need torch
 
     if not isinstance(model, nn.Module):
         raise TypeMismatchError(
-            f"model must be a torch.nn.Module, got {_described(model)}",
+            f"model must be a torch.nn.Module, got {_describe(model)}",
             hint="model, tokenizer = mh.embedded(), or AutoModel.from_pretrained(...)",
         )
-    empty = next((name for name, p in model.named_parameters() if p.is_meta), None)
-    if empty is not None:
+    unloaded = next((name for name, p in model.named_parameters() if p.is_meta), None)
+    if unloaded is not None:
         raise MultiheadError(
-            f"{type(model).__name__} has no weights: {empty} is on the meta device", hint="load the weights first"
+            f"{type(model).__name__} has no weights: {unloaded} is on the meta device",
+            hint="load the weights first",
         )
 
 
 def check_data(data: object) -> None:
-    """Raise unless this can be read as documents or batches."""
+    """Raise unless `data` can be read as documents or batches."""
     if isinstance(data, str):
-        raise TypeMismatchError("data is one text", hint="a corpus is a list of texts: [text]")
+        raise TypeMismatchError("data must be a list of texts, got one text", hint="pass [text]")
     if not hasattr(data, "__iter__"):
         raise TypeMismatchError(
-            f"data must be documents or batches, got {_described(data)}",
-            hint="a list of texts, of lists of token ids, or of mappings that model(**batch) takes",
+            f"data must be documents or batches, got {_describe(data)}",
+            hint="pass a list of texts, of lists of token ids, or of batches for model(**batch)",
         )
 
 
 def check_tokenizer(tokenizer: object) -> None:
-    """Raise unless this is None or can be called."""
+    """Raise unless `tokenizer` is None or callable."""
     if tokenizer is not None and not callable(tokenizer):
         raise TypeMismatchError(
-            f"tokenizer must be an object that you call with a text, got {_described(tokenizer)}",
+            f"tokenizer must be callable on a text, got {_describe(tokenizer)}",
             hint="AutoTokenizer.from_pretrained(name)",
         )
 
 
 def check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> None:
-    """Raise unless a model can be called with these inputs."""
+    """Raise unless `model(**inputs)` fits the signature of its forward."""
     try:
         inspect.signature(model.forward).bind(**inputs)
-    except TypeError as wrong:
+    except TypeError as error:
         raise TypeMismatchError(
-            f"{type(model).__name__} cannot be called with {', '.join(inputs) or 'nothing'}: {wrong}",
-            hint="a batch has the arguments of the model's forward: {'input_ids': ..., 'attention_mask': ...}",
-        ) from wrong
+            f"{type(model).__name__} cannot be called with {', '.join(inputs) or 'no arguments'}: {error}",
+            hint="pass the arguments of the model's forward: {'input_ids': ..., 'attention_mask': ...}",
+        ) from error
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> None:
-    """Raise unless a value is a whole number of at least `least`."""
+    """Raise unless `value` is an integer of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeMismatchError(f"{name} must be a whole number, got {value!r}")
+        raise TypeMismatchError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise SizeError(f"{name} must be at least {least}, got {value}")
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     return "None" if value is None else f"the {type(value).__name__} {value!r:.60}"

@@ -1,6 +1,6 @@
-"""Small pieces of HTML that need nothing else: tables, maps as pictures, lines. All text is escaped.
+"""Self-contained HTML fragments: tables, attention maps as images, line plots. All text is escaped.
 
-Colours are see-through or the notebook's own, so that a piece reads on light and on dark paper.
+Colours are transparent or inherited from the notebook, so fragments are readable on light and dark backgrounds.
 
 >>> from multihead._base.html import table
 >>> print(table(["head", "kind"], [["L0H1", "<b>"]], style=False))
@@ -37,21 +37,21 @@ Cells = Float[np.ndarray, "down across"]
 def table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[int] = (), style: bool = True
 ) -> str:
-    """Rows under titles; columns of `words` stand at the left, all others at the right."""
+    """A table; columns listed in `words` are left-aligned, all others right-aligned."""
     side = [' class="w"' if i in words else "" for i in range(len(titles))]
     head = "".join(f"<th{s}>{escape(t)}</th>" for t, s in zip(titles, side, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{s}>{escape(cell)}</td>" for cell, s in zip(row, side, strict=True)) + "</tr>"
         for row in rows
     )
-    drawn = f'<table class="multihead-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f"{STYLE}{drawn}" if style else drawn
+    html = f'<table class="multihead-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f"{STYLE}{html}" if style else html
 
 
 def line(text: str, *, small: bool = True) -> str:
     """A paragraph of plain text."""
-    said = escape(text)
-    return f"<div><small>{said}</small></div>" if small else f"<div>{said}</div>"
+    escaped = escape(text)
+    return f"<div><small>{escaped}</small></div>" if small else f"<div>{escaped}</div>"
 
 
 def lines(texts: Sequence[str]) -> str:
@@ -59,49 +59,49 @@ def lines(texts: Sequence[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text whose columns stand under each other, as a terminal shows it."""
+    """Preformatted text, as in a terminal."""
     return f'<pre style="background:none">{escape(text)}</pre>'
 
 
 def dots(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
-    """● previous 3 ● broad 7"""
-    said = (
+    """A coloured dot, the word and its count, for each word: ● previous 3 ● broad 7."""
+    spans = (
         f'<span class="multihead-dot" style="background:{colours.get(word, NONE)}"></span>{escape(word)} {count}'
         for word, count in counts.items()
     )
-    return f"{STYLE}<div>{''.join(said)}</div>"
+    return f"{STYLE}<div>{''.join(spans)}</div>"
 
 
-# ---- pictures ---------------------------------------------------------------------------------
+# ---- images -----------------------------------------------------------------------------------
 
 
 def map_picture(weights: Cells, *, side: int = 260, alt: str = "attention map") -> str:
-    """Weights 0 … 1 as ink on whatever lies behind: the root of the weight is how dense it is."""
+    """Weights 0 … 1 as an image on a transparent background; opacity is the square root of the weight."""
     shades = np.round(255 * np.sqrt(np.clip(np.nan_to_num(weights), 0, 1))).astype(np.uint8)
     return _img(png(shades, bytes(INK) * 256, bytes(range(256))), shades.shape, side, alt)
 
 
 def measure_picture(cells: Cells, *, side: int = 320, alt: str = "heads by heads") -> str:
-    """Numbers 0 … 1 from dark to bright (viridis); where there is none, nothing is drawn."""
+    """Values 0 … 1 from dark to bright (viridis); cells that are not finite are transparent."""
     known = np.isfinite(cells)
     shades = np.where(known, 1 + np.round(254 * np.clip(np.nan_to_num(cells), 0, 1)), 0).astype(np.uint8)
-    return _img(png(shades, _ramp(), b"\0" + b"\xff" * 255), shades.shape, side, alt)
+    return _img(png(shades, _viridis_palette(), b"\0" + b"\xff" * 255), shades.shape, side, alt)
 
 
 def pooled(weights: Cells, most: int) -> Float[np.ndarray, "fewer_down fewer_across"]:
-    """At most `most` cells along each side: the largest weight of those that fall together."""
-    down, across = (_starts(n, most) for n in weights.shape)
+    """Max-pool to at most `most` cells along each side."""
+    down, across = (_bin_starts(n, most) for n in weights.shape)
     return np.maximum.reduceat(np.maximum.reduceat(weights, down, axis=0), across, axis=1)
 
 
 def png(shades: UInt8[np.ndarray, "down across"], palette: bytes, alpha: bytes) -> bytes:
-    """The file of a picture of 256 colours (RFC 2083): a palette, how dense each colour is, and the cells."""
+    """An 8-bit palette PNG (RFC 2083): `palette` and `alpha` per colour, `shades` indexes them."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     down, across = shades.shape
-    rows = np.pad(shades, ((0, 0), (1, 0)))  # before each row: 0, for "not filtered"
+    rows = np.pad(shades, ((0, 0), (1, 0)))  # each row starts with its filter type: 0, none
     return b"".join([
         b"\x89PNG\r\n\x1a\n", chunk(b"IHDR", struct.pack(">IIBBBBB", across, down, 8, 3, 0, 0, 0)),
         chunk(b"PLTE", palette), chunk(b"tRNS", alpha), chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)),
@@ -109,12 +109,12 @@ def png(shades: UInt8[np.ndarray, "down across"], palette: bytes, alpha: bytes) 
     ])  # fmt: skip
 
 
-def _starts(count: int, most: int) -> list[int]:
-    parts = min(count, most)
-    return [i * count // parts for i in range(parts)]
+def _bin_starts(count: int, limit: int) -> list[int]:
+    bins = min(count, limit)
+    return [i * count // bins for i in range(bins)]
 
 
-def _ramp() -> bytes:
+def _viridis_palette() -> bytes:
     return b"\0\0\0" + b"".join(bytes.fromhex(viridis(i / 254)[1:]) for i in range(255))
 
 
@@ -134,38 +134,38 @@ def _img(file: bytes, shape: tuple[int, ...], side: int, alt: str) -> str:
 def plot(
     series: Mapping[str, Sequence[tuple[float, float]]], colours: Sequence[str], *, across: str, up: str
 ) -> str:
-    """Lines through points (x, y), as SVG in the notebook's own ink; x goes from the largest to the least."""
-    points = [p for some in series.values() for p in some if np.isfinite(p).all()]
+    """SVG lines through points (x, y) in the notebook's text colour; x decreases from left to right."""
+    points = [p for pairs in series.values() for p in pairs if np.isfinite(p).all()]
     if not points:
         return ""
     wide, high, left, below, above = 420, 190, 54, 36, 12
     (x0, x1), (y0, y1) = (_range([p[i] for p in points]) for i in range(2))
 
-    def place(x: float, y: float) -> str:
+    def point(x: float, y: float) -> str:
         right, down = (x1 - x) / (x1 - x0), (y1 - y) / (y1 - y0)
         return f"{left + right * (wide - left - 110):.1f},{above + down * (high - below - above):.1f}"
 
     ends = "".join(
-        f'<text x="{left - 5}" y="{float(place(x1, y).partition(",")[2]) + 3:.1f}" text-anchor="end">{y:.3g}</text>'
+        f'<text x="{left - 5}" y="{float(point(x1, y).partition(",")[2]) + 3:.1f}" text-anchor="end">{y:.3g}</text>'
         for y in (y0, y1)
     )
     ends += "".join(
-        f'<text x="{place(x, y0).partition(",")[0]}" y="{high - 20}" text-anchor="middle">{x:.4g}</text>'
+        f'<text x="{point(x, y0).partition(",")[0]}" y="{high - 20}" text-anchor="middle">{x:.4g}</text>'
         for x in (x1, x0)
     )
     body = "".join(
         f'<polyline fill="none" stroke="{colours[i % len(colours)]}" stroke-width="2" '
-        f'points="{" ".join(place(*p) for p in sorted(some, reverse=True) if np.isfinite(p).all())}"/>'
+        f'points="{" ".join(point(*p) for p in sorted(pairs, reverse=True) if np.isfinite(p).all())}"/>'
         f'<text x="{wide - 100}" y="{18 + 14 * i}" fill="{colours[i % len(colours)]}">{escape(name)}</text>'
-        for i, (name, some) in enumerate(series.items())
+        for i, (name, pairs) in enumerate(series.items())
     )
     frame = (
         f'<path d="M{left},{above}V{high - below}H{wide - 110}" fill="none" stroke="currentColor" opacity=".5"/>'
     )
-    said = f'<text x="{left}" y="{high - 4}">{escape(across)}; up: {escape(up)}</text>'
+    caption = f'<text x="{left}" y="{high - 4}">{escape(across)}; up: {escape(up)}</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
-        f'role="img" font-family="sans-serif" font-size="11" fill="currentColor">{frame}{ends}{body}{said}</svg>'
+        f'role="img" font-family="sans-serif" font-size="11" fill="currentColor">{frame}{ends}{body}{caption}</svg>'
     )
 
 

@@ -1,17 +1,17 @@
-"""The one glossary of axes. Every signature in the package uses these names.
+"""Axis names and tensor shapes, used by every signature in the package.
 
-| axis        | what it counts                                                           |
+| axis        | meaning                                                                  |
 |-------------|--------------------------------------------------------------------------|
 | `batch`     | sequences                                                                |
-| `query`     | tokens that ask                                                          |
-| `key`       | tokens that are asked; with a cache, all that it holds                   |
+| `query`     | tokens that attend                                                       |
+| `key`       | tokens attended to; with a cache, all cached tokens                      |
 | `head`      | query heads                                                              |
 | `kv_head`   | key/value heads; `head` is a multiple of it unless the groups are uneven |
 | `key_dim`   | size of one head's query or key vector                                   |
 | `value_dim` | size of one head's value vector                                          |
 | `d_model`   | width of the residual stream                                             |
 
-`1` in front of a name (`#batch` in jaxtyping) means that the axis may be 1 and broadcasts.
+`#` in front of a name (`#batch`) is jaxtyping's notation for an axis that may be 1 and broadcasts.
 """
 
 from __future__ import annotations

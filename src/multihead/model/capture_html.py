@@ -1,4 +1,4 @@
-"""What a capture shows in a notebook: the maps of its heads, or the table of their statistics."""
+"""Notebook display of a capture: attention maps of its heads, or a table of statistics."""
 
 from __future__ import annotations
 
@@ -15,91 +15,91 @@ if TYPE_CHECKING:
     from multihead.model.capture import Capture, Head
 
 SIDE = 256
-"""Cells along a side of one map; of more tokens, the largest weights of those that fall together."""
+"""Maximum cells along a side of one map; longer sequences are max-pooled."""
 
-SHEET = 60_000
-"""Cells of all maps of a capture together."""
+GRID = 60_000
+"""Maximum cells of all maps of a capture together."""
 
 WORK = 200_000_000
-"""Weights that are computed to show maps; of more, a notebook would wait."""
+"""Maximum weights computed for display; more would make the notebook wait."""
 
 STATISTICS = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
 
-ASK = "maps: mh.capture(model, keep='qk') keeps what they are computed from"
+ASK = "to see attention maps, use mh.capture(model, keep='qk')"
 
 
 def head_html(head: Head) -> str:
-    """Its name, some of its statistics, and its map on the first sequence of the latest call."""
-    said = [line(repr(head), small=False)]
+    """The head's name, some of its statistics, and its map of the first sequence of the latest call."""
+    parts = [line(repr(head), small=False)]
     if head.heads.options is not None:
-        known = [(n, head.mean(n)) for n in STATISTICS if n in head.statistics.meaning]
-        shown = [(n, f"{x:.3g}") for n, x in known if not math.isnan(x)]
-        said.append(table([n for n, _ in shown], [[x for _, x in shown]]))
-    return "".join([*said, _map(head)])
+        means = [(n, head.mean(n)) for n in STATISTICS if n in head.statistics.meaning]
+        shown = [(n, f"{x:.3g}") for n, x in means if not math.isnan(x)]
+        parts.append(table([n for n, _ in shown], [[x for _, x in shown]]))
+    return "".join([*parts, _map(head)])
 
 
 def heads_html(heads: Capture) -> str:
-    """All maps, small, layers down and heads across; where none were kept, the table of statistics."""
-    said = line(repr(heads), small=False)
-    sheet = _sheet(heads)
-    if sheet is not None:
-        cells, note = sheet
-        return said + map_picture(cells, side=min(760, 2 * cells.shape[1]), alt=note) + line(note)
+    """A grid of small maps, layers down and heads across; without kept maps, the table of statistics."""
+    title = line(repr(heads), small=False)
+    grid = _map_grid(heads)
+    if grid is not None:
+        cells, note = grid
+        return title + map_picture(cells, side=min(760, 2 * cells.shape[1]), alt=note) + line(note)
     if heads.options is None or not len(heads):
-        return said + line(ASK)
-    return f"{said}{table_of(heads)._repr_html_()}{line(ASK)}"  # pyright: ignore[reportPrivateUsage]
+        return title + line(ASK)
+    return f"{title}{table_of(heads)._repr_html_()}{line(ASK)}"  # pyright: ignore[reportPrivateUsage]
 
 
 def _map(head: Head) -> str:
     try:
         weights = _weights(head, WORK)
-    except MultiheadError as refused:
-        return line(refused.message)
+    except MultiheadError as error:
+        return line(error.message)
     if weights is None:
         return line(ASK)
     down, across = weights.shape
     cells = pooled(weights, SIDE)
-    note = f"{down} queries down, {across} keys across; dark is much, by the root of the weight"
+    note = f"{down} queries down, {across} keys across; darkness is the square root of the weight"
     note += f"; one cell is up to {math.ceil(max(down, across) / SIDE)} tokens" if max(down, across) > SIDE else ""
     return map_picture(cells, side=max(96, min(360, 12 * max(cells.shape))), alt=f"map of {head.name}") + line(note)
 
 
-def _sheet(heads: Capture) -> tuple[Cells, str] | None:
-    """The maps of all heads side by side, and what they are; None where there are none to show."""
-    every = list(heads)
-    kept = [h for h in every if heads.calls(h.site) and heads.calls(h.site)[-1].problem is not None]
-    if not kept:
+def _map_grid(heads: Capture) -> tuple[Cells, str] | None:
+    """The maps of all heads in a grid, and a caption; None if there are no maps to show."""
+    all_heads = list(heads)
+    with_maps = [h for h in all_heads if heads.calls(h.site) and heads.calls(h.site)[-1].problem is not None]
+    if not with_maps:
         return None
-    side = min(32, math.isqrt(SHEET // len(kept)) - 1)
+    side = min(32, math.isqrt(GRID // len(with_maps)) - 1)
     if side < 5:
         return None
-    found: dict[str, list[Cells]] = {}
-    for one in kept:
+    maps: dict[str, list[Cells]] = {}
+    for head in with_maps:
         try:
-            weights = _weights(one, WORK // len(kept))
+            weights = _weights(head, WORK // len(with_maps))
         except MultiheadError:
             return None
         if weights is None:
             return None
-        found.setdefault(one.site.label, []).append(pooled(weights, side))
-    high, wide = (max(w.shape[i] for some in found.values() for w in some) + 1 for i in range(2))
-    sheet = np.zeros((len(found) * high, max(map(len, found.values())) * wide), dtype=np.float32)
-    for y, some in enumerate(found.values()):
-        for x, weights in enumerate(some):
-            sheet[y * high : y * high + weights.shape[0], x * wide : x * wide + weights.shape[1]] = weights
-    names = list(found)
-    return sheet, f"maps of the latest call, layers {names[0]} to {names[-1]} down, heads across"
+        maps.setdefault(head.site.label, []).append(pooled(weights, side))
+    high, wide = (max(w.shape[i] for row in maps.values() for w in row) + 1 for i in range(2))
+    grid = np.zeros((len(maps) * high, max(map(len, maps.values())) * wide), dtype=np.float32)
+    for y, row in enumerate(maps.values()):
+        for x, weights in enumerate(row):
+            grid[y * high : y * high + weights.shape[0], x * wide : x * wide + weights.shape[1]] = weights
+    names = list(maps)
+    return grid, f"maps of the latest call, layers {names[0]} to {names[-1]} down, heads across"
 
 
-def _weights(head: Head, most: int) -> Cells | None:
-    """The map of the first sequence, None if nothing was kept; an error where it would be too much."""
+def _weights(head: Head, limit: int) -> Cells | None:
+    """The map of the first sequence; None if not kept. Raises if it has more than `limit` weights."""
     calls = head.heads.calls(head.site)
     problem = calls[-1].problem if calls else None
     if problem is None:
         return None
     frame = problem.frame
-    if frame.batch * frame.queries * frame.keys > most:
+    if frame.batch * frame.queries * frame.keys > limit:
         raise MultiheadError(
-            f"the map of {head.name} has {frame.queries} × {frame.keys} cells: weights(rows=[...]) gives some of it"
+            f"the map of {head.name} has {frame.queries} × {frame.keys} cells: use weights(rows=[...])"
         )
     return head.weights()[0].detach().float().cpu().numpy()

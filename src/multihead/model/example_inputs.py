@@ -1,4 +1,4 @@
-"""An input that a model will take, made from what it says of itself."""
+"""Build an example input from a model's signature, config and modules."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ TOKENS, OUTPUT_TOKENS = 13, 7
 
 
 def example_inputs(model: nn.Module, *, tokens: int = TOKENS) -> dict[str, Any]:
-    """Random ids, pixels, frames or vectors for one batch of two, by the names of `model.forward`.
+    """Random ids, pixels, audio features or vectors for a batch of two, by the argument names of `model.forward`.
 
-    Drawn without touching the global random state, always the same.
+    Deterministic, and independent of the global random state.
     """
     if _is_torch_stack(model):
         return _for_torch(model, tokens)
-    base = getattr(model, "get_base_model", None)  # a wrapper of peft takes whatever its model takes
+    base = getattr(model, "get_base_model", None)  # a peft wrapper takes the inputs of its base model
     names = inspect.signature((model if base is None else base()).forward).parameters
     config = getattr(model, "config", None)
     tokens = min(tokens, learned_positions(model) or tokens)
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     if "input_ids" in names:
-        given["input_ids"] = _ids(model, config, tokens)
+        inputs["input_ids"] = _ids(model, config, tokens)
     if "pixel_values" in names:
-        given["pixel_values"] = _pixels(model, config)
+        inputs["pixel_values"] = _pixels(model, config)
     if "input_features" in names:
         bins = getattr(config, "num_mel_bins", 80)
-        given["input_features"] = _normal(model, 2, bins, 2 * getattr(config, "max_source_positions", 1500))
+        inputs["input_features"] = _normal(model, 2, bins, 2 * getattr(config, "max_source_positions", 1500))
     if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
-        given["decoder_input_ids"] = _ids(model, config, min(OUTPUT_TOKENS, tokens))
-    needed = [
+        inputs["decoder_input_ids"] = _ids(model, config, min(OUTPUT_TOKENS, tokens))
+    required = [
         n
         for n, p in names.items()
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
-    if not given and len(needed) == 1 and (guess := _by_first_module(model, tokens)) is not None:
-        given[needed[0]] = guess
-    if not given:
+    if not inputs and len(required) == 1 and (guess := _by_first_module(model, tokens)) is not None:
+        inputs[required[0]] = guess
+    if not inputs:
         raise MultiheadError(
-            f"no input could be made for {type(model).__name__}: forward takes {', '.join(names) or 'nothing'}",
-            hint="run the model once under mh.capture(model), which makes its heads known; mh.anatomy takes inputs",
+            f"cannot build an input for {type(model).__name__}: forward takes {', '.join(names) or 'nothing'}",
+            hint="run the model once under mh.capture(model), or pass inputs to mh.anatomy",
         )
-    return given
+    return inputs
 
 
 def _by_first_module(model: nn.Module, tokens: int) -> Tensor | None:
-    """What the first module with weights would take: ids for a table, an image for a convolution, else vectors."""
+    """An input for the first module with weights: ids (embedding), an image (convolution), or vectors."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             return _ids(model, getattr(model, "config", None), tokens)
@@ -102,7 +102,7 @@ def _ids(model: nn.Module, config: Any, tokens: int) -> Tensor:
     ids = torch.randint(min(low, size - 1), size, (2, tokens), generator=torch.Generator().manual_seed(0))
     last = getattr(_text(config), "eos_token_id", None)
     if isinstance(last, int) and 0 <= last < size:
-        ids[:, -1] = last  # some models read their result at the end token
+        ids[:, -1] = last  # some models pool at the end token
     return ids.to(_device(model))
 
 
@@ -115,8 +115,8 @@ def _pixels(model: nn.Module, config: Any, *, channels: int | None = None) -> Te
 
 def _normal(model: nn.Module, *shape: int) -> Tensor:
     weight = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    return drawn.to(device=weight.device, dtype=weight.dtype)
+    sample = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return sample.to(device=weight.device, dtype=weight.dtype)
 
 
 def _device(model: nn.Module) -> torch.device:

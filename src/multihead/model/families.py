@@ -1,7 +1,7 @@
 """Known architectures: one row of data each, from the class that calls the kernel to the layout of its weights.
 
-A row is a short cut, and is proven like anything else: where its layout does not fit the model at hand (a class of
-the same name, a wrapped projection), the finder looks instead. Layouts live in `multihead.layer.layouts`.
+A row is a shortcut, verified like any other result: if its layout does not fit the model (a class of the same name,
+a wrapped projection), the finder searches instead. Layouts are defined in `multihead.layer.layouts`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multihead.model.finder import Projection, Slots, Storage, Trace, as_slots
 
 @dataclass(frozen=True)
 class Row:
-    """Classes that keep their weights in one of these layouts, `up` modules above the one that calls the kernel."""
+    """Classes and the layouts of their weights, stored `up` modules above the module that calls the kernel."""
 
     classes: str
     layouts: tuple[Layout, ...]
@@ -38,8 +38,8 @@ _DEBERTA = linears(
 )
 
 ROWS = (
-    _row("MultiHeadAttention", "split"),  # ours
-    _row("MultiheadAttention", "torch", "torch-kdim"),  # torch's, and our drop-in
+    _row("MultiHeadAttention", "split"),  # multihead
+    _row("MultiheadAttention", "torch", "torch-kdim"),  # torch, and multihead's drop-in
     _row("CausalSelfAttention", "packed-c_attn"),  # nanoGPT
     # encoders
     _row("BertSelfAttention BertCrossAttention", "split-self.query", up=1),
@@ -71,82 +71,86 @@ ROWS = (
 
 @dataclass(frozen=True)
 class StandIn:
-    """An architecture that computes the same and says more about its heads."""
+    """An equivalent architecture with more flexible head sizes."""
 
     of: str
-    """how the names of the classes that it stands in for begin"""
+    """prefix of the class names that it replaces"""
     classes: str
     model_type: str
     changes: Mapping[str, Any]
 
 
 STAND_INS = (StandIn("Llama", "Mistral", "mistral", {"sliding_window": None}),)
-"""LLaMA wants hidden_size to be a multiple of its heads; Mistral without its window is LLaMA and does not."""
+"""LLaMA requires that its heads divide hidden_size; Mistral without a window is LLaMA without this check."""
 
 _BY_CLASS = {name: row for row in ROWS for name in row.classes.split()}
 
 
 def recall(trace: Trace) -> Storage | None:
-    """Where the heads of a known architecture live; None where it is not known, or not as it is known."""
+    """The storage of the heads of a known architecture; None if it is unknown or does not match its row."""
     row = _BY_CLASS.get(type(trace.seen.call.module).__name__)
     if row is None:
         return None
     parts = trace.path.split(".") if trace.path else []
     if row.up > len(parts):
         return None
-    home = "".join(f"{p}." for p in parts[: len(parts) - row.up])
+    prefix = "".join(f"{p}." for p in parts[: len(parts) - row.up])
     parameters = dict(trace.graph.found.model.named_parameters())
     for layout in row.layouts:
-        if all(home + key in parameters for key in layout.weights.values()):
+        if all(prefix + key in parameters for key in layout.weights.values()):
             try:
-                return _read(layout, home, parameters, trace)
+                return _read(layout, prefix, parameters, trace)
             except (SizeError, AnatomyError):
                 return None
     return None
 
 
-def _read(layout: Layout, home: str, parameters: Mapping[str, nn.Parameter], trace: Trace) -> Storage:
+def _read(layout: Layout, prefix: str, parameters: Mapping[str, nn.Parameter], trace: Trace) -> Storage:
     problem = trace.seen.call.problem
     heads, key_dim, value_dim = problem.q.shape[1], problem.q.shape[3], problem.v.shape[3]
     axis = 1 if layout.transposed else 0
-    lengths = {x: parameters[home + key].shape[axis] for x, key in layout.weights.items()}
-    # Models copy kv heads before the kernel: their number is read off the weights.
+    lengths = {x: parameters[prefix + key].shape[axis] for x, key in layout.weights.items()}
+    # Models may copy kv heads before the kernel, so their number comes from the weights.
     letters, length = next((x, n) for x, n in lengths.items() if "k" in x)
-    rest = length - heads * key_dim * ("q" in letters)
-    sizes = Sizes(heads, rest // (key_dim + value_dim * ("v" in letters)), key_dim, value_dim)
+    kv_length = length - heads * key_dim * ("q" in letters)
+    sizes = Sizes(heads, kv_length // (key_dim + value_dim * ("v" in letters)), key_dim, value_dim)
     dims = {"q": key_dim, "k": key_dim, "v": value_dim}
-    weights = _places(layout, layout.weights, lengths, sizes)
-    there = {x: key for x, key in layout.biases.items() if home + key in parameters}
-    biases = _places(layout, there, {x: parameters[home + key].shape[0] for x, key in there.items()}, sizes)
+    weights = _rows_of_letters(layout, layout.weights, lengths, sizes)
+    bias_keys = {x: key for x, key in layout.biases.items() if prefix + key in parameters}
+    biases = _rows_of_letters(
+        layout, bias_keys, {x: parameters[prefix + key].shape[0] for x, key in bias_keys.items()}, sizes
+    )
 
-    def slots(places: Tensor, letter: str) -> tuple[Slots, ...]:
-        return tuple(as_slots(head.tolist(), home) for head in places.unflatten(0, (-1, dims[letter])))
+    def slots(rows: Tensor, letter: str) -> tuple[Slots, ...]:
+        return tuple(as_slots(head.tolist(), prefix) for head in rows.unflatten(0, (-1, dims[letter])))
 
     def projection(letter: str) -> Projection:
-        key, places = weights[letter]
+        key, rows = weights[letter]
         bias = biases.get(letter)
         return Projection(
-            home + key,
+            prefix + key,
             axis,
-            slots(places, letter),
-            None if bias is None else home + bias[0],
+            slots(rows, letter),
+            None if bias is None else prefix + bias[0],
             () if bias is None else slots(bias[1], letter),
         )
 
     columns = tuple(Slots(h * value_dim, value_dim) for h in range(heads))
-    out = Projection(home + layout.weights["o"], 1 - axis, columns, None if "o" not in there else home + there["o"])
+    out = Projection(
+        prefix + layout.weights["o"], 1 - axis, columns, None if "o" not in bias_keys else prefix + bias_keys["o"]
+    )
     groups = Groups.even(heads, sizes.kv_heads)
     return Storage(projection("q"), projection("k"), projection("v"), out, groups)
 
 
-def _places(
+def _rows_of_letters(
     layout: Layout, keys: Mapping[str, str], lengths: Mapping[str, int], sizes: Sizes
 ) -> dict[str, tuple[str, Tensor]]:
-    """{letter: (key, its rows)}: numbers 0, 1, … unpacked as if they were the rows."""
+    """{letter: (key, row indices)}, from unpacking 0, 1, … in place of the weights."""
     keys = {x: key for x, key in keys.items() if x != "o"}
-    numbered = {key: torch.arange(lengths[x]) for x, key in keys.items()}
-    own = unpack(replace(layout, weights={}, biases=keys), numbered, sizes)
-    return {letter: (key, own[f"{letter}_proj.bias"]) for letters, key in keys.items() for letter in letters}
+    indices = {key: torch.arange(lengths[x]) for x, key in keys.items()}
+    rows = unpack(replace(layout, weights={}, biases=keys), indices, sizes)
+    return {letter: (key, rows[f"{letter}_proj.bias"]) for letters, key in keys.items() for letter in letters}
 
 
 SIZES = {
@@ -155,32 +159,32 @@ SIZES = {
     "group": "num_key_value_groups n_rep",
     "width": "all_head_size inner_dim",
 }
-"""The attributes in which attention modules say their sizes: query heads, kv heads, one per other, heads × size."""
+"""Attributes of attention modules: query heads, kv heads, query heads per kv head, heads × size."""
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """What the code of an attention class needs to be told, beside `SIZES`, when it gets other heads."""
+    """What to change in an attention class, besides `SIZES`, when its heads change."""
 
     sizes: Mapping[str, str] = field(default_factory=dict[str, str])
-    """attributes that mean something else than their name says; `widths`: of what one packed projection holds"""
+    """attributes with an unusual meaning; `widths`: the widths in a packed projection"""
     config: Mapping[str, str] = field(default_factory=dict[str, str])
-    """fields of the config that its forward reads"""
+    """config fields read by its forward"""
     copies: bool = False
-    """it wants as many key heads as query heads, whatever the kernel could do"""
+    """its code requires as many key heads as query heads"""
     grouped_if: str = ""
-    """attributes of which one must be true for groups to be in its own code"""
+    """attributes, one of which must be true for its code to support groups"""
     caches_copies_if: str = ""
-    """an attribute that, if true, makes its code cache a copy of every kv head for each reader"""
+    """an attribute that, if true, makes its code cache a copy of each kv head per query head"""
     selects: str = ""
-    """arguments that hold numbers of all heads"""
+    """arguments with an entry for every head"""
     rows: str = ""
-    """linears beside q, k and v that have rows for every query head"""
+    """other linears with rows for every query head"""
     returns: str = "o-"
     """see edit/physical/shells.py: NoHeads"""
 
 
-_Z = Cutting(returns="z-")  # W_O is in another module
+_Z = Cutting(returns="z-")  # W_O is in a different module
 
 CUTTINGS = {
     name: cutting
@@ -202,7 +206,7 @@ CUTTINGS = {
             ),
         ),
         ("Phi3Attention", Cutting(config={"num_attention_heads": "heads"})),
-        ("WhisperAttention", Cutting(sizes={"num_heads": "kv_heads"})),  # only keys and values are split by it
+        ("WhisperAttention", Cutting(sizes={"num_heads": "kv_heads"})),  # it splits keys and values only
         ("T5Attention", Cutting(returns="ob-")),
     )
     for name in names.split()
@@ -210,6 +214,6 @@ CUTTINGS = {
 
 
 def cutting_of(module: nn.Module) -> Cutting | None:
-    """What is known of a module's code; None: nothing, so that a cut of it has to be proven by a run."""
-    name = type(module).__name__.removesuffix("WithoutHeads")  # it is given heads, or none, again
+    """The changes that a module's class needs; None if unknown, so a cut must be verified by a run."""
+    name = type(module).__name__.removesuffix("WithoutHeads")  # already cut once
     return CUTTINGS.get(name) or (Cutting() if name in _BY_CLASS and name != "CausalSelfAttention" else None)

@@ -1,4 +1,4 @@
-"""Which heads of an attention are on this rank, where tensor parallelism has spread its projections."""
+"""The heads of an attention module on this rank, under tensor parallelism."""
 
 from __future__ import annotations
 
@@ -11,36 +11,41 @@ from multihead.layer.share import Share
 
 
 def share_of(module: nn.Module, problem: Problem) -> Share | None:
-    """The heads that `module` has here, by their numbers in the whole layer; None: all of them.
+    """The heads of `module` on this rank, as indices in the full layer; None if it has all heads.
 
-    Our layers know. Of others it is read from the projection of the queries: a weight that is a DTensor, sharded by
-    rows, of which this rank has as many rows as there are queries of all heads here.
+    Multihead layers store it. For other modules it is inferred from the query projection: a row-sharded DTensor
+    whose number of local rows equals heads × dim of the local queries.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return None
-    told: object = getattr(module, "share", None)
-    if isinstance(told, Share):
-        return None if len(told.heads) == told.of else told
-    here, dim = problem.q.shape[1], problem.q.shape[3]
+    share: object = getattr(module, "share", None)
+    if isinstance(share, Share):
+        return None if len(share.heads) == share.of else share
+    heads_here, dim = problem.q.shape[1], problem.q.shape[3]
     for weight in module.parameters():
-        found = _rows(weight)
-        if found is None or weight.ndim != 2 or found[1] - found[0] != here * dim or weight.shape[0] == here * dim:
+        rows = _local_rows(weight)
+        if (
+            rows is None
+            or weight.ndim != 2
+            or rows[1] - rows[0] != heads_here * dim
+            or weight.shape[0] == heads_here * dim
+        ):
             continue
-        first, mesh = found[0], weight.device_mesh  # pyright: ignore[reportAttributeAccessIssue]  # a DTensor has it
+        first, mesh = rows[0], weight.device_mesh  # pyright: ignore[reportAttributeAccessIssue]  # a DTensor has it
         if first % dim or weight.shape[0] % dim:
             raise MultiheadError(
-                f"{type(module).__name__}: rows of a rank begin at {first}, inside a head of {dim}",
-                hint="split projections by whole heads: use as many ranks as divide the number of heads",
+                f"{type(module).__name__}: a rank's rows must start at a head of {dim} rows, got row {first}",
+                hint="split by whole heads: the number of ranks must divide the number of heads",
             )
-        heads, ranks = tuple(range(first // dim, first // dim + here)), mesh.size()
+        heads, ranks = tuple(range(first // dim, first // dim + heads_here)), mesh.size()
         kv_heads = problem.groups.kv_heads
-        own = tuple(range(mesh.get_local_rank() * kv_heads, (mesh.get_local_rank() + 1) * kv_heads))
-        return Share(heads, own, weight.shape[0] // dim, kv_heads * ranks, problem.groups, mesh)
+        kv_indices = tuple(range(mesh.get_local_rank() * kv_heads, (mesh.get_local_rank() + 1) * kv_heads))
+        return Share(heads, kv_indices, weight.shape[0] // dim, kv_heads * ranks, problem.groups, mesh)
     return None
 
 
-def _rows(weight: Tensor) -> tuple[int, int] | None:
-    """(first, one past the last) of the rows that are here, of a DTensor on a mesh of one dimension."""
+def _local_rows(weight: Tensor) -> tuple[int, int] | None:
+    """(start, stop) of the local rows of a row-sharded DTensor on a 1-D mesh; None for other tensors."""
     placements = getattr(weight, "placements", None)
     if placements is None or len(placements) != 1 or not placements[0].is_shard(0):
         return None

@@ -1,8 +1,8 @@
-"""Hugging Face's attention interface: models that would run another kernel than sdpa run ours, for a while.
+"""Hugging Face's attention interface: temporarily route models that do not use sdpa to multihead's kernel.
 
-Gemma 2 (softcap) and GPT-OSS (sinks) default to eager, which writes every map out. In the block their configs
-name our function instead, which computes the same numbers in memory linear in tokens; afterwards they name what
-they named before. A model that runs sdpa is left alone: `F.scaled_dot_product_attention` is seen anyway.
+Gemma 2 (softcap) and GPT-OSS (sinks) default to eager attention, which stores every map. Inside the block their
+configs name multihead's function, which computes the same values in memory linear in tokens; on exit the configs
+are restored. Models that use sdpa are not changed: `F.scaled_dot_product_attention` is intercepted anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multihead.model.kernel_arguments import mask_of, problem_of
 from multihead.model.sites import is_cross
 
 NAME = "multihead"
-GROUPED = "multihead-grouped"  # of cut models, for good: see edit/physical/kernels.py
+GROUPED = "multihead-grouped"  # of cut models, permanently: see edit/physical/kernels.py
 _FIELD = "_attn_implementation_internal"
 _users = 0
 _lock = Lock()
@@ -29,8 +29,8 @@ _lock = Lock()
 
 @contextmanager
 def through_interface(model: nn.Module) -> Generator[None]:
-    """Configs that name another kernel than sdpa name ours within the block."""
-    configs = _configs(model)
+    """Inside the block, configs that name a kernel other than sdpa name multihead's."""
+    configs = _configs_to_switch(model)
     if not configs:
         yield
         return
@@ -43,25 +43,25 @@ def through_interface(model: nn.Module) -> Generator[None]:
     finally:
         for config, name in before:
             setattr(config, _FIELD, name)
-        _forget()
+        _unregister()
 
 
-def _configs(model: nn.Module) -> list[Any]:
-    """The configs whose modules ask the interface for a kernel, and would get one that nobody sees."""
-    found: dict[int, Any] = {}
+def _configs_to_switch(model: nn.Module) -> list[Any]:
+    """Configs whose modules would get a kernel from the interface that cannot be intercepted."""
+    configs: dict[int, Any] = {}
     for module in model.modules():
-        config = vars(module).get("config")  # not getattr: most modules have none, and would look long for it
+        config = vars(module).get("config")  # faster than getattr: most modules have no config
         if config is None:
             continue
         name = getattr(config, _FIELD, None)
-        home = sys.modules.get(type(module).__module__)
+        source = sys.modules.get(type(module).__module__)
         if (
             isinstance(name, str)
             and name not in ("sdpa", NAME, GROUPED)
-            and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
+            and hasattr(source, "ALL_ATTENTION_FUNCTIONS")
         ):
-            found[id(config)] = config
-    return list(found.values())
+            configs[id(config)] = config
+    return list(configs.values())
 
 
 def _register() -> None:
@@ -72,18 +72,18 @@ def _register() -> None:
     with _lock:
         _users += 1
         AttentionInterface.register(NAME, attention)
-        AttentionMaskInterface.register(NAME, sdpa_mask)  # None where the causal flag says it all
+        AttentionMaskInterface.register(NAME, sdpa_mask)  # returns None where is_causal suffices
 
 
-def _forget() -> None:
+def _unregister() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     global _users
     with _lock:
         _users -= 1
-        if not _users:  # another block, maybe in another thread, may still need it
+        if not _users:  # a different block or thread may still use it
             for registry in (AttentionInterface, AttentionMaskInterface):
-                registry._global_mapping.pop(NAME, None)  # pyright: ignore[reportPrivateUsage]  # it has no way to unregister
+                registry._global_mapping.pop(NAME, None)  # pyright: ignore[reportPrivateUsage]  # there is no public unregister
 
 
 def attention(
@@ -100,7 +100,7 @@ def attention(
     position_bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """(batch, query, head, dim): what the interface asks of an attention function."""
+    """An attention function as the interface defines it; returns (batch, query, head, dim) and no weights."""
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
     if attention_mask is not None and attention_mask.ndim == 4:

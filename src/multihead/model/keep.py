@@ -1,4 +1,4 @@
-"""What a capture keeps of every call, beside statistics."""
+"""Tensors that a capture keeps from every call, besides statistics."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from multihead.model.find_sites import find_sites
 from multihead.model.sites import Sites
 
 Which = str | Sequence[str]
-"""Every layer: "all"; or the named ones: "L0", ["L0", "decoder.L3"]."""
+"""Layers: "all", or names such as "L0" or ["L0", "decoder.L3"]."""
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What a capture keeps of every call, beside statistics. Layers are named L0, L1, ...
+    """Tensors that a capture keeps from every call, besides statistics. Layers are named L0, L1, ...
 
-    - `qk`: queries and keys as the kernel saw them, from which `weights` gives any row of any map;
-    - `v`: values too;
-    - `outputs`: what each head gave, before W_O; `mh.patch` puts them into another run.
+    - `qk`: queries and keys passed to the kernel, from which `weights` computes any row of any map;
+    - `v`: values;
+    - `outputs`: head outputs before W_O, which `mh.patch` can insert into a different run.
     """
 
     qk: Which | None = None
@@ -32,20 +32,20 @@ class Keep:
 
     @staticmethod
     def of(keep: Keep | str | None) -> Keep:
-        """A `Keep`, from itself or from words: "qk", "qk v outputs"."""
+        """A `Keep`, from a `Keep` or from words: "qk", "qk v outputs"."""
         if keep is None or isinstance(keep, Keep):
             return keep or Keep()
-        known = ("qk", "v", "outputs")
+        choices = ("qk", "v", "outputs")
         if not isinstance(keep, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise TypeMismatchError(
                 f"keep must be words or a mh.Keep, got {keep!r}",
-                hint=f"some of {', '.join(known)}, or mh.Keep(qk=['L3'])",
+                hint=f"pass some of {', '.join(choices)}, or mh.Keep(qk=['L3'])",
             )
         words = keep.replace(",", " ").replace("qkv", "qk v").split()
-        wrong = next((w for w in words if w not in known), None)
-        if wrong is not None or not words:
+        unknown = next((w for w in words if w not in choices), None)
+        if unknown is not None or not words:
             raise SizeError(
-                f"keep={keep!r} is not known", hint=f"keep some of {', '.join(known)}, or pass mh.Keep(qk=['L3'])"
+                f"unknown keep={keep!r}", hint=f"pass some of {', '.join(choices)}, or pass mh.Keep(qk=['L3'])"
             )
         return Keep(**dict.fromkeys(words, "all"))
 
@@ -66,28 +66,28 @@ class Keep:
 
     def take(self, label: str, problem: Problem, out: HeadOutputs) -> Kept | None:
         """What is kept of one call of the layer `label`."""
-        qk, v, outputs = (_wanted(which, label) for which in (self.qk, self.v, self.outputs))
+        qk, v, outputs = (_includes(which, label) for which in (self.qk, self.v, self.outputs))
         if not (qk or v or outputs):
             return None
-        values = _own(problem.v) if v else problem.v[..., :0].detach()
-        kept = replace(problem, q=_own(problem.q), k=_own(problem.k), v=values) if qk or v else None
-        return Kept(kept, _own(out) if outputs else None)
+        values = _copy(problem.v) if v else problem.v[..., :0].detach()
+        kept_problem = replace(problem, q=_copy(problem.q), k=_copy(problem.k), v=values) if qk or v else None
+        return Kept(kept_problem, _copy(out) if outputs else None)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What was kept of one call of one attention."""
+    """The tensors kept from one attention call."""
 
     problem: Problem | None
     outputs: HeadOutputs | None
 
 
-def _wanted(which: Which | None, label: str) -> bool:
+def _includes(which: Which | None, label: str) -> bool:
     if which is None or isinstance(which, str):
         return which is not None and which in ("all", label)
     return label in which
 
 
-def _own(x: Tensor) -> Tensor:
-    """A copy: the model may write into its own tensors later."""
+def _copy(x: Tensor) -> Tensor:
+    """A detached copy, since the model may overwrite its tensors."""
     return x.detach().clone()

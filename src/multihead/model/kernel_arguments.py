@@ -1,4 +1,4 @@
-"""What attention functions are given (tensors, a mask in their own convention, a scale), as one `Problem`."""
+"""Convert the arguments of attention kernels (tensors, mask, scale) to a `Problem`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
 
 HIDES = -1e4
-"""A number this low, added to a score, is meant to hide: exp(-1e4) is 0 in every dtype."""
+"""A mask value this low hides the key: exp(-1e4) is 0 in every dtype."""
 
 
 def attend_heads(
@@ -32,10 +32,10 @@ def attend_heads(
     sinks: Float[Tensor, " head"] | None = None,
     dropout: float = 0.0,
 ) -> HeadOutputs:
-    """softmax(scores) v, one output per head; what an adapter calls in place of its module's own arithmetic.
+    """softmax(scores) v, one output per head; adapters call this in place of their module's arithmetic.
 
-    A bool mask is True where a query may attend, a float mask is added. Heads of k and v are shared in groups
-    where there are fewer of them. `causal` hides later keys; the last query stands at the last key.
+    A bool mask is True where a query may attend; a float mask is added to the scores. If k and v have fewer heads
+    than q, groups of query heads share them. `causal` hides later keys, with the last query at the last key.
     """
     rule = mask if isinstance(mask, Mask) else mask_of(mask)
     rule = rule & masks.causal() if causal else rule
@@ -43,8 +43,8 @@ def attend_heads(
 
 
 def without_interception() -> AbstractContextManager[None]:
-    """A block whose attention no TorchFunctionMode sees."""
-    return torch._C.DisableTorchFunction()  # pyright: ignore[reportPrivateUsage]  # it has no public name
+    """A context in which no TorchFunctionMode intercepts attention."""
+    return torch._C.DisableTorchFunction()  # pyright: ignore[reportPrivateUsage]  # no public equivalent
 
 
 def problem_of(
@@ -60,74 +60,75 @@ def problem_of(
     dropout: float = 0.0,
     cross: bool = False,
 ) -> Problem:
-    """The problem behind one call of an attention kernel.
+    """The problem computed by one call of an attention kernel.
 
-    `top_left` is the causal flag of torch's kernel: query i sees keys 0..i, also where there are more keys.
+    `top_left` is the causal flag of torch's kernel: query i sees keys 0..i, even if there are more keys.
     """
     batch, heads, queries, _ = q.shape
     keys = k.shape[2]
     if k.shape[1] == 0 or heads % k.shape[1]:
         raise SizeError(
-            f"{heads} query heads cannot share {k.shape[1]} key heads evenly",
+            f"the number of query heads must be a multiple of the key heads, got {heads} and {k.shape[1]}",
             hint="q is (batch, head, query, dim), k and v are (batch, kv_head, key, dim)",
         )
     rule = mask if isinstance(mask, Mask) else mask_of(mask)
-    places: Int[Tensor, "#batch query"] | None = None
+    positions: Int[Tensor, "#batch query"] | None = None
     if rule.parts() and not cross and queries < keys:
-        places = _places_by_mask(rule, Frame(batch, heads, queries, keys, q.device))
+        positions = _query_positions(rule, Frame(batch, heads, queries, keys, q.device))
     if top_left and queries != keys:
-        places = torch.arange(queries, device=q.device).unsqueeze(0)
-    frame = Frame(batch, heads, queries, keys, q.device, query_places=places)
+        positions = torch.arange(queries, device=q.device).unsqueeze(0)
+    frame = Frame(batch, heads, queries, keys, q.device, query_places=positions)
     rule = rule & masks.causal() if top_left else rule
     groups = Groups.even(heads, k.shape[1])
-    own = q.shape[3] ** -0.5 if scale is None else float(scale)
-    return Problem(q, k, v, groups, rule, frame, Scores(own, softcap, sinks, dropout))
+    factor = q.shape[3] ** -0.5 if scale is None else float(scale)
+    return Problem(q, k, v, groups, rule, frame, Scores(factor, softcap, sinks, dropout))
 
 
 def mask_of(mask: Tensor | None) -> Mask:
-    """A kernel's mask, True = may attend or numbers to add, as one of ours; what is meant to hide does hide.
+    """A kernel's mask (True where a query may attend, or values to add) as a `Mask`.
 
-    Numbers of -1e4 and below leave no weight, so they are read as hidden: else the keys of the padding would
-    count as seen, and a row that sees nothing would seem to look at everything.
+    Values of -1e4 and below leave no weight, so they are read as hidden. Otherwise padding would count as visible,
+    and a row without visible keys would appear to attend to all of them.
     """
     if mask is None:
         return masks.everything()
     mask = mask.detach() if not mask.requires_grad else mask
     if mask.dtype == torch.bool:
-        return _recognised(mask)
+        return _structured_mask(mask)
     hidden = mask.detach() <= HIDES
-    kept = mask.masked_fill(hidden, 0.0)
-    rule = _recognised(~hidden)
-    return rule if not mask.requires_grad and not bool(kept.any()) else rule & masks.additive(kept)
+    added = mask.masked_fill(hidden, 0.0)
+    rule = _structured_mask(~hidden)
+    return rule if not mask.requires_grad and not bool(added.any()) else rule & masks.additive(added)
 
 
-def _recognised(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
-    """The same mask with its structure, where it is padding, or causal with padding: work can then be left out."""
+def _structured_mask(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
+    """The mask in structured form if it is padding, causal, or both, so hidden blocks can be skipped."""
     if bool(allowed.all()):
         return masks.everything()
     if allowed.ndim != 4 or allowed.shape[1] != 1:
         return masks.tensor(allowed)
     queries, keys = allowed.shape[2:]
-    real = allowed[:, 0, -1]  # the last query sees every real key, also in a causal mask
+    real = allowed[:, 0, -1]  # the last query sees every real key, even if causal
     if bool((allowed[:, 0] == real.unsqueeze(1)).all()):
         return masks.padding(real)
     if queries == keys and all(
-        torch.equal(row, one.expand_as(row).tril()) for row, one in zip(allowed[:, 0], real, strict=True)
+        torch.equal(row, real_keys.expand_as(row).tril())
+        for row, real_keys in zip(allowed[:, 0], real, strict=True)
     ):
         return masks.causal() if bool(real.all()) else masks.causal() & masks.padding(real)
     return masks.tensor(allowed)
 
 
-def _places_by_mask(rule: Mask, frame: Frame) -> Int[Tensor, "#batch query"] | None:
-    """Where the queries stand when the cache has room behind them: at the last key that they may see.
+def _query_positions(rule: Mask, frame: Frame) -> Int[Tensor, "#batch query"] | None:
+    """Query positions in a static cache with empty slots: the last key that each query may see.
 
-    None where the last query does see the last key, as in a cache that grows.
+    None if the queries are aligned with the last keys, as in a growing cache.
     """
     allowed = rule.allowed(frame.grid())
     if allowed is None:
         return None
-    seen = allowed.any(1).expand(-1, frame.queries, frame.keys)  # batch, query, key
-    last = frame.keys - 1 - seen.flip(-1).int().argmax(-1)
-    places = torch.where(seen.any(-1), last, torch.zeros_like(last))
+    visible = allowed.any(1).expand(-1, frame.queries, frame.keys)  # batch, query, key
+    last = frame.keys - 1 - visible.flip(-1).int().argmax(-1)
+    positions = torch.where(visible.any(-1), last, torch.zeros_like(last))
     aligned = torch.arange(frame.offset, frame.keys, device=frame.device)
-    return None if bool((places == aligned).all()) else places
+    return None if bool((positions == aligned).all()) else positions

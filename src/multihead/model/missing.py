@@ -1,4 +1,4 @@
-"""What to say when a model ran and no attention passed."""
+"""The error for a model in which no attention was intercepted."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _WORDS = ("attention", "attn")
 
 
 def nothing_found(model: nn.Module, runs: int) -> MultiheadError:
-    """The error that lists what was looked at, and how to go on."""
+    """An error that lists the modules that may compute attention, and how to proceed."""
     name = type(model).__name__
     if runs == 0:
         return MultiheadError(
             f"{name} did not run inside the block",
-            hint="with mh.capture(model) as heads: model(**batch), with the same object and in the same thread",
+            hint="call the same model object in the same thread: with mh.capture(model) as heads: model(**batch)",
         )
     kinds: dict[str, str] = {}
     for path, module in model.named_modules():
         if any(word in type(module).__name__.lower() for word in _WORDS):
             kinds.setdefault(type(module).__name__, path)
-    looked = ", ".join(f"{kind} ({path or 'the model'})" for kind, path in kinds.items())
+    modules = ", ".join(f"{kind} ({path or 'the model'})" for kind, path in kinds.items())
     return MultiheadError(
         f"{name} ran {runs} times and no attention was seen: neither F.scaled_dot_product_attention, "
         "nn.MultiheadAttention, multihead's layer, Hugging Face's attention interface nor an adapter was called. "
-        + (f"Modules that sound like attention: {looked}." if looked else "No module sounds like attention."),
-        hint="if a module computes attention by hand, teach it with @mh.adapter(ItsClass): ten lines, docs/see.md; "
-        "a scripted or exported model shows nothing: capture the one it was made from",
+        + (f"Modules named like attention: {modules}." if modules else "No module is named like attention."),
+        hint="if a module computes attention itself, write an adapter: @mh.adapter(ItsClass); "
+        "a scripted or exported model cannot be captured: capture the original",
     )

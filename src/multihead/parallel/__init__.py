@@ -1,1 +1,1 @@
-"""Attention layers over several ranks: heads by tensor parallelism, tokens by context parallelism."""
+"""Attention layers over several ranks: tensor parallelism splits heads, context parallelism splits tokens."""

@@ -1,12 +1,12 @@
-"""Exact attention over keys that go around the ranks: sums that merge, and a backward pass that goes around again.
+"""Ring attention: exact attention over keys passed around the ranks, forward and backward (Liu et al. 2023).
 
-Ring attention (Liu et al. 2023), with each row's softmax as three sums that take keys in any order (Milakov and
-Gimelshein 2018), s being the scores of the keys at hand:
+Each row's softmax is kept as three sums, which take keys in any order (Milakov and Gimelshein 2018). For the scores
+s of the current keys:
 
     m' = max(m, max s),   l' = l·e^(m−m') + Σ e^(s−m'),   o' = o·e^(m−m') + e^(s−m') v
 
-The output is o / l, and lse = m + log l. The backward pass computes P = e^(s−lse) again, tile by tile: nothing n×n
-is kept, and nothing of other ranks.
+The output is o / l, and lse = m + log l. The backward pass recomputes P = e^(s−lse) tile by tile, so no n×n matrix
+and no tensor of another rank is saved.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from multihead.layer.problem import Problem
 from multihead.layer.tiles import Inside, Tile, tile
 
 Chunk = tuple[int, int, int]
-"""(first place, one past the last, where it begins among the tokens of its rank)"""
+"""(start, stop, offset among the tokens of its rank)"""
 
 
 @runtime_checkable
-class Round(Protocol):
-    """Whose tokens are where, and the way from rank to rank."""
+class TokenRing(Protocol):
+    """The token layout over the ranks, and the communication between them."""
 
     def chunks(self, rank: int | None = None) -> list[Chunk]: ...
 
@@ -41,25 +41,25 @@ class Round(Protocol):
     def home(self, parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]: ...
 
 
-def ring_attend(problem: Problem, ring: Round) -> HeadOutputs:
-    """softmax(scores) v, where q, k and v are the tokens of this rank and the frame is that of all."""
-    nothing = problem.q.new_empty(0, 0, 0, 0)  # the backward is given q, k and v as saved tensors
-    task = _Task(replace(problem, q=nothing, k=nothing, v=nothing), ring)
+def ring_attend(problem: Problem, ring: TokenRing) -> HeadOutputs:
+    """softmax(scores) v; q, k and v are this rank's tokens, and the frame covers all tokens."""
+    empty = problem.q.new_empty(0, 0, 0, 0)  # backward gets q, k and v as saved tensors
+    task = _RingTask(replace(problem, q=empty, k=empty, v=empty), ring)
     sinks = problem.scores.sinks
-    out = _Ring.apply(problem.q, problem.k, problem.v, sinks, task, *problem.mask.learned())
+    out = _RingAttention.apply(problem.q, problem.k, problem.v, sinks, task, *problem.mask.learned())
     return cast(Tensor, out)
 
 
-class _Ring(torch.autograd.Function):
+class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _Task, *learned: Tensor
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _RingTask, *learned: Tensor
     ) -> Tensor:
-        sums = _Sums(q, v, sinks)
-        for owner, other_k, other_v in task.ring.around(k, v):
-            held = _Held(other_k, other_v)
+        sums = _SoftmaxSums(q, v, sinks)
+        for owner, owner_k, owner_v in task.ring.around(k, v):
+            keys = _FiniteKeys(owner_k, owner_v)
             for t, rows, columns in task.tiles(owner):
-                task.take_in(sums, t, q, held, rows, columns)
+                task.accumulate(sums, t, q, keys, rows, columns)
         out, lse = sums.finish()
         ctx.save_for_backward(q, k, v, sinks, out, lse, *learned)
         ctx.task = task
@@ -70,30 +70,30 @@ class _Ring(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # untyped decorator
         (grad,) = grad_outputs
         q, k, v, sinks, out, lse, *learned = ctx.saved_tensors
-        task: _Task = ctx.task
-        dead = (lse == torch.inf).unsqueeze(-1)  # rows that see nothing, or NaN: zeros flow back
+        task: _RingTask = ctx.task
+        dead = (lse == torch.inf).unsqueeze(-1)  # rows that see no key, or NaN, get zero gradients
         grad = grad.to(exact_dtype(q)).masked_fill(dead, 0.0)
         delta = (grad * out.masked_fill(dead, 0.0)).sum(-1)
-        back = _Back(q, grad, lse, delta, torch.zeros_like(q, dtype=grad.dtype), learned)
-        dk, dv = task.ring.home(task.give_back(back, *held) for held in task.ring.around(k, v))
+        rows = _RowGradients(q, grad, lse, delta, torch.zeros_like(q, dtype=grad.dtype), learned)
+        dk, dv = task.ring.home(task.key_gradients(rows, *block) for block in task.ring.around(k, v))
         d_sinks = None
         if sinks is not None:
             share = (sinks.to(lse.dtype)[:, None] - lse).exp()
             d_sinks = -(share * delta).sum((0, 2)).to(sinks.dtype)
-        return back.dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), d_sinks, None, *back.d_learned
+        return rows.dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), d_sinks, None, *rows.d_learned
 
 
-class _Sums:
-    """m, l and o of every row of every head; a sink is where they begin."""
+class _SoftmaxSums:
+    """m, l and o of every row of every head; a sink gives their initial values."""
 
     def __init__(self, q: Queries, v: Values, sinks: Tensor | None) -> None:
         like = q.new_empty(0, dtype=exact_dtype(q))
         self.dtype = q.dtype
         self.top = like.new_full(q.shape[:3], -torch.inf)
         self.total = like.new_zeros(q.shape[:3])
-        # (tokens, heads) in memory, so that joining the heads for W_O is a view.
+        # (tokens, heads) in memory, so concatenating the heads for W_O is a view.
         self.out = like.new_zeros(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
-        self.broken = torch.zeros(q.shape[:3], dtype=torch.bool, device=q.device)
+        self.nonfinite = torch.zeros(q.shape[:3], dtype=torch.bool, device=q.device)
         if sinks is not None:
             self.top = sinks.detach().to(self.total.dtype)[:, None].expand(q.shape[:3]).clone()
             self.total += 1.0
@@ -106,39 +106,39 @@ class _Sums:
         s: Float[Tensor, "head query key"],
         v: Float[Tensor, "head key d"],
     ) -> None:
-        """Scores of some rows; `s` is written over."""
-        old, total = self.top[row, heads, rows], self.total[row, heads, rows]
-        top = torch.maximum(old, s.amax(-1))
-        level = top.masked_fill(top == -torch.inf, 0.0)  # rows that have seen nothing yet
-        fade = (old - level).exp_()
-        s.sub_(level.unsqueeze(-1)).exp_()
-        self.total[row, heads, rows] = total * fade + s.sum(-1)
-        self.out[row, heads, rows] = self.out[row, heads, rows] * fade.unsqueeze(-1) + product(s, v, 1.0)
+        """Add the keys with scores `s` and values `v` to some rows; overwrites `s`."""
+        old_top, total = self.top[row, heads, rows], self.total[row, heads, rows]
+        top = torch.maximum(old_top, s.amax(-1))
+        finite_top = top.masked_fill(top == -torch.inf, 0.0)  # rows that have seen no key yet
+        rescale = (old_top - finite_top).exp_()
+        s.sub_(finite_top.unsqueeze(-1)).exp_()
+        self.total[row, heads, rows] = total * rescale + s.sum(-1)
+        self.out[row, heads, rows] = self.out[row, heads, rows] * rescale.unsqueeze(-1) + product(s, v, 1.0)
         self.top[row, heads, rows] = top
 
     def finish(self) -> tuple[HeadOutputs, Float[Tensor, "batch head query"]]:
-        """The output, and lse; +inf where nothing was seen, or what may not be summed."""
+        """The output, and lse, which is +inf for rows that saw no key or a key that is not finite."""
         empty = self.total == 0.0
         out = self.out.div_(self.total.masked_fill(empty, 1.0).unsqueeze(-1))
-        out.masked_fill_(self.broken.unsqueeze(-1), torch.nan)
-        return out.to(self.dtype), (self.top + self.total.log()).masked_fill(empty | self.broken, torch.inf)
+        out.masked_fill_(self.nonfinite.unsqueeze(-1), torch.nan)
+        return out.to(self.dtype), (self.top + self.total.log()).masked_fill(empty | self.nonfinite, torch.inf)
 
 
-class _Held:
-    """Keys and values of one rank, while they are here. NaN and inf are set aside: they reach who may see them."""
+class _FiniteKeys:
+    """Keys and values of one rank with NaN and inf zeroed; `bad` marks them for the queries that may see them."""
 
     def __init__(self, k: Keys, v: Values) -> None:
         bad = ~(torch.isfinite(k).all(-1) & torch.isfinite(v).all(-1))
         self.bad: Bool[Tensor, "batch kv_head key"] | None = None
         self.k, self.v = k, v
-        if k.device.type != "cpu" or bool(bad.any()):  # looking would stall an accelerator
+        if k.device.type != "cpu" or bool(bad.any()):  # any() would synchronize an accelerator
             self.bad = bad
             self.k, self.v = (x.masked_fill(bad.unsqueeze(-1), 0.0) for x in (k, v))
 
 
 @dataclass
-class _Back:
-    """What the backward pass reads of every row, and what it sums up."""
+class _RowGradients:
+    """Inputs of the backward pass for every row, and the sums dQ and d_learned."""
 
     q: Queries
     grad: Float[Tensor, "batch head query value_dim"]
@@ -152,82 +152,84 @@ class _Back:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """The mask and the scores of all tokens, and who has which."""
+class _RingTask:
+    """The mask and scores of all tokens, and their layout over the ranks."""
 
     problem: Problem
-    ring: Round
+    ring: TokenRing
 
     def tiles(self, owner: int) -> Iterator[tuple[Tile, slice, tuple[slice, ...]]]:
-        """What the queries here may see of the keys of `owner`: tiles, and where each lies among both's tokens."""
+        """Tiles of this rank's queries × the keys of `owner`, each with its rows and columns on their ranks."""
         mask, frame = self.problem.mask, self.problem.frame
-        for first, last, start in self.ring.chunks():
-            for low, high, begin in self.ring.chunks(owner):
-                part = (first, last), (low, high)
+        for first, last, query_start in self.ring.chunks():
+            for key_first, key_last, key_start in self.ring.chunks(owner):
+                part = (first, last), (key_first, key_last)
                 if mask.structured:
-                    found = tile(mask, frame, largest=BLOCK, every=True, part=part)
+                    tiles = tile(mask, frame, largest=BLOCK, every=True, part=part)
                 else:
-                    found = _unstructured(frame.batch, frame.heads if mask.per_head else 1, *part)
-                for t in found:
+                    tiles = _unstructured(frame.batch, frame.heads if mask.per_head else 1, *part)
+                for t in tiles:
                     if t.keys:
-                        rows = slice(t.queries.start - first + start, t.queries.stop - first + start)
-                        yield t, rows, tuple(slice(c.start - low + begin, c.stop - low + begin) for c in t.keys)
+                        columns = tuple(_shift(c, key_start - key_first) for c in t.keys)
+                        yield t, _shift(t.queries, query_start - first), columns
 
-    def take_in(
-        self, sums: _Sums, t: Tile, q: Queries, held: _Held, rows: slice, columns: tuple[slice, ...]
+    def accumulate(
+        self, sums: _SoftmaxSums, t: Tile, q: Queries, keys: _FiniteKeys, rows: slice, columns: tuple[slice, ...]
     ) -> None:
-        """The keys of a tile into the sums of its queries."""
-        hidden, added = self._cells(t)
-        for row, heads in self._pieces(t):
-            k, v = self._own(held.k, row, heads, columns), self._own(held.v, row, heads, columns)
+        """Add the keys of a tile to the sums of its queries."""
+        hidden, added = self._mask_of(t)
+        for row, heads in self._head_blocks(t):
+            k, v = (self._select(x, row, heads, columns) for x in (keys.k, keys.v))
             s, _ = self._scores(
-                q[row, heads, rows], k, self._at(hidden, t, row, heads), self._at(added, t, row, heads)
+                q[row, heads, rows], k, self._part(hidden, t, row, heads), self._part(added, t, row, heads)
             )
             sums.add(row, heads, rows, s, v)
-            if held.bad is not None:
-                bad = self._own(held.bad.unsqueeze(-1), row, heads, columns)[..., 0].unsqueeze(1)
-                seen = bad if hidden is None else bad & ~cast(Tensor, self._at(hidden, t, row, heads))
-                sums.broken[row, heads, rows] |= seen.any(-1)
+            if keys.bad is not None:
+                bad = self._select(keys.bad.unsqueeze(-1), row, heads, columns)[..., 0].unsqueeze(1)
+                visible = bad if hidden is None else bad & ~cast(Tensor, self._part(hidden, t, row, heads))
+                sums.nonfinite[row, heads, rows] |= visible.any(-1)
 
-    def give_back(self, back: _Back, owner: int, k: Keys, v: Values) -> tuple[Tensor, Tensor]:
-        """dK and dV that the queries here give to keys and values of `owner`; dQ is summed up in `back`."""
-        held, exact = _Held(k, v), back.grad.dtype
+    def key_gradients(self, total: _RowGradients, owner: int, k: Keys, v: Values) -> tuple[Tensor, Tensor]:
+        """dK and dV of the keys and values of `owner` from this rank's queries; adds dQ to `total`."""
+        keys, exact = _FiniteKeys(k, v), total.grad.dtype
         dk, dv = torch.zeros_like(k, dtype=exact), torch.zeros_like(v, dtype=exact)
         scale, softcap = self.problem.scores.scale, self.problem.scores.softcap
         kv_of_head = torch.tensor(self.problem.groups.kv_of_head, device=k.device)
         for t, rows, columns in self.tiles(owner):
             with torch.enable_grad():
-                hidden, added = self._cells(t)
-            fixed = None if added is None else added.detach()
+                hidden, added = self._mask_of(t)
+            bias = None if added is None else added.detach()
             d_added = torch.zeros_like(added) if added is not None and added.requires_grad else None
-            for row, heads in self._pieces(t):
-                q, g = back.q[row, heads, rows], back.grad[row, heads, rows]
-                own_k, own_v = self._own(held.k, row, heads, columns), self._own(held.v, row, heads, columns)
-                s, slope = self._scores(q, own_k, self._at(hidden, t, row, heads), self._at(fixed, t, row, heads))
-                p = s.sub_(back.lse[row, heads, rows].unsqueeze(-1)).exp_()
-                d = product(g, own_v.mT, 1.0).sub_(back.delta[row, heads, rows].unsqueeze(-1)).mul_(p)
+            for row, heads in self._head_blocks(t):
+                q, g = total.q[row, heads, rows], total.grad[row, heads, rows]
+                head_k, head_v = (self._select(x, row, heads, columns) for x in (keys.k, keys.v))
+                s, slope = self._scores(
+                    q, head_k, self._part(hidden, t, row, heads), self._part(bias, t, row, heads)
+                )
+                p = s.sub_(total.lse[row, heads, rows].unsqueeze(-1)).exp_()
+                d = product(g, head_v.mT, 1.0).sub_(total.delta[row, heads, rows].unsqueeze(-1)).mul_(p)
                 if d_added is not None:
                     add_to(d_added, row - t.batch.start, heads, d)
                 if softcap is not None and slope is not None:
                     d.mul_(slope)
-                back.dq[row, heads, rows] += product(d, own_k, scale)
+                total.dq[row, heads, rows] += product(d, head_k, scale)
                 _scatter(dk[row], kv_of_head[heads], columns, product(d.mT, q, scale))
                 _scatter(dv[row], kv_of_head[heads], columns, product(p.mT, g, 1.0))
             if added is not None and d_added is not None:
-                found = torch.autograd.grad(added, list(back.learned), d_added, allow_unused=True)
-                back.d_learned = [_sum(a, b) for a, b in zip(back.d_learned, found, strict=True)]
+                grads = torch.autograd.grad(added, list(total.learned), d_added, allow_unused=True)
+                total.d_learned = [_sum(a, b) for a, b in zip(total.d_learned, grads, strict=True)]
         return dk, dv
 
-    def _pieces(self, t: Tile) -> Iterator[tuple[int, slice]]:
-        """(batch row, heads) of blocks that fit the bound."""
+    def _head_blocks(self, t: Tile) -> Iterator[tuple[int, slice]]:
+        """(batch row, heads) of blocks of at most BLOCK scores, or one head."""
         _, queries, keys = t.shape
-        heads, some = self.problem.frame.heads, max(1, BLOCK // max(1, queries * keys))
+        heads, step = self.problem.frame.heads, max(1, BLOCK // max(1, queries * keys))
         for row in range(t.batch.start, t.batch.stop):
-            for head in range(0, heads, some):
-                yield row, slice(head, min(head + some, heads))
+            for head in range(0, heads, step):
+                yield row, slice(head, min(head + step, heads))
 
-    def _cells(self, t: Tile) -> tuple[Tensor | None, Tensor | None]:
-        """What is hidden in a tile, and what is added to its scores."""
+    def _mask_of(self, t: Tile) -> tuple[Tensor | None, Tensor | None]:
+        """The hidden cells of a tile, and the bias added to its scores."""
         frame, mask = self.problem.frame, self.problem.mask
         if t.inside is Inside.FULL:
             return None, None
@@ -240,7 +242,7 @@ class _Task:
     def _scores(
         self, q: Tensor, k: Tensor, hidden: Tensor | None, added: Tensor | None
     ) -> tuple[Float[Tensor, "head query key"], Tensor | None]:
-        """The scores of a few heads, -inf where hidden; and the slope of softcap there, if it has one."""
+        """The scores of some heads, -inf where hidden, and the derivative of softcap, if any."""
         scale, softcap, slope = self.problem.scores.scale, self.problem.scores.softcap, None
         s = product(q, k.mT, scale if softcap is None else scale / softcap)
         if softcap is not None:
@@ -251,19 +253,19 @@ class _Task:
             s.add_(added)
         return s if hidden is None else s.masked_fill_(hidden, -torch.inf), slope
 
-    def _own(self, x: Tensor, row: int, heads: slice, columns: tuple[slice, ...]) -> Tensor:
-        """Of one row the keys (or values) that each of some query heads reads."""
+    def _select(self, x: Tensor, row: int, heads: slice, columns: tuple[slice, ...]) -> Tensor:
+        """The keys (or values) of one batch row that each of the given query heads reads."""
         parts = [x[row, :, c] for c in columns]
-        mine = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return mine[list(self.problem.groups.kv_of_head[heads])]
+        keys = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return keys[list(self.problem.groups.kv_of_head[heads])]
 
     @staticmethod
-    def _at(x: Tensor | None, t: Tile, row: int, heads: slice) -> Tensor | None:
+    def _part(x: Tensor | None, t: Tile, row: int, heads: slice) -> Tensor | None:
         return None if x is None else part_of(x, row - t.batch.start, heads)
 
 
 def _unstructured(batch: int, heads: int, queries: tuple[int, int], keys: tuple[int, int]) -> list[Tile]:
-    """Tiles of a mask whose structure is not known on the host."""
+    """Tiles of a mask whose structure is unknown on the host."""
     step = max(1, BLOCK // max(1, batch * heads * (keys[1] - keys[0])))
     starts = range(queries[0], queries[1], step)
     return [
@@ -272,13 +274,17 @@ def _unstructured(batch: int, heads: int, queries: tuple[int, int], keys: tuple[
     ]
 
 
+def _shift(positions: slice, by: int) -> slice:
+    return slice(positions.start + by, positions.stop + by)
+
+
 def _scatter(total: Tensor, kv_heads: Tensor, columns: tuple[slice, ...], x: Tensor) -> None:
-    """Add what each query head gives to the kv head that it reads."""
-    at = 0
+    """Add the gradient of each query head to the kv head it reads."""
+    start = 0
     for c in columns:
         width = c.stop - c.start
-        total[:, c].index_add_(0, kv_heads, x[:, at : at + width])
-        at += width
+        total[:, c].index_add_(0, kv_heads, x[:, start : start + width])
+        start += width
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""What changed between two tables of heads: of two checkpoints of a model, or of two models.
+"""Compare two tables of heads, from two checkpoints of a model or from two models.
 
 >>> import torch
 >>> from multihead.table.meaning import Meaning
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition
-from multihead.table.table import HeadTable, Numbers, some
+from multihead.table.table import HeadTable, Numbers, abbreviate
 from multihead.table.view import NOTHING
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Finding:
-    """A condition that a head meets: from what, to what."""
+    """A head that meets a condition, with its values before and after."""
 
     condition: str
     head: str
@@ -44,7 +44,7 @@ class Finding:
         return f"{self.condition} at {self.head}: {self.why}"
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The finding as JSON-compatible data."""
         ends = {"before": _plain(self.before), "after": _plain(self.after)}
         return {"condition": self.condition, "head": self.head, **ends, "why": self.why}
 
@@ -60,7 +60,7 @@ class Largest:
     mean: float
     """mean |change| over heads"""
     spread: float
-    """largest |change| over the standard deviation between heads before; what it is sorted by"""
+    """largest |change| / standard deviation over heads before; `largest` sorts by it"""
 
     @property
     def change(self) -> float:
@@ -69,133 +69,143 @@ class Largest:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Two tables, cut to the heads and columns of both, in the order of the first."""
+    """Two tables restricted to their common heads and columns, in the order of the first."""
 
     before: HeadTable
     after: HeadTable
     only_before: tuple[str, ...]
-    """heads that only the first has"""
+    """heads only in the first table"""
     only_after: tuple[str, ...]
     columns_before: tuple[str, ...]
-    """columns that only the first has"""
+    """columns only in the first table"""
     columns_after: tuple[str, ...]
 
     @property
     def difference(self) -> HeadTable:
-        """after − before, of every column of numbers."""
+        """after − before for every numeric column."""
         names = [n for n in self.before.columns if isinstance(self.before[n], Tensor)]
         columns = {n: self.after.numbers(n) - self.before.numbers(n) for n in names}
         reasons = {
-            n: {h: self._why(n, h) for h, x in zip(self.before.heads, c.tolist(), strict=True) if math.isnan(x)}
+            n: {
+                h: self._missing_reason(n, h)
+                for h, x in zip(self.before.heads, c.tolist(), strict=True)
+                if math.isnan(x)
+            }
             for n, c in columns.items()
         }
         meaning = {n: self.before.meaning[n] for n in names}
         about = {"before": dict(self.before.about), "after": dict(self.after.about)}
         return HeadTable(self.before.heads, columns, meaning, {n: by for n, by in reasons.items() if by}, about)
 
-    def _why(self, column: str, head: str) -> str:
-        sides = [
-            (w, t) for w, t in (("before", self.before), ("after", self.after)) if math.isnan(t.row(head)[column])
+    def _missing_reason(self, column: str, head: str) -> str:
+        undefined = [
+            (side, table)
+            for side, table in (("before", self.before), ("after", self.after))
+            if math.isnan(table.row(head)[column])
         ]
         return "; ".join(
-            f"not defined {word}: {table.why(column, head) or 'no reason given'}" for word, table in sides
+            f"not defined {word}: {table.why(column, head) or 'no reason given'}" for word, table in undefined
         )
 
     @property
     def changed(self) -> list[tuple[str, str, str, str]]:
-        """(head, column, word before, word after) where a word, such as a head's kind, is another one."""
+        """(head, column, word before, word after) where a word, such as a head's kind, differs."""
         words = [n for n in self.before.columns if not isinstance(self.before[n], Tensor)]
         return [
-            (head, name, was, now)
+            (head, name, old, new)
             for name in words
-            for head, was, now in zip(self.before.heads, self.before[name], self.after[name], strict=True)
-            if was != now
+            for head, old, new in zip(self.before.heads, self.before[name], self.after[name], strict=True)
+            if old != new
         ]
 
     def largest(self) -> list[Largest]:
-        """Of each column the head that changed most; first the columns where it stands out most."""
-        found = [
-            made for name, c in self.difference.columns.items() if (made := self._largest(name, c)) is not None
+        """The head that changed most in each column, ordered by `spread`, largest first."""
+        changes = [
+            change for name, c in self.difference.columns.items() if (change := self._largest(name, c)) is not None
         ]
-        return sorted(found, key=lambda x: -x.spread)
+        return sorted(changes, key=lambda x: -x.spread)
 
     def _largest(self, name: str, change: Any) -> Largest | None:
         size = change.abs().nan_to_num(-1.0, posinf=math.inf)
-        at = int(size.argmax()) if len(size) else 0
-        if not len(size) or float(size[at]) <= 0:
+        index = int(size.argmax()) if len(size) else 0
+        if not len(size) or float(size[index]) <= 0:
             return None
-        was = self.before.numbers(name)
-        known = was[was.isfinite()]
-        between = float(known.std(correction=0)) if len(known) else 0.0
+        before = self.before.numbers(name)
+        finite = before[before.isfinite()]
+        deviation = float(finite.std(correction=0)) if len(finite) else 0.0
         return Largest(
-            name, self.before.heads[at], float(was[at]), float(self.after.numbers(name)[at]),
-            float(change.abs().nanmean()), float(size[at]) / between if between > 0 else math.inf,
+            name, self.before.heads[index], float(before[index]), float(self.after.numbers(name)[index]),
+            float(change.abs().nanmean()), float(size[index]) / deviation if deviation > 0 else math.inf,
         )  # fmt: skip
 
-    # ---- the gate -----------------------------------------------------------------------------
+    # ---- conditions ---------------------------------------------------------------------------
 
     def findings(self, conditions: Sequence[str | Condition]) -> list[Finding]:
-        """Every head that meets one of the conditions: `entropy>0.1`, `importance:drop>10%`, `kind:changed`.
+        """One finding per head and condition met: `entropy>0.1`, `importance:drop>10%`, `kind:changed`.
 
-        A number that is there on one side only meets every condition on its column: it cannot be judged.
+        A value defined on one side only meets every condition on its column, since its change is unknown.
         """
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for condition in conditions:
-            asked = Condition.of(condition) if isinstance(condition, str) else condition
-            found += self._words(asked) if asked.how == "changed" else self._numbers(asked)
-        return found
+            parsed = Condition.of(condition) if isinstance(condition, str) else condition
+            findings += self._word_findings(parsed) if parsed.how == "changed" else self._number_findings(parsed)
+        return findings
 
-    def _words(self, asked: Condition) -> list[Finding]:
-        self._known(asked)
-        if isinstance(self.before[asked.column], Tensor):
+    def _word_findings(self, condition: Condition) -> list[Finding]:
+        self._check_column(condition)
+        if isinstance(self.before[condition.column], Tensor):
             raise SizeError(
-                f"{asked!r}: column {asked.column!r} holds numbers", hint=f"how far it moved: '{asked.column}>0.1'"
+                f"{condition!r}: column {condition.column!r} holds numbers",
+                hint=f"compare the size of the change: '{condition.column}>0.1'",
             )
-        moved = [(h, was, now) for h, name, was, now in self.changed if name == asked.column]
-        if not asked.holds(float(len(moved))):
+        changed = [(h, old, new) for h, name, old, new in self.changed if name == condition.column]
+        if not condition.holds(float(len(changed))):
             return []
-        return [Finding(repr(asked), h, was, now, f"{was or NOTHING} → {now or NOTHING}") for h, was, now in moved]
+        return [
+            Finding(repr(condition), h, old, new, f"{old or NOTHING} → {new or NOTHING}") for h, old, new in changed
+        ]
 
-    def _numbers(self, asked: Condition) -> list[Finding]:
-        self._known(asked)
-        if not isinstance(self.before[asked.column], Tensor) or isinstance(asked.value, str):
+    def _number_findings(self, condition: Condition) -> list[Finding]:
+        self._check_column(condition)
+        if not isinstance(self.before[condition.column], Tensor) or isinstance(condition.value, str):
             raise SizeError(
-                f"{asked!r}: a change of words has no size",
-                hint=f"'{asked.column}:changed' finds heads with another word, ':changed>3' more than 3 of them",
+                f"{condition!r}: a change between words has no size",
+                hint=f"'{condition.column}:changed' finds heads whose word changed, ':changed>3' more than 3",
             )
-        return list(self._met(asked, self.before.numbers(asked.column), self.after.numbers(asked.column)))
+        before, after = (table.numbers(condition.column) for table in (self.before, self.after))
+        return list(self._findings_over(condition, before, after))
 
-    def _met(self, asked: Condition, before: Numbers, after: Numbers) -> Iterator[Finding]:
+    def _findings_over(self, condition: Condition, before: Numbers, after: Numbers) -> Iterator[Finding]:
         for i, head in enumerate(self.before.heads):
-            was, now = float(before[i]), float(after[i])
-            if math.isnan(was) != math.isnan(now):
-                gone = self._why(asked.column, head)
-                yield Finding(repr(asked), head, was, now, f"{_short(was)} → {_short(now)}, {gone}")
-            elif asked.holds(size := _size(asked, was, now)):
-                share = f" ({size:.3g} of it)" if asked.how == "relative" else ""
+            old, new = float(before[i]), float(after[i])
+            if math.isnan(old) != math.isnan(new):
+                reason = self._missing_reason(condition.column, head)
+                yield Finding(repr(condition), head, old, new, f"{_short(old)} → {_short(new)}, {reason}")
+            elif condition.holds(size := _size(condition, old, new)):
+                share = f" ({size:.3g} of it)" if condition.how == "relative" else ""
                 yield Finding(
-                    repr(asked), head, was, now,
-                    f"{_short(was)} → {_short(now)}, a change of {_signed(now - was)}{share}",
+                    repr(condition), head, old, new,
+                    f"{_short(old)} → {_short(new)}, a change of {_signed(new - old)}{share}",
                 )  # fmt: skip
 
-    def _known(self, asked: Condition) -> None:
-        if asked.column not in self.before.columns:
+    def _check_column(self, condition: Condition) -> None:
+        if condition.column not in self.before.columns:
             sides = [
                 w
                 for w, only in (("first", self.columns_before), ("second", self.columns_after))
-                if asked.column in only
+                if condition.column in only
             ]
             where = (
-                f"only the {sides[0]} table has column {asked.column!r}"
+                f"only the {sides[0]} table has column {condition.column!r}"
                 if sides
-                else f"there is no column {asked.column!r}"
+                else f"there is no column {condition.column!r}"
             )
-            raise SizeError(f"{asked!r}: {where}", hint=f"both have {', '.join(self.before.columns)}")
+            raise SizeError(f"{condition!r}: {where}", hint=f"both have {', '.join(self.before.columns)}")
 
     # ---- showing ------------------------------------------------------------------------------
 
     def plain(self) -> dict[str, Any]:
-        """For JSON: what changed, and what only one side has."""
+        """JSON-compatible data: the largest changes, changed words, and heads and columns of one side only."""
         return {
             "heads": len(self.before),
             "only_before": list(self.only_before),
@@ -213,23 +223,26 @@ class Comparison:
         }  # fmt: skip
 
     def lines(self, count: int = 4) -> list[str]:
-        """The comparison in words."""
-        said = [f"{len(self.before)} heads in both"]
-        said += [f"only before: {some(self.only_before, most=12)}"] if self.only_before else []
-        said += [f"only after: {some(self.only_after, most=12)}"] if self.only_after else []
-        said += [f"columns only before: {some(self.columns_before, most=12)}"] if self.columns_before else []
-        said += [f"columns only after: {some(self.columns_after, most=12)}"] if self.columns_after else []
-        words: dict[str, list[str]] = {}
-        for head, name, was, now in self.changed:
-            words.setdefault(name, []).append(f"{head} {was or NOTHING} → {now or NOTHING}")
-        return said + [f"{name}: {len(those)} changed: {some(those, most=count)}" for name, those in words.items()]
+        """The comparison as lines of text."""
+        lines = [f"{len(self.before)} heads in both"]
+        lines += [f"only before: {abbreviate(self.only_before, most=12)}"] if self.only_before else []
+        lines += [f"only after: {abbreviate(self.only_after, most=12)}"] if self.only_after else []
+        lines += [f"columns only before: {abbreviate(self.columns_before, most=12)}"] if self.columns_before else []
+        lines += [f"columns only after: {abbreviate(self.columns_after, most=12)}"] if self.columns_after else []
+        by_column: dict[str, list[str]] = {}
+        for head, name, old, new in self.changed:
+            by_column.setdefault(name, []).append(f"{head} {old or NOTHING} → {new or NOTHING}")
+        return lines + [
+            f"{name}: {len(changes)} changed: {abbreviate(changes, most=count)}"
+            for name, changes in by_column.items()
+        ]
 
     def __repr__(self) -> str:
-        moved = [
+        numbers = [
             f"{x.column}: largest at {x.head}, {_short(x.before)} → {_short(x.after)}; mean {x.mean:.2g}"
             for x in self.largest()[:12]
         ]
-        return "\n".join([*self.lines(), *(moved or ["no number changed"])])
+        return "\n".join([*self.lines(), *(numbers or ["no number changed"])])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich import box
@@ -238,56 +251,56 @@ class Comparison:
 
         for line in self.lines():
             yield Text(line)
-        found = self.largest()
-        if not found:
+        changes = self.largest()
+        if not changes:
             yield Text("no number changed")
             return
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        drawn.add_column("column")
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        grid.add_column("column")
         for title in ("mean |change|", "largest", "at", "before", "after"):
-            drawn.add_column(title, justify="right")
-        for x in found[:12]:
-            drawn.add_row(x.column, f"{x.mean:.2g}", _signed(x.change), x.head, _short(x.before), _short(x.after))
-        yield drawn
-        if len(found) > 12:
-            yield Text(f"{len(found) - 12} more columns changed less", style="dim")
+            grid.add_column(title, justify="right")
+        for x in changes[:12]:
+            grid.add_row(x.column, f"{x.mean:.2g}", _signed(x.change), x.head, _short(x.before), _short(x.after))
+        yield grid
+        if len(changes) > 12:
+            yield Text(f"{len(changes) - 12} more columns changed less", style="dim")
 
 
 def compare(before: HeadTable, after: HeadTable) -> Comparison:
-    """The heads and columns of both; an error if they have no head in common."""
-    mine, theirs = set(before.heads), set(after.heads)
-    heads = [h for h in before.heads if h in theirs]
+    """Compare over the common heads and columns; raises `SizeError` if no head is common."""
+    heads_before, heads_after = set(before.heads), set(after.heads)
+    heads = [h for h in before.heads if h in heads_after]
     if not heads:
         raise SizeError(
-            f"the tables have no head in common: {some(before.heads)} and {some(after.heads)}",
+            f"the tables have no head in common: {abbreviate(before.heads)} and {abbreviate(after.heads)}",
             hint="compare models whose heads have the same names",
         )
     a, b = ({n: isinstance(c, Tensor) for n, c in table.columns.items()} for table in (before, after))
-    other = next((n for n in a if n in b and a[n] != b[n]), None)
-    if other is not None:
+    mismatched = next((n for n in a if n in b and a[n] != b[n]), None)
+    if mismatched is not None:
         raise MultiheadError(
-            f"column {other!r} holds numbers in one table and words in the other",
+            f"column {mismatched!r} holds numbers in one table and words in the other",
             hint="measure both with the same version of multihead",
         )
     names = [n for n in a if n in b]
     return Comparison(
         before.filter(heads=heads).select(names),
         after.filter(heads=heads).select(names),
-        tuple(h for h in before.heads if h not in theirs),
-        tuple(h for h in after.heads if h not in mine),
+        tuple(h for h in before.heads if h not in heads_after),
+        tuple(h for h in after.heads if h not in heads_before),
         tuple(n for n in a if n not in b),
         tuple(n for n in b if n not in a),
     )
 
 
-def _size(asked: Condition, was: float, now: float) -> float:
-    """How far a number moved, as the condition counts it. From 0, any relative change is infinite."""
-    if math.isnan(was) or was == now:
-        return math.nan if math.isnan(was) else 0.0
-    step = now - was
-    if asked.how == "relative":
-        return abs(step) / abs(was) if was else math.inf
-    return {"drop": -step, "rise": step}.get(asked.how, abs(step))
+def _size(condition: Condition, before: float, after: float) -> float:
+    """The size of a change as the condition measures it. A relative change from 0 is infinite."""
+    if math.isnan(before) or before == after:
+        return math.nan if math.isnan(before) else 0.0
+    change = after - before
+    if condition.how == "relative":
+        return abs(change) / abs(before) if before else math.inf
+    return {"drop": -change, "rise": change}.get(condition.how, abs(change))
 
 
 def _short(x: float) -> str:

@@ -1,4 +1,4 @@
-"""A condition in a few letters: `entropy<1` of one table, `entropy:drop>0.1` of the change between two.
+"""Conditions in short form: `entropy<1` on one table, `entropy:drop>0.1` on the change between two.
 
 >>> from multihead.table.condition import Condition
 >>> Condition.of("entropy<1").holds(0.5)
@@ -24,13 +24,8 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.table.table import HeadTable
 
 How = Literal["", "drop", "rise", "relative", "changed"]
-HOW: dict[How, str] = {
-    "": "|after − before|",
-    "drop": "before − after",
-    "rise": "after − before",
-    "relative": "|after − before| / |before|",
-    "changed": "heads whose word changed",
-}
+"""What a condition compares: "" |after − before|, "drop" before − after, "rise" after − before, "relative"
+|after − before| / |before|, "changed" the number of heads whose word changed."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -49,7 +44,7 @@ _HINT = "write COLUMN, then < <= > >= = or !=, then a number or a word: 'entropy
 
 @dataclass(frozen=True, repr=False)
 class Condition:
-    """column[:how] operator value, the value a number, or a word for a column of words."""
+    """column[:how] operator value; the value is a number, or a word for a column of words."""
 
     column: str
     how: How
@@ -59,35 +54,36 @@ class Condition:
     @staticmethod
     def of(text: str) -> Condition:
         """Parse `entropy>0.1`, `importance:drop>10%`, `kind=previous`, `kind:changed`."""
-        found = _FORM.match(text)
-        if found is None or (found["op"] is None and found["how"] != "changed"):
+        match = _FORM.match(text)
+        if match is None or (match["op"] is None and match["how"] != "changed"):
             raise MultiheadError(f"{text!r} is not a condition", hint=_HINT)
-        op = (found["op"] or ">").replace("==", "=")
-        value = _value(found["value"] if found["op"] else "0")
-        how = cast(How, found["how"] or "")
+        op = (match["op"] or ">").replace("==", "=")
+        value = _parse_value(match["value"] if match["op"] else "0")
+        how = cast(How, match["how"] or "")
         if isinstance(value, str) and (op not in ("=", "!=") or how):
             raise MultiheadError(
                 f"{text!r}: {value!r} is not a number", hint="a share may be written 0.1 or 10%; " + _HINT
             )
-        return Condition(found["column"], how, op, value)
+        return Condition(match["column"], how, op, value)
 
     def holds(self, x: float | str) -> bool:
-        """Whether a number or word meets the condition; NaN meets none."""
+        """Whether a number or word meets the condition; NaN never does."""
         if isinstance(x, str) or isinstance(self.value, str):
             return (x == self.value) == (self.op == "=")
         return not math.isnan(x) and _COMPARE[self.op](x, self.value)
 
     def check(self, table: HeadTable) -> None:
-        """Raise where the condition does not fit one table."""
+        """Raise unless the condition applies to this single table."""
         if self.how:
             raise MultiheadError(
-                f"{self!r} is about a change, and there is one table", hint="compare two: first.compare(second)"
+                f"{self!r} needs two tables, got one", hint="compare them: first.compare(second).findings([...])"
             )
-        words, asked = not isinstance(table[self.column], Tensor), isinstance(self.value, str)
-        if words != asked:
-            kinds = ("numbers", "words")
+        column_is_words, value_is_word = not isinstance(table[self.column], Tensor), isinstance(self.value, str)
+        if column_is_words != value_is_word:
+            names = ("numbers", "words")
             raise SizeError(
-                f"{self!r} asks for {kinds[asked]}, column {self.column!r} holds {kinds[words]}", hint=_HINT
+                f"{self!r} compares {names[value_is_word]}, column {self.column!r} holds {names[column_is_words]}",
+                hint=_HINT,
             )
 
     def __repr__(self) -> str:
@@ -95,7 +91,7 @@ class Condition:
         return f"{self.column}{':' if self.how else ''}{self.how}{self.op}{value}"
 
 
-def _value(text: str) -> float | str:
+def _parse_value(text: str) -> float | str:
     try:
         number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

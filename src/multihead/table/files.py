@@ -1,4 +1,4 @@
-"""Tables as files: JSON for anybody, Parquet for data frames. Both hold the table exactly; neither runs code.
+"""Tables as files: JSON, readable anywhere, and Parquet for data frames. Both are exact; neither runs code.
 
 >>> import tempfile, torch
 >>> from multihead.table.meaning import Meaning
@@ -27,12 +27,12 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError
 from multihead.table.meaning import Meaning, Scale
-from multihead.table.table import PLACE, Column, HeadTable, some
+from multihead.table.table import PLACE, Column, HeadTable, abbreviate
 
 FORMAT = "multihead head table"
 VERSION = 1
 TABLE = "table.json"
-"""The file of a folder that holds its table."""
+"""The name of the table file in a folder."""
 
 _INSTALL = "pip install 'multihead[tables]'"
 _INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
@@ -42,31 +42,31 @@ _INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(table: HeadTable) -> str:
-    """A head per line; NaN is null, and a reason says why."""
-    top = {"format": FORMAT, "version": VERSION, **_rest(table)}
-    lines = [f"{_json(key)}: {_json(value)}" for key, value in top.items()]
-    rows = ",\n".join(_json({name: _plain(x) for name, x in row.items()}) for row in table)
+    """JSON text with one head per line; NaN becomes null, and `reasons` explains it."""
+    top = {"format": FORMAT, "version": VERSION, **_metadata(table)}
+    lines = [f"{_dump(key)}: {_dump(value)}" for key, value in top.items()]
+    rows = ",\n".join(_dump({name: _plain(x) for name, x in row.items()}) for row in table)
     return "{\n" + ",\n".join(lines) + ',\n"rows": [\n' + rows + "\n]}\n"
 
 
 def from_json(text: str, place: str = "the text") -> HeadTable:
-    """The table of `to_json`; `place` says in an error where it was read."""
+    """Read the output of `to_json`; errors name `place` as the source."""
     try:
         data = json.loads(text)
-    except ValueError as wrong:
+    except ValueError as error:
         raise MultiheadError(
-            f"{place} is not JSON: {wrong}", hint="a table is what HeadTable.save wrote; measure again"
-        ) from wrong
+            f"{place} is not JSON: {error}", hint="tables are written by HeadTable.save; measure again"
+        ) from error
     if not isinstance(data, dict) or cast(dict[str, Any], data).get("format") != FORMAT:
-        raise MultiheadError(f"{place} is JSON, but not a table of heads", hint="HeadTable.save writes one")
-    held = cast(dict[str, Any], data)
-    if not isinstance(held.get("rows"), list):
+        raise MultiheadError(f"{place} is JSON, but not a head table", hint="use a file written by HeadTable.save")
+    fields = cast(dict[str, Any], data)
+    if not isinstance(fields.get("rows"), list):
         raise MultiheadError(f"{place} is damaged: it has no rows", hint="measure again, or save the table again")
-    return _made(held, held["rows"], place)
+    return _table(fields, fields["rows"], place)
 
 
-def _rest(table: HeadTable) -> dict[str, Any]:
-    """Everything but the cells: what the columns mean and hold, reasons, about."""
+def _metadata(table: HeadTable) -> dict[str, Any]:
+    """Everything except the cells: column types and meanings, reasons, about."""
     columns = [
         {"name": n, "holds": "words" if isinstance(c, tuple) else "numbers", **asdict(table.meaning[n])}
         for n, c in table.columns.items()
@@ -78,10 +78,10 @@ def _rest(table: HeadTable) -> dict[str, Any]:
     }
 
 
-def _made(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: str) -> HeadTable:
+def _table(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: str) -> HeadTable:
     if data.get("version") != VERSION:
         raise MultiheadError(
-            f"{place} is of version {data.get('version')!r} of the format, this multihead reads {VERSION}",
+            f"{place} has format version {data.get('version')!r}, this multihead reads version {VERSION}",
             hint="pip install -U multihead, or measure again",
         )
     try:
@@ -90,18 +90,18 @@ def _made(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: str
         for spec in data["columns"]:
             name, scale = str(spec["name"]), spec.get("scale")
             meaning[name] = Meaning(spec["unit"], spec["text"], None if scale is None else Scale(**scale))
-            found = [row[name] for row in rows]
-            columns[name] = tuple(map(str, found)) if spec["holds"] == "words" else _numbers(found)
+            cells = [row[name] for row in rows]
+            columns[name] = tuple(map(str, cells)) if spec["holds"] == "words" else _numbers(cells)
         return HeadTable(tuple(row["name"] for row in rows), columns, meaning, data["reasons"], data["about"])
-    except (KeyError, TypeError, ValueError) as wrong:
+    except (KeyError, TypeError, ValueError) as error:
         raise MultiheadError(
-            f"{place} is damaged: {type(wrong).__name__}: {wrong}", hint="measure again, or save the table again"
-        ) from wrong
+            f"{place} is damaged: {type(error).__name__}: {error}", hint="measure again, or save the table again"
+        ) from error
 
 
-def _numbers(found: Sequence[Any]) -> Tensor:
-    plain = [math.nan if x is None else _INFINITE.get(x, x) if isinstance(x, str) else x for x in found]
-    return torch.tensor(plain, dtype=torch.float64)
+def _numbers(cells: Sequence[Any]) -> Tensor:
+    numbers = [math.nan if x is None else _INFINITE.get(x, x) if isinstance(x, str) else x for x in cells]
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _plain(x: object) -> object:
@@ -110,14 +110,14 @@ def _plain(x: object) -> object:
     return None if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
 
 
-def _json(x: object) -> str:
+def _dump(x: object) -> str:
     try:
         return json.dumps(x, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as wrong:
+    except (TypeError, ValueError) as error:
         raise MultiheadError(
-            f"the table holds something that JSON has no word for: {wrong}",
-            hint="about is made of dicts, lists, strings, finite numbers, true, false and null",
-        ) from wrong
+            f"the table holds a value that JSON cannot represent: {error}",
+            hint="about may hold dicts, lists, strings, finite numbers, booleans and None",
+        ) from error
 
 
 # ---- Parquet and pandas -----------------------------------------------------------------------
@@ -128,53 +128,55 @@ def to_pandas(table: HeadTable) -> Any:
         import pandas  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as missing:
         raise MultiheadError("pandas is not installed", hint=_INSTALL) from missing
-    return pandas.DataFrame(_by_column(table)).set_index("name")
+    return pandas.DataFrame(_columns(table)).set_index("name")
 
 
-def _by_column(table: HeadTable) -> dict[str, Any]:
+def _columns(table: HeadTable) -> dict[str, Any]:
     """Plain columns: name, stack where a head has one, layer, head, then the measures."""
-    places = [table._place(at) for at in range(len(table))]  # pyright: ignore[reportPrivateUsage]  # its own file
-    stacks = any("stack" in place for place in places)
-    made: dict[str, Any] = {
-        key: [place.get(key, "") for place in places] for key in PLACE if key != "stack" or stacks
+    locations = [table._location(row) for row in range(len(table))]  # pyright: ignore[reportPrivateUsage]  # same package
+    stacks = any("stack" in location for location in locations)
+    columns: dict[str, Any] = {
+        key: [location.get(key, "") for location in locations] for key in PLACE if key != "stack" or stacks
     }
-    return made | {n: list(c) if isinstance(c, tuple) else c.numpy() for n, c in table.columns.items()}
+    return columns | {n: list(c) if isinstance(c, tuple) else c.numpy() for n, c in table.columns.items()}
 
 
-def _arrow() -> tuple[Any, Any]:
+def _import_arrow() -> tuple[Any, Any]:
     try:
         import pyarrow  # pyright: ignore[reportMissingTypeStubs]
         import pyarrow.parquet as parquet  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as missing:
         raise MultiheadError(
-            "pyarrow, which reads and writes Parquet, is not installed", hint=f"{_INSTALL}, or use a .json file"
+            "Parquet needs pyarrow, which is not installed", hint=f"{_INSTALL}, or use a .json file"
         ) from missing
     return pyarrow, parquet
 
 
 def _to_parquet(table: HeadTable) -> bytes:
-    arrow, parquet = _arrow()
-    text, number, whole = arrow.string(), arrow.float64(), arrow.int64()
-    types = {"name": text, "stack": text, "layer": whole, "head": whole}
+    arrow, parquet = _import_arrow()
+    text, number, integer = arrow.string(), arrow.float64(), arrow.int64()
+    types = {"name": text, "stack": text, "layer": integer, "head": integer}
     types |= {n: text if isinstance(c, tuple) else number for n, c in table.columns.items()}
-    plain = _by_column(table)
-    made = arrow.table({n: arrow.array(c, type=types[n], from_pandas=False) for n, c in plain.items()})
-    rest = _json({"version": VERSION, **_rest(table)})
+    columns = _columns(table)
+    data = arrow.table({n: arrow.array(c, type=types[n], from_pandas=False) for n, c in columns.items()})
+    metadata = _dump({"version": VERSION, **_metadata(table)})
     sink = arrow.BufferOutputStream()
-    parquet.write_table(made.replace_schema_metadata({FORMAT: rest}), sink)
+    parquet.write_table(data.replace_schema_metadata({FORMAT: metadata}), sink)
     return sink.getvalue().to_pybytes()
 
 
 def _from_parquet(path: Path) -> HeadTable:
-    arrow, parquet = _arrow()
+    arrow, parquet = _import_arrow()
     try:
-        read = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as wrong:
-        raise MultiheadError(f"{path} is not Parquet: {wrong}", hint="measure again, or save it again") from wrong
-    rest = (read.schema.metadata or {}).get(FORMAT.encode())
-    if rest is None:
-        raise MultiheadError(f"{path} is Parquet, but not a table of heads", hint="HeadTable.save writes one")
-    return _made(json.loads(rest), read.to_pylist(), str(path))
+        data = parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise MultiheadError(f"{path} is not Parquet: {error}", hint="measure again, or save it again") from error
+    metadata = (data.schema.metadata or {}).get(FORMAT.encode())
+    if metadata is None:
+        raise MultiheadError(
+            f"{path} is Parquet, but not a head table", hint="use a file written by HeadTable.save"
+        )
+    return _table(json.loads(metadata), data.to_pylist(), str(path))
 
 
 # ---- files ------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ def save(table: HeadTable, path: Path) -> Path:
     path = path / TABLE if path.is_dir() or not path.suffix else path
     if path.suffix not in (".json", ".parquet"):
         raise MultiheadError(
-            f"{path.name}: a table is saved as .json or .parquet, not {path.suffix}",
+            f"{path.name}: a table is saved as .json or .parquet, got {path.suffix}",
             hint=f"save({path.stem + '.json'!r}); for other formats: to_pandas()",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,42 +196,42 @@ def save(table: HeadTable, path: Path) -> Path:
 
 def load(path: Path) -> HeadTable:
     if path.is_dir():
-        found = next((path / n for n in (TABLE, "table.parquet") if (path / n).exists()), None)
-        if found is None:
-            inside = some(sorted(p.name for p in path.iterdir()))
+        file = next((path / n for n in (TABLE, "table.parquet") if (path / n).exists()), None)
+        if file is None:
+            names = abbreviate(sorted(p.name for p in path.iterdir()))
             raise MultiheadError(
-                f"there is no {TABLE} in {path}; in it: {inside}",
-                hint="multihead measure MODEL -o FOLDER writes one; --resume finishes one that was stopped",
+                f"there is no {TABLE} in {path}, which holds {names}",
+                hint="multihead measure MODEL -o FOLDER writes one; --resume finishes an interrupted run",
             )
-        path = found
+        path = file
     if not path.exists():
-        raise MultiheadError(f"there is no {path}", hint="give a .json or .parquet file, or a folder of a run")
+        raise MultiheadError(
+            f"there is no file or folder {path}", hint="give a .json or .parquet file, or the folder of a run"
+        )
     if path.suffix == ".parquet":
         return _from_parquet(path)
     if path.suffix != ".json":
-        raise MultiheadError(
-            f"{path} is neither .json nor .parquet", hint="tables are read from these two only, never from pickle"
-        )
+        raise MultiheadError(f"{path} is neither .json nor .parquet", hint="only these two are read, never pickle")
     try:
         return from_json(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as wrong:
-        raise MultiheadError(f"{path} is not text: {wrong}", hint="measure again, or save it again") from wrong
+    except UnicodeDecodeError as error:
+        raise MultiheadError(f"{path} is not text: {error}", hint="measure again, or save it again") from error
 
 
 def write_at_once(path: Path, data: bytes) -> None:
-    """All of the file or nothing of it, whatever happens meanwhile: a copy beside it takes its place."""
+    """Write a file atomically: fill a temporary file in the same folder, then rename it over `path`."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False) as part:
         try:
             part.write(data)
             part.flush()
             os.fsync(part.fileno())
-            Path(part.name).chmod(0o666 & ~_umask())  # a temporary file is for its owner only
+            Path(part.name).chmod(0o666 & ~_umask())  # temporary files are created with mode 0600
             Path(part.name).replace(path)
         except BaseException:
             with suppress(OSError):
                 Path(part.name).unlink()
             raise
-    with suppress(OSError):  # the name, too, is on the disk; some file systems have no such thing
+    with suppress(OSError):  # sync the directory entry too; some file systems do not support it
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

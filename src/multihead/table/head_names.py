@@ -1,4 +1,4 @@
-"""The name of a head: L3H7, or decoder.L3H7 in a model of several stacks.
+"""Head names: L3H7, or decoder.L3H7 in a model with several stacks.
 
 >>> parse("decoder.L3H7"), parse("3.7"), parse((3, 7))
 (('decoder', 3, 7), (None, 3, 7), (None, 3, 7))
@@ -18,14 +18,14 @@ _NAME = re.compile(r"^(?:(?P<stack>[A-Za-z_]+)\.)?L?(?P<layer>\d+)(?:\.|H)(?P<he
 def parse(name: HeadName) -> tuple[str | None, int, int]:
     """(stack or None, layer, head) of `L3H7`, `3.7`, `decoder.L3H7`, (3, 7) or ("decoder", 3, 7)."""
     if isinstance(name, str):
-        found = _NAME.match(name.strip())
-        if found is not None:
-            return found["stack"], int(found["layer"]), int(found["head"])
+        match = _NAME.match(name.strip())
+        if match is not None:
+            return match["stack"], int(match["layer"]), int(match["head"])
     elif isinstance(name, tuple) and len(name) == 2 and all(isinstance(n, int) for n in name):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
         return None, name[0], name[1]
     elif isinstance(name, tuple) and len(name) == 3 and isinstance(name[0], str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
         return name[0], name[1], name[2]
     raise SizeError(
-        f"{name!r} is not the name of a head",
-        hint="write L3H7, 3.7, (3, 7), or decoder.L3H7 in a model of several stacks",
+        f"{name!r} is not a head name",
+        hint="write L3H7, 3.7, (3, 7), or decoder.L3H7 in a model with several stacks",
     )

@@ -1,4 +1,4 @@
-"""What a column holds: its unit, one line of meaning, and how its histogram is divided into bins.
+"""Column metadata: unit, one-line meaning, and histogram bins.
 
 >>> Scale(0.0, 1.0).bins(torch.tensor([0.0, 0.5, 2.0])).tolist()
 [0, 32, 63]
@@ -17,7 +17,7 @@ BINS = 64
 
 @dataclass(frozen=True)
 class Scale:
-    """BINS equal bins of f(x) between f(lowest) and f(highest); what lies outside is in the first or the last bin.
+    """BINS equal bins of f(x) between f(lowest) and f(highest); values outside fall in the first or last bin.
 
     f is x itself, or, with `bend`, sign(x) log2(1 + |x| / bend): linear near 0, logarithmic far from it.
     """
@@ -30,24 +30,24 @@ class Scale:
         return x if self.bend is None else torch.log2(1 + x.abs() / self.bend).copysign(x)
 
     def bins(self, x: Float[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The bin of each number; those of NaN mean nothing."""
-        lo, hi = self._ends()
-        at = torch.sub(self.bent(x), lo).mul_(BINS / (hi - lo)).clamp_(0, BINS - 1)
-        return at.int()  # far quicker to convert to than long
+        """The bin index of each value; undefined for NaN."""
+        lo, hi = self._range()
+        scaled = torch.sub(self.bent(x), lo).mul_(BINS / (hi - lo)).clamp_(0, BINS - 1)
+        return scaled.int()  # converting to int is much faster than to long
 
     def edges(self) -> Float[Tensor, " edge"]:
-        lo, hi = self._ends()
+        lo, hi = self._range()
         flat = torch.linspace(lo, hi, BINS + 1, dtype=torch.float64)
         return flat if self.bend is None else ((2 ** flat.abs() - 1) * self.bend).copysign(flat)
 
-    def _ends(self) -> tuple[float, float]:
+    def _range(self) -> tuple[float, float]:
         lo, hi = self.bent(torch.tensor([self.lowest, self.highest], dtype=torch.float64)).tolist()
         return lo, hi
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """The unit of a statistic, what it says, and how its histogram is cut (None: it has none)."""
+    """The unit of a column, its meaning, and its histogram bins; if `scale` is None, it has no histogram."""
 
     unit: str
     text: str

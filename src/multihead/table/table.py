@@ -5,7 +5,7 @@
 >>> from multihead.table.table import HeadTable
 >>> heads = ("L0H0", "L0H1", "L0H2")
 >>> mass = HeadTable(heads, {"previous": torch.tensor([0.25, 0.75, 0.5])}, {"previous": Meaning("share", "")})
->>> kind = HeadTable(heads, {"kind": ("broad", "previous", "broad")}, {"kind": Meaning("", "what it looks at")})
+>>> kind = HeadTable(heads, {"kind": ("broad", "previous", "broad")}, {"kind": Meaning("", "attention pattern")})
 >>> table = mass.join(kind)
 >>> table.row("L0H1")
 {'name': 'L0H1', 'layer': 0, 'head': 1, 'previous': 0.75, 'kind': 'previous'}
@@ -33,50 +33,51 @@ if TYPE_CHECKING:
 
 Numbers = Float[Tensor, " row"]
 Column = Numbers | tuple[str, ...]
-"""fp64 numbers, NaN for "not defined"; or words, "" for none."""
+"""fp64 numbers, NaN where undefined; or words, "" where missing."""
 
 PLACE = ("name", "stack", "layer", "head")
-"""What every row has beside its columns: `decoder.L3H7` is head 7 of layer 3 of the stack `decoder`."""
+"""Fields that locate a row: `decoder.L3H7` is head 7 of layer 3 of the stack `decoder`."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class HeadTable:
-    """Numbers and words of every head: `table["entropy"]`, `table.row("L3H7")`, `table.top("previous")`."""
+    """Numbers and words for every head: `table["entropy"]`, `table.row("L3H7")`, `table.top("previous")`."""
 
     heads: tuple[str, ...]
     """L3H7, or decoder.L3H7"""
     columns: Mapping[str, Column]
     meaning: Mapping[str, Meaning]
     reasons: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
-    """column → head → why there is no number"""
+    """column → head → why the value is undefined"""
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """what was measured: model, tokens, documents, versions; plain JSON data"""
+    """model, tokens, documents, versions; JSON-compatible data"""
 
     def __post_init__(self) -> None:
         if len(set(self.heads)) != len(self.heads):
             twice = next(h for h in self.heads if self.heads.count(h) > 1)
-            raise SizeError(f"head {twice!r} is in the table twice", hint="a row per head")
+            raise SizeError(f"head {twice!r} is in the table twice", hint="each head has one row")
         for name, column in self.columns.items():
-            if not _holds(column):
+            if not _is_column(column):
                 raise TypeMismatchError(
-                    f"column {name!r} is {_said(column)}, and holds neither numbers nor words",
-                    hint="a tensor of a number for every head, or a tuple of strings",
+                    f"column {name!r} must hold numbers or words, got {_describe(column)}",
+                    hint="pass a 1-D tensor with a number per head, or a tuple of strings",
                 )
             if len(column) != len(self.heads):
                 raise SizeError(
-                    f"column {name!r} has {len(column)} rows, there are {len(self.heads)} heads",
-                    hint="a number or a word for every head, NaN or '' where there is none",
+                    f"column {name!r} must have a row for each of {len(self.heads)} heads, got {len(column)}",
+                    hint="use NaN or '' for heads without a value",
                 )
             if name in PLACE:
                 raise SizeError(
-                    f"a column cannot be named {name!r}", hint=f"{', '.join(PLACE)} say where a head is"
+                    f"a column cannot be named {name!r}",
+                    hint=f"{', '.join(PLACE)} are reserved for the head's location",
                 )
             if name not in self.meaning:
                 raise SizeError(
-                    f"column {name!r} has no meaning", hint=f"meaning={{{name!r}: Meaning(unit, text)}}"
+                    f"column {name!r} has no meaning", hint=f"pass meaning={{{name!r}: Meaning(unit, text)}}"
                 )
-        wide = {n: c.detach().double().cpu() if isinstance(c, Tensor) else c for n, c in self.columns.items()}
-        object.__setattr__(self, "columns", wide)
+        columns = {n: c.detach().double().cpu() if isinstance(c, Tensor) else c for n, c in self.columns.items()}
+        object.__setattr__(self, "columns", columns)
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -84,109 +85,110 @@ class HeadTable:
         return len(self.heads)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self._row(at) for at in range(len(self)))
+        return (self._row(index) for index in range(len(self)))
 
     def __contains__(self, column: object) -> bool:
         return column in self.columns
 
     def __getitem__(self, column: str) -> Any:
-        """The column: fp64 numbers, or a tuple of words."""
+        """A column: fp64 numbers, or a tuple of words."""
         if column not in self.columns:
             raise SizeError(f"there is no column {column!r}", hint=f"choose one of {', '.join(self.columns)}")
         return self.columns[column]
 
     def numbers(self, column: str) -> Numbers:
-        """A column that holds numbers."""
-        found = self[column]
-        if not isinstance(found, Tensor):
-            raise TypeMismatchError(
-                f"column {column!r} holds words, not numbers", hint="choose a column of numbers"
-            )
-        return found
+        """A numeric column; raises `TypeMismatchError` for a column of words."""
+        values = self[column]
+        if not isinstance(values, Tensor):
+            raise TypeMismatchError(f"column {column!r} holds words, not numbers", hint="choose a numeric column")
+        return values
 
     def row(self, head: str) -> dict[str, Any]:
         """{name, layer, head, column: number or word} of one head; `3.7` means L3H7."""
-        return self._row(self._at(head))
+        return self._row(self._index(head))
 
     def why(self, column: str, head: str) -> str:
-        """Why there is no number, "" where there is one or no reason is known."""
+        """Why a value is undefined; "" if it is defined or the reason is unknown."""
         _ = self[column]  # an unknown column is an error
-        return self.reasons.get(column, {}).get(self.heads[self._at(head)], "")
+        return self.reasons.get(column, {}).get(self.heads[self._index(head)], "")
 
-    def _row(self, at: int) -> dict[str, Any]:
-        return self._place(at) | {name: cell(values, at) for name, values in self.columns.items()}
+    def _row(self, index: int) -> dict[str, Any]:
+        return self._location(index) | {name: cell(values, index) for name, values in self.columns.items()}
 
-    def _place(self, at: int) -> dict[str, Any]:
-        stack, layer, head = parse(self.heads[at])
-        return {"name": self.heads[at], **({"stack": stack} if stack else {}), "layer": layer, "head": head}
+    def _location(self, index: int) -> dict[str, Any]:
+        stack, layer, head = parse(self.heads[index])
+        return {"name": self.heads[index], **({"stack": stack} if stack else {}), "layer": layer, "head": head}
 
-    def _at(self, head: str) -> int:
+    def _index(self, head: str) -> int:
         if head in self.heads:
             return self.heads.index(head)
-        wanted = parse(head)
-        found = [at for at, name in enumerate(self.heads) if _means(wanted, parse(name))]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        location = parse(head)
+        matches = [i for i, name in enumerate(self.heads) if _matches(location, parse(name))]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise SizeError(
-                f"{head!r} is in {len(found)} stacks: {', '.join(self.heads[i] for i in found)}",
-                hint=f"say which: {self.heads[found[0]]!r}",
+                f"{head!r} is in {len(matches)} stacks: {', '.join(self.heads[i] for i in matches)}",
+                hint=f"name the stack: {self.heads[matches[0]]!r}",
             )
-        known = f"heads are {self.heads[0]} to {self.heads[-1]}" if self.heads else "the table is empty"
-        raise SizeError(f"there is no head {head!r}", hint=known)
+        hint = f"heads are {self.heads[0]} to {self.heads[-1]}" if self.heads else "the table is empty"
+        raise SizeError(f"there is no head {head!r}", hint=hint)
 
     def __eq__(self, other: object) -> bool:
-        """Whether everything is the same, to the last bit; NaN equals NaN."""
+        """Whether heads, columns, meanings, reasons and about are identical to the last bit; NaN equals NaN."""
         if not isinstance(other, HeadTable):
             return NotImplemented
         same = self.heads == other.heads and list(self.columns) == list(other.columns)
-        same = same and all(_alike(c, other.columns[n]) for n, c in self.columns.items())
-        rest = (other.meaning, other.reasons, other.about)
-        return same and (dict(self.meaning), dict(self.reasons), dict(self.about)) == tuple(map(dict, rest))
+        same = same and all(_equal(c, other.columns[n]) for n, c in self.columns.items())
+        metadata = (other.meaning, other.reasons, other.about)
+        return same and (dict(self.meaning), dict(self.reasons), dict(self.about)) == tuple(map(dict, metadata))
 
     __hash__ = None  # type: ignore[assignment]
 
     # ---- choosing -----------------------------------------------------------------------------
 
     def select(self, columns: Sequence[str]) -> HeadTable:
-        """Only these columns, in this order."""
+        """The table with only these columns, in this order."""
         chosen = {name: self[name] for name in columns}
-        return replace(self, columns=chosen, meaning={n: self.meaning[n] for n in chosen}, reasons=self._of(chosen))
+        return replace(
+            self, columns=chosen, meaning={n: self.meaning[n] for n in chosen}, reasons=self._reasons_of(chosen)
+        )
 
     def sort(self, column: str, *, descending: bool = False) -> HeadTable:
-        """The rows by a column, smallest first; those without a number or word come last."""
-        found = self[column]
-        cells: list[Any] = list(found) if isinstance(found, tuple) else found.tolist()
-        having = [i for i, x in enumerate(cells) if x == x and x != ""]  # NaN has no place in an order
-        order = sorted(having, key=lambda i: cells[i], reverse=descending)
-        return self._rows(order + sorted(set(range(len(self))) - set(having)))
+        """The rows sorted by a column, smallest first; rows without a value come last."""
+        values = self[column]
+        cells: list[Any] = list(values) if isinstance(values, tuple) else values.tolist()
+        defined = [i for i, x in enumerate(cells) if x == x and x != ""]  # NaN cannot be ordered
+        order = sorted(defined, key=lambda i: cells[i], reverse=descending)
+        return self._rows(order + sorted(set(range(len(self))) - set(defined)))
 
     def top(self, column: str, count: int = 10) -> HeadTable:
-        """The heads with the largest numbers in a column; those without a number are left out."""
+        """The `count` heads with the largest values in a column; heads without a value are excluded."""
         if count < 1:
-            raise SizeError(f"the top {count} heads are none", hint="count is at least 1")
-        having = len(self) - int(self.numbers(column).isnan().sum())
-        return self.sort(column, descending=True)._rows(range(min(count, having)))
+            raise SizeError(f"count must be at least 1, got {count}")
+        defined = len(self) - int(self.numbers(column).isnan().sum())
+        return self.sort(column, descending=True)._rows(range(min(count, defined)))
 
     def filter(self, *conditions: str | Callable[[dict[str, Any]], bool], heads: Sequence[str] = ()) -> HeadTable:
         """The heads that meet every condition: `filter("entropy<1", "kind=previous", lambda row: ...)`.
 
-        `layer` and `head` are there too; `heads` keeps the named ones. A head without a number meets no condition.
+        Conditions may also use `layer` and `head`; `heads` keeps only the named heads. A head without a value meets
+        no condition.
         """
         from multihead.table.condition import Condition
 
-        kept = [self._at(name) for name in heads] if heads else list(range(len(self)))
+        rows = [self._index(name) for name in heads] if heads else list(range(len(self)))
         for condition in conditions:
             if isinstance(condition, str):
-                asked = Condition.of(condition)
-                if asked.column in ("layer", "head") and asked.column not in self.columns:
-                    kept = [i for i in kept if asked.holds(float(self._place(i)[asked.column]))]
+                parsed = Condition.of(condition)
+                if parsed.column in ("layer", "head") and parsed.column not in self.columns:
+                    rows = [i for i in rows if parsed.holds(float(self._location(i)[parsed.column]))]
                     continue
-                asked.check(self)
-                kept = [i for i in kept if asked.holds(cell(self[asked.column], i))]
+                parsed.check(self)
+                rows = [i for i in rows if parsed.holds(cell(self[parsed.column], i))]
             else:
-                kept = [i for i in kept if condition(self._row(i))]
-        return self._rows(kept)
+                rows = [i for i in rows if condition(self._row(i))]
+        return self._rows(rows)
 
     def _rows(self, rows: Sequence[int]) -> HeadTable:
         heads = tuple(self.heads[i] for i in rows)
@@ -194,14 +196,14 @@ class HeadTable:
         return replace(
             self,
             heads=heads,
-            columns={name: taken(column, rows) for name, column in self.columns.items()},
+            columns={name: take_rows(column, rows) for name, column in self.columns.items()},
             reasons={c: by for c, by in reasons.items() if by},
         )
 
-    def _of(self, columns: Mapping[str, Column]) -> dict[str, Mapping[str, str]]:
+    def _reasons_of(self, columns: Mapping[str, Column]) -> dict[str, Mapping[str, str]]:
         return {name: by for name, by in self.reasons.items() if name in columns}
 
-    # ---- together -----------------------------------------------------------------------------
+    # ---- combining ----------------------------------------------------------------------------
 
     def join(self, other: HeadTable) -> HeadTable:
         """The columns of both tables, for the same heads in any order.
@@ -210,19 +212,17 @@ class HeadTable:
         the first table's stays, and the second's is listed under `joined`.
         """
         if set(self.heads) != set(other.heads):
-            mine, theirs = set(self.heads), set(other.heads)
             raise SizeError(
-                f"tables of other heads do not join: only in the first {some([*self.heads], but=theirs)}; "
-                f"only in the second {some([*other.heads], but=mine)}",
+                "joined tables must have the same heads: "
+                f"only in the first {abbreviate(self.heads, but=set(other.heads))}; "
+                f"only in the second {abbreviate(other.heads, but=set(self.heads))}",
                 hint="measure both on the same model, or compare them: first.compare(second)",
             )
         twice = next((name for name in self.columns if name in other.columns), None)
         if twice is not None:
-            raise SizeError(
-                f"column {twice!r} is in both tables", hint="leave it out of one: table.select(columns)"
-            )
-        there = {head: at for at, head in enumerate(other.heads)}
-        theirs = other._rows([there[head] for head in self.heads])
+            raise SizeError(f"column {twice!r} is in both tables", hint="drop it from one: table.select(columns)")
+        index_of = {head: index for index, head in enumerate(other.heads)}
+        theirs = other._rows([index_of[head] for head in self.heads])
         return HeadTable(
             self.heads,
             {**self.columns, **theirs.columns},
@@ -232,15 +232,15 @@ class HeadTable:
         )
 
     def compare(self, other: HeadTable) -> Comparison:
-        """What changed from this table to another: of two checkpoints, or of two models."""
+        """The changes from this table to `other`, for two checkpoints or two models."""
         from multihead.table.compare import compare
 
         return compare(self, other)
 
-    # ---- showing ------------------------------------------------------------------------------
+    # ---- display ------------------------------------------------------------------------------
 
     def text(self, columns: Sequence[str] | None = None) -> str:
-        """The table for a terminal: heads down, the named columns across, else those that say most."""
+        """Plain text: a line per head, with the named columns or, by default, the most informative ones."""
         from multihead.table.view import text
 
         return text(self, columns)
@@ -258,55 +258,56 @@ class HeadTable:
 
         return html(self)
 
-    # ---- keeping ------------------------------------------------------------------------------
+    # ---- files --------------------------------------------------------------------------------
 
     def to_pandas(self) -> Any:
-        """A DataFrame: a row per head, indexed by its name, with layer and head beside the columns."""
+        """A DataFrame: a row per head, indexed by name; layer and head are columns too."""
         from multihead.table.files import to_pandas
 
         return to_pandas(self)
 
     def to_json(self) -> str:
-        """The table as JSON text, exact: a row per head, null where there is no number."""
+        """The table as exact JSON text: a row per head, null where a value is undefined."""
         from multihead.table.files import to_json
 
         return to_json(self)
 
     @staticmethod
     def from_json(text: str) -> HeadTable:
-        """The table that `to_json` wrote."""
+        """Read a table from the output of `to_json`."""
         from multihead.table.files import from_json
 
         return from_json(text)
 
     def save(self, path: str | Path) -> Path:
-        """Write a .json or .parquet file, at once or not at all; into a folder as table.json. Gives the file."""
+        """Write a .json or .parquet file atomically and return its path; in a folder, the file is table.json."""
         from multihead.table.files import save
 
         return save(self, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> HeadTable:
-        """The table of a .json or .parquet file, or of a folder that `multihead measure` wrote."""
+        """Read a table from a .json or .parquet file, or from a folder written by `multihead measure`."""
         from multihead.table.files import load
 
         return load(Path(path))
 
 
-def cell(column: Column, at: int) -> float | str:
-    """The number or word of a row."""
-    return column[at] if isinstance(column, tuple) else float(column[at])
+def cell(column: Column, row: int) -> float | str:
+    """The number or word in a row."""
+    return column[row] if isinstance(column, tuple) else float(column[row])
 
 
-def taken(column: Column, rows: Sequence[int]) -> Float[Tensor, " some_row"] | tuple[str, ...]:
-    """Some rows of a column."""
+def take_rows(column: Column, rows: Sequence[int]) -> Float[Tensor, " some_row"] | tuple[str, ...]:
+    """The given rows of a column."""
     return tuple(column[i] for i in rows) if isinstance(column, tuple) else column[list(rows)]
 
 
-def some(names: Sequence[str], *, but: set[str] | None = None, most: int = 4) -> str:
-    """A few names for an error: `L0H1, L0H2, ... (12)`."""
-    left = [n for n in names if but is None or n not in but]
-    return "none" if not left else ", ".join(left[:most]) + (f", ... ({len(left)})" if len(left) > most else "")
+def abbreviate(names: Sequence[str], *, but: set[str] | None = None, most: int = 4) -> str:
+    """A list of names shortened for a message: `L0H1, L0H2, ... (12)`."""
+    chosen = [n for n in names if but is None or n not in but]
+    count = f", ... ({len(chosen)})" if len(chosen) > most else ""
+    return ", ".join(chosen[:most]) + count if chosen else "none"
 
 
 def _joined_about(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,21 +323,21 @@ def _joined_about(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
     return {**about, "joined": joined} if joined else about
 
 
-def _holds(column: object) -> bool:
+def _is_column(column: object) -> bool:
     if isinstance(column, Tensor):
         return column.ndim == 1
     return isinstance(column, tuple) and all(isinstance(x, str) for x in cast(tuple[object, ...], column))
 
 
-def _said(column: object) -> str:
+def _describe(column: object) -> str:
     return f"a {type(column).__name__}" + (f" of shape {tuple(column.shape)}" if isinstance(column, Tensor) else "")
 
 
-def _means(wanted: tuple[str | None, int, int], head: tuple[str | None, int, int]) -> bool:
+def _matches(wanted: tuple[str | None, int, int], head: tuple[str | None, int, int]) -> bool:
     return wanted[1:] == head[1:] and wanted[0] in (None, head[0])
 
 
-def _alike(a: Column, b: Column) -> bool:
+def _equal(a: Column, b: Column) -> bool:
     if isinstance(a, tuple) or isinstance(b, tuple):
         return a == b if isinstance(a, tuple) and isinstance(b, tuple) else False
     return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())

@@ -1,4 +1,4 @@
-"""Tables for people: plain text, rich in a terminal, HTML in a notebook.
+"""Table display: plain text, rich in a terminal, HTML in a notebook.
 
 >>> import torch
 >>> from multihead.table.meaning import Meaning
@@ -33,32 +33,32 @@ FIRST = (
     *("most_similar", "most_similar_cka"),
     *("syntax_relation", "syntax_accuracy", "syntax_baseline"),
 )
-"""Columns of answers that stand first where a table has them."""
+"""Columns of results, shown first if present."""
 
 SHOWN = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
-"""Statistics that a table shows unless told otherwise."""
+"""Statistics shown by default."""
 
 NOTHING = "–"
 MOST_ROWS, MOST_LETTERS = 400, 90_000
-"""Rows of a notebook's table and letters of its markup; more make it slow to scroll, and notebooks large."""
+"""Limits of a table in a notebook, in rows and characters of HTML; larger ones scroll slowly and bloat the file."""
 
 
 def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
-    """The columns to show: the named ones, else answers first, then some of the statistics."""
+    """The columns to show: the named ones, or by default results first, then selected statistics."""
     if columns is not None:
         return [name for name in columns if table[name] is not None]
-    names = [name for name in (*FIRST, *SHOWN) if name in table.columns and _says(table.columns[name])]
+    names = [name for name in (*FIRST, *SHOWN) if name in table.columns and _has_values(table.columns[name])]
     others = [name for name in table.columns if name not in names and not _is_detail(name, table)]
     return ([n for n in names if n in FIRST] + others + [n for n in names if n not in FIRST]) or [*table.columns]
 
 
-def _says(column: Column) -> bool:
-    """Whether any head has a word or a number in it."""
+def _has_values(column: Column) -> bool:
+    """Whether any head has a value in this column."""
     return any(column) if isinstance(column, tuple) else not bool(column.isnan().all())
 
 
 def _is_detail(name: str, table: HeadTable) -> bool:
-    """One of the many columns that are there to be asked for."""
+    """Whether a column is shown only on request."""
     stem = next((n for n in FIRST if name.startswith((f"{n}_", f"{n}:"))), None)
     detail = (
         "offset",
@@ -77,12 +77,12 @@ def _is_detail(name: str, table: HeadTable) -> bool:
     return is_statistic or stem is not None or name.startswith(detail)
 
 
-def word(column: Column, at: int) -> str:
-    """A cell in three digits."""
-    x = cell(column, at)
+def word(column: Column, row: int) -> str:
+    """A cell as text, with three significant digits."""
+    x = cell(column, row)
     if isinstance(x, str):
         return x or NOTHING
-    return NOTHING if math.isnan(x) else f"{x + 0.0:.3g}"  # + 0: no minus at zero
+    return NOTHING if math.isnan(x) else f"{x + 0.0:.3g}"  # + 0.0 turns -0.0 into 0.0
 
 
 def text(table: HeadTable, columns: Sequence[str] | None = None) -> str:
@@ -95,12 +95,12 @@ def text(table: HeadTable, columns: Sequence[str] | None = None) -> str:
 
 @dataclass(frozen=True)
 class RichView:
-    """A table as `rich` draws it: as many columns as the terminal is wide, a line between layers."""
+    """A table rendered by `rich`: as many columns as fit the terminal, with a line between layers."""
 
     table: HeadTable
     columns: Sequence[str] | None = None
     first: str | None = None
-    """the column that stands first"""
+    """the column to show first"""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich import box
@@ -111,42 +111,39 @@ class RichView:
         if self.first is not None and self.first in table.columns:
             names = [self.first, *(n for n in names if n != self.first)]
         cells = {n: [word(table.columns[n], i) for i in range(len(table))] for n in names}
-        kept = names if self.columns is not None else _fitting(table, names, cells, options.max_width)
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        drawn.add_column("head", no_wrap=True, style="bold")
-        for name in kept:
+        fitting = names if self.columns is not None else _columns_that_fit(table, names, cells, options.max_width)
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        grid.add_column("head", no_wrap=True, style="bold")
+        for name in fitting:
             title = Text(name)
             if table.meaning[name].unit:
                 title.append(f"\n{table.meaning[name].unit}", style="dim")
-            drawn.add_column(title, justify=_side(table.columns[name]), no_wrap=True)
-        largest, ends = {n: _largest(table.columns[n]) for n in kept}, _layer_ends(table.heads)
-        ends = ends if self.first is None else set[int]()  # sorted by a column, layers are in no order
+            grid.add_column(title, justify=_side(table.columns[name]), no_wrap=True)
+        largest, ends = {n: _largest(table.columns[n]) for n in fitting}, _layer_ends(table.heads)
+        ends = ends if self.first is None else set[int]()  # a sorted table has no layer order
         for i, head in enumerate(table.heads):
-            styles = ["dim" if cells[n][i] == NOTHING else "bold" if i == largest[n] else "" for n in kept]
-            row = [Text(cells[n][i], style) for n, style in zip(kept, styles, strict=True)]
-            drawn.add_row(Text(head), *row, end_section=i in ends)
-        yield drawn
-        if self.columns is None and len(kept) < len(table.columns):
-            rest = len(table.columns) - len(kept)
-            yield Text(
-                f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {_names(table, kept)}",
-                style="dim",
-            )
+            styles = ["dim" if cells[n][i] == NOTHING else "bold" if i == largest[n] else "" for n in fitting]
+            row = [Text(cells[n][i], style) for n, style in zip(fitting, styles, strict=True)]
+            grid.add_row(Text(head), *row, end_section=i in ends)
+        yield grid
+        if self.columns is None and len(fitting) < len(table.columns):
+            rest, names = len(table.columns) - len(fitting), _other_columns(table, fitting)
+            yield Text(f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {names}", style="dim")
 
 
-def _fitting(table: HeadTable, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
-    """The columns that the terminal has room for, from the left; at least one."""
-    left = width - 3 - max([4, *map(len, table.heads)])  # 3: what the box puts around every column
-    kept: list[str] = []
+def _columns_that_fit(table: HeadTable, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
+    """The leading columns that fit the width; at least one."""
+    space = width - 3 - max([4, *map(len, table.heads)])  # 3: padding of each column
+    fitting: list[str] = []
     for name in names:
-        left -= 3 + max([len(name), len(table.meaning[name].unit), *map(len, cells[name])])
-        if left < 0 and kept:
+        space -= 3 + max([len(name), len(table.meaning[name].unit), *map(len, cells[name])])
+        if space < 0 and fitting:
             break
-        kept.append(name)
-    return kept
+        fitting.append(name)
+    return fitting
 
 
-def _names(table: HeadTable, but: Sequence[str]) -> str:
+def _other_columns(table: HeadTable, but: Sequence[str]) -> str:
     others = [n for n in table.columns if n not in but]
     return ", ".join(others[:12]) + (", ..." if len(others) > 12 else "")
 
@@ -162,15 +159,15 @@ def _largest(column: Column) -> int:
 
 
 def _layer_ends(heads: Sequence[str]) -> set[int]:
-    """The last head of each layer, in a table in the model's order."""
+    """Row indices of the last head of each layer; empty unless the rows are in the model's order."""
     layers = [head.rpartition("H")[0] for head in heads]
-    ends = {at for at, (a, b) in enumerate(pairwise(layers)) if a != b}
+    ends = {index for index, (a, b) in enumerate(pairwise(layers)) if a != b}
     in_order = len(ends) + 1 == len(set(layers)) < len(heads)
     return ends if in_order else set()
 
 
 def html(table: HeadTable, columns: Sequence[str] | None = None) -> str:
-    """For a notebook: meanings and reasons show under the pointer. All text is escaped."""
+    """HTML for a notebook: meanings and reasons are tooltips. All text is escaped."""
     names = shown(table, columns)
     side = {n: ' class="w"' if isinstance(table.columns[n], tuple) else "" for n in names}
     head = "".join(
@@ -179,24 +176,24 @@ def html(table: HeadTable, columns: Sequence[str] | None = None) -> str:
         for n in names
     )
     rows: list[str] = []
-    letters = len(head)
+    length = len(head)
     for i, name in enumerate(table.heads[:MOST_ROWS]):
-        why = {n: table.reasons.get(n, {}).get(name, "") for n in names}
+        reasons = {n: table.reasons.get(n, {}).get(name, "") for n in names}
         cells = "".join(
             f"<td{side[n]}"
-            + (f' title="{escape(why[n])}"' if why[n] else "")
+            + (f' title="{escape(reasons[n])}"' if reasons[n] else "")
             + f">{escape(word(table.columns[n], i))}</td>"
             for n in names
         )
         row = f"<tr><th>{escape(name)}</th>{cells}</tr>"
-        letters += len(row)
-        if rows and letters > MOST_LETTERS:
+        length += len(row)
+        if rows and length > MOST_LETTERS:
             break
         rows.append(row)
     more = len(table) - len(rows)
     rest = [n for n in table.columns if n not in names]
     note = f"{len(table)} heads" + (f", {more} not shown" if more else "")
-    note += f"; more columns: {_names(table, names)}" if rest else ""
+    note += f"; more columns: {_other_columns(table, names)}" if rest else ""
     return (
         f'{STYLE}<table class="multihead-table"><thead><tr><th>head</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table><small>{escape(note)}</small>"

@@ -18,7 +18,7 @@ from multihead import cache, mask, position
 from multihead.layer.mask_algebra import Mask
 from multihead.parallel import ring
 from multihead.parallel.context import ContextParallel
-from multihead.parallel.ring import _Task
+from multihead.parallel.ring import _RingTask
 
 from .common import layer, refused, tokens
 
@@ -175,12 +175,14 @@ def bytes_over_the_wire(mesh: DeviceMesh) -> None:
         block = mh.context_parallel(mesh, total)
         with block:
             out = attn(tokens(WIDTH, 5, length=total)[:, block.places()].requires_grad_(), mask=mask.causal())
-        forward = block.wire_bytes(2, 2, 6, 3, torch.float64)
+        rank, ranks, entries = mesh.get_local_rank(), mesh.size(), 2 * 2 * (6 + 3)  # batch, kv heads, dims
+        keys = sum(block.here((rank - step) % ranks) for step in range(ranks - 1))
+        gradients = sum(block.here((rank - step) % ranks) for step in range(1, ranks))
+        forward = entries * keys * 8
         assert block.sent == forward, (block.sent, forward)
         out.sum().backward()
-        backward = block.wire_bytes(2, 2, 6, 3, torch.float64, backward=True)
+        backward = entries * (keys + gradients) * 8
         assert block.sent - forward == backward, (block.sent, forward, backward)
-    ranks = mesh.size()
     assert forward == (ranks - 1) * 2 * 2 * (6 + 3) * 8 * 8  # batch, kv heads, dims, tokens a rank, bytes
     assert backward == 2 * forward
 
@@ -197,7 +199,7 @@ def causal_work_is_balanced(mesh: DeviceMesh) -> None:
         from multihead.layer.problem import Problem, Scores
 
         frame = Frame(1, 4, total, total, torch.device("cpu"), apart=block)
-        task = _Task(Problem(q, q, q, attn.groups, rule, frame, Scores(1.0)), block)
+        task = _RingTask(Problem(q, q, q, attn.groups, rule, frame, Scores(1.0)), block)
         mine = sum(t.shape[1] * t.shape[2] for rank in range(ranks) for t, _, _ in task.tiles(rank))
         at = torch.zeros(ranks).index_fill(0, torch.tensor([mesh.get_local_rank()]), float(mine))
         from multihead.layer.share import joined
@@ -284,17 +286,17 @@ def ring_refusals(mesh: DeviceMesh) -> None:
     x = tokens(WIDTH, 3, length=TOKENS)
     block = mh.context_parallel(mesh, TOKENS)
     mine = block.split(x)
-    with refused(f"{2 * ranks - 1} tokens cannot be spread over {ranks} ranks"):
+    with refused(f"{ranks} ranks", f"{2 * ranks} tokens", f"got {2 * ranks - 1}"):
         mh.context_parallel(mesh, 2 * ranks - 1)
     with block:
-        with refused("dropout=0.1", f"{ranks} ranks"):
+        with refused("dropout", "got 0.1", f"{ranks} ranks"):
             attn(mine)
         attn.eval()
         with refused("a cache in a block of context_parallel", f"{TOKENS} tokens"):
             attn(mine, cache=cache.Growing())
         with refused("keys of another sequence"):
             attn(mine, x)
-        with refused(f"this rank has {block.here()} of {TOKENS} tokens, the layer got 3"):
+        with refused(f"{block.here()} of {TOKENS} tokens, got 3"):
             attn(x[:, :3])
         with refused("weights of 29 keys were asked for"):
             attn(mine, ask="weights")
@@ -305,9 +307,9 @@ def ring_refusals(mesh: DeviceMesh) -> None:
         assert attn(mine, ask="heads").heads.shape == (2, 4, block.here(), 5)
         with refused("heads cannot be looked at while the 29 keys"), mh.capture(attn):
             attn(mine)
-    with refused("no attention layer of ours ran"), block:
+    with refused("no multihead layer ran"), block:
         nn.MultiheadAttention(WIDTH, 4, batch_first=True)(mine, mine, mine)
-    with refused("has 29 tokens along dim 1, the block 30"):
+    with refused("30 tokens along dim 1, got 29"):
         mh.context_parallel(mesh, 30).split(x)
     assert attn(x, mask=mask.causal()).shape == x.shape  # nothing is left behind
 

@@ -269,18 +269,18 @@ def compiled(mesh: DeviceMesh) -> None:
 def refusals(mesh: DeviceMesh) -> None:
     few = layer(WIDTH, 1, head_dim=6)
     if mesh.size() > 1:
-        with refused("attn has 1 heads, they cannot be spread over", f"{mesh.size()} ranks"):
+        with refused("attn has 1 heads", f"{mesh.size()} ranks"):
             split(nn.ModuleDict({"attn": few}), mesh)
     attn = split(layer(WIDTH, 12), mesh)
-    with refused("is split already", "of 12"):
+    with refused("is already split", "of 12"):
         split(attn, mesh)
     with refused("Linear has no mh.MultiHeadAttention"):
         mh.tensor_parallel_plan(nn.Linear(2, 3))
     wrapped = layer(WIDTH, 12)
     wrapped.k_proj = nn.Sequential(wrapped.k_proj)  # type: ignore[assignment]
-    with refused("k_proj is a Sequential"):
+    with refused("k_proj must be a plain nn.Linear, got Sequential"):
         split(wrapped, mesh)
-    with refused("is a Linear, no attention layer of ours"):
+    with refused("attention layer, got Linear"):
         parallelize_module(nn.Linear(2, 3), mesh, mh.tensor_parallel_plan(layer(WIDTH, 12))[""])
 
 

@@ -98,7 +98,7 @@ def test_words() -> None:
     found = BEFORE.compare(AFTER).findings(["kind:changed"])
     assert repr(found) == "[kind:changed>0 at L0H1: next → dead]"
     assert heads("kind:changed>1") == []
-    with pytest.raises(mh.SizeError, match=r"kind>0.5: a change of words has no size"):
+    with pytest.raises(mh.SizeError, match=r"kind>0.5: a change between words has no size"):
         heads("kind>0.5")
     with pytest.raises(mh.SizeError, match="column 'x' holds numbers"):
         heads("x:changed")

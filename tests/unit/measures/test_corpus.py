@@ -72,7 +72,7 @@ def test_bad_documents() -> None:
         mh.measure(model, DOCUMENTS, batch_size=0)
     with pytest.raises(mh.MultiheadError, match="there was nothing to measure: 1 documents, all without a token"):
         mh.measure(model, [[]])
-    with pytest.raises(mh.TypeMismatchError, match="data is one text"):
+    with pytest.raises(mh.TypeMismatchError, match="list of texts, got one text"):
         mh.measure(model, "hello")
     with pytest.raises(mh.SizeError, match="max_tokens=600 is no length of a piece: the model has 37 positions"):
         mh.measure(model, DOCUMENTS, max_tokens=600)
@@ -102,7 +102,7 @@ def test_batches_are_made_when_they_are_asked_for_and_mistakes_are_told_at_once(
     assert first["attention_mask"].sum(1).tolist() == [5, 2]
     with pytest.raises(mh.SizeError, match="batch_size=0"):
         batches(model, DOCUMENTS, batch_size=0)
-    with pytest.raises(mh.TypeMismatchError, match="data is one text"):
+    with pytest.raises(mh.TypeMismatchError, match="list of texts, got one text"):
         batches(model, "text")
     again = [list(batches(model, DOCUMENTS, batch_size=3)) for _ in range(2)]
     for one, other in zip(*again, strict=True):

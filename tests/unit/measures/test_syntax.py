@@ -76,14 +76,14 @@ class TestReading:
     @pytest.mark.parametrize(
         ("lines", "says"),
         [
-            (["1\tTwo columns"], "line 1: 2 columns where CoNLL-U has 10"),
-            (["# fine", line("x", "a", "0", "root")], "line 2: 'x' is no number of a word"),
-            ([line("1", "a", "0", "root"), line("3", "b", "1", "obj")], "line 2: word 3 where 2 should be"),
-            ([line("1", "a", "7", "root")], "line 1: the head of 'a' is '7', the sentence has words 1 to 1"),
-            ([line("1", "a", "_", "root")], "line 1: the head of 'a' is '_'"),
+            (["1\tTwo columns"], "line 1: CoNLL-U has 10 columns, got 2"),
+            (["# fine", line("x", "a", "0", "root")], "line 2: 'x' is not a word id"),
+            ([line("1", "a", "0", "root"), line("3", "b", "1", "obj")], "line 2: expected word 2, got 3"),
+            ([line("1", "a", "7", "root")], "line 1: the head of 'a' must be between 0 and 1, got '7'"),
+            ([line("1", "a", "_", "root")], "line 1: the head of 'a' must be between 0 and 1, got '_'"),
             ([line("1", "a", "1", "obj")], "line 1: 'a' is its own head"),
-            ([line("1-4", "ab"), line("1", "a", "0", "root")], "line 1: '1-4' is no range of words"),
-            ([line("0.1", "ab")], "line 1: a sentence without a word"),
+            ([line("1-4", "ab"), line("1", "a", "0", "root")], "line 1: '1-4' is not a range of words"),
+            ([line("0.1", "ab")], "line 1: the sentence has no words"),
         ],
     )
     def test_bad_lines_are_named(self, lines: list[str], says: str) -> None:
@@ -289,7 +289,7 @@ def test_streamed_is_what_whole_maps_give(treebank: list[Sentence], minilm: tupl
 
 def test_errors(planted: tuple[Pointer, Any, list[Sentence]], treebank: list[Sentence]) -> None:
     model, tokenizer, sentences = planted
-    with pytest.raises(mh.MultiheadError, match="does not say which letters"):
+    with pytest.raises(mh.MultiheadError, match="does not return the character offsets"):
         align(treebank[0], object())
     with pytest.raises(mh.MultiheadError, match="there was nothing to measure: 0 sentences"):
         syntax(model, [], tokenizer=tokenizer)

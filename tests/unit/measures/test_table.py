@@ -73,7 +73,7 @@ def test_what_is_not_there() -> None:
     assert caught.value.hint == "choose one of entropy, kind, worth"
     with pytest.raises(mh.SizeError, match="there is no head 'L9H0'"):
         table().row("L9H0")
-    with pytest.raises(mh.SizeError, match="'H3' is not the name of a head"):
+    with pytest.raises(mh.SizeError, match="'H3' is not a head name"):
         table().row("H3")
     with pytest.raises(mh.TypeMismatchError, match="column 'kind' holds words, not numbers"):
         table().top("kind")
@@ -81,7 +81,7 @@ def test_what_is_not_there() -> None:
 
 def test_a_table_that_does_not_fit() -> None:
     meaning = {"x": Meaning("", "")}
-    with pytest.raises(mh.SizeError, match="column 'x' has 2 rows, there are 3 heads"):
+    with pytest.raises(mh.SizeError, match=r"column 'x' .* 3 heads, got 2"):
         HeadTable(("L0H0", "L0H1", "L0H2"), {"x": torch.ones(2)}, meaning)
     with pytest.raises(mh.SizeError, match="column 'x' has no meaning"):
         HeadTable(("L0H0",), {"x": torch.ones(1)}, {})
@@ -132,7 +132,7 @@ def test_top() -> None:
     assert table().top("entropy", 2).heads == ("L0H1", "L0H2")
     assert len(table().top("entropy")) == 4, "one has no number"
     assert table().top("entropy", 2).reasons == {}
-    with pytest.raises(mh.SizeError, match="the top 0 heads are none"):
+    with pytest.raises(mh.SizeError, match=r"count must be .* 1, got 0"):
         table().top("entropy", 0)
 
 
@@ -144,9 +144,9 @@ def test_filter() -> None:
     assert table().filter(lambda row: row["layer"] == 1, "worth>=7").heads == ("L1H1",)
     assert table().filter(heads=["1.1", "L0H0"]).heads == ("L1H1", "L0H0")
     assert len(table().filter("entropy>100")) == 0
-    with pytest.raises(mh.SizeError, match="kind>1 asks for numbers, column 'kind' holds words"):
+    with pytest.raises(mh.SizeError, match="kind>1 compares numbers, column 'kind' holds words"):
         table().filter("kind>1")
-    with pytest.raises(mh.MultiheadError, match="entropy:drop>1 is about a change, and there is one table"):
+    with pytest.raises(mh.MultiheadError, match="entropy:drop>1 needs two tables"):
         table().filter("entropy:drop>1")
 
 
@@ -246,7 +246,7 @@ def test_a_folder_holds_a_table(tmp_path: Path) -> None:
     assert HeadTable.load(tmp_path) == table()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
-    with pytest.raises(mh.MultiheadError, match=r"there is no table.json in .*other; in it: notes.txt"):
+    with pytest.raises(mh.MultiheadError, match=r"there is no table.json in .*other.*notes.txt"):
         HeadTable.load(tmp_path / "other")
     with pytest.raises(mh.MultiheadError, match=r"there is no .*nowhere"):
         HeadTable.load(tmp_path / "nowhere")
@@ -262,9 +262,9 @@ def test_json_is_strict_and_easy_to_read(tmp_path: Path) -> None:
     }  # fmt: skip
     assert data["reasons"]["entropy"]["L1H0"].startswith("no row")
     assert data["columns"][0]["unit"] == "nats"
-    with pytest.raises(mh.MultiheadError, match="something that JSON has no word for"):
+    with pytest.raises(mh.MultiheadError, match="value that JSON cannot represent"):
         table(about={"model": torch.nn.Linear(2, 2)}).to_json()
-    with pytest.raises(mh.MultiheadError, match="something that JSON has no word for"):
+    with pytest.raises(mh.MultiheadError, match="value that JSON cannot represent"):
         table(about={"x": NAN}).to_json()
 
 
@@ -275,11 +275,11 @@ def test_bad_files(tmp_path: Path) -> None:
 
     with pytest.raises(mh.MultiheadError, match="is not JSON"):
         load("a.json", b"{")
-    with pytest.raises(mh.MultiheadError, match="is JSON, but not a table of heads"):
+    with pytest.raises(mh.MultiheadError, match="is JSON, but not a head table"):
         load("a.json", b"[1]")
     with pytest.raises(mh.MultiheadError, match="is not text"):
         load("a.json", b"\xff\xfe\x00")
-    with pytest.raises(mh.MultiheadError, match="is of version 9 of the format, this multihead reads 1"):
+    with pytest.raises(mh.MultiheadError, match=r"version 9, .* version 1"):
         load("a.json", table().to_json().replace('"version": 1', '"version": 9').encode())
     with pytest.raises(mh.MultiheadError, match="is damaged: KeyError: 'worth'"):
         load("a.json", table().to_json().replace(', "worth": 7.0', "").encode())
@@ -287,14 +287,14 @@ def test_bad_files(tmp_path: Path) -> None:
         load("a.parquet", b"PAR1")
     with pytest.raises(mh.MultiheadError, match=r"neither .json nor .parquet") as caught:
         load("a.pkl", b"\x80\x04N.")
-    assert "never from pickle" in str(caught.value.hint)
-    with pytest.raises(mh.MultiheadError, match=r"a table is saved as .json or .parquet, not .csv"):
+    assert "never pickle" in str(caught.value.hint)
+    with pytest.raises(mh.MultiheadError, match=r".json or .parquet, got .csv"):
         table().save(tmp_path / "a.csv")
     import pyarrow
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "b.parquet")
-    with pytest.raises(mh.MultiheadError, match="is Parquet, but not a table of heads"):
+    with pytest.raises(mh.MultiheadError, match="is Parquet, but not a head table"):
         HeadTable.load(tmp_path / "b.parquet")
 
 
@@ -324,7 +324,7 @@ def test_pandas() -> None:
     "module, call, message",
     [
         ("pandas", lambda t, path: t.to_pandas(), "pandas is not installed"),
-        ("pyarrow", lambda t, path: t.save(path / "a.parquet"), "pyarrow, which reads and writes Parquet"),
+        ("pyarrow", lambda t, path: t.save(path / "a.parquet"), "Parquet needs pyarrow"),
     ],
 )
 def test_without_the_extra(
@@ -396,7 +396,7 @@ def test_what_a_model_has_no_number_for_has_a_reason() -> None:
     for name, column in made.columns.items():
         without = [h for h, x in zip(made.heads, column.tolist(), strict=True) if math.isnan(x)]
         assert set(without) == set(made.reasons.get(name, {})), name
-    assert made.why("distance", "cross.L0H0") == "cross-attention: queries and keys are of different sequences"
+    assert made.why("distance", "cross.L0H0") == "cross-attention: queries and keys are different sequences"
     one = mh.measure(zoo.ZOO["gpt2"].build(), [[7]])
     assert one.why("relative_entropy", "L0H0") == "no row sees more than one key"
     assert one.why("sink", "L0H0") == "the head has no learned sink"
@@ -404,7 +404,7 @@ def test_what_a_model_has_no_number_for_has_a_reason() -> None:
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [(["a"], "'x' is a list"), ((1.0,), "'x' is a tuple"), (torch.ones(1, 2), r"Tensor of shape \(1, 2\)")],
+    [(["a"], "'x' .* got a list"), ((1.0,), "'x' .* got a tuple"), (torch.ones(1, 2), r"Tensor of shape \(1, 2\)")],
 )
 def test_a_column_of_neither_numbers_nor_words_is_refused(column: Any, said: str) -> None:
     with pytest.raises(mh.TypeMismatchError, match=said):

@@ -123,7 +123,7 @@ def test_a_model_that_cannot_be_guessed_says_how_to_go_on() -> None:
             return super().forward(x + y)
 
     model = Two()
-    with pytest.raises(mh.MultiheadError, match="no input could be made for Two: forward takes x, y") as caught:
+    with pytest.raises(mh.MultiheadError, match="input for Two: forward takes x, y") as caught:
         mh.ablate(model, ["L0H0"])
     assert caught.value.hint is not None
     assert "run the model once under mh.capture(model)" in caught.value.hint

@@ -141,7 +141,7 @@ def test_a_map_too_large_to_compute_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     model = gpt2()
     with torch.no_grad(), mh.capture(model, keep="qk") as heads:
         model(input_ids=torch.tensor(TEXTS))
-    assert "17 × 17 cells: weights(rows=[...])" in read(heads["L0H0"]._repr_html_()).words[-1]
+    assert "17 × 17 cells: use weights(rows=[...])" in read(heads["L0H0"]._repr_html_()).words[-1]
     assert not read(heads._repr_html_()).pictures
 
 

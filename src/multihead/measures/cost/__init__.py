@@ -1,1 +1,1 @@
-"""Parameters, FLOPs and bytes of attention."""
+"""Parameters, FLOPs and memory of attention."""

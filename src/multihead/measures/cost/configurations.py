@@ -1,11 +1,11 @@
-"""Known configurations: one row of data each, with the public file that its numbers come from.
+"""Known model configurations: one row each, with the public file that its sizes come from.
 
 >>> from multihead.measures.cost.configurations import CONFIGURATIONS
 >>> CONFIGURATIONS["gpt3"].specs[0].shape
 '96 heads of 128'
 
-`checked` says how: a class is the default of that configuration in transformers, which a test compares with; a
-repository is a public table or copy of the configuration that the row was read against.
+`checked` names the independent source of a row: a transformers configuration class, whose defaults a test compares
+with the row, or a repository with a public copy of the configuration.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multihead.measures.cost.spec import Latent, Spec
 
 @dataclass(frozen=True)
 class Configuration:
-    """A model by name: its kinds of attention layers, and the longest sequence it was made for."""
+    """A named model: its kinds of attention layers, and its maximum sequence length."""
 
     name: str
     specs: tuple[Spec, ...]
@@ -27,18 +27,18 @@ class Configuration:
     origin: str
     checked: str
     source: int | None = None
-    """tokens that the encoder gives to the decoder, where there is one"""
+    """length of the encoder's sequence, if the model has an encoder and a decoder"""
 
 
 def configuration(name: str) -> Configuration:
-    """The configuration of this name; case, spaces and underscores do not matter."""
+    """Look up a configuration by name, ignoring case; spaces and underscores count as hyphens."""
     key = name.lower().replace(" ", "-").replace("_", "-")
     key = _ALIASES.get(key, key)
     if key not in CONFIGURATIONS:
         close = get_close_matches(key, [*CONFIGURATIONS, *_ALIASES], n=3)
         raise MultiheadError(
-            f"there is no known configuration {name!r}",
-            hint=f"did you mean {' or '.join(close)}?" if close else "`multihead cost --list` shows all of them",
+            f"unknown configuration {name!r}",
+            hint=f"did you mean {' or '.join(close)}?" if close else "`multihead cost --list` shows all names",
         )
     return CONFIGURATIONS[key]
 
@@ -46,7 +46,7 @@ def configuration(name: str) -> Configuration:
 def _encoder(
     name: str, d_model: int, heads: int, layers: int, context: int, origin: str, checked: str
 ) -> Configuration:
-    """Every token sees every token, biases everywhere."""
+    """Bidirectional attention with biases in every projection."""
     spec = Spec(d_model, heads, layers=layers, biases="qkvo", causal=False)
     return Configuration(name, (spec,), context, origin, checked)
 
@@ -71,7 +71,7 @@ def _decoder(
     norm: bool = False,
     sinks: bool = False,
 ) -> Configuration:
-    """`sizes`: d_model, heads, kv_heads, head_dim, layers; so many are `local`, with the window; by default all."""
+    """`sizes` is d_model, heads, kv_heads, head_dim, layers; `local` layers have the window (default: all)."""
     d_model, heads, kv_heads, head_dim, layers = sizes
     spec = Spec(
         d_model,
@@ -86,9 +86,9 @@ def _decoder(
     )
     specs = (spec,)
     if local is not None:
-        near = replace(spec, layers=local, stored=local, name="local")
-        far = replace(spec, layers=layers - local, stored=layers - local, window=None, name="global")
-        specs = (near, far)
+        local_spec = replace(spec, layers=local, stored=local, name="local")
+        global_spec = replace(spec, layers=layers - local, stored=layers - local, window=None, name="global")
+        specs = (local_spec, global_spec)
     return Configuration(name, specs, context, f"config.json of {origin}", checked)
 
 
@@ -100,7 +100,7 @@ def _whisper(name: str, d_model: int, heads: int, layers: int, origin: str, chec
 
 
 def _t5(name: str, d_model: int, heads: int, layers: int, origin: str, checked: str) -> Configuration:
-    """The first layer of either stack learns a table of 32 distances per head, which the others share."""
+    """The first layer of each stack learns a bias per head for 32 distance buckets, which the others share."""
     spec = Spec(d_model, heads, head_dim=64, layers=layers - 1, name="decoder")
     first = replace(spec, layers=1, stored=1, per_head=32)
     encoder = {"causal": False, "queries": "source", "keys": "source", "name": "encoder"}

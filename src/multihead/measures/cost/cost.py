@@ -1,4 +1,4 @@
-"""Parameters, FLOPs and bytes of attention, counted from sizes alone.
+"""Parameters, FLOPs and memory of attention, computed from sizes alone.
 
 >>> from multihead.measures.cost.cost import cost
 >>> gpt3 = cost("gpt3", tokens=2048)
@@ -7,9 +7,9 @@
 >>> cost("llama-3-8b", tokens=8192).compare(cost("llama-2-7b", tokens=8192))["KV cache"].ratio
 4.0
 
-FLOPs are 2 per multiplication of a matrix product, as torch.utils.flop_counter counts: every (query, key) pair,
-also those that a causal mask or a window hides. `useful_flops` counts the pairs that may be seen. Softmax, norms
-and rotations are left out by both.
+FLOPs are 2 per multiplication of a matrix product, as in torch.utils.flop_counter: every (query, key) pair counts,
+including those hidden by a causal mask or a window. `useful_flops` counts visible pairs only. Both exclude softmax,
+norms and rotations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 USUAL_TOKENS = 2048
-"""When nothing is said; a model of shorter sequences gets its longest."""
+"""Default sequence length; a model with a shorter context uses its context length."""
 
 BYTES = {
     "float64": 8, "fp64": 8, "float32": 4, "fp32": 4, "bfloat16": 2, "bf16": 2, "float16": 2, "fp16": 2,
@@ -40,33 +40,33 @@ BYTES = {
 
 @dataclass(frozen=True)
 class Numbers:
-    """What is counted, of one layer or of many: plain integers that add up."""
+    """Counts for one or more layers: integers that can be added."""
 
     parameters: int = 0
     projection_flops: int = 0
     attention_flops: int = 0
     useful_flops: int = 0
     score_bytes: int = 0
-    """of all maps softmax(q kᵀ), if they were written out"""
+    """size of all attention maps softmax(q kᵀ) if stored in memory"""
     cache_bytes: int = 0
     moved_bytes: int = 0
-    """weights, inputs, q, k, v and output, each once: no way of computing moves less through the projections"""
+    """weights, inputs, q, k, v and output, each moved once: a lower bound on memory traffic"""
     decode_projection_flops: int = 0
     decode_attention_flops: int = 0
     decode_bytes: int = 0
-    """the same for one new token behind the others: every weight, and the whole cache"""
+    """memory traffic of decoding one token: every weight and the whole cache"""
 
     def __add__(self, other: Numbers) -> Numbers:
         return Numbers(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
     def times(self, layers: int, stored: int) -> Numbers:
-        every = Numbers(**{f.name: getattr(self, f.name) * layers for f in fields(self)})
-        return replace(every, parameters=self.parameters * stored)
+        scaled = Numbers(**{f.name: getattr(self, f.name) * layers for f in fields(self)})
+        return replace(scaled, parameters=self.parameters * stored)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One line of a comparison."""
+    """One row of a comparison."""
 
     before: float
     after: float
@@ -78,7 +78,7 @@ class Change:
 
 
 class Comparison(dict[str, Change]):
-    """Two costs side by side, by name of the line; print it."""
+    """Two costs side by side: row name → change. Prints as a table."""
 
     def __init__(self, before: Cost, after: Cost) -> None:
         super().__init__({name: Change(line(before), line(after)) for name, line in LINES.items()})
@@ -91,7 +91,11 @@ class Comparison(dict[str, Change]):
 
     def to_json(self) -> dict[str, Any]:
         lines = {
-            name: {"before": _plain(c.before), "after": _plain(c.after), "ratio": _plain(c.ratio)}
+            name: {
+                "before": _finite_or_none(c.before),
+                "after": _finite_or_none(c.after),
+                "ratio": _finite_or_none(c.ratio),
+            }
             for name, c in self.items()
         }
         before, after = self.costs
@@ -100,7 +104,7 @@ class Comparison(dict[str, Change]):
 
 @dataclass(frozen=True)
 class Cost:
-    """What the attention of a model costs at these sizes; print it, or read its numbers."""
+    """The cost of a model's attention at these sizes. Prints as a table."""
 
     name: str
     specs: tuple[Spec, ...]
@@ -113,13 +117,13 @@ class Cost:
     origin: str = ""
 
     def layer(self, spec: Spec) -> Numbers:
-        """One layer of this kind."""
+        """Counts for one layer of this kind."""
         length = {"tokens": self.tokens, "source": self.source}
         return _numbers(spec, self.batch, length[spec.queries], length[spec.keys], self.itemsize)
 
     @property
     def total(self) -> Numbers:
-        """All layers."""
+        """Counts for all layers."""
         return sum((self.layer(s).times(s.layers, s.stored) for s in self.specs), Numbers())
 
     @property
@@ -128,68 +132,68 @@ class Cost:
 
     @property
     def flops(self) -> int:
-        """Of one forward pass, as torch counts."""
+        """FLOPs of one forward pass, as torch counts them."""
         return self.total.projection_flops + self.total.attention_flops
 
     @property
     def prefill_intensity(self) -> float:
-        """FLOPs per byte moved of a forward pass over all tokens, nothing n × n written."""
+        """FLOPs per byte moved in a forward pass over all tokens, with no n × n matrix stored."""
         return self.flops / self.total.moved_bytes
 
     @property
     def decode_intensity(self) -> float:
-        """FLOPs per byte moved of one new token; NaN where nothing is decoded."""
+        """FLOPs per byte moved when decoding one token; NaN if the model does not decode."""
         total = self.total
         flops = total.decode_projection_flops + total.decode_attention_flops
         return flops / total.decode_bytes if total.decode_bytes else float("nan")
 
     @property
     def crossover(self) -> float:
-        """n* = Σ weights / Σ heads (d_k + d_v): with more tokens, attention takes more FLOPs than the projections.
+        """n* = Σ weights / Σ heads (d_k + d_v): above n* tokens, attention takes more FLOPs than the projections.
 
-        All sequences are of that length. From 2 n W = 2 h n² (d_k + d_v); plain multi-head attention: 2 d_model.
+        All sequences have this length. From 2 n W = 2 h n² (d_k + d_v); for multi-head attention, n* = 2 d_model.
         """
         weights = sum(s.layers * s.weights for s in self.specs)
         return weights / sum(s.layers * s.heads * (s.head_dim + s.value_dim) for s in self.specs)
 
     @property
     def useful_crossover(self) -> float:
-        """The same for the pairs that may be seen, by halving; infinite where windows keep attention below."""
-        if not self._useful_passes(_FAR):
+        """The crossover counting visible pairs only, by bisection; infinite if windows keep attention below."""
+        if not self._attention_dominates(_MOST_TOKENS):
             return float("inf")
-        low, high = 0, _FAR
+        low, high = 0, _MOST_TOKENS
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._useful_passes(middle) else (middle, high)
+            low, high = (low, middle) if self._attention_dominates(middle) else (middle, high)
         return float(high)
 
-    def _useful_passes(self, n: int) -> bool:
+    def _attention_dominates(self, n: int) -> bool:
         pairs = sum(s.layers * s.heads * (s.head_dim + s.value_dim) * s.cells(n, n) for s in self.specs)
         return pairs >= n * sum(s.layers * s.weights for s in self.specs)
 
     def pruned(self, heads: int) -> Cost:
-        """With so many query heads left in every layer."""
+        """The cost with `heads` query heads left in every layer."""
         return replace(self, specs=tuple(s.pruned(heads) for s in self.specs), name=f"{self.name}, {heads} heads")
 
     def grouped(self, kv_heads: int) -> Cost:
-        """With the query heads of every layer on so many kv heads."""
+        """The cost with `kv_heads` kv heads in every layer."""
         specs = tuple(s.grouped(kv_heads) for s in self.specs)
         return replace(self, specs=specs, name=f"{self.name}, {kv_heads} kv heads")
 
     def compare(self, other: Cost) -> Comparison:
-        """This before, the other after."""
+        """Compare this cost (before) with another (after)."""
         return Comparison(self, other)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers: sizes, one layer of each kind, and all of them."""
+        """JSON-compatible data: sizes, counts for one layer of each kind, and totals."""
         parts = [{"sizes": asdict(s), "layer": asdict(self.layer(s))} for s in self.specs]
-        whole = {name: getattr(self, name) for name in ("name", "origin", "batch", "tokens", "source", "dtype")}
+        inputs = {name: getattr(self, name) for name in ("name", "origin", "batch", "tokens", "source", "dtype")}
         derived = ("prefill_intensity", "decode_intensity", "crossover", "useful_crossover")
         return {
-            **whole,
+            **inputs,
             "parts": parts,
             "total": asdict(self.total),
-            **{name: _plain(getattr(self, name)) for name in derived},
+            **{name: _finite_or_none(getattr(self, name)) for name in derived},
         }
 
     def __str__(self) -> str:
@@ -215,9 +219,9 @@ LINES: Mapping[str, Callable[[Cost], float]] = {
     "crossover, tokens": lambda c: c.crossover,
     "crossover, visible pairs only": lambda c: c.useful_crossover,
 }
-"""What is compared, in the order in which it is shown."""
+"""Rows of a comparison, in display order."""
 
-_FAR = 2**40
+_MOST_TOKENS = 2**40
 
 
 def cost(
@@ -229,78 +233,76 @@ def cost(
     dtype: str | torch.dtype = "bf16",
     causal: bool | None = None,
 ) -> Cost:
-    """Count parameters, FLOPs and bytes of the attention of a known model, of sizes, of a layer, or of any model.
+    """Count the parameters, FLOPs and bytes of attention in a known model, given sizes, or a module.
 
     Args:
         spec: a name (`multihead cost --list`), a `Spec` or several, or a module.
-        tokens: length of the sequence; by default 2048, or the model's longest if that is shorter.
-        source: length of the encoder's sequence, where there is one; by default the model's own, or `tokens`.
-        causal: what a module does not always say; it changes the useful pairs and the cache, nothing else.
+        tokens: sequence length; default: 2048, or the model's context length if shorter.
+        source: length of the encoder's sequence, if any; default: the model's, or `tokens`.
+        causal: overrides the causality read from a module; affects only the visible pairs and the cache.
     """
-    found = configuration(spec) if isinstance(spec, str) else spec
-    if isinstance(found, Configuration):
-        name, specs, context, origin = found.name, found.specs, found.context, found.origin
-        source = found.source if source is None else source
+    config = configuration(spec) if isinstance(spec, str) else spec
+    if isinstance(config, Configuration):
+        name, specs, context, origin = config.name, config.specs, config.context, config.origin
+        source = config.source if source is None else source
     else:
-        name, specs, context, origin = *_named(found), USUAL_TOKENS, ""
+        name, specs, context, origin = *_name_and_specs(config), USUAL_TOKENS, ""
     if causal is not None:
         specs = tuple(replace(s, causal=causal) if s.queries == s.keys == "tokens" else s for s in specs)
     tokens = min(USUAL_TOKENS, context) if tokens is None else tokens
     source = tokens if source is None else source
-    for what, size in (("batch", batch), ("tokens", tokens), ("source", source)):
-        check_count(what, size)
-    word = str(dtype).removeprefix("torch.")
-    if word not in BYTES:
-        raise SizeError(f"dtype={word!r} is not known ({name})", hint=f"choose one of {', '.join(BYTES)}")
-    return Cost(name, specs, batch, tokens, source, word, BYTES[word], origin)
+    for argument, size in (("batch", batch), ("tokens", tokens), ("source", source)):
+        check_count(argument, size)
+    dtype_name = str(dtype).removeprefix("torch.")
+    if dtype_name not in BYTES:
+        raise SizeError(f"unknown dtype {dtype_name!r} for {name}", hint=f"choose one of {', '.join(BYTES)}")
+    return Cost(name, specs, batch, tokens, source, dtype_name, BYTES[dtype_name], origin)
 
 
-def _plain(x: float) -> float | None:
-    """JSON has no NaN and no infinity."""
+def _finite_or_none(x: float) -> float | None:
+    """None in place of NaN and infinity, which JSON does not have."""
     return x if math.isfinite(x) else None
 
 
-def _named(spec: object) -> tuple[str, tuple[Spec, ...]]:
+def _name_and_specs(spec: object) -> tuple[str, tuple[Spec, ...]]:
     if isinstance(spec, Spec):
         return spec.name or "layer", (spec,)
     if isinstance(spec, Sequence) and not spec:
-        raise SizeError(
-            "there is no layer to count: spec is empty", hint="a name, a Spec, several Specs, or a module"
-        )
+        raise SizeError("spec must not be empty", hint="pass a name, a Spec, several Specs, or a module")
     if isinstance(spec, Sequence) and all(isinstance(s, Spec) for s in cast(Sequence[object], spec)):
         return "model", tuple(cast(Sequence[Spec], spec))
-    from torch import nn  # only here: a name or sizes are counted without it
+    from torch import nn  # lazy: names and sizes do not need torch
 
     if isinstance(spec, nn.Module):
         from multihead.measures.cost.sizes import sizes_of
 
         return type(spec).__name__, sizes_of(spec)
-    raise TypeMismatchError(
-        f"cost of a {type(spec).__name__} is not known", hint="give a name, a Spec, a list of them, or a module"
-    )
+    raise TypeMismatchError(f"spec must be a name, a Spec, a list of Specs or a module, got {type(spec).__name__}")
 
 
 def _numbers(spec: Spec, batch: int, queries: int, keys: int, itemsize: int) -> Numbers:
     dims, heads = spec.head_dim + spec.value_dim, spec.heads
     pairs = batch * heads * queries * keys
-    unfolded = heads * dims if spec.latent is not None else 0  # k and v of every head out of the latent vector
-    moved = queries * (spec.d_model + spec.d_out + heads * spec.head_dim) + keys * (spec.kept + unfolded)
+    expanded = (
+        heads * dims if spec.latent is not None else 0
+    )  # k and v of every head, expanded from the latent vector
+    moved = queries * (spec.d_model + spec.d_out + heads * spec.head_dim) + keys * (spec.kept + expanded)
     if spec.keys != spec.queries:
         moved += keys * spec.d_key
-    kept_tokens = keys if spec.window is None else min(keys, spec.window)
+    cached_tokens = keys if spec.window is None else min(keys, spec.window)
     decodes = spec.causal or spec.queries != spec.keys
-    one: dict[str, int] = {}
+    decode: dict[str, int] = {}
     if decodes:
-        # Keys of cross-attention are there already. Latent attention is absorbed: it attends to the latent vectors.
+        # Cross-attention keys are cached. Latent attention absorbs W_UK and W_UV: it attends to the latent vectors.
         weights = spec.query_weights + (spec.key_weights if spec.queries == spec.keys else 0)
         read = spec.parameters - spec.weights + weights
         latent = spec.latent
         width = dims if latent is None else 2 * latent.latent_dim + latent.rope_dim
-        cache = batch * kept_tokens * spec.kept
-        one = {
+        cache = batch * cached_tokens * spec.kept
+        decode = {
             "cache_bytes": itemsize * cache,
             "decode_projection_flops": 2 * batch * weights,
-            "decode_attention_flops": 2 * batch * heads * kept_tokens * width,
+            "decode_attention_flops": 2 * batch * heads * cached_tokens * width,
             "decode_bytes": itemsize * (read + batch * (spec.d_model + spec.d_out + heads * spec.head_dim) + cache),
         }
     return Numbers(
@@ -310,5 +312,5 @@ def _numbers(spec: Spec, batch: int, queries: int, keys: int, itemsize: int) -> 
         useful_flops=2 * batch * heads * spec.cells(queries, keys) * dims,
         score_bytes=itemsize * pairs,
         moved_bytes=itemsize * (spec.parameters + batch * moved),
-        **one,
+        **decode,
     )

@@ -1,4 +1,4 @@
-"""How a cost reads in a terminal, 80 columns wide."""
+"""Costs as text for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABEL = 30
 
 
 def amount(x: float, unit: str = "") -> str:
-    """Three digits and a prefix: 58.0 G, 4.83 GB."""
+    """Three significant digits and an SI prefix: 58.0 G, 4.83 GB."""
     if x != x:
         return "–"
     if x == float("inf"):
@@ -31,18 +31,18 @@ def amount(x: float, unit: str = "") -> str:
 
 
 def cost_text(cost: Cost) -> str:
-    """Title, sizes, and a table: a column for each kind of layer, and one for all."""
+    """Title, sizes, and a table with a column per kind of layer and one for all layers."""
     names = list(dict.fromkeys(s.name for s in cost.specs))
-    columns = [_part(cost, [s for s in cost.specs if s.name == name]) for name in names]
+    columns = [_with_specs(cost, [s for s in cost.specs if s.name == name]) for name in names]
     if len(names) > 1:
         columns, heading = [*columns, cost], [*names, "all"]
     elif len(cost.specs) == 1:
-        columns.insert(0, _part(cost, [replace(cost.specs[0], layers=1, stored=1)]))
+        columns.insert(0, _with_specs(cost, [replace(cost.specs[0], layers=1, stored=1)]))
         heading = ["one layer", f"all {cost.specs[0].layers}"]
     else:
         heading = [f"all {sum(s.layers for s in cost.specs)}"]
     lines = [*title(cost), "", _row("", heading)]
-    lines += [_row(label, [_said(label, read(c)) for c in columns]) for label, read in _lines().items()]
+    lines += [_row(label, [_format(label, read(c)) for c in columns]) for label, read in _lines().items()]
     return "\n".join(lines + ["", *_footnotes(cost)])
 
 
@@ -51,7 +51,7 @@ def title(cost: Cost) -> list[str]:
     for spec in cost.specs:
         layers, stored = kinds.get(_sizes(spec), (0, 0))
         kinds[_sizes(spec)] = layers + spec.layers, stored + spec.stored
-    lines = [cost.name, *(f"  {_described(sizes, *count)}" for sizes, count in kinds.items())]
+    lines = [cost.name, *(f"  {_describe(sizes, *count)}" for sizes, count in kinds.items())]
     if cost.origin:
         lines += wrap(cost.origin, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
     lengths = f"{cost.tokens} tokens"
@@ -61,19 +61,20 @@ def title(cost: Cost) -> list[str]:
 
 
 def comparison_text(before: Cost, after: Cost, lines: Mapping[str, Change]) -> str:
-    """Before, after, and after / before."""
+    """A table of before, after, and after / before."""
     heading = _row("", ["before", "after", "ratio"])
     rows = [
-        _row(label, [_said(label, c.before), _said(label, c.after), _ratio(c.ratio)]) for label, c in lines.items()
+        _row(label, [_format(label, c.before), _format(label, c.after), _ratio(c.ratio)])
+        for label, c in lines.items()
     ]
     same = set(title(before)[1:])
-    said = [f"before: {title(before)[0]}", *title(before)[1:]]
-    said += [f"after: {title(after)[0]}", *(line for line in title(after)[1:] if line not in same)]
-    return "\n".join([*said, "", heading, *rows, "", *_footnotes(before)])
+    titles = [f"before: {title(before)[0]}", *title(before)[1:]]
+    titles += [f"after: {title(after)[0]}", *(line for line in title(after)[1:] if line not in same)]
+    return "\n".join([*titles, "", heading, *rows, "", *_footnotes(before)])
 
 
 def listing(rows: Sequence[tuple[str, Sequence[Spec]]]) -> str:
-    """A line for every known configuration: name and sizes."""
+    """One line per configuration: name and sizes."""
     lines = [f"{'':<17}{'layers':>7}{'d_model':>9}{'heads':>7}{'kv':>5}{'size':>9}   windows, stacks"]
     for name, specs in rows:
         first, layers = specs[0], sum(s.layers for s in specs)
@@ -82,33 +83,33 @@ def listing(rows: Sequence[tuple[str, Sequence[Spec]]]) -> str:
         stacks = [s for s in dict.fromkeys(s.name for s in specs) if s and not any(x.window for x in specs)]
         windows = [f"{s.layers} of window {s.window}" for s in specs if s.window is not None]
         latent = [] if first.latent is None else [f"latent {first.latent.latent_dim} + {first.latent.rope_dim}"]
-        said = ", ".join([*stacks, *windows, *latent])
-        lines.append(f"{name:<17}{layers:>7}{first.d_model:>9}{first.heads:>7}{kv:>5}{size:>9}   {said}".rstrip())
+        notes = ", ".join([*stacks, *windows, *latent])
+        lines.append(f"{name:<17}{layers:>7}{first.d_model:>9}{first.heads:>7}{kv:>5}{size:>9}   {notes}".rstrip())
     return "\n".join(lines)
 
 
-def _part(cost: Cost, specs: Sequence[Spec]) -> Cost:
+def _with_specs(cost: Cost, specs: Sequence[Spec]) -> Cost:
     return replace(cost, specs=tuple(specs))
 
 
 def _lines() -> Mapping[str, Callable[[Cost], float]]:
-    from multihead.measures.cost.cost import LINES  # which imports this module
+    from multihead.measures.cost.cost import LINES  # lazy: cost.py imports this module
 
     return LINES
 
 
 def _sizes(spec: Spec) -> str:
-    seen = "" if spec.window is None else f", window {spec.window}"
-    return f"{spec.name}|{spec.shape}, d_model {spec.d_model}{seen}"
+    window = "" if spec.window is None else f", window {spec.window}"
+    return f"{spec.name}|{spec.shape}, d_model {spec.d_model}{window}"
 
 
-def _described(sizes: str, layers: int, stored: int) -> str:
-    name, _, said = sizes.partition("|")
+def _describe(sizes: str, layers: int, stored: int) -> str:
+    name, _, shape = sizes.partition("|")
     shared = "" if stored == layers else f" (weights of {stored})"
-    return f"{f'{name}: ' if name else ''}{layers} layer{'s' if layers > 1 else ''}{shared} of {said}"
+    return f"{f'{name}: ' if name else ''}{layers} layer{'s' if layers > 1 else ''}{shared} of {shape}"
 
 
-def _said(label: str, x: float) -> str:
+def _format(label: str, x: float) -> str:
     if label.startswith(("scores", "KV", "decoding, bytes")):
         return amount(x, "B") if x else "none"
     if label.startswith("decoding"):

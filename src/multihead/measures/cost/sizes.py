@@ -1,4 +1,4 @@
-"""The sizes of a model's attention layers, read off its modules: what `mh.cost` needs of it."""
+"""Sizes of a model's attention layers, read from its modules, for `mh.cost`."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from multihead.model.anatomy import LayerAnatomy, anatomy
 
 
 def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
-    """One spec for every kind of attention layer: our own layers as they are, others by their anatomy.
+    """One spec for each kind of attention layer: multihead layers directly, others through their anatomy.
 
-    Windows and causality are what the modules say of themselves (`sliding_window`, `is_causal`); where they say
-    nothing, what the whole model says (`is_causal`).
+    Windows and causality come from the attributes of each module (`sliding_window`, `is_causal`), otherwise from
+    the model (`is_causal`).
     """
     if isinstance(model, MultiHeadAttention):
-        return (_of_layer(model),)
+        return (_spec_of_layer(model),)
     if isinstance(model, LatentAttention):
-        return (_of_latent(model),)
+        return (_spec_of_latent(model),)
     config, causal = getattr(model, "config", None), bool(getattr(model, "is_causal", False))
     if getattr(config, "kv_lora_rank", None):
-        return (_of_latent_config(config),)
+        return (_spec_of_config(config),)
     specs: list[Spec] = []
     used: set[str] = set()
     parameters = dict(model.named_parameters())
     for layer in anatomy(model):
         names = {layer.weights["q"].parameter}
-        specs.append(replace(_of_anatomy(layer, config, parameters, causal), stored=int(not names & used) or -1))
+        specs.append(
+            replace(_spec_of_anatomy(layer, config, parameters, causal), stored=int(not names & used) or -1)
+        )
         used |= names
-    return _counted(specs)
+    return _merge_equal(specs)
 
 
-def _of_layer(attn: MultiHeadAttention) -> Spec:
+def _spec_of_layer(attn: MultiHeadAttention) -> Spec:
     biases = "".join(x for x in "qkvo" if getattr(attn, f"{x}_proj").bias is not None)
     sinks = 0 if attn.sink_logits is None else 1
-    other = [p for part in (attn.q_norm, attn.k_norm) if part is not None for p in part.parameters()]
+    norms = [p for part in (attn.q_norm, attn.k_norm) if part is not None for p in part.parameters()]
     tables = list(attn.position.parameters()) if isinstance(attn.position, nn.Module) else []
     return Spec(
         attn.d_model,
@@ -53,12 +55,12 @@ def _of_layer(attn: MultiHeadAttention) -> Spec:
         d_key=attn.d_key,
         d_value=attn.d_value,
         d_out=attn.d_out,
-        beside=sum(p.numel() for p in other),
+        beside=sum(p.numel() for p in norms),
         per_head=sinks + sum(p.numel() for p in tables) // attn.num_heads,
     )
 
 
-def _of_latent(attn: LatentAttention) -> Spec:
+def _spec_of_latent(attn: LatentAttention) -> Spec:
     query = None if attn.q_down is None else attn.q_down.out_features
     return Spec(
         attn.d_model,
@@ -71,8 +73,8 @@ def _of_latent(attn: LatentAttention) -> Spec:
     )
 
 
-def _of_latent_config(config: Any) -> Spec:
-    """Latent attention by the names that DeepSeek gave its sizes; its keys have no weights of their own to find."""
+def _spec_of_config(config: Any) -> Spec:
+    """Latent attention from the fields of DeepSeek's config; its keys have no separate weights for `anatomy`."""
     query: int | None = config.q_lora_rank
     return Spec(
         config.hidden_size,
@@ -86,14 +88,16 @@ def _of_latent_config(config: Any) -> Spec:
     )
 
 
-def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter], causal: bool) -> Spec:
+def _spec_of_anatomy(
+    layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter], causal: bool
+) -> Spec:
     module, heads, stack = layer.module, layer.num_heads, layer.site.stack
-    beside, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
+    shared, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
     for letter, names in layer.between.items():
         count = heads if letter == "q" else layer.num_kv_heads
         for size in (parameters[name].numel() for name in names if name in parameters):
-            if count == 1 or size != count * layer.key_dim:  # a norm that all heads share
-                beside += size
+            if count == 1 or size != count * layer.key_dim:  # a norm shared by all heads
+                shared += size
             elif letter == "q":
                 per_head += layer.key_dim
             else:
@@ -110,13 +114,13 @@ def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Pa
         layer.value_dim,
         biases="".join(x for x in "qkvo" if layer.weights[x].bias is not None),
         window=_window(module),
-        causal=not layer.site.cross and not encodes and _causal(module, causal),
+        causal=not layer.site.cross and not encodes and _is_causal(module, causal),
         queries="source" if encodes else "tokens",
         keys="source" if encodes or layer.site.cross else "tokens",
         d_key=layer.W_K[0].shape[1],
         d_value=layer.W_V[0].shape[1],
         d_out=layer.W_O[0].shape[0],
-        beside=beside,
+        beside=shared,
         per_head=per_head,
         per_kv_head=per_kv_head,
         name=stack,
@@ -125,21 +129,21 @@ def _of_anatomy(layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Pa
 
 def _window(module: nn.Module) -> int | None:
     size = getattr(module, "sliding_window", None)
-    return size if isinstance(size, int) and size > 0 and _causal(module) else None
+    return size if isinstance(size, int) and size > 0 and _is_causal(module) else None
 
 
-def _causal(module: nn.Module, otherwise: bool = False) -> bool:
-    """What the module says; one that says nothing is taken for an encoder's, unless the model is causal."""
-    return bool(getattr(module, "is_causal", getattr(module, "is_decoder", otherwise)))
+def _is_causal(module: nn.Module, default: bool = False) -> bool:
+    """Whether a module is causal by its attributes; without any, `default`."""
+    return bool(getattr(module, "is_causal", getattr(module, "is_decoder", default)))
 
 
-def _counted(specs: Sequence[Spec]) -> tuple[Spec, ...]:
-    """Equal layers as one spec with their number; those that share weights with an earlier one are not stored."""
-    counted: dict[Spec, tuple[int, int]] = {}
+def _merge_equal(specs: Sequence[Spec]) -> tuple[Spec, ...]:
+    """Merge equal layers into one spec with a count; layers that share weights are stored once."""
+    counts: dict[Spec, tuple[int, int]] = {}
     for spec in specs:
         kind = replace(spec, stored=1)
-        layers, stored = counted.get(kind, (0, 0))
-        counted[kind] = layers + 1, stored + (spec.stored > 0)
-    if not counted:
-        raise AnatomyError("no attention was found", hint="mh.cost also takes a Spec of sizes")
-    return tuple(replace(kind, layers=n, stored=max(s, 1)) for kind, (n, s) in counted.items())
+        layers, stored = counts.get(kind, (0, 0))
+        counts[kind] = layers + 1, stored + (spec.stored > 0)
+    if not counts:
+        raise AnatomyError("no attention layer was found", hint="pass the sizes: mh.cost(Spec(...))")
+    return tuple(replace(kind, layers=n, stored=max(s, 1)) for kind, (n, s) in counts.items())

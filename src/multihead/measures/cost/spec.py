@@ -1,4 +1,4 @@
-"""What attention costs depends on sizes alone: one `Spec` per kind of layer, written by hand or read off a model.
+"""Sizes of attention layers: one `Spec` per kind of layer, written by hand or read from a model.
 
 >>> from multihead.measures.cost.spec import Spec
 >>> Spec(4096, 32, kv_heads=8, layers=32).weights
@@ -13,31 +13,31 @@ from typing import Literal
 from multihead.errors import SizeError
 
 Side = Literal["tokens", "source"]
-"""The sequence that is written or read, or the one that an encoder gives to a decoder."""
+"""The model's sequence, or the encoder's sequence in an encoder-decoder model."""
 
 
 @dataclass(frozen=True)
 class Latent:
-    """c = W_D x is all that is kept of a token, with one rotated key for all heads (DeepSeek-V2, 2024)."""
+    """Latent attention caches c = W_D x per token, and one rotated key for all heads (DeepSeek-V2, 2024)."""
 
     latent_dim: int
     rope_dim: int
     query_dim: int | None = None
-    """size of a latent vector for the queries too; None: they are projected at once"""
+    """size of the latent vector of the queries; if None, queries are projected directly"""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Sizes of one attention layer, and how often a model has it.
+    """Sizes of one kind of attention layer, and the number of such layers in a model.
 
     Args:
         head_dim, value_dim: size of a head's query/key and value; by default d_model / heads.
-        layers: how often it runs; `stored`: how many of those have weights of their own (ALBERT: 1).
-        biases: the projections that have one, letters of "qkvo"; with `latent`, "q" and "k" are those down.
-        window: keys that a query sees, itself included; None: all.
-        causal: a query sees no key after itself, and a cache keeps the keys.
-        queries, keys: of which sequence; ("tokens", "source") is cross-attention, ("source", "source") its encoder.
-        beside, per_head, per_kv_head: other numbers it learns, in all, per query head (sinks), per kv head.
+        layers, stored: number of layers, and how many of them have separate weights (ALBERT: 1).
+        biases: projections with a bias, letters of "qkvo"; with `latent`, "q" and "k" are the down-projections.
+        window: number of keys that a query sees, itself included; if None, all.
+        causal: queries see no later keys, and keys are cached.
+        queries, keys: their sequences; ("tokens", "source") is cross-attention, ("source", "source") its encoder.
+        beside, per_head, per_kv_head: other parameters, in total, per query head (sinks), per kv head.
     """
 
     d_model: int
@@ -63,7 +63,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         if not self.head_dim and (self.heads < 1 or self.d_model % self.heads):
-            raise SizeError(f"heads={self.heads} does not divide d_model={self.d_model}", hint="give head_dim")
+            raise SizeError(f"heads={self.heads} does not divide d_model={self.d_model}", hint="pass head_dim")
         defaults = {
             "kv_heads": self.heads,
             "head_dim": self.d_model // max(self.heads, 1),
@@ -78,27 +78,27 @@ class Spec:
         for field in ("d_model", "heads", "kv_heads", "head_dim", "value_dim", "layers", "window"):
             value = getattr(self, field)
             if value is not None and value < 1:
-                raise SizeError(f"{field}={value} is not positive", hint=f"choose {field} >= 1")
+                raise SizeError(f"{field} must be at least 1, got {value}")
         if self.kv_heads > self.heads:
             raise SizeError(
-                f"kv_heads={self.kv_heads} are more than the heads={self.heads} that could read them",
+                f"kv_heads must be at most heads={self.heads}, got {self.kv_heads}",
                 hint="kv_heads=heads is plain multi-head attention",
             )
 
     @property
     def shape(self) -> str:
-        """`32 heads of 128 on 8 kv heads`"""
+        """`32 heads of 128 on 8 kv`"""
         size = f"{self.head_dim}" if self.head_dim == self.value_dim else f"{self.head_dim}/{self.value_dim}"
         heads = f"{self.heads} head{'s' if self.heads > 1 else ''} of {size}"
         if self.latent is not None:
             return f"{heads} out of {self.latent.latent_dim} + {self.latent.rope_dim} latent"
         return heads if self.kv_heads == self.heads else f"{heads} on {self.kv_heads} kv"
 
-    # ---- numbers of one layer -------------------------------------------------------------------
+    # ---- counts of one layer ------------------------------------------------------------------
 
     @property
     def query_weights(self) -> int:
-        """W_Q and W_O: what every query goes through."""
+        """Weights applied to every query: W_Q and W_O."""
         inner, out = self.heads * self.head_dim, self.heads * self.value_dim * self.d_out
         if self.latent is None or self.latent.query_dim is None:
             return self.d_model * inner + out
@@ -106,7 +106,7 @@ class Spec:
 
     @property
     def key_weights(self) -> int:
-        """W_K and W_V, or what the latent vector is made with and unfolded by: what every key goes through."""
+        """Weights applied to every key: W_K and W_V, or the latent down- and up-projections."""
         if self.latent is None:
             return self.kv_heads * (self.d_key * self.head_dim + self.d_value * self.value_dim)
         latent, rope = self.latent.latent_dim, self.latent.rope_dim
@@ -114,12 +114,12 @@ class Spec:
 
     @property
     def weights(self) -> int:
-        """Numbers in the matrices of the projections."""
+        """Weights in the projection matrices."""
         return self.query_weights + self.key_weights
 
     @property
     def parameters(self) -> int:
-        """Matrices, biases, and what is learned beside them."""
+        """Matrices, biases, and other parameters."""
         widths = {
             "q": self.heads * self.head_dim,
             "k": self.kv_heads * self.head_dim,
@@ -129,39 +129,39 @@ class Spec:
         if self.latent is not None:
             widths |= {"q": self.latent.query_dim or 0, "k": self.latent.latent_dim + self.latent.rope_dim, "v": 0}
         biases = sum(widths[letter] for letter in self.biases)
-        own = self.beside + self.heads * self.per_head + self.kv_heads * self.per_kv_head
-        return self.weights + biases + own
+        other = self.beside + self.heads * self.per_head + self.kv_heads * self.per_kv_head
+        return self.weights + biases + other
 
     @property
     def kept(self) -> int:
-        """Numbers that a cache keeps of one token."""
+        """Values cached per token."""
         if self.latent is not None:
             return self.latent.latent_dim + self.latent.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
 
     def cells(self, queries: int, keys: int) -> int:
-        """(query, key) pairs that a query may see; causal is aligned at the end, as with a cache."""
-        seen = keys if self.window is None else min(self.window, keys)
+        """Number of visible (query, key) pairs; a causal mask is aligned at the end, as with a cache."""
+        visible = keys if self.window is None else min(self.window, keys)
         if not self.causal or self.keys == "source":
-            return queries * seen
-        before = keys - queries  # a query at place i sees before + i + 1 keys, at most `seen`
-        rising = min(max(seen - before, 0), queries)
-        return rising * before + rising * (rising + 1) // 2 + (queries - rising) * seen
+            return queries * visible
+        before = keys - queries  # query i sees before + i + 1 keys, at most `visible`
+        partial = min(max(visible - before, 0), queries)
+        return partial * before + partial * (partial + 1) // 2 + (queries - partial) * visible
 
-    # ---- what becomes of it ---------------------------------------------------------------------
+    # ---- pruned and grouped -------------------------------------------------------------------
 
     def pruned(self, heads: int) -> Spec:
-        """So many query heads left; of the kv heads as many as they need at the same size of group."""
+        """The spec with `heads` query heads, and as many kv heads as they need at the same group size."""
         if not 1 <= heads <= self.heads:
-            raise SizeError(f"heads={heads} cannot be left of {self.heads}", hint=f"choose 1 to {self.heads}")
+            raise SizeError(f"heads must be between 1 and {self.heads}, got {heads}")
         group = -(-self.heads // self.kv_heads)
         return replace(self, heads=heads, kv_heads=min(-(-heads // group), self.kv_heads))
 
     def grouped(self, kv_heads: int) -> Spec:
-        """The same query heads on so many kv heads."""
+        """The spec with the same query heads and `kv_heads` kv heads."""
         if self.latent is not None:
             raise SizeError(
-                f"{self.shape}: latent attention has no kv heads to group", hint="its cache is small already"
+                f"{self.shape}: latent attention has no kv heads to group", hint="its cache is already small"
             )
         if not 1 <= kv_heads <= self.heads or self.heads % kv_heads:
             divisors = [n for n in range(1, self.heads + 1) if self.heads % n == 0]

@@ -1,8 +1,8 @@
-"""The kinds of heads as a table of rules, and the one way in which all of them are judged.
+"""The kinds of heads as a table of rules, and the single procedure that judges all of them.
 
-A kind is given to a head only where the lower end of the score's confidence interval is above both the threshold
-and the control. The interval is Student's t over the means of documents, 95 %: documents differ by more than the
-tokens inside one do, so it is they that are counted.
+A head is of a kind only if the lower end of the score's confidence interval is above both the threshold and the
+control. The interval is Student's t over document means, 95 %: tokens of one document are not independent, so the
+unit is the document.
 
 >>> from multihead.measures.kinds.evidence import RULES
 >>> [rule.kind for rule in RULES if "shuffled" in rule.controls]
@@ -24,7 +24,7 @@ from multihead._base.html import line, table
 from multihead.model.statistics.moments import Moments
 
 ENOUGH = 5
-"""Documents below which there is no interval, and so no kind."""
+"""Minimum documents for an interval, and thus for a kind."""
 
 LEVEL = 0.95
 
@@ -33,79 +33,80 @@ Source = Literal["text", "repeats"]
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind: whose mean over documents has to be above what."""
+    """One kind: a statistic whose mean over documents must be above a threshold and its controls."""
 
     kind: str
     statistic: str
-    """of a document; a name that ends in * is a family: its strongest member counts, and is the kind's detail"""
+    """of a document; a name that ends in * is a family: its strongest member counts and becomes the detail"""
     threshold: float
     controls: tuple[str, ...]
-    """what it would be by chance, see `controls`; the largest of them counts"""
+    """its values by chance, see `controls`; the largest counts"""
     meaning: str
     needs: str
-    """what is missing where the statistic has no number"""
+    """the reason if the statistic is undefined"""
     rank: int = 2
-    """of the kinds that a head passes, those of the lowest rank are taken, and of them the strongest"""
+    """among passed kinds the lowest rank wins, then the strongest"""
     source: Source = "text"
-    """texts, or random tokens that repeat; texts again where the model takes no such tokens"""
+    """texts, or random repeated tokens; falls back to texts if the model cannot take these"""
     wide: float = 1.0
-    """members of a family that chance gives more than this are no members: nearly everything is no neighbourhood"""
+    """excludes members of a family whose control is above this: a window of nearly all keys is not local"""
     narrow: bool = False
-    """of a family that grows, the first member that passes counts"""
+    """take the first passing member of a family ordered by size"""
 
 
-ONE = "its queries and keys are of two sequences"
-IDS = "the model was given no token ids, or no token of them twice"
+ONE = "queries and keys are different sequences"
+IDS = "the inputs have no token ids, or no repeated token"
 
 RULES: tuple[Rule, ...] = (
-    Rule("dead", "quiet", 0.95, (), "its output is 20 times shorter than the layer's median", "no output", rank=0),
-    Rule("first", "first", 0.5, ("even",), "looks at the first token (a sink)", "no first token is known"),
+    Rule("dead", "quiet", 0.95, (), "output norm below 1/20 of the layer's median", "no output", rank=0),
+    Rule("first", "first", 0.5, ("even",), "attends to the first token (a sink)", "the first token is unknown"),
     Rule(
         "delimiter",
         "delimiter",
         0.5,
         ("even",),
-        "looks at special tokens other than the first",
-        "no special tokens are known: pass tokenizer=, or special=",
+        "attends to special tokens other than the first",
+        "special tokens are unknown: pass tokenizer= or special=",
     ),
-    Rule("self", "self", 0.5, ("even",), "looks at its own place", ONE),
-    Rule("previous", "previous", 0.5, ("even",), "looks one token back", ONE),
-    Rule("next", "next", 0.5, ("even",), "looks one token ahead", ONE),
-    Rule("offset", "offset*", 0.5, ("even",), "looks at one fixed distance of 2 or more", ONE),
+    Rule("self", "self", 0.5, ("even",), "attends to its own position", ONE),
+    Rule("previous", "previous", 0.5, ("even",), "attends one token back", ONE),
+    Rule("next", "next", 0.5, ("even",), "attends one token ahead", ONE),
+    Rule("offset", "offset*", 0.5, ("even",), "attends to one fixed offset of 2 or more", ONE),
+    Rule("duplicate", "duplicate", 0.3, ("shuffled", "fixed"), "attends to copies of its token", IDS, 1, "repeats"),
     Rule(
-        "duplicate", "duplicate", 0.3, ("shuffled", "fixed"), "looks at the same token elsewhere", IDS, 1, "repeats"
+        "induction", "induction", 0.3, ("shuffled", "fixed"), "attends to the token after a copy", IDS, 1, "repeats"
     ),
+    Rule("class", "class:*", 0.5, ("even",), "attends to one class of tokens", "no token classes: pass classes="),
     Rule(
-        "induction", "induction", 0.3, ("shuffled", "fixed"), "looks at what followed its token", IDS, 1, "repeats"
+        "alignment", "alignment", 0.5, ("random",), "moves along the other sequence", "there is no other sequence"
     ),
-    Rule("class", "class:*", 0.5, ("even",), "looks at one class of tokens", "no classes of tokens: pass classes="),
-    Rule("alignment", "alignment", 0.5, ("random",), "moves along the other sequence", "it has no other sequence"),
     Rule(
         "window",
         "window*",
         0.7,
         ("even",),
-        "looks around itself, no one place of it",
+        "attends to a neighbourhood, not to one offset",
         ONE,
         3,
         wide=0.5,
         narrow=True,
     ),
     Rule(
-        "broad", "broad", 0.85, ("random",), "spreads its weight over all it sees", "no row sees two keys", rank=3
+        "broad", "broad", 0.85, ("random",), "spreads its weight over visible keys", "no row sees two keys", rank=3
     ),
 )
-"""Every kind, with its threshold and control. Half of a head's weight makes a kind of place or class.
+"""Every kind, with its threshold and control. A positional or class kind needs half of the attention mass.
 
-Equal tokens come first, and need less: a head that looks for them rests elsewhere, on the first token mostly, where
-there is none, and where there are several it has to share. A window or a broad head is what fits no one place."""
+Kinds of equal tokens come first and have a lower threshold: where there is no equal token, the head attends
+elsewhere, mostly to the first token, and where there are several, it splits its mass. `window` and `broad` come
+last: they are for heads that fit no single position."""
 
 MIXED, TOO_LITTLE = "mixed", "too little data"
 
 
 @dataclass(frozen=True)
 class Score:
-    """How much a head is of one kind."""
+    """The score of a head for one kind."""
 
     kind: str
     detail: str
@@ -113,23 +114,23 @@ class Score:
     score: float
     threshold: float
     control: float
-    """what the score would be by chance"""
+    """the score by chance"""
     control_name: str
     low: float
     high: float
-    """the confidence interval; NaN where there are too few documents"""
+    """confidence interval; NaN if there are too few documents"""
     documents: int
     reason: str = ""
-    """why there is no number, or no interval"""
+    """why the score or the interval is undefined"""
 
     @property
     def bar(self) -> float:
-        """What the lower end of the interval has to pass."""
+        """The value that the lower end of the interval must exceed."""
         return max(self.threshold, self.control)
 
     @property
     def strength(self) -> float:
-        """(score − control) / (1 − control): 0 is chance, 1 is all there is; kinds are compared by it."""
+        """(score − control) / (1 − control): 0 is chance, 1 is the maximum; used to compare kinds."""
         if math.isnan(self.score):
             return -math.inf
         return (self.score - self.control) / (1 - self.control) if self.control < 1 else -math.inf
@@ -150,12 +151,12 @@ class Score:
 
 @dataclass(frozen=True)
 class Driven:
-    """Does the head follow places or tokens? Overlap of its maps when the tokens of a text are shuffled."""
+    """Whether a head follows positions or content: overlap of its maps after shuffling the tokens of a text."""
 
     by: str
-    """"position", "content", "mixed"; "" where it was not measured"""
+    """"position", "content", "mixed"; "" if not measured"""
     score: float
-    """overlap at the same places − overlap at the same tokens"""
+    """overlap at the same positions − overlap at the same tokens"""
     low: float
     high: float
     position: float
@@ -165,20 +166,20 @@ class Driven:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one head is, and why."""
+    """The kind of one head, with the scores that support it."""
 
     head: str
     kind: str
     """of `RULES`, "mixed", or "too little data" """
     best: Score | None
-    """what the kind rests on; None where it is no kind"""
+    """the score of the kind; None if mixed or too little data"""
     runners_up: tuple[Score, ...]
-    """the two strongest others"""
+    """the two strongest other kinds"""
     driven: Driven
     why: str
     """one sentence"""
     scores: Mapping[str, Score] = field(repr=False, default_factory=dict[str, Score])
-    """of every kind"""
+    """scores of every kind"""
 
     @property
     def detail(self) -> str:
@@ -206,7 +207,7 @@ class Evidence:
         return (math.nan, math.nan) if self.best is None else (self.best.low, self.best.high)
 
     def _repr_html_(self) -> str:
-        """One sentence, then what the head scores as, and as what else."""
+        """One sentence, then a table of the best scores."""
         rows = [
             [s.name, _share(s.score), _share(s.low, s.high), _share(s.control), _share(s.threshold)]
             for s in (self.best, *self.runners_up)
@@ -221,7 +222,7 @@ def _share(*ends: float) -> str:
 
 
 class DocumentMeans:
-    """Mean and confidence interval over documents of named streams of numbers, (stream, head)."""
+    """Mean and confidence interval over documents for named streams of values, (stream, head)."""
 
     def __init__(self, names: Sequence[str], heads: int) -> None:
         self.names = list(names)
@@ -230,11 +231,11 @@ class DocumentMeans:
         self.heads = heads
 
     def add(self, numbers: Mapping[str, Float[Tensor, "document #head"]]) -> None:
-        """Take in some documents; NaN means: no number here."""
-        which = [name for name in self.names if name in numbers]
-        if which:
-            table = torch.stack([numbers[n].double().expand(-1, self.heads).T for n in which])
-            self.moments.add(table, slice(0, self.heads), [self.index[n] for n in which])
+        """Add documents; NaN marks a missing value."""
+        present = [name for name in self.names if name in numbers]
+        if present:
+            table = torch.stack([numbers[n].double().expand(-1, self.heads).T for n in present])
+            self.moments.add(table, slice(0, self.heads), [self.index[n] for n in present])
 
     @property
     def count(self) -> Int[Tensor, "stream head"]:
@@ -250,12 +251,13 @@ class DocumentMeans:
         from scipy.stats import t  # pyright: ignore[reportMissingTypeStubs]
 
         n = self.moments.count.double()
-        free = (n - 1).clamp(min=1)
-        reach = torch.from_numpy(t.ppf(0.5 + LEVEL / 2, free.numpy()))
-        return (reach * (self.moments.squares / free / n.clamp(min=1)).sqrt()).masked_fill(n < ENOUGH, torch.nan)
+        freedom = (n - 1).clamp(min=1)
+        quantile = torch.from_numpy(t.ppf(0.5 + LEVEL / 2, freedom.numpy()))
+        error = (self.moments.squares / freedom / n.clamp(min=1)).sqrt()
+        return (quantile * error).masked_fill(n < ENOUGH, torch.nan)
 
     def merge(self, other: DocumentMeans) -> DocumentMeans:
-        """Take in all that another has taken in."""
+        """Add the documents of `other`."""
         self.moments.merge(other.moments)
         return self
 
@@ -264,20 +266,20 @@ class DocumentMeans:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> DocumentMeans:
-        made = DocumentMeans(state["names"], int(state["heads"]))
-        made.moments.load(state["moments"])
-        return made
+        means = DocumentMeans(state["names"], int(state["heads"]))
+        means.moments.load(state["moments"])
+        return means
 
 
 # ---- judging ----------------------------------------------------------------------------------
 
 
-class _Read:
-    """A spread as plain lists: [stream][head]."""
+class _Lists:
+    """Document means as plain lists: [stream][head]."""
 
-    def __init__(self, spread: DocumentMeans) -> None:
-        self.index = spread.index
-        self.mean, self.half, self.count = (x.tolist() for x in (spread.mean, spread.half, spread.count))
+    def __init__(self, means: DocumentMeans) -> None:
+        self.index = means.index
+        self.mean, self.half, self.count = (x.tolist() for x in (means.mean, means.half, means.count))
         self.controls: dict[str, list[tuple[int, str]]] = {}
 
     def members(self, statistic: str) -> list[str]:
@@ -286,78 +288,80 @@ class _Read:
         return [n for n in self.index if n.startswith(statistic[:-1])]
 
     def control(self, rule: Rule, statistic: str, head: int) -> tuple[float, str]:
-        """The largest of what chance gives, and its name."""
+        """The largest control, and its name."""
         if statistic not in self.controls:
-            ends = f":{statistic}"
+            suffix = f":{statistic}"
             self.controls[statistic] = [
-                (i, name.removesuffix(ends))
+                (i, name.removesuffix(suffix))
                 for name, i in self.index.items()
-                if name.endswith(ends) and name.startswith(rule.controls)
+                if name.endswith(suffix) and name.startswith(rule.controls)
             ]
-        found = [(self.mean[i][head], name) for i, name in self.controls[statistic]]
-        return max([(0.0, "none"), *(f for f in found if not math.isnan(f[0]))])
+        values = [(self.mean[i][head], name) for i, name in self.controls[statistic]]
+        return max([(0.0, "none"), *(f for f in values if not math.isnan(f[0]))])
 
 
 def judge(
     names: Sequence[str], text: DocumentMeans, repeats: DocumentMeans, driven: Sequence[Driven]
 ) -> list[Evidence]:
-    """The kind of every head of one attention."""
-    read: dict[Source, _Read] = {"text": _Read(text), "repeats": _Read(repeats)}
-    found: list[Evidence] = []
+    """The kind of every head of one attention layer."""
+    means: dict[Source, _Lists] = {"text": _Lists(text), "repeats": _Lists(repeats)}
+    evidence: list[Evidence] = []
     for head, name in enumerate(names):
-        scores = {rule.kind: _score(rule, read, head) for rule in RULES}
-        documents = max((count[head] for count in read["text"].count), default=0)
-        found.append(_evidence(name, scores, driven[head], documents))
-    return found
+        scores = {rule.kind: _score(rule, means, head) for rule in RULES}
+        documents = max((count[head] for count in means["text"].count), default=0)
+        evidence.append(_evidence(name, scores, driven[head], documents))
+    return evidence
 
 
-def _score(rule: Rule, read: Mapping[Source, _Read], head: int) -> Score:
-    """The score of one kind: of a family, its strongest member."""
+def _score(rule: Rule, means: Mapping[Source, _Lists], head: int) -> Score:
+    """The score of one kind; for a family, of its strongest member."""
     for source in (rule.source, "text"):
-        table = read[source]
-        members = [m for m in table.members(rule.statistic) if table.count[table.index[m]][head]]
+        lists = means[source]
+        members = [m for m in lists.members(rule.statistic) if lists.count[lists.index[m]][head]]
         if members:
-            found = [_member(rule, table, m, head) for m in members]
-            found = [s for s in found if s.control <= rule.wide] or found[:1]
-            passing = [s for s in found if s.passes] if rule.narrow else []
-            return passing[0] if passing else max(found, key=lambda s: s.strength)
+            candidates = [_score_of(rule, lists, m, head) for m in members]
+            candidates = [s for s in candidates if s.control <= rule.wide] or candidates[:1]
+            passing = [s for s in candidates if s.passes] if rule.narrow else []
+            return passing[0] if passing else max(candidates, key=lambda s: s.strength)
     return Score(rule.kind, "", math.nan, rule.threshold, math.nan, "", math.nan, math.nan, 0, rule.needs)
 
 
-def _member(rule: Rule, table: _Read, statistic: str, head: int) -> Score:
-    at = table.index[statistic]
-    mean, half, count = table.mean[at][head], table.half[at][head], table.count[at][head]
-    control, by = table.control(rule, statistic, head)
+def _score_of(rule: Rule, lists: _Lists, statistic: str, head: int) -> Score:
+    index = lists.index[statistic]
+    mean, half, count = lists.mean[index][head], lists.half[index][head], lists.count[index][head]
+    control, name = lists.control(rule, statistic, head)
     detail = statistic[len(rule.statistic) - 1 :] if rule.statistic.endswith("*") else ""
     detail = f"±{detail}" if rule.kind == "window" else detail
-    few = f"{count} documents have it, an interval takes {ENOUGH}" if count < ENOUGH else ""
+    reason = f"an interval needs {ENOUGH} documents, got {count}" if count < ENOUGH else ""
     return Score(
-        rule.kind, detail, mean, rule.threshold, control, by, mean - half, min(mean + half, 1.0), count, few
+        rule.kind, detail, mean, rule.threshold, control, name, mean - half, min(mean + half, 1.0), count, reason
     )
 
 
 def _evidence(head: str, scores: dict[str, Score], driven: Driven, documents: int) -> Evidence:
     ranks = {rule.kind: rule.rank for rule in RULES}
     order = sorted((s for s in scores.values() if not math.isnan(s.score)), key=lambda s: -s.strength)
-    passed = sorted((s for s in order if s.passes), key=lambda s: ranks[s.kind])  # stable: the strongest first
+    passed = sorted((s for s in order if s.passes), key=lambda s: ranks[s.kind])  # stable sort: the strongest first
     best = passed[0] if passed else None
-    rest = tuple(s for s in order if s is not best and (ranks[s.kind] or s.passes))[:2]  # half dead is not a kind
+    others = [s for s in order if s is not best and (ranks[s.kind] or s.passes)]  # `dead` only if it passes
+    runners_up = tuple(others[:2])
     if best is not None:
         why = f"{best} is above {best.threshold:g} and above chance, {best.control:.2f} ({best.control_name})"
-        return Evidence(head, best.kind, best, rest, driven, why, scores)
+        return Evidence(head, best.kind, best, runners_up, driven, why, scores)
     if documents < ENOUGH:
-        why = f"{documents} documents, an interval over documents takes {ENOUGH}"
-        return Evidence(head, TOO_LITTLE, None, rest, driven, why, scores)
-    return Evidence(head, MIXED, None, rest, driven, _why_mixed(rest), scores)
+        why = f"an interval over documents needs {ENOUGH}, got {documents}"
+        return Evidence(head, TOO_LITTLE, None, runners_up, driven, why, scores)
+    return Evidence(head, MIXED, None, runners_up, driven, _mixed_reason(runners_up), scores)
 
 
-def _why_mixed(rest: tuple[Score, ...]) -> str:
-    if not rest:
-        return "no statistic has a number"
-    nearest = rest[0]
-    if nearest.score <= nearest.bar:
-        return f"nothing passes; nearest is {nearest}, under {nearest.bar:.2f}"
-    if math.isnan(nearest.low):
-        return f"{nearest} would pass, but {nearest.reason}"
-    need = math.ceil(nearest.documents * ((nearest.score - nearest.low) / (nearest.score - nearest.bar)) ** 2)
-    return f"{nearest} is not surely above {nearest.bar:.2f}: about {max(need, ENOUGH)} documents would tell"
+def _mixed_reason(runners_up: tuple[Score, ...]) -> str:
+    if not runners_up:
+        return "every statistic is undefined"
+    closest = runners_up[0]
+    if closest.score <= closest.bar:
+        return f"no kind passes; closest is {closest}, below {closest.bar:.2f}"
+    if math.isnan(closest.low):
+        return f"{closest} would pass, but {closest.reason}"
+    need = math.ceil(closest.documents * ((closest.score - closest.low) / (closest.score - closest.bar)) ** 2)
+    need = max(need, ENOUGH)
+    return f"{closest} is not significantly above {closest.bar:.2f}: about {need} documents would decide"

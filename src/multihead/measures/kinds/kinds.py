@@ -5,7 +5,7 @@
 >>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
 >>> found = kinds(model, [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
 >>> found["L0H1"].kind, found["L0H1"].why
-('too little data', '2 documents, an interval over documents takes 5')
+('too little data', 'an interval over documents needs 5, got 2')
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Random tokens that repeat: the text in which a head that completes patterns cannot be anything else.
+"""Repeated random tokens, to detect heads that complete patterns.
 
-Tokens are drawn, so no meaning helps; the period differs from row to row, so no fixed offset does. (Olsson et al.
-2022 repeat at one distance, where looking that far back is enough.)
+Tokens are random, so meaning does not help; the period differs between rows, so a fixed offset does not either.
+(Olsson et al. 2022 use one period, where attending that far back is enough.)
 
 >>> from multihead.measures.kinds.repeats import repeats
 >>> import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from multihead.errors import SizeError
 
 TOKENS = 64
-"""Of one row, special tokens around it not counted."""
+"""Tokens of one row, without special tokens."""
 
 
 def repeats(
@@ -33,22 +33,22 @@ def repeats(
     end: Sequence[int] = (),
     generator: torch.Generator,
 ) -> Int[Tensor, "row token"]:
-    """Rows of a random block again and again; its length goes from a quarter to a half of the row.
+    """Rows that repeat a random block, whose length ranges from a quarter to half of the row.
 
-    `begin` and `end` stand around each row, as a tokenizer writes special tokens. Inside a block all tokens differ,
-    where the vocabulary is large enough.
+    `begin` and `end` surround each row, like the special tokens of a tokenizer. The tokens of a block are distinct
+    if the vocabulary is large enough.
     """
     if tokens < 8 or not len(vocabulary):
         raise SizeError(
-            f"{tokens} tokens out of {len(vocabulary)} are no text that repeats",
-            hint="8 tokens at least, and a vocabulary",
+            f"repeats need at least 8 tokens and a vocabulary, got {tokens} tokens from {len(vocabulary)} ids",
+            hint="pass tokens=64 and the ids to draw from",
         )
-    made: list[list[int]] = []
+    rows_of_ids: list[list[int]] = []
     for period in torch.linspace(tokens // 4, tokens // 2, rows).round().int().tolist():
         if len(vocabulary) >= period:
-            drawn = torch.randperm(len(vocabulary), generator=generator)[:period]
+            indices = torch.randperm(len(vocabulary), generator=generator)[:period]
         else:
-            drawn = torch.randint(len(vocabulary), (period,), generator=generator)
-        block = [int(vocabulary[int(i)]) for i in drawn]
-        made.append([*begin, *(block * (tokens // period + 1))[:tokens], *end])
-    return torch.tensor(made)
+            indices = torch.randint(len(vocabulary), (period,), generator=generator)
+        block = [int(vocabulary[int(i)]) for i in indices]
+        rows_of_ids.append([*begin, *(block * (tokens // period + 1))[:tokens], *end])
+    return torch.tensor(rows_of_ids)

@@ -1,4 +1,4 @@
-"""The kinds of all heads: by name, as lines of text, as columns of a table."""
+"""The kinds of all heads: by name, as text, and as table columns."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Kinds:
         return iter(self.evidence)
 
     def __getitem__(self, head: str | tuple[int, int]) -> Evidence:
-        """Of `L3H7`, `3.7` or `(3, 7)`."""
+        """The evidence of `L3H7`, `3.7` or `(3, 7)`."""
         name = "{}.{}".format(*head) if isinstance(head, tuple) else head
         name = _DOTTED.sub(r"\1L\2H\3", name)
-        found = next((e for e in self.evidence if e.head == name), None)
-        if found is None:
+        match = next((e for e in self.evidence if e.head == name), None)
+        if match is None:
             ends = f"{self.evidence[0].head} to {self.evidence[-1].head}" if self.evidence else "none"
             raise SizeError(f"there is no head {head!r}", hint=f"heads are {ends}")
-        return found
+        return match
 
     def of(self, kind: str) -> list[Evidence]:
-        """The heads of one kind, the strongest first."""
+        """The heads of one kind, highest score first."""
         return sorted((e for e in self if e.kind == kind), key=lambda e: -e.score)
 
     @property
@@ -52,7 +52,7 @@ class Kinds:
         return _table(self)
 
     def text(self) -> str:
-        """A line per kind with its heads, then a line per head."""
+        """Text: a line per kind with its heads, then a line per head."""
         counts: dict[str, list[str]] = {}
         for e in self:
             counts.setdefault(e.kind, []).append(e.head)
@@ -70,7 +70,7 @@ class Kinds:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """How many heads of each kind, then the evidence of each head."""
+        """The number of heads of each kind, then a table of the evidence."""
         counts = dict(Counter(e.kind for e in self).most_common())
         columns = ("kind", "kind_detail", "kind_score", "kind_low", "kind_high", "kind_control", "driven", "second")
         return dots(counts, KINDS) + self.table.select(columns)._repr_html_()  # pyright: ignore[reportPrivateUsage]
@@ -86,21 +86,21 @@ def _line(e: Evidence) -> tuple[str, ...]:
 # ---- the table --------------------------------------------------------------------------------
 
 _WORDS = {
-    "kind": "what the head does, by evidence",
-    "kind_detail": "which offset, width or class",
+    "kind": "kind of the head",
+    "kind_detail": "offset, width or class",
     "second": "the strongest other kind",
-    "third": "the next strongest",
-    "driven": "what the head follows when tokens are shuffled: position, content or mixed",
+    "third": "the second strongest other kind",
+    "driven": "whether the head follows position or content (or mixed) when tokens are shuffled",
 }
 _NUMBERS = {
     "kind_score": "mean over documents of the kind's statistic",
-    "kind_threshold": "what the interval must be above",
-    "kind_control": "what the score would be by chance; the interval must be above it too",
+    "kind_threshold": "the interval must be above this",
+    "kind_control": "the score by chance; the interval must be above it too",
     "kind_low": "lower end of the 95 % interval over documents",
-    "kind_high": "upper end",
+    "kind_high": "upper end of the 95 % interval over documents",
     "second_score": "score of the second kind",
     "third_score": "score of the third kind",
-    "driven_score": "overlap of maps at the same places − at the same tokens, after shuffling",
+    "driven_score": "overlap of maps at the same positions − at the same tokens, after shuffling",
 }
 
 

@@ -1,4 +1,4 @@
-"""Classes of tokens that a tokenizer's own vocabulary tells apart.
+"""Token classes derived from a tokenizer's vocabulary.
 
 >>> from multihead.measures.kinds.token_classes import class_of
 >>> [class_of(word) for word in ("the", "The", "Paris", "42", "...", "walk")]
@@ -21,17 +21,17 @@ FUNCTION_WORDS = frozenset(
     other our out over own s same shall she should so some such t than that the their them then there these they
     this those through to too under until up us very was we were what when where which while who whom why will
     with would you your
-    """.split()  # noqa: SIM905  # a hundred quotes are no easier to read
+    """.split()  # noqa: SIM905  # easier to read than a hundred quoted words
 )
-"""Of English: articles, pronouns, prepositions, conjunctions, auxiliaries."""
+"""English articles, pronouns, prepositions, conjunctions and auxiliaries."""
 
-_JOINTS = ("▁", "Ġ", "Ċ", "##")  # what tokenizers write for a space before, a line end, and no space before
+_MARKERS = ("▁", "Ġ", "Ċ", "##")  # tokenizers' marks for a leading space, a newline, and a continued word
 
 
 def class_of(word: str) -> str | None:
-    """The class of a written token, None for an ordinary word."""
-    for joint in _JOINTS:
-        word = word.replace(joint, "")
+    """The class of a token as text; None for an ordinary word."""
+    for marker in _MARKERS:
+        word = word.replace(marker, "")
     word = word.strip()
     if not word:
         return None
@@ -45,27 +45,27 @@ def class_of(word: str) -> str | None:
 
 
 def classes_of(tokenizer: Any) -> dict[str, tuple[int, ...]]:
-    """Ids of each class of the vocabulary: punctuation, digits, function words, capitalised, word pieces.
+    """Token ids of each class: punctuation, digits, function words, capitalised, word pieces.
 
-    Word pieces are tokens that continue a word, where the vocabulary marks them. Empty classes are left out.
+    Word pieces are tokens that continue a word, if the vocabulary marks them. Empty classes are excluded.
     """
     vocabulary: Mapping[str, int] = tokenizer.get_vocab()
     special = set(tokenizer.all_special_ids)
-    spaced = any(word.startswith(("▁", "Ġ")) for word in vocabulary)
-    hashed = any(word.startswith("##") for word in vocabulary)
-    found: dict[str, list[int]] = {}
+    spaces = any(word.startswith(("▁", "Ġ")) for word in vocabulary)
+    hashes = any(word.startswith("##") for word in vocabulary)
+    ids_by_class: dict[str, list[int]] = {}
     for word, i in sorted(vocabulary.items(), key=lambda item: item[1]):
         if i in special:
             continue
-        piece = word.startswith("##") if hashed else spaced and not word.startswith(("▁", "Ġ")) and word.isalpha()
+        piece = word.startswith("##") if hashes else spaces and not word.startswith(("▁", "Ġ")) and word.isalpha()
         name = "word pieces" if piece else class_of(word)
         if name is not None:
-            found.setdefault(name, []).append(i)
-    return {name: tuple(ids) for name, ids in found.items()}
+            ids_by_class.setdefault(name, []).append(i)
+    return {name: tuple(ids) for name, ids in ids_by_class.items()}
 
 
 def as_ids(name: str, members: Sequence[int] | Sequence[str], tokenizer: Any) -> tuple[int, ...]:
-    """The ids of a class that was given as ids or as words; a word of several tokens has no id."""
+    """The ids of a class given as ids or words; each word must be a single token."""
     ids: list[int] = []
     for member in members:
         if not isinstance(member, str):
@@ -73,18 +73,18 @@ def as_ids(name: str, members: Sequence[int] | Sequence[str], tokenizer: Any) ->
             continue
         if tokenizer is None:
             raise MultiheadError(
-                f"class {name!r} holds the word {member!r}, and there is no tokenizer",
+                f"class {name!r} contains the word {member!r}, but there is no tokenizer",
                 hint="pass tokenizer=..., or token ids",
             )
-        found = [
+        single = [
             pieces[0]
             for text in (member, f" {member}")
             if len(pieces := tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
         ]
-        if not found:
+        if not single:
             raise SizeError(
-                f"class {name!r}: {member!r} is more than one token for this tokenizer",
-                hint="a class holds single tokens",
+                f"class {name!r}: {member!r} must be a single token of this tokenizer",
+                hint="pass words that are single tokens, or token ids",
             )
-        ids += found
+        ids += single
     return tuple(sorted(set(ids)))

@@ -26,13 +26,13 @@ COLUMNS = 10
 
 @dataclass(frozen=True)
 class Word:
-    """A syntactic word: its head is the number of another, from 1, or 0 for the root."""
+    """A syntactic word; `head` is the 1-based index of its head word, or 0 for the root."""
 
     form: str
     head: int
     relation: str
     span: tuple[int, int]
-    """where its letters stand in the sentence's text; words of one written token that do not spell it share it"""
+    """(start, stop) in the sentence's text; words that do not spell their multiword token share its span"""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Sentence:
     words: tuple[Word, ...]
     text: str
     line: int
-    """where it begins in the file"""
+    """line number of its first word"""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ class _Line:
 
 
 def read_conllu(source: str | Path | Iterable[str]) -> list[Sentence]:
-    """The sentences of a file (a path), of a text, or of lines.
+    """The sentences of a file (given as a path), of a text, or of lines.
 
-    Comments are passed over, and so are empty nodes (1.1). The text is written from the forms and SpaceAfter=No; a
-    multiword token (1-2) stands in it as it is written.
+    Skips comments and empty nodes (1.1). The text of a sentence is built from the forms and SpaceAfter=No, with
+    multiword tokens (1-2) as written.
     """
-    return [_sentence(block) for block in _blocks(_lines(source))]
+    return [_sentence(block) for block in _blocks(_read_lines(source))]
 
 
-def _lines(source: str | Path | Iterable[str]) -> Iterable[str]:
+def _read_lines(source: str | Path | Iterable[str]) -> Iterable[str]:
     if isinstance(source, str) and ("\n" in source or "\t" in source or not source):
         return source.splitlines()
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.is_file():
-            raise MultiheadError(f"there is no file {path}", hint="a path to a .conllu file, or its text")
+            raise MultiheadError(f"there is no file {path}", hint="pass the path of a .conllu file, or its text")
         return path.read_text(encoding="utf-8").splitlines()
     return source
 
@@ -82,66 +82,68 @@ def _blocks(lines: Iterable[str]) -> Iterator[list[_Line]]:
                 yield block
             block = []
         elif not text.startswith("#"):
-            block.append(_parsed(number, text))
+            block.append(_parse_line(number, text))
     if block:
         yield block
 
 
-def _wrong(number: int, what: str, hint: str) -> MultiheadError:
-    return MultiheadError(f"line {number}: {what}", hint=hint)
+def _error(number: int, problem: str, hint: str) -> MultiheadError:
+    return MultiheadError(f"line {number}: {problem}", hint=hint)
 
 
-def _parsed(number: int, text: str) -> _Line:
+def _parse_line(number: int, text: str) -> _Line:
     fields = text.split("\t")
     if len(fields) != COLUMNS:
-        raise _wrong(
+        raise _error(
             number,
-            f"{len(fields)} columns where CoNLL-U has {COLUMNS}: {text[:60]!r}",
-            "columns are separated by tabs; sentences end with an empty line",
+            f"CoNLL-U has {COLUMNS} columns, got {len(fields)}: {text[:60]!r}",
+            "separate columns by tabs; end sentences with an empty line",
         )
     id_, form, head, relation, misc = fields[0], fields[1], fields[6], fields[7], fields[9]
     if not id_.replace("-", "").replace(".", "").isdigit():
-        raise _wrong(number, f"{id_!r} is no number of a word", "words are 1, 2, ...; 1-2 and 1.1 are allowed")
+        raise _error(number, f"{id_!r} is not a word id", "number words 1, 2, ...; 1-2 and 1.1 are allowed")
     return _Line(number, id_, form, head, relation, "SpaceAfter=No" not in misc.split("|"))
 
 
 def _sentence(block: list[_Line]) -> Sentence:
     words = [line for line in block if line.id.isdigit()]
     spans, text = _spans(block)
-    made: list[Word] = []
-    for at, line in enumerate(words, start=1):
-        if int(line.id) != at:
-            raise _wrong(line.number, f"word {line.id} where {at} should be", "words are numbered 1, 2, 3, ...")
+    parsed: list[Word] = []
+    for number, line in enumerate(words, start=1):
+        if int(line.id) != number:
+            raise _error(line.number, f"expected word {number}, got {line.id}", "number words 1, 2, 3, ...")
         if not line.head.isdigit() or int(line.head) > len(words):
-            raise _wrong(
+            raise _error(
                 line.number,
-                f"the head of {line.form!r} is {line.head!r}, the sentence has words 1 to {len(words)}",
-                "the seventh column is the number of another word, or 0 for the root",
+                f"the head of {line.form!r} must be between 0 and {len(words)}, got {line.head!r}",
+                "the seventh column is the id of the head word, or 0 for the root",
             )
-        if int(line.head) == at:
-            raise _wrong(line.number, f"{line.form!r} is its own head", "the seventh column names another word")
-        made.append(Word(line.form, int(line.head), line.relation, spans[at]))
-    if not made:
-        raise _wrong(block[0].number, "a sentence without a word", "words are numbered 1, 2, 3, ...")
-    return Sentence(tuple(made), text, block[0].number)
+        if int(line.head) == number:
+            raise _error(
+                line.number, f"{line.form!r} is its own head", "the seventh column is the id of a different word"
+            )
+        parsed.append(Word(line.form, int(line.head), line.relation, spans[number]))
+    if not parsed:
+        raise _error(block[0].number, "the sentence has no words", "number words 1, 2, 3, ...")
+    return Sentence(tuple(parsed), text, block[0].number)
 
 
 def _spans(block: list[_Line]) -> tuple[dict[int, tuple[int, int]], str]:
-    """Where each word stands in the text, and the text."""
-    text, spans, inside = "", dict[int, tuple[int, int]](), 0
+    """The span of each word in the text, and the text."""
+    text, spans, covered = "", dict[int, tuple[int, int]](), 0
     forms = {int(line.id): line.form for line in block if line.id.isdigit()}
     for line in block:
         if "." in line.id:
             continue
         if "-" in line.id:
             first, last = _range(line, forms)
-            parts, at = [forms[i] for i in range(first, last + 1)], len(text)
-            spelt = "".join(parts) == line.form
+            parts, start = [forms[i] for i in range(first, last + 1)], len(text)
+            concatenated = "".join(parts) == line.form
             for i, part in zip(range(first, last + 1), parts, strict=True):
-                spans[i] = (at, at + len(part)) if spelt else (len(text), len(text) + len(line.form))
-                at += len(part)
-            inside = last
-        elif int(line.id) <= inside:
+                spans[i] = (start, start + len(part)) if concatenated else (len(text), len(text) + len(line.form))
+                start += len(part)
+            covered = last
+        elif int(line.id) <= covered:
             continue
         else:
             spans[int(line.id)] = (len(text), len(text) + len(line.form))
@@ -154,7 +156,7 @@ def _range(line: _Line, forms: dict[int, str]) -> tuple[int, int]:
     if not (
         first.isdigit() and last.isdigit() and int(first) < int(last) and {int(first), int(last)} <= forms.keys()
     ):
-        raise _wrong(
-            line.number, f"{line.id!r} is no range of words", f"the words are 1 to {max(forms, default=0)}"
+        raise _error(
+            line.number, f"{line.id!r} is not a range of words", f"the words are 1 to {max(forms, default=0)}"
         )
     return int(first), int(last)

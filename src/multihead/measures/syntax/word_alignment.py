@@ -1,7 +1,7 @@
-"""Words and tokens: which tokens make a word, which words depend on each other, and where a head points.
+"""Align words with tokens, list dependency examples, and find the word that each head attends to most.
 
-As Clark et al. 2019 do: attention to a word of several tokens is summed over them, attention from it is their mean;
-a word does not point at itself, nor at special tokens.
+As in Clark et al. 2019, attention to a word is summed over its tokens, and attention from a word is averaged over
+them. Attention from a word to itself and to special tokens is ignored.
 
 >>> import torch
 >>> from multihead.measures.syntax.word_alignment import pointing
@@ -24,7 +24,7 @@ from multihead.errors import MultiheadError
 from multihead.measures.syntax.conllu import Sentence
 
 LEFT_OUT = ("root", "punct")
-"""Relations that are not asked for: the root has no head, and punctuation is attached by convention."""
+"""Excluded relations: the root has no head, and punctuation is attached by convention."""
 
 Direction = Literal["to head", "to dependent"]
 DIRECTIONS: tuple[Direction, ...] = ("to head", "to dependent")
@@ -32,14 +32,14 @@ DIRECTIONS: tuple[Direction, ...] = ("to head", "to dependent")
 
 @dataclass(frozen=True)
 class Aligned:
-    """A sentence as a model reads it: which tokens make which word."""
+    """A tokenized sentence, with the word of each token."""
 
     sentence: Sentence
     ids: list[int]
     word_of_token: list[int]
-    """index of the word, -1 for special tokens"""
+    """unit index, -1 for special tokens"""
     unit: list[int]
-    """words that share their letters are one: its number; -1 where no token is left of it"""
+    """unit index of each word, -1 if no token belongs to it; words with the same span form one unit"""
 
     @property
     def units(self) -> int:
@@ -47,35 +47,37 @@ class Aligned:
 
 
 def align(sentence: Sentence, tokenizer: Any) -> Aligned:
-    """Tokenise the text of a sentence; a token belongs to the word that has most of its letters."""
+    """Tokenize the text of a sentence; a token belongs to the word it overlaps most."""
     if not getattr(tokenizer, "is_fast", False):
         raise MultiheadError(
-            f"{type(tokenizer).__name__} does not say which letters a token stands for",
-            hint="a fast tokenizer does: AutoTokenizer.from_pretrained(..., use_fast=True)",
+            f"{type(tokenizer).__name__} does not return the character offsets of tokens",
+            hint="use a fast tokenizer: AutoTokenizer.from_pretrained(..., use_fast=True)",
         )
-    coded = tokenizer(sentence.text, return_offsets_mapping=True, verbose=False)
+    encoded = tokenizer(sentence.text, return_offsets_mapping=True, verbose=False)
     spans = sorted({w.span for w in sentence.words})
-    found = [_owner(token, spans) for token in coded["offset_mapping"]]
-    there = sorted({i for i in found if i >= 0})
-    number = {spans[i]: n for n, i in enumerate(there)}
-    of_token = [number[spans[i]] if i >= 0 else -1 for i in found]
-    return Aligned(sentence, list(coded["input_ids"]), of_token, [number.get(w.span, -1) for w in sentence.words])
+    span_of_token = [_best_span(token, spans) for token in encoded["offset_mapping"]]
+    present = sorted({i for i in span_of_token if i >= 0})
+    unit_of_span = {spans[i]: n for n, i in enumerate(present)}
+    unit_of_token = [unit_of_span[spans[i]] if i >= 0 else -1 for i in span_of_token]
+    return Aligned(
+        sentence, list(encoded["input_ids"]), unit_of_token, [unit_of_span.get(w.span, -1) for w in sentence.words]
+    )
 
 
-def _owner(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> int:
-    """The span that shares most letters with the token; -1: none does."""
-    shared = [min(token[1], stop) - max(token[0], start) for start, stop in spans]
-    best = max(range(len(spans)), key=shared.__getitem__, default=-1)
-    return best if best >= 0 and shared[best] > 0 else -1
+def _best_span(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> int:
+    """Index of the span that overlaps the token most; -1 if none does."""
+    overlap = [min(token[1], stop) - max(token[0], start) for start, stop in spans]
+    best = max(range(len(spans)), key=overlap.__getitem__, default=-1)
+    return best if best >= 0 and overlap[best] > 0 else -1
 
 
 def examples(aligned: Aligned) -> Iterator[tuple[str, Direction, int, list[int]]]:
-    """(relation, direction, the unit that points, the units that are right), in the order of the words.
+    """Yield (relation, direction, source unit, correct target units), in word order.
 
-    A dependent has one head, and is an example for it. A head may have several dependents of one relation: it is
-    one example, and any of them is right.
+    Each dependent is one example, with its head as the target. A head with several dependents of one relation is
+    one example, and each of these dependents is a correct target.
     """
-    below: dict[tuple[int, str], list[int]] = {}
+    dependents: dict[tuple[int, str], list[int]] = {}
     for word, unit in zip(aligned.sentence.words, aligned.unit, strict=True):
         if word.head == 0 or word.relation in LEFT_OUT:
             continue
@@ -83,8 +85,8 @@ def examples(aligned: Aligned) -> Iterator[tuple[str, Direction, int, list[int]]
         if -1 in (unit, head) or unit == head:
             continue
         yield word.relation, "to head", unit, [head]
-        below.setdefault((head, word.relation), []).append(unit)
-    for (head, relation), units in below.items():
+        dependents.setdefault((head, word.relation), []).append(unit)
+    for (head, relation), units in dependents.items():
         yield relation, "to dependent", head, units
 
 

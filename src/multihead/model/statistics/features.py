@@ -1,7 +1,7 @@
-"""What the weights of a block are summed against: numbers of a (query, key) pair that all heads share.
+"""Features of (query, key) pairs, shared by all heads, that the weights of a block are summed against.
 
 Σ_j p_hij x_ijm for all heads h and features m is one matrix product per query: (features × keys) (keys × heads).
-Distances are written as differences of places, never as i² − 2ij + j², so that nothing cancels.
+Distances are computed as differences of positions, never as i² − 2ij + j², which would cancel.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from multihead.model.call import Tokens
 from multihead.model.statistics.blocks import RowBlock
 from multihead.model.statistics.options import Statistics
 
-NOTHING = -1
-"""The id of no token."""
+NO_TOKEN = -1
+"""Marks a position without a token."""
 
 EXACT_IDS = 1 << 24
-"""Up to here fp32 tells whole numbers apart; ids beyond are numbered anew."""
+"""fp32 represents integers exactly up to here; larger ids are renumbered."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is known of the queries and keys of one problem, beside q, k and v."""
+    """Positions, token ids and marks of the queries and keys of one problem."""
 
     query_place: Float[Tensor, "query_rows query"]  # rows: 1 or batch
     key_place: Float[Tensor, "key_rows key"]
     real: Bool[Tensor, "batch query"]
-    query_id: Float[Tensor, "batch query"] | None  # as numbers, which are far quicker to compare
+    query_id: Float[Tensor, "batch query"] | None  # as floats, which are much faster to compare
     key_id: Float[Tensor, "batch key"] | None
-    before_id: Float[Tensor, "batch key"] | None  # of the token one place before each key
-    marks: dict[str, Float[Tensor, "batch key"]]  # 1 where the key is the first real one, special, in a class
+    before_id: Float[Tensor, "batch key"] | None  # of the token one position before each key
+    marks: dict[str, Float[Tensor, "batch key"]]  # 1 if the key is the first real token, special, or in a class
     names: tuple[str, ...]  # of the features, in order
-    offsets: tuple[int, ...]  # measured as features, where several keys may stand at one place
+    offsets: tuple[int, ...]  # as features, if several keys may share a position
     cross: bool
 
     @staticmethod
     def of(problem: Problem, queries: Tokens, keys: Tokens, options: Statistics, cross: bool) -> Pairs:
-        frame, place = problem.frame, problem.frame.keys_at()
+        frame, position = problem.frame, problem.frame.keys_at()
         exact = torch.promote_types(problem.q.dtype, torch.float32)
         real_key = _real(problem, keys, frame.keys)
         key_id = _unpacked(problem, keys.ids, frame.keys)
@@ -58,17 +58,17 @@ class Pairs:
                 )
         if key_id is not None and query_id is not None:
             if key_id.numel() and int(torch.maximum(key_id.max(), query_id.max())) >= EXACT_IDS:
-                both = torch.cat([query_id, key_id], dim=1).unique(return_inverse=True)[1]
-                query_id, key_id = both.split([frame.queries, frame.keys], dim=1)
-            before_id = _before(key_id, real_key, place).to(exact)
-        twice = not frame.aligned and bool((place.sort(-1).values.diff(dim=-1) == 0).any())
-        offsets = tuple(range(-options.offsets, options.offsets + 1)) if twice and not cross else ()
-        ahead = not any(isinstance(part, Causal) for part in problem.mask.parts())
-        names = ["place"] if cross else ["behind"] + ["before", "ahead", "after"] * ahead
+                compact = torch.cat([query_id, key_id], dim=1).unique(return_inverse=True)[1]
+                query_id, key_id = compact.split([frame.queries, frame.keys], dim=1)
+            before_id = _previous_ids(key_id, real_key, position).to(exact)
+        shared_positions = not frame.aligned and bool((position.sort(-1).values.diff(dim=-1) == 0).any())
+        offsets = tuple(range(-options.offsets, options.offsets + 1)) if shared_positions and not cross else ()
+        sees_ahead = not any(isinstance(part, Causal) for part in problem.mask.parts())
+        names = ["place"] if cross else ["behind"] + ["before", "ahead", "after"] * sees_ahead
         names += ["same_token", "induction"] * (query_id is not None)
         return Pairs(
             frame.queries_at().to(exact),
-            place.to(exact),
+            position.to(exact),
             _real(problem, queries, frame.queries),
             None if query_id is None else query_id.to(exact),
             None if key_id is None else key_id.to(exact),
@@ -81,7 +81,7 @@ class Pairs:
 
     @property
     def count(self) -> int:
-        """Numbers that a (query, key) pair takes, beside those of the heads."""
+        """Values per (query, key) pair: the features and one column of scratch."""
         return len(self.names) + len(self.offsets) + 1
 
     def fill(
@@ -91,28 +91,28 @@ class Pairs:
         key: Float[Tensor, "key_rows key"],
         x: Float[Tensor, "batch query feature key"],
     ) -> None:
-        """Write x_ijm of the block, whose queries and keys stand at these places; the last feature is for work."""
-        row = dict(zip(self.names, x.unbind(2), strict=False))
+        """Write x_ijm of a block with these query and key positions; the last feature column is scratch."""
+        features = dict(zip(self.names, x.unbind(2), strict=False))
         if self.cross:
-            row["place"].copy_(key.unsqueeze(1))
+            features["place"].copy_(key.unsqueeze(1))
             return
-        # Comparisons are written as numbers at once: bool first and then converted takes ten times as long.
-        away, work = row["behind"], x[:, :, -1]
-        torch.sub(query.unsqueeze(-1), key.unsqueeze(1).expand(away.shape[0], -1, -1), out=away)
-        for at, offset in enumerate(self.offsets, len(self.names)):
-            torch.eq(away, -offset, out=x[:, :, at])
+        # Write comparisons directly as floats: converting from bool takes ten times as long.
+        distance, scratch = features["behind"], x[:, :, -1]
+        torch.sub(query.unsqueeze(-1), key.unsqueeze(1).expand(distance.shape[0], -1, -1), out=distance)
+        for feature, offset in enumerate(self.offsets, len(self.names)):
+            torch.eq(distance, -offset, out=x[:, :, feature])
         if self.query_id is not None and self.key_id is not None and self.before_id is not None:
-            mine = self.query_id[block.batch, block.queries].unsqueeze(-1)
-            torch.eq(mine, block.take_keys(self.key_id[block.batch]).unsqueeze(1), out=row["same_token"])
-            row["same_token"].mul_(torch.ne(away, 0, out=work))
-            torch.eq(mine, block.take_keys(self.before_id[block.batch]).unsqueeze(1), out=row["induction"])
-            if "ahead" in row:  # else nobody looks there
-                row["induction"].mul_(torch.ge(away, 0, out=work))
-        if "ahead" in row:
-            torch.gt(away, 0, out=row["before"])
-            torch.lt(away, 0, out=row["after"])
-            torch.neg(away, out=row["ahead"]).clamp_(min=0)
-            away.clamp_(min=0)
+            query_id = self.query_id[block.batch, block.queries].unsqueeze(-1)
+            torch.eq(query_id, block.take_keys(self.key_id[block.batch]).unsqueeze(1), out=features["same_token"])
+            features["same_token"].mul_(torch.ne(distance, 0, out=scratch))
+            torch.eq(query_id, block.take_keys(self.before_id[block.batch]).unsqueeze(1), out=features["induction"])
+            if "ahead" in features:  # otherwise later keys are hidden
+                features["induction"].mul_(torch.ge(distance, 0, out=scratch))
+        if "ahead" in features:
+            torch.gt(distance, 0, out=features["before"])
+            torch.lt(distance, 0, out=features["after"])
+            torch.neg(distance, out=features["ahead"]).clamp_(min=0)
+            distance.clamp_(min=0)
 
 
 def _real(problem: Problem, tokens: Tokens, length: int) -> Bool[Tensor, "batch token"]:
@@ -127,26 +127,26 @@ def _real(problem: Problem, tokens: Tokens, length: int) -> Bool[Tensor, "batch 
 
 
 def _unpacked(problem: Problem, x: Tensor | None, length: int) -> Tensor | None:
-    """(batch, token), also of tokens that were given packed into one row."""
+    """`x` as (batch, token), unpacked if its rows are packed into one."""
     frame, packing = problem.frame, problem.packing
     if x is None:
         return None
     x = x.to(frame.device)
     if packing is None or x.shape == (frame.batch, length):
         return x.expand(frame.batch, length)
-    rows = x.new_full((frame.batch, length), False if x.dtype == torch.bool else NOTHING)
+    rows = x.new_full((frame.batch, length), False if x.dtype == torch.bool else NO_TOKEN)
     for b, (start, stop) in enumerate(pairwise(packing)):
         rows[b, : stop - start] = x[0, start:stop]
     return rows
 
 
-def _before(ids: Tensor, real: Tensor, place: Tensor) -> Int[Tensor, "batch key"]:
-    """The id of the real token that stands one place before each key."""
+def _previous_ids(ids: Tensor, real: Tensor, position: Tensor) -> Int[Tensor, "batch key"]:
+    """The id of the real token one position before each key."""
     if ids.shape[1] == 0:
         return ids
-    order = place.argsort(dim=-1, stable=True)
-    back = order.roll(1, -1)
-    follows = place.gather(-1, order) - place.gather(-1, back) == 1
-    order, back, follows = (t.expand(ids.shape) for t in (order, back, follows))
-    found = ids.gather(-1, back).masked_fill(~(follows & real.gather(-1, back)), NOTHING)
-    return torch.empty_like(ids).scatter_(-1, order, found)
+    order = position.argsort(dim=-1, stable=True)
+    before = order.roll(1, -1)
+    follows = position.gather(-1, order) - position.gather(-1, before) == 1
+    order, before, follows = (t.expand(ids.shape) for t in (order, before, follows))
+    previous = ids.gather(-1, before).masked_fill(~(follows & real.gather(-1, before)), NO_TOKEN)
+    return torch.empty_like(ids).scatter_(-1, order, previous)

@@ -1,4 +1,4 @@
-"""The keys of some batch rows and heads, laid out for the products of many blocks."""
+"""The keys of some batch rows and heads, laid out for the matrix products of many blocks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from multihead.model.statistics.blocks import RowBlock
 
 
 class KeySide:
-    """kᵀ in the precision of the scores, and what every head sums over keys alone: ‖v‖ and the marks of tokens.
+    """kᵀ in the precision of the scores, and the per-key features: ‖v‖ and token marks.
 
-    A transposed copy makes the product with the queries a quarter faster, and its memory is linear in tokens.
+    A transposed copy makes the product with the queries 25 % faster; its memory is linear in tokens.
     """
 
     def __init__(
-        self, problem: Problem, block: RowBlock, marks: Mapping[str, Float[Tensor, "batch key"]], room: Scratch
+        self, problem: Problem, block: RowBlock, marks: Mapping[str, Float[Tensor, "batch key"]], scratch: Scratch
     ) -> None:
-        room.clear()
+        scratch.clear()
         exact = torch.promote_types(problem.q.dtype, torch.float32)
         self.batch, self.heads = block.batch, block.heads
         kv_of_head = problem.groups.kv_of_head[block.heads]
@@ -35,11 +35,11 @@ class KeySide:
         self.kv_of_head = [h - kv.start for h in kv_of_head]
         norms = torch.linalg.vector_norm(v, dim=-1, dtype=exact)
         like = norms.new_empty(0)
-        self.k: Float[Tensor, "batch kv_head key_dim key"] = room.take(like, *k.mT.shape).copy_(k.mT)
+        self.k: Float[Tensor, "batch kv_head key_dim key"] = scratch.take(like, *k.mT.shape).copy_(k.mT)
         bad = ~(torch.isfinite(self.k.sum(2)) & torch.isfinite(norms))
         self.bad: Bool[Tensor, "batch head key"] | None = None
         if bool(bad.any()):
-            # They must not reach rows that may not see them (0 · NaN); rows that do are marked by `bad`.
+            # Zeroed, or they would reach rows that cannot see them (0 · NaN); `bad` marks rows that can.
             self.bad = bad[:, self.kv_of_head]
             self.k, norms = self.k.masked_fill(bad.unsqueeze(2), 0.0), norms.masked_fill(bad, 0.0)
         self.names = ("value_norm", *marks)

@@ -1,4 +1,4 @@
-"""What is measured of every head, and in how much memory."""
+"""Options of head statistics: what to measure, and how much memory to use."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 from multihead.errors import SizeError, TypeMismatchError
 
 BLOCK_BYTES = 32 << 20
-"""Blocks of weights that stay inside a shared cache; smaller ones spend their time in calls."""
+"""Larger blocks of weights exceed a shared cache; smaller ones spend their time in call overhead."""
 
 
 def check_statistics(statistics: object) -> None:
-    """Raise unless this is None or a `Statistics`."""
+    """Raise unless `statistics` is None or a `Statistics`."""
     if statistics is not None and not isinstance(statistics, Statistics):
         raise TypeMismatchError(
             f"statistics must be a mh.Statistics or None, got {statistics!r}",
-            hint="mh.Statistics() takes every statistic",
+            hint="mh.Statistics() measures the default statistics",
         )
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Which statistics are kept beside those that every head has.
+    """Options of the statistics measured in addition to the default ones.
 
-    - `offsets`: the mass on each offset key − query from −offsets to +offsets;
+    - `offsets`: measure the mass on each offset key − query from −offsets to +offsets;
     - `special`: ids of delimiters and other special tokens;
-    - `classes`: name → ids of its tokens, for punctuation, tags or anything else;
-    - `covariance`: second moments of the outputs of all heads, (heads · value_dim)² numbers; means are always kept;
-    - `block_bytes`: what the blocks in which the weights are computed may take.
+    - `classes`: name → token ids, for punctuation, tags or any other class;
+    - `covariance`: keep second moments of all head outputs, (heads · value_dim)² values; means are always kept;
+    - `block_bytes`: memory bound of a block of weights.
     """
 
     offsets: int = 16
@@ -39,17 +39,21 @@ class Statistics:
 
     def __post_init__(self) -> None:
         if self.offsets < 1:
-            raise SizeError(f"offsets={self.offsets} is less than 1", hint="offsets=1 measures previous and next")
+            raise SizeError(
+                f"offsets must be at least 1, got {self.offsets}", hint="offsets=1 measures previous and next"
+            )
         if not isinstance(self.classes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise TypeMismatchError(
                 f"classes must map names to token ids, got {self.classes!r}",
                 hint="classes={'digits': [15, 16, 17]}",
             )
         if self.block_bytes < 1:
-            raise SizeError(f"block_bytes={self.block_bytes} is no memory", hint=f"the default is {BLOCK_BYTES}")
+            raise SizeError(
+                f"block_bytes must be at least 1, got {self.block_bytes}", hint=f"the default is {BLOCK_BYTES}"
+            )
 
     def state(self) -> dict[str, object]:
-        """The options as plain data, for json."""
+        """The options as JSON-compatible data."""
         return {
             "offsets": self.offsets,
             "special": [int(i) for i in self.special],
