@@ -175,7 +175,7 @@ def test_documents_are_told_apart_by_a_fingerprint() -> None:
         (["{gpt2}", "--ids", "{root}/empty.txt"], "{root}/empty.txt is not JSON"),
         (["{gpt2}", "--ids", "{root}/bad.json"], "{root}/bad.json is not a list of lists of token ids"),
         (["{gpt2}", "--ids", "x", "--text", "y"], "--ids and --text or --corpus are given"),
-        (["{gpt2}", "--max-tokens", "38"], "max_tokens=38 is no length of a piece: the model has 37 positions"),
+        (["{gpt2}", "--max-tokens", "38"], "max_tokens must be at least 1 and at most 37"),
         (["{gpt2}", "--batch-size", "0"], "--batch-size 0 is less than 1"),
         (["{gpt2}", "--limit", "0"], "--limit 0 reads nothing"),
         (["{gpt2}", "--dtype", "int8"], "--dtype int8 is none"),
@@ -232,15 +232,15 @@ def test_a_finished_run_is_only_looked_at(multihead: Multihead, given: Folders, 
     assert "is finished: 6 heads" in said.err
     other = multihead("measure", given.other, *words[2:])
     assert other.code == 2
-    assert "table.json was begun with model gpt2 (GPT2LMHeadModel, weights" in other.err
-    assert "this is model other (GPT2LMHeadModel, weights" in other.err
+    assert "table.json holds a run with model gpt2 (GPT2LMHeadModel, weights" in other.err
+    assert "this run has model other (GPT2LMHeadModel, weights" in other.err
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_after_the_batch_and_says_how_to_go_on(
     multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
-    from multihead.measures.measure import StatisticsStage
+    from multihead.corpus.run import BatchRunner
 
     words = (
         "measure",
@@ -253,16 +253,16 @@ def test_a_signal_stops_after_the_batch_and_says_how_to_go_on(
         "--batch-size",
         2,
     )
-    real, steps = StatisticsStage.step, []
+    real, steps = BatchRunner.run, []
 
-    def interrupted(self: Any, batch: Any) -> None:
-        real(self, batch)
+    def interrupted(self: Any, batch: Any, progress: Any = None) -> None:
+        real(self, batch, progress)
         steps.append(batch)
         if len(steps) == 2:
             signal.raise_signal(number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StatisticsStage, "step", interrupted)
+        patch.setattr(BatchRunner, "run", interrupted)
         said = multihead(*words)
     assert said.code == code
     assert len(steps) == 2
@@ -271,14 +271,14 @@ def test_a_signal_stops_after_the_batch_and_says_how_to_go_on(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     refused = multihead(*words)
     assert (refused.code, "holds a run that was stopped" in refused.err) == (2, True)
-    for other, line in ((("--seed", "7"), "begun with seed 0, this is seed 7"),
-                        (("--kinds",), "begun with stages statistics, this is stages statistics, kinds"),
+    for other, line in ((("--seed", "7"), "seed 0, this run has seed 7"),
+                        (("--kinds",), "stages statistics, this run has stages statistics, kinds"),
                         (("--limit", "6"), "7 documents")):  # fmt: skip
         wrong = multihead(*words, *other, "--resume")
         assert (wrong.code, line in wrong.err) == (2, True), wrong.err
     said = multihead(*words, "--resume")
     assert said.code == 0, said.err
-    assert "going on after 2 of 4 batches" in said.err
+    assert "resuming after 2 of 4 batches" in said.err
     whole = multihead(*words, "-o", tmp_path / "whole")
     assert whole.code == 0
     got, expected = ((tmp_path / n / "table.json").read_bytes() for n in ("a run", "whole"))
@@ -288,14 +288,14 @@ def test_a_signal_stops_after_the_batch_and_says_how_to_go_on(
 def test_a_second_signal_stops_at_once(
     multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from multihead.measures.measure import StatisticsStage
+    from multihead.corpus.run import BatchRunner
 
-    def impatient(self: Any, batch: Any) -> None:
+    def impatient(self: Any, batch: Any, progress: Any = None) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("it went on")
 
-    monkeypatch.setattr(StatisticsStage, "step", impatient)
+    monkeypatch.setattr(BatchRunner, "run", impatient)
     said = multihead("measure", given.gpt2, "--corpus", given.corpus, "-o", tmp_path / "run")
     assert said.code == 130
     assert "once more to stop at once" in said.err

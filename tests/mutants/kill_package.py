@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from kill_suite import DIM, HEADS, check, made, same, tokens
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2Model
 
 import multihead as mh
 from multihead import mask
-from multihead.corpus.corpus import Corpus
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun
+from multihead.corpus.documents import Corpus
 from multihead.corpus.merge_tree import Tree
-from multihead.corpus.run import Run
+from multihead.corpus.run import run
 from multihead.corpus.state import DamagedError, pack, unpack
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Refit, refit
@@ -23,8 +23,6 @@ from multihead.edit.physical.surgery import install
 from multihead.edit.sharing.group import grouped
 from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
-from multihead.table.meaning import Meaning
-from multihead.table.table import HeadTable
 
 # ---- seeing heads -----------------------------------------------------------------------------
 
@@ -189,34 +187,27 @@ def refitting() -> None:
         same(new.b_o, second.b_O + change[-1], "b_O")
 
 
-class Drawn:
-    """A stage that takes in the number of each batch, times its tokens."""
+class Drawn(Accumulator):
+    """Sums the number of each batch, times its new tokens."""
 
-    name, once = "drawn", True
+    name = "drawn"
 
     def __init__(self) -> None:
-        self.at, self.total = 0, torch.zeros(1, dtype=torch.float64)
+        super().__init__()
+        self.total = torch.zeros(1, dtype=torch.float64)
 
-    def begin(self, batch: int) -> None:
-        self.at = batch
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        new = 0 if batch.repeated is not None and bool(batch.repeated.all()) else run.inputs["input_ids"].numel()
+        self.total = self.total + (batch.index + 1) * new
 
-    def step(self, batch: Any) -> None:
-        self.at += 1
-        self.total += self.at * batch["input_ids"].numel()
+    def merge(self, later: Any) -> None:
+        self.total = self.total + later.total
 
     def state(self) -> dict[str, Any]:
-        return {"at": self.at, "total": self.total.clone()}
+        return {"total": self.total}
 
     def load(self, state: Any) -> None:
-        self.at, self.total = state["at"], state["total"].clone()
-
-    @staticmethod
-    def merged(first: Any, second: Any) -> dict[str, Any]:
-        return {"at": second["at"], "total": first["total"] + second["total"]}
-
-    @property
-    def table(self) -> HeadTable:
-        return HeadTable(("L0H0",), {"total": self.total}, {"total": Meaning("", "")})
+        self.total = state["total"]
 
 
 @check
@@ -225,7 +216,7 @@ def parting() -> None:
     tree: Tree[str] = Tree(lambda left, right: f"({left}{right})")
     for part in (3, 0, 4, 2, 1):
         tree.put((0, part), str(part))
-    assert tree.whole() == "(((01)(23))4)", tree.whole()
+    assert tree.root() == "(((01)(23))4)", tree.root()
     data = bytearray(pack({"x": torch.ones(3)}))
     data[-2] ^= 1
     try:
@@ -234,10 +225,9 @@ def parting() -> None:
         pass
     else:
         raise AssertionError("a changed bit is not noticed")
-    with TemporaryDirectory() as folder:
-        documents = [[1, 2], [3], [4, 5], [1, 2], [6], [3]]
-        corpus = Corpus(nn.Embedding(9, 2), documents, 6, batch_size=1, window=1, copies=frozenset({3, 5}))
-        table = Run([Drawn()], {}, Path(folder) / "state").go(corpus)
-    assert table is not None
-    # The first part has 4 documents less a copy, numbered from 1; the second one document, from a million on.
-    same(table["total"], torch.tensor([1 * 2 + 2 * 1 + 3 * 2 + 1_000_001.0]).double(), "numbered")
+    torch.manual_seed(0)
+    model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=9, n_positions=8)).eval()
+    documents, drawn = [[1, 2], [3], [4, 5], [1, 2], [6], [3]], Drawn()
+    run(model, Corpus(model, documents, batch_size=1, window=1), [drawn])
+    # The first part has 4 documents, the last of them a copy; the second part has a document and a copy.
+    same(drawn.total, torch.tensor([1 * 2 + 2 * 1 + 3 * 2 + 1_000_001.0]).double(), "numbered")

@@ -421,15 +421,15 @@ MUTANTS: dict[str, Mutant] = {
     # ---- many processes
     "halves joined in the order of coming": Mutant(
         "corpus/merge_tree.py",
-        "kept = self.join(kept, other) if at % 2 == 0 else self.join(other, kept)",
-        "kept = self.join(other, kept)",
+        "value = self.merge(value, other) if index % 2 == 0 else self.merge(other, value)",
+        "value = self.merge(other, value)",
         ("parting",),
     ),
     "a damaged save is used": Mutant("corpus/state.py", "if is_ != was:", "if False:", ("parting",)),
     "draws begin again in every part": Mutant(
-        "corpus/run.py", "stage.begin(part * NUMBERED)", "stage.begin(0)", ("parting",)
+        "corpus/documents.py", "part * NUMBERED + number, repeated)", "number, repeated)", ("parting",)
     ),
     "copies in other parts are witnesses": Mutant(
-        "corpus/corpus.py", "self.copies if once else frozenset()", "frozenset()", ("parting",)
+        "corpus/documents.py", "data is not None and self._seen.add(data)", "False", ("parting",)
     ),
 }

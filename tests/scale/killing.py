@@ -19,7 +19,7 @@ from measuring import measure
 
 from multihead.errors import MultiheadError
 
-PATIENCE = 8.0
+TIMEOUT = 8.0
 
 
 def free_port() -> int:
@@ -42,7 +42,7 @@ def started(count: int, folder: Path, log: Path) -> list[int]:
         with open(f"{log}.{rank}", "w") as said:  # noqa: PTH123
             os.dup2(said.fileno(), 2)
             try:
-                measure(folder, patience=PATIENCE, which=slice(3))  # statistics, kinds, gradients
+                measure(folder, timeout=TIMEOUT, quick=True)
                 code = 0
             except MultiheadError as wrong:
                 sys.stderr.write(f"ended: {wrong}\n")
@@ -77,16 +77,16 @@ def kill(children: list[int]) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def saved_twice(folder: Path) -> list[Path]:
-    """The latest saves of the parts that have an earlier one beside them."""
-    return [f for f in folder.glob("state/*-part-*.safetensors") if Path(f"{f}.before").exists()]
+def saved_parts(folder: Path) -> list[Path]:
+    """The latest saves of unfinished parts."""
+    return list(folder.glob("state/*-part-*.safetensors"))
 
 
-def wait_until_saved_twice(folder: Path, within: float = 60.0) -> None:
-    """The run is in the midst of its work then."""
+def wait_until_saved(folder: Path, within: float = 60.0) -> None:
+    """The run is in the middle of its work then."""
     end = time.monotonic() + within
-    while not saved_twice(folder):
-        assert time.monotonic() < end, f"no part was saved twice in {folder} within {within:.0f} s"
+    while not saved_parts(folder):
+        assert time.monotonic() < end, f"no part was saved in {folder} within {within:.0f} s"
         time.sleep(0.002)
 
 
@@ -117,9 +117,9 @@ def one_dies(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
     victims = (1, 0)
     runs = {victim: started(3, root / f"dies{victim}", root / f"dies{victim}") for victim in victims}
     for victim, children in runs.items():
-        wait_until_saved_twice(root / f"dies{victim}")
+        wait_until_saved(root / f"dies{victim}")
         os.kill(children[victim], signal.SIGKILL)
-    codes = [code for children in runs.values() for code in ended(children, 4 * PATIENCE)]
+    codes = [code for children in runs.values() for code in ended(children, 4 * TIMEOUT)]
     said = [Path(f"{root}/dies{v}.{rank}").read_text() for v in victims for rank in range(3) if rank != v]
     for victim in victims:
         ended(started(1, root / f"dies{victim}", root / "log"), 150)
@@ -128,14 +128,14 @@ def one_dies(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
 
 
 def damaged(root: Path, whole: bytes, seconds: float) -> dict[str, object]:
-    """A byte of the latest save of a part is changed: the one before is used, with a warning."""
+    """A byte of the latest save of a part is changed: the part is read again, with a warning."""
     folder = root / "damaged"
-    while not saved_twice(folder):  # the part may have ended before the processes did
+    while not saved_parts(folder):  # the part may have ended before the processes did
         children = started(2, folder, root / "log")
-        wait_until_saved_twice(folder)
+        wait_until_saved(folder)
         kill(children)
         ended(children, 20)
-    latest = saved_twice(folder)[0]
+    latest = saved_parts(folder)[0]
     data = bytearray(latest.read_bytes())
     data[-5] ^= 1
     latest.write_bytes(data)

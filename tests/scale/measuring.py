@@ -11,25 +11,26 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Mergeable
-from multihead.corpus.corpus import Corpus
+from multihead.corpus.accumulator import Accumulator, Batch, Inputs
+from multihead.corpus.checkpoint import Checkpoint
+from multihead.corpus.documents import Corpus
 from multihead.corpus.ranks import Ranks, restarted
-from multihead.corpus.run import Run
-from multihead.measures.importance.ablation import Ablation
+from multihead.corpus.run import run
+from multihead.measures.importance.ablation import Ablation, MeanOutputs
 from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.losses import OutputDistance
-from multihead.measures.importance.mean_outputs import MeanOutputs
-from multihead.measures.kinds.kinds import KindsStage
-from multihead.measures.measure import StatisticsStage
-from multihead.measures.similarity.similarity import SimilarityStage
+from multihead.measures.kinds.kinds import KindsMeasure
+from multihead.measures.measure import StatisticsSum
+from multihead.measures.similarity.ov_circuits import find_weights
+from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.model.statistics.options import Statistics
+from multihead.table.table import HeadTable
 
 WORDS, DOCUMENTS, BATCH = 37, 43, 2
 
@@ -67,64 +68,74 @@ def documents() -> list[list[int]]:
     return [*found[:30], found[2], found[7], *found[30:]]
 
 
-def stages(of: nn.Module) -> list[Mergeable]:
-    options, loss, means = Statistics(classes={"few": (3, 5)}), OutputDistance(), MeanOutputs(of)
-    return [
-        StatisticsStage(of, options),
-        KindsStage(of, options, seed=3),
-        Gradients(of, loss, seed=3),
-        means,
-        Ablation(of, loss, ("zero", "mean"), means=means),
-        SimilarityStage(of, seed=3),
-    ]
+class Measures:
+    """All measures: a pass of most of them, the repeats, then the ablation."""
+
+    def __init__(self, of: nn.Module, *, quick: bool = False) -> None:
+        options, loss, means = Statistics(classes={"few": (3, 5)}), OutputDistance(), MeanOutputs()
+        self.of, self.kinds = of, KindsMeasure(of, options, seed=3)
+        self.tables: list[Accumulator] = [StatisticsSum(options), Gradients(loss, seed=3)]
+        self.first: list[Accumulator] = [*self.tables, *self.kinds.accumulators]
+        self.second: list[Accumulator] = []
+        if not quick:
+            self.tables.append(SimilaritySum(find_weights(of), seed=3))
+            self.first += [self.tables[-1], means]
+            self.second.append(Ablation(loss, ("zero", "mean"), means=means))
+            self.tables += self.second
+
+    def run(self, checkpoint: Checkpoint, ranks: Ranks) -> HeadTable:
+        run(self.of, corpus(self.of), self.first, checkpoint=checkpoint, ranks=ranks)
+        self.kinds.run_repeats(checkpoint=checkpoint, ranks=ranks)
+        if self.second:
+            run(self.of, corpus(self.of), self.second, checkpoint=checkpoint, ranks=ranks)
+        return reduce(HeadTable.join, [one.columns() for one in self.tables], self.kinds.result().table)
 
 
 def corpus(of: nn.Module) -> Corpus:
-    copies = frozenset({30, 31})
-    return Corpus(of, documents(), DOCUMENTS, batch_size=BATCH, window=2, copies=copies)
+    repeated = frozenset({30, 31})
+    return Corpus(of, documents(), count=DOCUMENTS, batch_size=BATCH, window=2, repeated=repeated)
 
 
-class Dying(StatisticsStage):
+class Dying(StatisticsSum):
     """Kills its process at a batch."""
 
     at = 0
 
-    def step(self, batch: Mapping[str, Any]) -> None:
+    def inputs(self, batch: Batch) -> Inputs:
         Dying.at -= 1
         if not Dying.at:
             os.kill(os.getpid(), signal.SIGKILL)
-        super().step(batch)
+        return batch.inputs
 
 
 def measure(
     folder: Path,
     *,
-    patience: float = 60.0,
+    timeout: float = 60.0,
     every: float = 0.0,
     die: tuple[int, int] | None = None,
-    which: slice = slice(None),
-) -> int:
-    """Bytes that this rank has sent; `which` of the stages run."""
+    quick: bool = False,
+) -> None:
+    """Measure with the processes that torchrun started; rank 0 writes the table. `quick`: fewer measures."""
     torch.set_num_threads(1)
     of = model()
-    with Ranks.started(patience) as ranks:
-        made = stages(of)[which]
+    with Ranks.started(timeout) as ranks:
+        measures = Measures(of, quick=quick)
         if die is not None and ranks.rank == die[0] and not restarted():
-            made[0], Dying.at = Dying(of, made[0].heads.options), die[1]  # type: ignore[attr-defined]
-        run = Run(made, {"model": "small"}, folder / "state", every=every, ranks=ranks)
-        if ranks.first(run.file.exists):
-            run.resume()
-        table = run.go(corpus(of))
-        if table is not None:
+            Dying.at = die[1]
+            measures.first[0] = Dying(Statistics(classes={"few": (3, 5)}))
+        checkpoint = Checkpoint(folder / "state", {"model": "small"}, every=every)
+        if ranks.on_rank_zero(checkpoint.file.exists):
+            checkpoint.resume()
+        table = measures.run(checkpoint, ranks)
+        if ranks.leads:
             table.save(folder / "table.json")
-        return ranks.sent
 
 
 def main() -> None:
     words = sys.argv[1:]
     die = (int(words[2]), int(words[3])) if "--die" in words else None
-    sent = measure(Path(words[0]), every=1e9 if die is None else 0.0, die=die)
-    print(f"rank {os.environ.get('RANK', '0')} sent {sent}")
+    measure(Path(words[0]), every=1e9 if die is None else 0.0, die=die)
 
 
 if __name__ == "__main__":

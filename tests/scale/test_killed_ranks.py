@@ -49,12 +49,12 @@ def test_a_rank_that_dies_ends_the_run_with_a_clear_message(came_of_it: dict[str
     assert found["codes"].count(1) == 4, "the others end by themselves"
     for said in found["said"]:
         assert "ended: rank " in said, said
-        assert "--resume goes on" in said, said
+        assert "with --resume" in said, said
 
 
-def test_of_a_damaged_save_the_one_before_is_used(came_of_it: dict[str, Any]) -> None:
+def test_of_a_damaged_save_the_part_is_read_again(came_of_it: dict[str, Any]) -> None:
     found = came_of_it["damaged"]
     assert found["same"], found
     assert found["codes"] == [0, 0], found
     assert "is damaged: its checksum is" in found["said"], found
-    assert "the save before it is used" in found["said"], found
+    assert "the part is read again" in found["said"], found

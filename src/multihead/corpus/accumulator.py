@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -120,6 +120,7 @@ class Accumulator:
         raise NotImplementedError
 
 
+@runtime_checkable
 class Mergeable(Protocol):
     """What is summed of one attention."""
 

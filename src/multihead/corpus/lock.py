@@ -39,4 +39,5 @@ def locked(folder: Path) -> Generator[None]:
     try:
         yield
     finally:
+        (folder / ".lock").unlink(missing_ok=True)
         lock.release()

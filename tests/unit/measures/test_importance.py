@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from torch.testing import assert_close
 
 import multihead as mh
 import zoo
-from multihead.corpus.accumulator import Stage, run_stage
+from multihead.corpus.accumulator import Accumulator, Batch
+from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.gradients import Gradients
@@ -29,6 +30,17 @@ from multihead.model.intercept import intercept
 from parity.test_zoo_capture import traces
 
 HEADS, WIDTH, TOKENS, DOCUMENTS = 3, 12, 7, 5
+
+A = TypeVar("A", bound=Accumulator)
+
+
+def feed(model: nn.Module, accumulator: A, *batches: Any, done: int = 0) -> A:
+    """The accumulator, after the batches from number `done` on."""
+    runner = BatchRunner(model, [accumulator])
+    for index, inputs in enumerate(batches):
+        if index >= done:
+            runner.run(Batch(inputs, index))
+    return accumulator
 
 
 class Toy(nn.Module):
@@ -85,11 +97,10 @@ class Gated:
 
 def test_the_gradient_of_a_linear_loss_is_what_the_head_adds_to_it() -> None:
     model = Toy()
-    stage = Gradients(model, CustomLoss(aligned))
-    stage.step({"x": X})
-    assert isinstance(stage, Stage)
+    gradients = feed(model, Gradients(CustomLoss(aligned)), {"x": X})
+    assert isinstance(gradients, Accumulator)
     each = torch.einsum("dhtw,dtw->dh", written(model, X), W)
-    table = stage.table
+    table = gradients.columns()
     assert table.heads[HEADS:] == ("L1H0", "L1H1", "L1H2")
     assert_close(table["importance"][HEADS:], each.abs().mean(0))
     assert_close(table["fisher"][HEADS:], each.square().mean(0))
@@ -100,9 +111,8 @@ def test_the_gradient_of_a_linear_loss_is_what_the_head_adds_to_it() -> None:
 def test_documents_of_opposite_sign_do_not_cancel() -> None:
     """Michel et al. take the absolute value of every example: the mean of the gradients would be 0 here."""
     model = Toy(1)
-    stage = Gradients(model, CustomLoss(lambda out, batch: (out * torch.stack([W[0], -W[0]])).sum((1, 2))))
-    stage.step({"x": X[:1].repeat(2, 1, 1)})
-    table = stage.table
+    loss = CustomLoss(lambda out, batch: (out * torch.stack([W[0], -W[0]])).sum((1, 2)))
+    table = feed(model, Gradients(loss), {"x": X[:1].repeat(2, 1, 1)}).columns()
     assert (table["importance"] > 0.1).all()
     assert table["gradient"].abs().max() < 1e-12
 
@@ -110,8 +120,7 @@ def test_documents_of_opposite_sign_do_not_cancel() -> None:
 def test_gradients_are_finite_differences() -> None:
     model, batch = zoo.ZOO["gpt2"].build().double(), zoo.ZOO["gpt2"].batch(True)
     loss = LanguageModel()
-    stage = Gradients(model, loss)
-    stage.step(batch)
+    table = feed(model, Gradients(loss), batch).columns()
     step = 1e-5
 
     def at(label: str, head: int, value: float) -> Tensor:
@@ -122,33 +131,31 @@ def test_gradients_are_finite_differences() -> None:
 
     for name, label, head in (("L0H1", "L0", 1), ("L1H2", "L1", 2)):
         slope = (at(label, head, 1 + step) - at(label, head, 1 - step)) / (2 * step)
-        assert_close(stage.table.row(name)["importance"], float(slope.abs().mean()), rtol=1e-6, atol=1e-9)
-        assert_close(stage.table.row(name)["gradient"], float(slope.mean()), rtol=1e-6, atol=1e-9)
+        assert_close(table.row(name)["importance"], float(slope.abs().mean()), rtol=1e-6, atol=1e-9)
+        assert_close(table.row(name)["gradient"], float(slope.mean()), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("of", ["logits", "hidden", "sentence"])
 def test_half_the_gauss_newton_form_is_the_distance_to_second_order(of: Any) -> None:
-    """loss(gate = 1 − ε) / ε² → ½ ‖A ∂y/∂g‖², whose mean over random signs the stage takes."""
+    """loss(gate = 1 − ε) / ε² → ½ ‖A ∂y/∂g‖², whose mean over random signs is taken."""
     model, loss, head, step = Toy(1), OutputDistance(of), 1, 1e-4
-    stage = Gradients(model, loss, probes=300)
-    stage.step({"x": X})
+    table = feed(model, Gradients(loss, probes=300), {"x": X}).columns()
     clean = model(X).detach()
     gates = torch.ones(HEADS, dtype=torch.float64)
     gates[head] = 1 - step
     moved = Gated(model, {"L0": gates})(x=X).detach()
     found = loss.documents(moved, loss.target({"x": X}, {"x": X}, clean)).mean() / step**2
-    assert_close(stage.table.row("L0H1")["fisher"] / 2, float(found), rtol=0.15, atol=0.0)
+    assert_close(table.row("L0H1")["fisher"] / 2, float(found), rtol=0.15, atol=0.0)
 
 
 def test_a_padded_document_counts_as_it_does_alone() -> None:
     model, batch = zoo.ZOO["llama"].build(), zoo.ZOO["llama"].batch(True)
-    together, apart = (Gradients(model, LanguageModel()) for _ in range(2))
-    together.step(batch)
-    for row in range(2):
-        kept = int(batch["attention_mask"][row].sum())
-        apart.step({"input_ids": batch["input_ids"][row : row + 1, :kept]})
+    kept = batch["attention_mask"].sum(1).tolist()
+    rows = [{"input_ids": batch["input_ids"][row : row + 1, : kept[row]]} for row in range(2)]
+    together = feed(model, Gradients(LanguageModel()), batch).columns()
+    apart = feed(model, Gradients(LanguageModel()), *rows).columns()
     for name in ("importance", "fisher", "gradient"):
-        assert_close(together.table[name], apart.table[name], rtol=1e-3, atol=1e-5)
+        assert_close(together[name], apart[name], rtol=1e-3, atol=1e-5)
 
 
 def test_packed_rows_have_a_gate_each() -> None:
@@ -170,35 +177,34 @@ def test_packed_rows_have_a_gate_each() -> None:
         real = torch.arange(output.shape[1]) < torch.tensor(batch["lengths"] or [TOKENS])[:, None]
         return (output * real[:, :, None]).sum((1, 2))
 
-    packed, alone = (Gradients(model, CustomLoss(total)) for _ in range(2))
-    packed.step({"x": whole, "lengths": lengths})
-    for row, length in enumerate(lengths):
-        alone.step({"x": whole[row : row + 1, :length], "lengths": None})
-    assert_close(packed.table["importance"], alone.table["importance"])
+    packed = feed(model, Gradients(CustomLoss(total)), {"x": whole, "lengths": lengths})
+    rows = [{"x": whole[row : row + 1, :length], "lengths": None} for row, length in enumerate(lengths)]
+    alone = feed(model, Gradients(CustomLoss(total)), *rows)
+    assert_close(packed.columns()["importance"], alone.columns()["importance"])
 
 
 def test_importance_by_layer_has_length_1() -> None:
     model = Toy()
-    plain, scaled = Gradients(model, CustomLoss(aligned)), Gradients(model, CustomLoss(aligned), normalise=True)
-    for stage in (plain, scaled):
-        stage.step({"x": X})
+    plain, scaled = (
+        feed(model, Gradients(CustomLoss(aligned), normalise=normalise), {"x": X}).columns()
+        for normalise in (False, True)
+    )
     for layer in (slice(0, HEADS), slice(HEADS, 2 * HEADS)):
-        mine = plain.table["importance"][layer]
-        assert_close(scaled.table["importance"][layer], mine / mine.norm())
-    assert_close(plain.table["fisher"], scaled.table["fisher"])
+        mine = plain["importance"][layer]
+        assert_close(scaled["importance"][layer], mine / mine.norm())
+    assert_close(plain["fisher"], scaled["fisher"])
 
 
 def test_a_head_that_the_loss_does_not_see_is_0_and_says_so() -> None:
     model = Toy(1)
     with torch.no_grad():
         mh.anatomy(model, {"x": X})[0].W_O[2].zero_()
-    stage = Gradients(model, CustomLoss(aligned))
-    stage.step({"x": X})
-    assert stage.table.row("L0H2")["importance"] == 0
-    assert "does not depend on this head" in stage.table.reasons["importance"]["L0H2"]
-    blind = Gradients(model, CustomLoss(lambda out, batch: batch["x"].sum((1, 2))))
+    table = feed(model, Gradients(CustomLoss(aligned)), {"x": X}).columns()
+    assert table.row("L0H2")["importance"] == 0
+    assert "does not depend on this head" in table.reasons["importance"]["L0H2"]
+    blind = Gradients(CustomLoss(lambda out, batch: batch["x"].sum((1, 2))))
     with pytest.raises(MultiheadError, match="does not depend on any head, or was detached"):
-        blind.step({"x": X})
+        feed(model, blind, {"x": X})
 
 
 def test_nothing_is_left_behind() -> None:
@@ -208,9 +214,9 @@ def test_nothing_is_left_behind() -> None:
     marked = list(model.parameters())[1]
     marked.grad = torch.ones_like(marked)
     before = traces(model), [p.requires_grad for p in model.parameters()], [m.training for m in model.modules()]
-    Gradients(model, OutputDistance("logits")).step(batch)
+    feed(model, Gradients(OutputDistance("logits")), batch)
     with pytest.raises(ZeroDivisionError):
-        Gradients(model, CustomLoss(lambda out, b: 1 / 0)).step(batch)
+        feed(model, Gradients(CustomLoss(lambda out, b: 1 / 0)), batch)
     after = traces(model), [p.requires_grad for p in model.parameters()], [m.training for m in model.modules()]
     assert before == after
     assert torch.equal(marked.grad, torch.ones_like(marked))
@@ -219,11 +225,9 @@ def test_nothing_is_left_behind() -> None:
 
 def test_a_model_in_training_mode_is_measured_without_dropout() -> None:
     quiet, loud = Toy(2), Toy(2, dropout=0.5)
-    found = []
-    for model in (quiet.eval(), loud.train()):
-        stage = Gradients(model, CustomLoss(aligned))
-        stage.step({"x": X})
-        found.append(stage.table)
+    found = [
+        feed(model, Gradients(CustomLoss(aligned)), {"x": X}).columns() for model in (quiet.eval(), loud.train())
+    ]
     assert_close(found[0]["importance"], found[1]["importance"])
     assert found[0].about["notes"] == []
     assert "without dropout" in found[1].about["notes"][0]
@@ -231,49 +235,48 @@ def test_a_model_in_training_mode_is_measured_without_dropout() -> None:
 
 def test_under_no_grad_and_inference_mode_it_still_differentiates() -> None:
     model = Toy()
-    plain = Gradients(model, CustomLoss(aligned))
-    plain.step({"x": X})
-    with torch.no_grad():
-        other = Gradients(model, CustomLoss(aligned))
-        other.step({"x": X})
-    assert_close(plain.table["importance"], other.table["importance"])
+    plain = feed(model, Gradients(CustomLoss(aligned)), {"x": X}).columns()
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            other = feed(model, Gradients(CustomLoss(aligned)), {"x": X}).columns()
+        assert_close(plain["importance"], other["importance"])
 
 
 def test_put_down_and_taken_up_it_is_the_same_to_the_bit() -> None:
     model = zoo.ZOO["bert"].build()
     batches = [zoo.ZOO["bert"].batch(padded) for padded in (False, True, False)]
     for loss in (OutputDistance("logits"), MaskedLanguageModel(4)):
-        whole = run_stage(Gradients(model, loss), batches)
-        first = run_stage(Gradients(model, loss), batches[:1])
-        rest = Gradients(model, loss)
+        whole = feed(model, Gradients(loss), *batches)
+        first = feed(model, Gradients(loss), *batches[:1])
+        rest = Gradients(loss)
         rest.load(first.state())
-        run_stage(rest, batches, done=1)
-        for name in whole.table.columns:
-            assert torch.equal(whole.table[name], rest.table[name])
+        feed(model, rest, *batches, done=1)
+        assert rest.columns() == whole.columns()
+        for name in whole.columns().columns:
+            assert torch.equal(whole.columns()[name], rest.columns()[name])
 
 
 def test_errors_say_where() -> None:
     model = Toy()
-    stage = Gradients(model, CustomLoss(aligned))
-    stage.step({"x": X})
+    gradients = feed(model, Gradients(CustomLoss(aligned)), {"x": X})
     with pytest.raises(MultiheadError, match=r"of document 3 in batch 1 is nan"):
-        stage.step({"x": X.index_fill(0, torch.tensor(3), torch.nan)})
-    with pytest.raises(SizeError, match=r"probes=0 is less than 1"):
-        Gradients(model, OutputDistance(), probes=0)
+        feed(model, gradients, {"x": X}, {"x": X.index_fill(0, torch.tensor(3), torch.nan)}, done=1)
+    with pytest.raises(SizeError, match=r"probes must be at least 1, got 0"):
+        Gradients(OutputDistance(), probes=0)
     with pytest.raises(SizeError, match=r"returned shape \(5, 7\) for 5 documents"):
-        Gradients(model, CustomLoss(lambda out, b: out.sum(2))).step({"x": X})
-    with pytest.raises(MultiheadError, match=r"no batch was taken in yet"):
-        _ = Gradients(model, CustomLoss(aligned)).table
+        feed(model, Gradients(CustomLoss(lambda out, b: out.sum(2))), {"x": X})
+    with pytest.raises(MultiheadError, match=r"no batch has run yet"):
+        Gradients(CustomLoss(aligned)).columns()
     sequence_first = nn.TransformerEncoderLayer(WIDTH, HEADS).double().eval()
-    with pytest.raises(MultiheadError, match=r"attends in 7 rows, the batch has 5 documents"):
-        Gradients(sequence_first, OutputDistance()).step({"src": X})
+    with pytest.raises(MultiheadError, match=r"the batch has 5 documents .* attention runs in 7 rows"):
+        feed(sequence_first, Gradients(OutputDistance()), {"src": X})
 
 
 def test_one_document_has_no_standard_error() -> None:
-    stage = Gradients(Toy(), CustomLoss(lambda out, batch: out.sum((1, 2))))
-    stage.step({"x": X[:1]})
-    assert stage.table["importance_error"].isnan().all()
-    assert "one document" in stage.table.reasons["importance_error"]["L0H0"]
+    loss = CustomLoss(lambda out, batch: out.sum((1, 2)))
+    table = feed(Toy(), Gradients(loss), {"x": X[:1]}).columns()
+    assert table["importance_error"].isnan().all()
+    assert "one document" in table.reasons["importance_error"]["L0H0"]
 
 
 # ---- losses -----------------------------------------------------------------------------------
@@ -391,11 +394,10 @@ def test_gates_see_what_listeners_inside_do() -> None:
     def halve(call: Call, run: Compute) -> Tensor:
         return run() / 2
 
-    plain, inside = Gradients(model, CustomLoss(aligned)), Gradients(model, CustomLoss(aligned))
-    plain.step({"x": X})
+    plain = feed(model, Gradients(CustomLoss(aligned)), {"x": X}).columns()
     with intercept(model, halve):
-        inside.step({"x": X})
-    assert_close(inside.table["importance"], plain.table["importance"] / 2)
+        inside = feed(model, Gradients(CustomLoss(aligned)), {"x": X}).columns()
+    assert_close(inside["importance"], plain["importance"] / 2)
 
 
 def test_padding_on_the_left_predicts_nothing() -> None:

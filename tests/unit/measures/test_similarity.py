@@ -19,15 +19,17 @@ from torch.testing import assert_close
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import model_and_batch
-from multihead.corpus.accumulator import Stage, run_stage
+from multihead.corpus.accumulator import Accumulator
 from multihead.errors import SizeError
 from multihead.measures.importance.losses import OutputDistance
 from multihead.measures.similarity.attention import AttentionDistances, distances
 from multihead.measures.similarity.clusters import grouped
 from multihead.measures.similarity.outputs import OutputSimilarity
-from multihead.measures.similarity.result import Similarity, similarity
-from multihead.measures.similarity.similarity import SimilarityStage
+from multihead.measures.similarity.ov_circuits import find_weights
+from multihead.measures.similarity.result import Similarity
+from multihead.measures.similarity.similarity import SimilaritySum, similarity
 from parity.test_zoo_capture import traces
+from unit.measures.test_importance import feed
 
 HEADS, WIDTH, TOKENS = 5, 20, 7
 X = torch.randn(3, TOKENS, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -185,15 +187,12 @@ def test_a_sketch_stays_within_its_error() -> None:
 
 
 def test_rows_of_a_long_text_are_sampled() -> None:
-    model, ids = zoo.ZOO["gpt2"].build(), torch.randint(5, 100, (2, 30))
-    whole, some = SimilarityStage(model), SimilarityStage(model)
-    whole.step({"input_ids": ids})
-    some._groups = []
-    some.step({"input_ids": ids})
+    model, batch = zoo.ZOO["gpt2"].build(), {"input_ids": torch.randint(5, 100, (2, 30))}
+    whole, some = (feed(model, SimilaritySum(find_weights(model)), batch) for _ in range(2))
     few = some._groups[0].attention[False]
     few.total.zero_(), few.count.zero_()
     few.rows = 11
-    some.step({"input_ids": ids})
+    feed(model, some, batch)
     assert int(few.count) == 22
     assert_close(few.mean(), whole._groups[0].attention[False].mean(), rtol=0, atol=0.1)
 
@@ -240,17 +239,20 @@ def test_one_head_has_no_twin() -> None:
 def test_put_down_and_taken_up_it_is_the_same_to_the_bit() -> None:
     model = zoo.ZOO["bart"].build()
     batches = [zoo.ZOO["bart"].batch(padded) for padded in (False, True, False)]
-    whole = run_stage(SimilarityStage(model), batches)
-    assert isinstance(whole, Stage)
-    first = run_stage(SimilarityStage(model), batches[:2])
-    rest, looked = SimilarityStage(model), SimilarityStage(model)
+    weights = find_weights(model, batches[0])
+    assert weights.reason == ""
+    whole = feed(model, SimilaritySum(weights), *batches)
+    assert isinstance(whole, Accumulator)
+    first = feed(model, SimilaritySum(weights), *batches[:2])
+    rest, looked = SimilaritySum(weights), SimilaritySum(weights)
     rest.load(first.state())
     looked.load(first.state())
-    assert_close(looked.result["cka"], first.result["cka"], rtol=0, atol=0, equal_nan=True)
-    run_stage(rest, batches, done=2)
-    for name, values in whole.result.pairs.items():
-        assert torch.equal(values.nan_to_num(-7), rest.result[name].nan_to_num(-7))
-    assert whole.table.columns["most_similar"] == rest.table.columns["most_similar"]
+    assert_close(looked.result()["cka"], first.result()["cka"], rtol=0, atol=0, equal_nan=True)
+    feed(model, rest, *batches, done=2)
+    for name, values in whole.result().pairs.items():
+        assert torch.equal(values.nan_to_num(-7), rest.result()[name].nan_to_num(-7))
+    assert whole.columns().columns["most_similar"] == rest.columns().columns["most_similar"]
+    assert whole.columns() == rest.columns()
 
 
 def test_nothing_is_left_behind() -> None:
@@ -264,7 +266,7 @@ def test_nothing_is_left_behind() -> None:
 
 def test_errors_say_what_there_is() -> None:
     model, batch = Family(), {"x": X}
-    with pytest.raises(SizeError, match="by='look' is not known"):
+    with pytest.raises(SizeError, match="by must be one of correlation, .*, got 'look'"):
         similarity(model, [batch], by="look")
     with pytest.raises(SizeError, match="there is no layer 'L7': found L0"):
         similarity(model, [batch], layers=["L7"])
@@ -289,11 +291,11 @@ class Squashed(nn.Module):
 
 
 def test_where_weights_are_not_found_outputs_before_them_are_compared() -> None:
-    stage = SimilarityStage(Squashed())
-    stage.step({"x": X})
-    kept = SimilarityStage(Squashed())
-    kept.load(stage.state())
-    for found in (stage.result, kept.result):
+    model = Squashed()
+    weights = find_weights(model, {"x": X})
+    sums, kept = feed(model, SimilaritySum(weights), {"x": X}), SimilaritySum(weights)
+    kept.load(sums.state())
+    for found in (sums.result(), kept.result(), similarity(model, [{"x": X}])):
         assert not found["cka"].isnan().any()
         assert not found["attention"].isnan().any()
         for name in ("correlation", "write", "read"):

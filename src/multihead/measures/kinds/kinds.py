@@ -193,7 +193,8 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         documents = read_documents(call, out, self.options, self._memory, self._generator)
         numbers = streams(documents, self.options)
         means = self.of_call(call)
-        means.add(numbers if self._new is None else {name: x[self._new] for name, x in numbers.items()})
+        if self._new != []:
+            means.add(numbers if self._new is None else {name: x[self._new] for name, x in numbers.items()})
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         super().end(batch, run)
