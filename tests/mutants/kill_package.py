@@ -113,7 +113,7 @@ def interventions() -> None:
     }
     with torch.no_grad():
         for how, new in replaced.items():
-            with mh.ablate(model, ["L0H2"], replace=how):
+            with mh.ablate(model, ["L0H2"], replace=how, sites=heads.sites):
                 got = model(q, k, v)
             same(got[:, 2], new, how)
             same(got[:, [0, 1, 3]], want[:, [0, 1, 3]], f"{how}, other heads")
@@ -227,7 +227,7 @@ def parting() -> None:
         raise AssertionError("a changed bit is not noticed")
     torch.manual_seed(0)
     model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=9, n_positions=8)).eval()
-    documents, drawn = [[1, 2], [3], [4, 5], [1, 2], [6], [3]], Drawn()
+    documents, drawn = [[1, 2], [3], [4, 5], *[[1, 2]] * 13, [6], [3]], Drawn()
     run(model, Corpus(model, documents, batch_size=1, window=1), [drawn])
-    # The first part has 4 documents, the last of them a copy; the second part has a document and a copy.
+    # The first part has 16 documents, the last 13 of them copies; the second part has a document and a copy.
     same(drawn.total, torch.tensor([1 * 2 + 2 * 1 + 3 * 2 + 1_000_001.0]).double(), "numbered")

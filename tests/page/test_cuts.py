@@ -15,7 +15,7 @@ from multihead.edit.planning import plan
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES
 from multihead.page.build import write_page
-from multihead.page.cuts import LOST_OF, cost_cells, cut_curve
+from multihead.page.cuts import LIMIT_OF, cost_cells, cut_curve
 from multihead.page.findings import findings
 from multihead.page.gather import gather
 from page.conftest import Open, Page
@@ -67,8 +67,8 @@ def test_numbers_are_those_of_the_cut_model(small: Page) -> None:
 
 
 def test_what_lost_means() -> None:
-    assert LOST_OF["cosine"](1.0, 0.9) == pytest.approx(0.1)
-    assert LOST_OF["relative_error"](0.0, 0.2) == pytest.approx(0.2)
+    assert LIMIT_OF["cosine"](1.0, 0.9) == pytest.approx(0.1)
+    assert LIMIT_OF["relative_error"](0.0, 0.2) == pytest.approx(0.2)
 
 
 def test_too_few_documents(small: Page) -> None:

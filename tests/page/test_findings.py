@@ -8,7 +8,9 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from multihead.corpus.documents import Corpus
 from multihead.errors import MultiheadError, SizeError
+from multihead.measures.importance.losses import LanguageModel
 from multihead.measures.similarity.result import Similarity
 from multihead.page.build import card, report
 from multihead.page.curve import quick_curve
@@ -101,7 +103,8 @@ def test_curve_is_what_silence_costs() -> None:
 
     model, ids = small(), torch.randint(0, 53, (3, 19))
     order = [f"L{i // 4}H{i % 4}" for i in (5, 0, 3, 7, 1, 6, 2, 4)]
-    found = quick_curve(model, [{"input_ids": ids}], order, points=4, lost=LIMIT)
+    corpus = Corpus(model, [{"input_ids": ids}])
+    found = quick_curve(model, corpus, order, LanguageModel(), points=4, limit=LIMIT)
     points = {p["gone"]: p["lost"] for p in found["curves"][0]["points"]}
     assert {0, 2, 4, 6} <= set(points)
 
@@ -137,8 +140,8 @@ def test_what_cannot_be_had_is_said_and_the_rest_is_there() -> None:
 
 
 def test_stop_leaves_what_was_finished(tmp_path: Any) -> None:
-    def stop(part: str, done: int, every: int) -> None:
-        if part == "kinds":
+    def stop(part: str, done: float, total: int) -> None:
+        if part == "importance":
             raise KeyboardInterrupt
 
     documents = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3]]
@@ -146,7 +149,8 @@ def test_stop_leaves_what_was_finished(tmp_path: Any) -> None:
     assert found.stopped
     assert found.table is not None
     assert "entropy" in found.table.columns
-    assert "kind" not in found.table.columns
+    assert "kind" in found.table.columns
+    assert "rank" not in found.table.columns
     with pytest.raises(KeyboardInterrupt):
         report(small(), documents, tmp_path / "part.html", progress=stop)
     assert (tmp_path / "part.html").stat().st_size > 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 import torch
 
 import multihead as mh
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.run import BatchRunner
 from multihead.page import pairs as pairs_module
 from multihead.page.build import write_page
 from multihead.page.gather import gather
-from multihead.page.pairs import PairsStage
+from multihead.page.pairs import TokenPairs
 from page.conftest import Open, Page
 
 
@@ -55,31 +58,35 @@ def test_sums_are_those_of_a_plain_loop(block: int, monkeypatch: pytest.MonkeyPa
         for name, pairs in _brute(model, document).items():
             for pair, weights in pairs.items():
                 want[name][pair] += weights
-    stage = PairsStage(model, SPECIAL)
+    found = TokenPairs(SPECIAL)
     padded = torch.tensor([[*d, *[0] * (7 - len(d))] for d in DOCUMENTS[:2]])
-    stage.step({"input_ids": padded, "attention_mask": torch.tensor([[1] * 7, [1] * 5 + [0] * 2])})
-    stage.step({"input_ids": torch.tensor(DOCUMENTS[2:])})
+    mask = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
+    runner = BatchRunner(model, [found])
+    runner.run(Batch({"input_ids": padded, "attention_mask": mask}, 0))
+    runner.run(Batch({"input_ids": torch.tensor(DOCUMENTS[2:])}, 1))
     for name, pairs in want.items():
-        got = stage.top(name, 99)
+        got = found.top(name, 99)
         assert {(p.query, p.key): p.times for p in got} == {k: len(v) for k, v in pairs.items()}
         for p in got:
             assert p.weight == pytest.approx(sum(pairs[p.query, p.key]) / p.times, abs=1e-5)
         masses = [p.weight * p.times for p in got]
         assert masses == sorted(masses, reverse=True)
-        assert stage.missing(name) == 0.0
-    again = PairsStage(model, SPECIAL)
-    again.load(stage.state())
-    assert again.top("L1H2") == stage.top("L1H2")
+        assert found.missing(name) == 0.0
+    again = TokenPairs(SPECIAL)
+    again.load(found.state())
+    for name in want:
+        assert again.top(name, 99) == found.top(name, 99)
 
 
 def test_few_are_held_and_what_is_forgotten_is_bounded() -> None:
     model = _model()
     generator = torch.Generator().manual_seed(0)
     batches = [{"input_ids": torch.randint(4, 11, (3, 23), generator=generator)} for _ in range(5)]
-    few, all_ = PairsStage(model, held=7), PairsStage(model)
-    for batch in batches:
-        few.step(batch)
-        all_.step(batch)
+    few, all_ = TokenPairs(held=7), TokenPairs()
+    few.name = "few"  # in one run, accumulators have different names
+    runner = BatchRunner(model, [few, all_])
+    for index, batch in enumerate(batches):
+        runner.run(Batch(batch, index))
     for head in ("L0H0", "L1H2"):
         true = {(p.query, p.key): p.weight * p.times for p in all_.top(head, 99)}
         assert len(true) > 20
@@ -89,6 +96,33 @@ def test_few_are_held_and_what_is_forgotten_is_bounded() -> None:
         for p in kept:
             lacks = true[p.query, p.key] - p.weight * p.times
             assert -1e-6 <= lacks <= few.missing(head) + 1e-6
+
+
+def test_parts_of_a_corpus_add_up() -> None:
+    """The sums of two parts, merged, are those of one pass; where pairs were forgotten, the bound still holds."""
+    model = _model()
+    batches = [Batch({"input_ids": torch.randint(4, 11, (3, 23))}, index) for index in range(4)]
+
+    def found(some: Sequence[Batch], held: int = 99) -> TokenPairs:
+        pairs = TokenPairs(held=held)
+        runner = BatchRunner(model, [pairs])
+        for batch in some:
+            runner.run(batch)
+        return pairs
+
+    whole = found(batches)
+    for held in (99, 7):
+        first, second = found(batches[:3], held), found(batches[3:], held)
+        first.merge(second)
+        assert first.batches == 4
+        for head in ("L0H0", "L1H2"):
+            true = {(p.query, p.key): p.weight * p.times for p in whole.top(head, 99)}
+            got = {(p.query, p.key): p.weight * p.times for p in first.top(head, 99)}
+            if held == 99:
+                assert got == pytest.approx(true)
+                assert first.missing(head) == 0.0
+            for pair, mass in got.items():
+                assert -1e-6 <= true[pair] - mass <= first.missing(head) + 1e-6
 
 
 def test_on_the_page(opened: Open, small: Page, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_long_text_of_some_heads(opened: Open, tmp_path: Path) -> None:
 
     torch.manual_seed(1)
     shape = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2}
+    shape |= {"max_position_embeddings": 5000}
     config = LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=8, initializer_range=0.3, **shape)
     model = LlamaModel(config).eval()
     sizes = {}

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from multihead.corpus import documents as documents_module
 from multihead.corpus.accumulator import Accumulator, Batch, Inputs
 from multihead.corpus.checkpoint import Checkpoint
 from multihead.corpus.documents import Corpus
@@ -33,6 +34,7 @@ from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
 
 WORDS, DOCUMENTS, BATCH = 37, 43, 2
+documents_module.BATCHES = 4  # so that few documents make several parts
 
 
 class Small(nn.Module):

@@ -14,7 +14,6 @@ from multihead.cli.console import duration, err, size
 from multihead.cli.estimate import PROCESS, PlainForward
 from multihead.cli.load import Loaded, load_model, one_sequence
 from multihead.cli.texts import SPLITS, Texts, stdin_text, texts
-from multihead.corpus.batches import default_max_tokens
 from multihead.corpus.language import LOOKED_AT, check_language
 from multihead.errors import MultiheadError
 
@@ -58,7 +57,12 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--split", choices=SPLITS, help="what a document of a .txt file is (default: auto)")
     group.add_argument("--ids", metavar="FILE", help="token ids in the place of a corpus: JSON, a list of lists")
     group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents of the corpus")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="cut longer documents into pieces of N tokens")
+    group.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="cut longer documents into pieces of N tokens (default: the positions of the model)",
+    )
 
 
 def add_measuring(parser: argparse.ArgumentParser, default: Sequence[str]) -> Any:
@@ -100,7 +104,7 @@ class Reading:
     documents: Texts
     shown: list[str] | None
     parts: tuple[str, ...]
-    longest: int
+    longest: int | None
 
     @staticmethod
     def of(args: argparse.Namespace, default: Sequence[str]) -> Reading:
@@ -113,6 +117,8 @@ class Reading:
         if given and loaded.tokenizer is None:
             raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="leave --text out")
         check_language(loaded.tokenizer, [*given, *islice(documents, LOOKED_AT)], "the text")
+        from multihead.corpus.batches import default_max_tokens
+
         longest = args.max_tokens or default_max_tokens(loaded.model)
         return Reading(loaded, documents, given or _default(args, documents), parts, longest)
 
@@ -176,7 +182,7 @@ def _default(args: argparse.Namespace, documents: Texts) -> list[str] | None:
 
 
 def _estimate(
-    loaded: Loaded, documents: Texts, parts: Sequence[str], longest: int, args: argparse.Namespace
+    loaded: Loaded, documents: Texts, parts: Sequence[str], longest: int | None, args: argparse.Namespace
 ) -> list[str]:
     """What will run, about how long, about how much memory."""
     from multihead.corpus.documents import Corpus

@@ -195,7 +195,7 @@ def _show_map(args: argparse.Namespace) -> int:
     return 0
 
 
-def _seen(loaded: Loaded, name: str, text: str, longest: int) -> dict[str, Any]:
+def _seen(loaded: Loaded, name: str, text: str, longest: int | None) -> dict[str, Any]:
     """One run of the model: the head, its tokens, weights and statistics."""
     from multihead.corpus.batches import batches
     from multihead.measures.measure import with_special

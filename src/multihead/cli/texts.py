@@ -103,8 +103,7 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         "--max-tokens",
         type=int,
         metavar="N",
-        help="cut longer documents into pieces of N tokens (default: the positions that the model has, at most "
-        "1024 where it computes them)",
+        help="cut longer documents into pieces of N tokens (default: the positions of the model)",
     )
     group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents")
 

@@ -34,9 +34,6 @@ BATCH_SIZE = 8
 WINDOW = 16
 """Batches whose documents are sorted by length among themselves, by default."""
 
-MAX_TOKENS = 1024
-"""Tokens that longer documents are cut to, by default, for a model that computes its positions."""
-
 
 @dataclass
 class PaddingStats:
@@ -80,7 +77,7 @@ class Batching:
     """How documents become batches.
 
     Args:
-        max_tokens: longer documents are cut into pieces of so many tokens; by default `default_max_tokens`.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
         window: the rows of so many batches are sorted by length, to pad less; 1 keeps the order of the documents.
         column: the column of a dataset's row that holds its text.
     """
@@ -106,11 +103,11 @@ class Batching:
             )
 
 
-def default_max_tokens(model: nn.Module) -> int:
-    """The positions that the model has learned; at most `MAX_TOKENS` where it computes them."""
+def default_max_tokens(model: nn.Module) -> int | None:
+    """The positions that the model has learned, else those that its config names; None if it has no limit."""
     positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    known = positions if isinstance(positions, int) and positions > 0 else MAX_TOKENS
-    return learned_positions(model) or min(MAX_TOKENS, known)
+    known = positions if isinstance(positions, int) and positions > 0 else None
+    return learned_positions(model) or known
 
 
 def batches(
@@ -132,6 +129,7 @@ def batches(
     check_data(data)
     documents = [cast(Document, data)] if isinstance(data, Mapping) else data
     options = Batching(tokenizer, batch_size, max_tokens, window, column)
+    options.check(model)
     return (inputs for inputs, _ in make_batches(model, ((d, False) for d in documents), options, required=True))
 
 
@@ -287,12 +285,12 @@ def _is_list(x: object) -> bool:
     return isinstance(x, list) and all(isinstance(i, int) for i in x)
 
 
-def _pieces(document: Any, tokenizer: Any, index: int, longest: int) -> list[list[int]]:
+def _pieces(document: Any, tokenizer: Any, index: int, longest: int | None) -> list[list[int]]:
     """The token ids of a document in pieces of at most `longest`; none of an empty one.
 
     A fast tokenizer puts its special tokens around every piece; others put them around the whole document.
     """
-    if isinstance(document, str) and getattr(tokenizer, "is_fast", False):
+    if isinstance(document, str) and longest is not None and getattr(tokenizer, "is_fast", False):
         special: int = tokenizer.num_special_tokens_to_add()
         if longest <= special:
             raise SizeError(

@@ -3,9 +3,9 @@
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.corpus.documents import Corpus
 >>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
->>> corpus = Corpus(model, [[3, 1, 4], [1], [5, 9], [2, 6, 5], [3]], batch_size=1)
->>> [[len(batch.inputs["input_ids"][0]) for batch in corpus.read(part)] for part in corpus.parts()]
-[[1, 2, 3, 3], [1]]
+>>> corpus = Corpus(model, [[3, 1, 4], [1], [5, 9], [2, 6, 5], [3]], batch_size=2)
+>>> [[batch.inputs["input_ids"].tolist() for batch in corpus.read(part)] for part in corpus.parts()]
+[[[[1], [3]], [[5, 9, 0], [3, 1, 4]], [[2, 6, 5]]]]
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ Node = tuple[int, int]
 EQUAL = 64
 """Parts of `unit` documents. Further parts double in size every half as many: their number grows as a logarithm."""
 
-BATCHES = 4
-"""Full batches of documents in one of the first parts."""
+BATCHES = 16
+"""Full batches of documents in one of the first parts; their documents are sorted by length among themselves."""
 
 T = TypeVar("T")
 

@@ -46,8 +46,7 @@ def measure(
         data: texts (with a `tokenizer`), lists of token ids, or batches: mappings with the arguments of the model's
             forward. A dataset of Hugging Face is an iterable of rows; `column` is read if it holds text.
         statistics: `multihead.Statistics`; with a tokenizer, its special tokens are filled in.
-        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model, at
-            most 1024 where it computes them.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
         window: the documents of so many batches are sorted by length, to pad less; 1 keeps their order.
     """
     sums = StatisticsSum(with_special(statistics or Statistics(), tokenizer))

@@ -55,8 +55,9 @@ def adapter(kind: type[nn.Module], *, method: str = "forward") -> Callable[[Adap
     ... def forward(module, attend, x):
     ...     q, k, v = module.qkv(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
     ...     return module.out(attend(q, k, v, scale=1 / math.sqrt(4)).transpose(1, 2).flatten(2))
-    >>> with mh.capture(Mine()) as heads:
-    ...     _ = heads.model(torch.randn(2, 5, 12))
+    >>> model = Mine()
+    >>> with mh.capture(model) as heads:
+    ...     _ = model(torch.randn(2, 5, 12))
     >>> len(heads)
     3
     """

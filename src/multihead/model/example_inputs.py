@@ -45,7 +45,8 @@ def example_inputs(model: nn.Module, *, tokens: int = TOKENS) -> dict[str, Any]:
     if not inputs:
         raise MultiheadError(
             f"cannot build an input for {type(model).__name__}: forward takes {', '.join(names) or 'nothing'}",
-            hint="run the model once under mh.capture(model), or pass inputs to mh.anatomy",
+            hint="run it once, with mh.capture(model) as heads: model(**batch), then pass sites=heads.sites; "
+            "mh.anatomy takes inputs",
         )
     return inputs
 

@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.batches import Document, batches
+from multihead.corpus.batches import Document, batches, default_max_tokens
 from multihead.errors import MultiheadError
 from multihead.layer.frame import Frame
 from multihead.layer.problem import Groups, Problem
@@ -75,7 +75,8 @@ def windows_of(
     model: nn.Module, document: Document, *, tokenizer: Any = None, max_tokens: int | None = None
 ) -> list[Window]:
     """The whole document; of one longer than the model or `max_tokens` allow, its pieces one after another."""
-    longest = min((n for n in (learned_positions(model), max_tokens) if n is not None), default=None)
+    longest = default_max_tokens(model) if max_tokens is None else max_tokens
+    longest = min((n for n in (learned_positions(model), longest) if n is not None), default=None)
     pieces = list(batches(model, [document], tokenizer=tokenizer, batch_size=1, max_tokens=longest))
     first = [{n: x[:1] if isinstance(x, Tensor) and x.ndim else x for n, x in piece.items()} for piece in pieces]
     return [Window(document, batch, at, len(first), longest) for at, batch in enumerate(first)]

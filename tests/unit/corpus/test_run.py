@@ -48,6 +48,12 @@ def bert() -> nn.Module:
     return BertForMaskedLM(config).eval()
 
 
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4 batches, so that few documents make several."""
+    monkeypatch.setattr("multihead.corpus.documents.BATCHES", 4)
+
+
 # ---- one accumulator --------------------------------------------------------------------------
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.run import BatchRunner
 from multihead.edit.choosing.contexts import contexts
 from multihead.edit.choosing.curvature import curvature, own_loss
 from multihead.edit.choosing.scores import METHODS, Interacting, Surgeon, scorer
@@ -115,10 +117,11 @@ def test_covariances_are_those_of_real_tokens(bert: BertModel, text: Calibration
 
 def test_the_diagonal_is_the_fisher_of_the_measures(bert: BertModel, text: Calibration) -> None:
     found = curvature(bert, _turns(bert), text, documents=10**6)
-    stage = Gradients(bert, own_loss(bert, next(text.fit())))
-    for batch in text.fit():
-        stage.step(batch)
-    torch.testing.assert_close(found.matrix.diagonal(), stage.table["fisher"], rtol=1e-4, atol=1e-8)
+    gradients = Gradients(own_loss(bert, next(text.fit())))
+    runner = BatchRunner(bert, [gradients])
+    for index, inputs in enumerate(text.fit()):
+        runner.run(Batch(inputs, index))
+    torch.testing.assert_close(found.matrix.diagonal(), gradients.columns()["fisher"], rtol=1e-4, atol=1e-8)
     torch.testing.assert_close(found.matrix, found.matrix.T)
 
 

@@ -90,9 +90,9 @@ def test_heads_that_go_are_as_if_ablated_heads(name: str, left: int) -> None:
         keep = list(range(layer.num_heads))[-left or layer.num_heads :]
         off += [layer.site.name(h) for h in range(layer.num_heads) if h not in keep]
         install(small, layer, HeadWeights.of(layer).keep(keep), inputs=batch)
-    with mh.capture(full), torch.no_grad():
+    with mh.capture(full) as heads, torch.no_grad():
         full(**batch)
-    with mh.ablate(full, off):
+    with mh.ablate(full, off, sites=heads.sites):
         expected = outputs(full, batch)
     torch.testing.assert_close(outputs(small, batch), expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
 

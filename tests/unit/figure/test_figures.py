@@ -23,6 +23,7 @@ from multihead.edit.plan import LayerPlan, Plan
 from multihead.errors import MultiheadError, SizeError
 from multihead.figure.style import NOTHING, every, short
 from multihead.measures.similarity.result import Similarity
+from multihead.model.capture import Capture
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -62,12 +63,16 @@ def words(figure: object) -> set[str]:
     return {"".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")}
 
 
-def captured() -> tuple[mh.figure.maps.Heads, torch.Tensor]:  # type: ignore[name-defined]
+def small() -> tuple[torch.nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     model = torch.nn.TransformerEncoder(
         torch.nn.TransformerEncoderLayer(15, 5, batch_first=True), 2, enable_nested_tensor=False
     ).eval()
-    x = 3 * torch.randn(2, 7, 15)
+    return model, 3 * torch.randn(2, 7, 15)
+
+
+def captured() -> tuple[Capture, torch.Tensor]:
+    model, x = small()
     with torch.no_grad(), mh.capture(model, keep="qk") as heads:
         model(x)
     return heads, x
@@ -184,16 +189,16 @@ def test_all_heads_of_a_layer() -> None:
     assert not maps[1].get_yticklabels()
     assert figure.get_size_inches()[0] == 7.0
     assert mh.figure.layer(heads, "L0", across=2).get_size_inches()[0] == 3.35
-    with pytest.raises(SizeError, match="there is no layer 'L9'"):
+    with pytest.raises(SizeError, match="unknown layer 'L9'"):
         mh.figure.layer(heads, "L9")
     with pytest.raises(SizeError, match="across=0"):
         mh.figure.layer(heads, 0, across=0)
 
 
 def test_a_layer_of_which_nothing_was_kept() -> None:
-    heads, x = captured()
-    with torch.no_grad(), mh.capture(heads.model) as bare:
-        heads.model(x)
+    model, x = small()
+    with torch.no_grad(), mh.capture(model) as bare:
+        model(x)
     with pytest.raises(MultiheadError, match=r"of L0 nothing was kept.*\n*hint: mh.capture\(model, keep='qk'\)"):
         mh.figure.layer(bare, "L0")
 

@@ -16,9 +16,11 @@ from transformers import AutoTokenizer, GPT2Config, GPT2Model, ViTConfig, ViTMod
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.run import BatchRunner
 from multihead.measures.kinds.controls import fixed, quiet, shuffled
 from multihead.measures.kinds.evidence import ENOUGH, RULES, DocumentMeans
-from multihead.measures.kinds.kinds import KindsStage, kinds
+from multihead.measures.kinds.kinds import KindsMeasure, kinds
 from multihead.measures.kinds.per_document import Documents, Sums, alignment, read_documents
 from multihead.measures.kinds.repeats import repeats
 from multihead.measures.kinds.result import Kinds
@@ -279,27 +281,38 @@ def test_words_have_classes() -> None:
 def test_a_run_that_was_put_down_ends_the_same() -> None:
     model, options = Planted(ENCODER), Statistics(special=SPECIAL, classes={"words": CLASS})
     batches = [{"input_ids": torch.tensor([d])} for d in documents(9)]
-    whole = KindsStage(model, options, seed=3)
-    for batch in batches:
-        whole.step(batch)
-    half = KindsStage(model, options, seed=3)
-    for batch in batches[:4]:
-        half.step(batch)
-    again = KindsStage(Planted(ENCODER), options, seed=3)
-    again.model.load_state_dict(model.state_dict())
-    again.load(half.state())
-    for batch in batches[4:]:
-        again.step(batch)
-    a, b = whole.state(), again.state()
-    assert a["documents"] == b["documents"] == 9
-    for one, other in zip(a["sites"], b["sites"], strict=True):
-        for part in ("text", "repeats", "pairs"):
-            assert one[part]["names"] == other[part]["names"]
-            for name, x in one[part]["moments"].items():
-                assert torch.equal(x, other[part]["moments"][name]), (part, name)
-    assert whole.table.columns["kind"] == again.table.columns["kind"]
+
+    def fed(model: Planted, saved: Sequence[Any], some: range, *, end: bool = False) -> KindsMeasure:
+        measured = KindsMeasure(model, options, seed=3)
+        for one, state in zip(measured.accumulators, saved, strict=False):
+            one.load(state)
+        runner = BatchRunner(model, measured.accumulators)
+        for index in some:
+            runner.run(Batch(batches[index], index))
+        if end:
+            measured.run_repeats()
+        return measured
+
+    def states(measured: KindsMeasure) -> list[Any]:
+        return [one.state() for one in (measured.text, measured.shuffled, measured.repeats)]
+
+    whole, half = fed(model, [], range(9), end=True), fed(model, [], range(4))
+    other = Planted(ENCODER)
+    other.load_state_dict(model.state_dict())
+    again = fed(other, states(half)[:2], range(4, 9), end=True)
+    a, b = states(whole), states(again)
+    assert a[0]["documents"] == b[0]["documents"] == 9
+    for one, two in zip(a, b, strict=True):
+        assert one["sites"] == two["sites"]
+        assert len(one["of"]) == 1
+        for mine, theirs in zip(one["of"], two["of"], strict=True):
+            assert mine["names"] == theirs["names"]
+            for name, x in mine["moments"].items():
+                assert torch.equal(x, theirs["moments"][name]), name
+    assert whole.result().table == again.result().table
+    assert whole.result().table.columns["kind"] == again.result().table.columns["kind"]
     with pytest.raises(mh.MultiheadError, match="other special tokens, classes, offsets or another seed"):
-        KindsStage(model, options, seed=4).load(a)
+        KindsMeasure(model, options, seed=4).text.load(a[0])
 
 
 # ---- bad input --------------------------------------------------------------------------------

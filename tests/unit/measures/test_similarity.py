@@ -266,9 +266,9 @@ def test_nothing_is_left_behind() -> None:
 
 def test_errors_say_what_there_is() -> None:
     model, batch = Family(), {"x": X}
-    with pytest.raises(SizeError, match="by must be one of correlation, .*, got 'look'"):
+    with pytest.raises(SizeError, match=r"by must be one of correlation, .*, got 'look'"):
         similarity(model, [batch], by="look")
-    with pytest.raises(SizeError, match="there is no layer 'L7': found L0"):
+    with pytest.raises(SizeError, match="unknown layer 'L7'; the model has L0"):
         similarity(model, [batch], layers=["L7"])
     found = similarity(model, [batch])
     with pytest.raises(SizeError, match="there is no head 'L9H0'"):

@@ -125,5 +125,5 @@ def test_batches_by_length_pad_less_and_measure_the_same() -> None:
     by_row = mh.measure(model, rows, tokenizer=Letters())
     by_text = mh.measure(model, ["a", "b c"], tokenizer=Letters())
     assert by_row.to_json() == by_text.to_json()
-    with pytest.raises(mh.SizeError, match="window=0 is less than 1"):
+    with pytest.raises(mh.SizeError, match="window must be at least 1, got 0"):
         mh.measure(model, documents, window=0)

@@ -126,11 +126,11 @@ def test_a_model_that_cannot_be_guessed_says_how_to_go_on() -> None:
     with pytest.raises(mh.MultiheadError, match="input for Two: forward takes x, y") as caught:
         mh.ablate(model, ["L0H0"])
     assert caught.value.hint is not None
-    assert "run the model once under mh.capture(model)" in caught.value.hint
-    with mh.capture(model, statistics=None):
-        model(X, Y)
-    with mh.ablate(model, ["L0H0"]):
-        model(X, Y)
+    assert "sites=heads.sites" in caught.value.hint
+    with mh.capture(model, statistics=None) as heads:
+        plain = model(X, Y)
+    with mh.ablate(model, ["L0H0"], sites=heads.sites):
+        assert not torch.equal(model(X, Y), plain)
 
 
 def test_a_guess_that_fails_says_so() -> None:
@@ -139,7 +139,7 @@ def test_a_guess_that_fails_says_so() -> None:
             return super().forward(x.view(2, 5, 5, 12)[:, 0])
 
     with pytest.raises(
-        mh.MultiheadError, match=r"Odd did not run on the input that was guessed for it, \{'x': \(2, 13, 12\)\}"
+        mh.MultiheadError, match=r"Odd does not run on the example made for it, \{'x': \(2, 13, 12\)\}"
     ):
         mh.ablate(Odd(), ["L0H0"])
 

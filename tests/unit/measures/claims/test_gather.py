@@ -136,7 +136,7 @@ def test_bad_data_is_refused() -> None:
     x[1, 2, 3] = torch.nan
     with pytest.raises(MultiheadError, match="the input or the weights of L0 hold NaN or inf"):
         list(subjects(made.layer(), x))
-    with pytest.raises(MultiheadError, match="is text, and there is no tokenizer"):
+    with pytest.raises(MultiheadError, match="is text, and no tokenizer"):
         list(subjects(ZOO["gpt2"].build(), ["a text"]))
     with pytest.raises(SizeError, match="there is no layer 'L7': found L0, L1"):
         list(subjects(ZOO["gpt2"].build(), [[1, 2, 3]], layers=["L7"]))
