@@ -1,0 +1,45 @@
+"""How often `report embedded` calls the model: reruns count as calls, and as the share of blocks that they compute."""
+
+from __future__ import annotations
+
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multihead.cli import main
+from multihead.sources.embedded.network import Block, EmbeddedModel
+
+WITHOUT_CLAIMS = ("--only", "measure,kinds,pairs,importance,similarity,curve,cost")
+
+
+@pytest.mark.fast("without the theory")
+@pytest.mark.parametrize(
+    "options, calls, forwards",
+    [
+        # estimate 2, anatomy and maps 4, text 5, shuffled 5, repeats 1, loss 1, ablation 20, curve 15, cost 1
+        pytest.param(WITHOUT_CLAIMS, 54, 48, id="without the theory"),
+        pytest.param((), 93, 87, id="all"),
+    ],
+)
+def test_a_report_runs_the_model_few_times(
+    options: tuple[str, ...], calls: int, forwards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = {EmbeddedModel: 0, Block: 0}
+
+    def counted(kind: Any) -> Any:
+        forward = kind.forward
+
+        @wraps(forward)  # the package reads the signature
+        def count(self: Any, *args: Any, **kwargs: Any) -> Any:
+            ran[kind] += 1
+            return forward(self, *args, **kwargs)
+
+        return count
+
+    for kind in ran:
+        monkeypatch.setattr(kind, "forward", counted(kind))
+    assert main(["report", "embedded", *options, "-o", str(tmp_path / "report.html"), "--quiet"]) == 0
+    assert 0 < ran[EmbeddedModel] <= calls
+    assert 0 < ran[Block] / 3 <= forwards
