@@ -1,4 +1,4 @@
-"""How often `report embedded` calls the model: reruns count as calls, and as the share of blocks that they compute."""
+"""How often `report embedded` calls the model: a rerun is a call, and the share of a forward that it computes."""
 
 from __future__ import annotations
 

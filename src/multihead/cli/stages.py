@@ -74,7 +74,9 @@ class Measures:
             from multihead.measures.similarity.ov_circuits import find_weights
             from multihead.measures.similarity.similarity import SimilaritySum
 
-            measures.first.append(SimilaritySum(find_weights(model), seed=args.seed))
+            weights = find_weights(model)
+            weights = find_weights(model, first()) if weights.reason else weights
+            measures.first.append(SimilaritySum(weights, seed=args.seed))
             measures.columns_of.append(measures.first[-1])
         return measures
 

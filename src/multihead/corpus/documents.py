@@ -85,10 +85,10 @@ class Corpus:
 
     def parts(self) -> Iterator[int]:
         """The index of every part, while documents last."""
+        self._restart()
         if self.count is not None:
             yield from range(len(self.ranges()))
             return
-        self._restart()
         part = 0
         while not self._ended:
             yield part

@@ -53,6 +53,7 @@ class Forward:
         self.notes: list[str] = []
         """what had to be changed for the runs so far, each note once"""
         self._recording: Recording | None = None
+        self._calls: int | None = None  # attentions of this block; None: nobody listens
 
     def __call__(
         self, inputs: Mapping[str, Any], listener: Listener | None = None, *, sharded: bool = False
@@ -67,11 +68,10 @@ class Forward:
 
         Raises if no attention ran. `sharded`: the listener expects that a rank may have only some of the heads.
         """
-        calls = 0
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
-            nonlocal calls
-            calls += 1
+            assert self._calls is not None
+            self._calls += 1
             self.sites.register(call.key, call.heads, call.cross)
             recording = self._recording
             if recording is not None and recording.replaying:
@@ -88,9 +88,8 @@ class Forward:
             heard = listener is not None or self._recording is not None
             if heard:
                 stack.enter_context(intercept(self.model, listen, spread=sharded))
+            self._calls = 0 if heard else None
             yield
-        if heard and not calls:
-            raise nothing_found(inner(self.model), 1)
 
     @contextmanager
     def recording(self, listener: Listener | None = None, *, sharded: bool = False) -> Generator[Recording]:
@@ -110,9 +109,12 @@ class Forward:
         if self._recording is not None:
             self._recording.start(plain)
         try:
-            return self.model(**plain)
+            output = self.model(**plain)
         except StopForward:
             return None
+        if self._calls == 0:
+            raise nothing_found(root, 1)
+        return output
 
     @property
     def recorded(self) -> Recording:

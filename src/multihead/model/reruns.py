@@ -59,6 +59,12 @@ class Reruns:
         self.notes: list[str] = []
         self._proven: set[Key] = set()
 
+    def resumed(self, strategy: Strategy) -> Reruns:
+        """Reruns that begin with a strategy, and prove it again."""
+        reruns = Reruns(packed=self.packed)
+        reruns.strategy = strategy
+        return reruns
+
     def outputs(
         self,
         forward: Forward,
@@ -86,7 +92,9 @@ class Reruns:
         last, done = order[-1], 0
         for start in sorted(set(starts), key=order.index):
             waiting = [i for i, key in enumerate(starts) if key == start]
-            prove = start not in self._proven or start == last
+            # Side by side the unchanged variant always runs along: another batch size would change the last bits,
+            # and a resumed run must end in the same ones. Alone it runs once, and at the last start of every batch.
+            prove = self.strategy == "side by side" or start not in self._proven or start == last
             while waiting:
                 some = waiting[: copies if splits and self.strategy == "side by side" else 1]
                 found = self._run(forward, start, [variants[i] for i in some], read, unchanged, prove, batch)
@@ -141,9 +149,7 @@ class Reruns:
                 hint="does the model keep state between calls, or draw random numbers in eval mode?",
             )
         slower = STRATEGIES[STRATEGIES.index(self.strategy) + 1]
-        self.notes.append(
-            f"batch {batch}: heads cannot run {self.strategy} (starting at {label}: {reason}); they run {slower}"
-        )
+        self.notes.append(f"heads cannot run {self.strategy} (starting at {label}: {reason}); they run {slower}")
         self.strategy = slower
 
 

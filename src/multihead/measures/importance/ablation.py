@@ -219,6 +219,8 @@ class Ablation(Accumulator):
             )
         self.batches, self.strategy = int(state["batches"]), state["strategy"]
         self.heads, self.notes = list(state["heads"]), list(state["notes"])
+        reruns = self.changes.reruns.resumed(state["strategy"])
+        self.changes = LossChanges(self.loss, means=self.changes.means, reruns=reruns)
         self._moments, self._intact = None, Moments([None], 1)
         if state["moments"] is not None:
             self._moments = Moments([None] * len(self.replace), len(self.heads))
