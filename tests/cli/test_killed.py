@@ -13,23 +13,23 @@ from cli.conftest import Folders, Said
 # The real command, which kills itself with SIGKILL right after, or in the midst of, its n-th write.
 KILLED = """
 import os, signal, sys
-from multihead.table import files
+from multihead._base import atomic_files as files
 from multihead.corpus import run
 from multihead.corpus import state
 
 when, left = sys.argv[1], int(sys.argv[2])
-write_at_once, replace = files.write_at_once, files.Path.replace
+write_atomically, replace = files.write_atomically, files.Path.replace
 
 def dying(path, data):
     global left
     left -= 1
     if not left and when == "during":
         files.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    write_at_once(path, data)
+    write_atomically(path, data)
     if not left:
         os.kill(os.getpid(), signal.SIGKILL)
 
-state.write_at_once = dying
+state.write_atomically = dying
 from multihead.cli import main
 sys.exit(main(sys.argv[3:]))
 """

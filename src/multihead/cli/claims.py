@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from multihead._base.progress import progress_bars
+from multihead.cli.console import err
+
 _EPILOG = """examples:
   multihead claims minilm                    # all statements, all layers: about a minute
   multihead claims minilm --layer L3 --only 1,2,6
@@ -54,8 +57,7 @@ def run(args: argparse.Namespace) -> int:
     given = bool(args.text or args.corpus or args.ids)
     read = texts(args, loaded.tokenizer)
     documents = read if given or args.limit else chain(read, manual())
-    progress = _Progress()
-    try:
+    with progress_bars(err()) as progress:
         found = claims(
             loaded.model,
             documents,
@@ -64,10 +66,8 @@ def run(args: argparse.Namespace) -> int:
             layers=_words(args.layer),
             tokens=args.tokens,
             seed=args.seed,
-            progress=progress.step,
+            progress=progress,
         )
-    finally:
-        progress.clear()
     if args.json:
         sys.stdout.write(json.dumps(found.to_json(), indent=1) + "\n")
         return 0
@@ -108,21 +108,3 @@ def _show(text: str, out: Any) -> None:
     ):
         shown.highlight_regex(rf"(?m)(?<=  )({words})( in \d+ of \d+)?$", colour)
     Console(file=out, highlight=False, soft_wrap=True).print(shown)
-
-
-class _Progress:
-    """One line on stderr, where that is a terminal."""
-
-    def __init__(self) -> None:
-        self.shown = 0
-
-    def step(self, layer: str, done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            line = f"{layer}: statement {done + 1} of {total}"
-            sys.stderr.write("\r" + line.ljust(self.shown))
-            sys.stderr.flush()
-            self.shown = len(line)
-
-    def clear(self) -> None:
-        if self.shown:
-            sys.stderr.write("\r" + " " * self.shown + "\r")

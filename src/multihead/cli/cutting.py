@@ -7,12 +7,13 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.progress import Report, progress_bars
 from multihead.cli.console import duration, err, note, out, size, write, write_json
 from multihead.cli.load import Loaded, one_sequence
 from multihead.cli.texts import SPLITS, Texts, in_english, texts
@@ -146,21 +147,9 @@ def _silent(text: str) -> None:
     """--quiet"""
 
 
-@contextmanager
-def bar(args: argparse.Namespace) -> Generator[Progress]:
-    """One line on a terminal: what is being done, and how far."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = err()
-    columns = (TextColumn("{task.description:>20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    shown = console.is_terminal and not getattr(args, "quiet", False)
-    with Progress(*columns, console=console, disable=not shown, transient=True) as drawn:
-        task = drawn.add_task("", total=None)
-
-        def progress(what: str, done: int, total: int) -> None:
-            drawn.update(task, description=what, completed=done, total=max(total, done, 1))
-
-        yield progress
+def bar(args: argparse.Namespace) -> AbstractContextManager[Report]:
+    """One line on a terminal: what runs, and how far it is."""
+    return progress_bars(err(), shown=not getattr(args, "quiet", False))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -222,14 +221,3 @@ def _transformers() -> Any:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers
-
-
-def fingerprint(model: nn.Module) -> str:
-    """A short name of the weights: the same for the same numbers, wherever they lie."""
-    import torch
-
-    seen = sha256()
-    for name, weight in model.state_dict().items():
-        seen.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        seen.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return seen.hexdigest()[:16]

@@ -8,16 +8,17 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.progress import progress_bars
 from multihead.cli.console import err, note, write
 from multihead.cli.estimate import Estimate
-from multihead.cli.load import Loaded, add_model, fingerprint, load_model, one_sequence
+from multihead.cli.load import Loaded, add_model, load_model, one_sequence
 from multihead.cli.stages import Measures, add_stages, finished, treebank
 from multihead.cli.stopping import Interrupted, stoppable
 from multihead.cli.texts import Texts, add_texts, texts
@@ -238,6 +239,7 @@ def _prepared(args: argparse.Namespace, loaded: Loaded, ranks: Ranks) -> _Work:
     from multihead.corpus.batches import default_max_tokens
     from multihead.corpus.checkpoint import Checkpoint
     from multihead.corpus.documents import Corpus
+    from multihead.model.fingerprint import fingerprint
 
     documents = _documents(args, loaded.tokenizer, ranks)
     longest = args.max_tokens or default_max_tokens(loaded.model)
@@ -317,8 +319,12 @@ def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None])
         parts = len(work.corpus.ranges())
         if parts < ranks.size:
             say(f"{parts} of {ranks.size} ranks have work: the text makes no more parts")
-    with stoppable(work.checkpoint, ranks), _bar(args, work, batches) as progress:
-        summary = work.measures.run(work.loaded, work.corpus, work.checkpoint, ranks, progress)
+    passes = [some[0].name for some in (work.measures.first, work.measures.second) if some]
+    shown = ranks.leads and not args.quiet
+    with stoppable(work.checkpoint, ranks), progress_bars(err(), passes, shown=shown) as report:
+        summary = work.measures.run(
+            work.loaded, work.corpus, work.checkpoint, ranks, lambda name, done: report(name, done, batches)
+        )
     if not ranks.leads:
         return None
     table = work.measures.columns()
@@ -329,23 +335,6 @@ def _measured(args: argparse.Namespace, work: _Work, say: Callable[[str], None])
     if work.sentences is not None:
         say(f"syntax: {len(work.sentences)} parsed sentences")
     return finished(whole, work.loaded, work.sentences)
-
-
-@contextmanager
-def _bar(args: argparse.Namespace, work: _Work, total: int) -> Generator[Callable[[str, float], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = err()
-    shown = console.is_terminal and not args.quiet and work.ranks.leads
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not shown) as bar:
-        passes = [some[0].name for some in (work.measures.first, work.measures.second) if some]
-        tasks = {name: bar.add_task(name, total=total) for name in passes}
-
-        def progress(name: str, count: float) -> None:
-            bar.update(tasks[name], completed=count, total=max(total, count))
-
-        yield progress
 
 
 # ---- after ------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.progress import progress_bars
 from multihead.cli.console import duration, err, size
 from multihead.cli.estimate import PROCESS, PlainForward
 from multihead.cli.load import Loaded, load_model, one_sequence
@@ -130,7 +130,8 @@ class Reading:
         """Run the parts, with a bar."""
         from multihead.page.gather import gather
 
-        with _bar(args, self.parts) as progress:
+        bars = [part for part in ("maps", *self.parts) if part != "cost"]
+        with progress_bars(err(), bars, shown=not args.quiet) as progress:
             return gather(
                 self.loaded.model,
                 self.documents,
@@ -208,21 +209,3 @@ def _estimate(
 
 def silent(text: str) -> None:
     """--quiet"""
-
-
-@contextmanager
-def _bar(args: argparse.Namespace, parts: Sequence[str]) -> Generator[Callable[[str, float, int], None]]:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = err()
-    shown = console.is_terminal and not args.quiet
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not shown) as bar:
-        tasks = {part: bar.add_task(part, total=None, start=False) for part in ("maps", *parts) if part != "cost"}
-
-        def progress(part: str, done: float, every: int) -> None:
-            if not bar.tasks[tasks[part]].started:
-                bar.start_task(tasks[part])
-            bar.update(tasks[part], completed=done, total=max(done, every))
-
-        yield progress

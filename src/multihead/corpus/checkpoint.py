@@ -35,12 +35,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multihead._base.atomic_files import write_atomically
 from multihead.corpus.accumulator import State
 from multihead.corpus.merge_tree import Node, Tree, covered, first_part, outermost
 from multihead.corpus.ranks import job
 from multihead.corpus.state import DamagedError, load_state, save_state
 from multihead.errors import MultiheadError
-from multihead.table.files import write_at_once
 
 SUFFIX = ".safetensors"
 EVERY = 30.0
@@ -71,7 +71,7 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.file.exists():
             about = {"identity": self.identity, "threads": torch.get_num_threads(), "job": job()}
-            write_at_once(self.file, json.dumps(about).encode())
+            write_atomically(self.file, json.dumps(about).encode())
 
     def resume(self) -> None:
         """Continue the run in the folder; an error if it is of something else."""

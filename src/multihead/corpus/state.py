@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from multihead._base.atomic_files import write_atomically
 from multihead.errors import MultiheadError, TypeMismatchError
-from multihead.table.files import write_at_once
 
 KEY, SUM = "multihead state", "multihead sha256"
 _TENSOR = "$tensor"
@@ -35,7 +35,7 @@ class DamagedError(MultiheadError):
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write nested dicts and lists of tensors, numbers, strings, bools and None, at once or not at all."""
-    write_at_once(path, pack(state))
+    write_atomically(path, pack(state))
 
 
 def load_state(path: Path) -> dict[str, Any]:

@@ -19,19 +19,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import nn
 
+from multihead._base.atomic_files import write_atomically
 from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.fingerprint import fingerprint
 from multihead.model.intercept import inner
 from multihead.model.sites import Site, find
-from multihead.table.files import write_at_once
 from multihead.table.head_names import HeadName
 
 FORMAT = "multihead plan"
@@ -270,7 +269,7 @@ class Plan:
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, at once or not at all."""
-        write_at_once(Path(path), (json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n").encode())
+        write_atomically(Path(path), (json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n").encode())
 
     @staticmethod
     def load(path: Path | str) -> Plan:
@@ -292,15 +291,6 @@ def distinct(layers: Iterable[LayerAnatomy]) -> list[list[LayerAnatomy]]:
     for layer in layers:
         found.setdefault(tuple(p.parameter for p in layer.weights.values()), []).append(layer)
     return list(found.values())
-
-
-def fingerprint(model: nn.Module) -> str:
-    """A short name of the weights: the same for the same numbers, wherever they lie."""
-    seen = sha256()
-    for name, weight in inner(model).state_dict().items():
-        seen.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        seen.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return seen.hexdigest()[:16]
 
 
 def named(sites: Sequence[Site], names: HeadName | Iterable[HeadName]) -> list[tuple[Site, int]]:

@@ -16,8 +16,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -30,6 +28,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from multihead import __version__
+from multihead._base.atomic_files import write_atomically
 from multihead.corpus.batches import Document
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES, Cost
@@ -135,15 +134,7 @@ def write_page(found: Gathered, out: Path) -> Path:
     html = page(found)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name[:100]}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
-                file.write(html)
-            Path(part).chmod(0o644)
-            Path(part).replace(out)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        write_atomically(out, html.encode("utf-8", errors="replace"))
     except OSError as wrong:
         raise MultiheadError(
             f"the page was not written to {out}: {wrong.strerror} ({len(html) / 1e6:.1f} MB)",

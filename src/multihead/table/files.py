@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from multihead._base.atomic_files import write_atomically
 from multihead.errors import MultiheadError
 from multihead.table.meaning import Meaning, Scale
 from multihead.table.table import PLACE, Column, HeadTable, abbreviate
 
 FORMAT = "multihead head table"
-VERSION = 1
+VERSION = 2
 TABLE = "table.json"
 """The name of the table file in a folder."""
 
@@ -82,7 +80,7 @@ def _table(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: st
     if data.get("version") != VERSION:
         raise MultiheadError(
             f"{place} has format version {data.get('version')!r}, this multihead reads version {VERSION}",
-            hint="pip install -U multihead, or measure again",
+            hint="measure again: columns have other names; for a newer version, pip install -U multihead",
         )
     try:
         columns: dict[str, Column] = {}
@@ -190,7 +188,7 @@ def save(table: HeadTable, path: Path) -> Path:
             hint=f"save({path.stem + '.json'!r}); for other formats: to_pandas()",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_at_once(path, _to_parquet(table) if path.suffix == ".parquet" else to_json(table).encode())
+    write_atomically(path, _to_parquet(table) if path.suffix == ".parquet" else to_json(table).encode())
     return path
 
 
@@ -216,30 +214,3 @@ def load(path: Path) -> HeadTable:
         return from_json(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:
         raise MultiheadError(f"{path} is not text: {error}", hint="measure again, or save it again") from error
-
-
-def write_at_once(path: Path, data: bytes) -> None:
-    """Write a file atomically: fill a temporary file in the same folder, then rename it over `path`."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False) as part:
-        try:
-            part.write(data)
-            part.flush()
-            os.fsync(part.fileno())
-            Path(part.name).chmod(0o666 & ~_umask())  # temporary files are created with mode 0600
-            Path(part.name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(part.name).unlink()
-            raise
-    with suppress(OSError):  # sync the directory entry too; some file systems do not support it
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

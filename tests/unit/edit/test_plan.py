@@ -13,9 +13,10 @@ from torch import nn
 from transformers import AlbertConfig, AlbertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
-from multihead.edit.plan import LayerPlan, Plan, distinct, fingerprint
+from multihead.edit.plan import LayerPlan, Plan, distinct
 from multihead.edit.planning import plan
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.model.fingerprint import fingerprint
 
 
 def gpt2(seed: int = 0) -> GPT2LMHeadModel:

@@ -279,8 +279,8 @@ def test_bad_files(tmp_path: Path) -> None:
         load("a.json", b"[1]")
     with pytest.raises(mh.MultiheadError, match="is not text"):
         load("a.json", b"\xff\xfe\x00")
-    with pytest.raises(mh.MultiheadError, match=r"version 9, .* version 1"):
-        load("a.json", table().to_json().replace('"version": 1', '"version": 9').encode())
+    with pytest.raises(mh.MultiheadError, match=r"version 1, .* version 2"):
+        load("a.json", table().to_json().replace('"version": 2', '"version": 1').encode())
     with pytest.raises(mh.MultiheadError, match="is damaged: KeyError: 'worth'"):
         load("a.json", table().to_json().replace(', "worth": 7.0', "").encode())
     with pytest.raises(mh.MultiheadError, match="is not Parquet"):
@@ -413,6 +413,6 @@ def test_a_column_of_neither_numbers_nor_words_is_refused(column: Any, said: str
 
 def test_a_file_without_rows_is_damaged(tmp_path: Path) -> None:
     file = tmp_path / "table.json"
-    file.write_text('{"format": "multihead head table", "version": 1, "columns": []}')
+    file.write_text('{"format": "multihead head table", "version": 2, "columns": []}')
     with pytest.raises(mh.MultiheadError, match=r"table\.json is damaged: it has no rows"):
         HeadTable.load(file)
