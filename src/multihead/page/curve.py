@@ -25,6 +25,7 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.measures.importance.ablation import LossChanges
 from multihead.measures.importance.losses import Loss
+from multihead.model.reruns import Reruns
 
 LIMIT = 0.05
 """The share of quality that may be lost for heads to be called prunable."""
@@ -46,9 +47,10 @@ def quick_curve(
     outputs to its own, relative to their size. Nothing is trained or fitted: real pruning does better.
     """
     count, lost = len(order), dict[int, float]()
+    reruns = Reruns()  # one for all passes: a strategy is proven once
 
     def measure(counts: Sequence[int]) -> None:
-        ablated = AblatedSets(loss, [order[:pruned] for pruned in counts])
+        ablated = AblatedSets(loss, [order[:pruned] for pruned in counts], reruns)
         run(model, corpus, [ablated], progress=progress)
         more = ablated.increase()
         lost.update(zip(counts, more if loss.own else [math.expm1(min(x, 50.0)) for x in more], strict=True))
@@ -79,9 +81,9 @@ class AblatedSets(Accumulator):
     name = "curve"
     record = True
 
-    def __init__(self, loss: Loss, sets: Sequence[Sequence[str]]) -> None:
+    def __init__(self, loss: Loss, sets: Sequence[Sequence[str]], reruns: Reruns | None = None) -> None:
         super().__init__()
-        self.loss, self.changes = loss, LossChanges(loss)
+        self.loss, self.changes = loss, LossChanges(loss, reruns=reruns)
         self.sets = list(sets)
         self.forwards = 1.0 + len(sets)
         self.documents = 0

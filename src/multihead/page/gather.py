@@ -13,18 +13,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
 from torch import nn
 
-from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
+from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
+from multihead.corpus.tolerant import Tolerant
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.cost.cost import Cost, cost
 from multihead.measures.importance.ablation import Ablation
@@ -38,7 +37,6 @@ from multihead.measures.measure import StatisticsSum, with_special
 from multihead.measures.similarity.ov_circuits import OVWeights, find_weights
 from multihead.measures.similarity.result import Similarity
 from multihead.measures.similarity.similarity import SimilaritySum
-from multihead.model.call import Call
 from multihead.model.statistics.options import Statistics
 from multihead.page.attended import Lines
 from multihead.page.curve import quick_curve
@@ -183,53 +181,6 @@ def _shown(text: Any, documents: Sequence[Document]) -> list[Document]:
     return found
 
 
-class _Tolerant(Accumulator):
-    """An accumulator that stops where the model is not made for it; the others of the pass go on."""
-
-    def __init__(self, inner: Accumulator) -> None:
-        super().__init__()
-        self.inner, self.reason = inner, ""
-        self.name, self.grad, self.record, self.sharded = inner.name, inner.grad, inner.record, inner.sharded
-
-    @contextmanager
-    def _caught(self) -> Generator[None]:
-        try:
-            yield
-        except MultiheadError as refused:
-            self.reason = refused.message.partition("\n")[0]
-
-    def inputs(self, batch: Batch) -> Inputs | None:
-        if self.reason:
-            return None
-        with self._caught():
-            return self.inner.inputs(batch)
-        return None
-
-    def add(self, call: Call, out: HeadOutputs) -> None:
-        if not self.reason:
-            with self._caught():
-                self.inner.add(call, out)
-
-    def end(self, batch: Batch, run: BatchRun) -> None:
-        if not self.reason:
-            with self._caught():
-                self.inner.end(batch, run)
-        self.inner.note(run.forward.notes)
-
-    def merge(self, later: _Tolerant) -> None:
-        self.reason = self.reason or later.reason
-        if not self.reason:
-            with self._caught():
-                self.inner.merge(later.inner)
-
-    def state(self) -> State:
-        return {"reason": self.reason, "inner": self.inner.state()}
-
-    def load(self, state: State) -> None:
-        self.reason, self.inner = str(state["reason"]), copy(self.inner)
-        self.inner.load(state["inner"])
-
-
 @dataclass
 class _Work:
     """The parts, each of which adds its result to `found`."""
@@ -295,7 +246,7 @@ class _Work:
             "pairs": [pairs],
             "similarity": [SimilaritySum(self.weights, seed=self.seed)] if "similarity" in self.parts else [],
         }
-        tolerant = {part: [_Tolerant(one) for one in asked[part]] for part in asked if part in self.parts}
+        tolerant = {part: [Tolerant(one) for one in asked[part]] for part in asked if part in self.parts}
         if not tolerant:
             return
         accumulators = [one for some in tolerant.values() for one in some]

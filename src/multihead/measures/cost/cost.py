@@ -15,14 +15,14 @@ norms and rotations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from multihead._base.arguments import check_count
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.measures.cost.configurations import Configuration, configuration
-from multihead.measures.cost.cost_text import comparison_text, cost_text
+from multihead.measures.cost.cost_text import LINES, comparison_text, cost_text
 from multihead.measures.cost.spec import Spec
 
 if TYPE_CHECKING:
@@ -204,22 +204,6 @@ class Cost:
 
         return plain(str(self))
 
-
-LINES: Mapping[str, Callable[[Cost], float]] = {
-    "parameters": lambda c: c.total.parameters,
-    "FLOPs, projections": lambda c: c.total.projection_flops,
-    "FLOPs, attention": lambda c: c.total.attention_flops,
-    "FLOPs, visible pairs only": lambda c: c.total.useful_flops,
-    "scores, if written out": lambda c: c.total.score_bytes,
-    "KV cache": lambda c: c.total.cache_bytes,
-    "decoding, FLOPs per token": lambda c: c.total.decode_projection_flops + c.total.decode_attention_flops,
-    "decoding, bytes per token": lambda c: c.total.decode_bytes,
-    "FLOPs per byte, all tokens": lambda c: c.prefill_intensity,
-    "FLOPs per byte, decoding": lambda c: c.decode_intensity,
-    "crossover, tokens": lambda c: c.crossover,
-    "crossover, visible pairs only": lambda c: c.useful_crossover,
-}
-"""Rows of a comparison, in display order."""
 
 _MOST_TOKENS = 2**40
 

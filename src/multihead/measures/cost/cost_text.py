@@ -42,7 +42,7 @@ def cost_text(cost: Cost) -> str:
     else:
         heading = [f"all {sum(s.layers for s in cost.specs)}"]
     lines = [*title(cost), "", _row("", heading)]
-    lines += [_row(label, [_format(label, read(c)) for c in columns]) for label, read in _lines().items()]
+    lines += [_row(label, [_format(label, read(c)) for c in columns]) for label, read in LINES.items()]
     return "\n".join(lines + ["", *_footnotes(cost)])
 
 
@@ -92,10 +92,21 @@ def _with_specs(cost: Cost, specs: Sequence[Spec]) -> Cost:
     return replace(cost, specs=tuple(specs))
 
 
-def _lines() -> Mapping[str, Callable[[Cost], float]]:
-    from multihead.measures.cost.cost import LINES  # lazy: cost.py imports this module
-
-    return LINES
+LINES: Mapping[str, Callable[[Cost], float]] = {
+    "parameters": lambda c: c.total.parameters,
+    "FLOPs, projections": lambda c: c.total.projection_flops,
+    "FLOPs, attention": lambda c: c.total.attention_flops,
+    "FLOPs, visible pairs only": lambda c: c.total.useful_flops,
+    "scores, if written out": lambda c: c.total.score_bytes,
+    "KV cache": lambda c: c.total.cache_bytes,
+    "decoding, FLOPs per token": lambda c: c.total.decode_projection_flops + c.total.decode_attention_flops,
+    "decoding, bytes per token": lambda c: c.total.decode_bytes,
+    "FLOPs per byte, all tokens": lambda c: c.prefill_intensity,
+    "FLOPs per byte, decoding": lambda c: c.decode_intensity,
+    "crossover, tokens": lambda c: c.crossover,
+    "crossover, visible pairs only": lambda c: c.useful_crossover,
+}
+"""Rows of a comparison, in display order."""
 
 
 def _sizes(spec: Spec) -> str:
