@@ -54,13 +54,14 @@ def check_tokenizer(tokenizer: object) -> None:
         )
 
 
-def check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> None:
-    """Raise unless `model(**inputs)` fits the signature of its forward."""
+def check_inputs(model: nn.Module, inputs: Mapping[str, Any], *args: Any) -> None:
+    """Raise unless `model(*args, **inputs)` fits the signature of its forward."""
     try:
-        inspect.signature(model.forward).bind(**inputs)
+        inspect.signature(model.forward).bind(*args, **inputs)
     except TypeError as error:
+        given = [*([f"{len(args)} unnamed"] if args else []), *inputs]
         raise TypeMismatchError(
-            f"{type(model).__name__} cannot be called with {', '.join(inputs) or 'no arguments'}: {error}",
+            f"{type(model).__name__} cannot be called with {', '.join(given) or 'no arguments'}: {error}",
             hint="pass the arguments of the model's forward: {'input_ids': ..., 'attention_mask': ...}",
         ) from error
 

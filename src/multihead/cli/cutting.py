@@ -20,9 +20,11 @@ from multihead.cli.texts import SPLITS, Texts, in_english, texts
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
+    from multihead.corpus.accumulator import Inputs
     from multihead.edit.fitting.calibration import Calibration
     from multihead.edit.fitting.refit import Progress
     from multihead.edit.plan import Plan
+    from multihead.model.forward import Forward
 
 TOGETHER = 1800.0
 """Seconds that one of several processes waits for another."""
@@ -162,13 +164,12 @@ class Work:
     @staticmethod
     def of(loaded: Loaded, text: Calibration) -> Work:
         """Runs the model on one batch; all others are like it."""
-        import torch
-
         from multihead.edit.fitting.calibration import tokens_in
+        from multihead.model.forward import Forward
 
-        batch = next(text.fit())
-        with torch.no_grad():
-            took = min(_timed(loaded.model, batch) for _ in range(3))  # the first run is slower, others wait
+        batch, forward = next(text.fit()), Forward(loaded.model)
+        with forward.listening():
+            took = min(_timed(forward, batch) for _ in range(3))  # the first run is slower, others wait
         weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
         config = getattr(loaded.model, "config", None)
         width = getattr(config, "hidden_size", None) or 0
@@ -181,9 +182,9 @@ class Work:
         )
 
 
-def _timed(model: Any, batch: Any) -> float:
+def _timed(forward: Forward, batch: Inputs) -> float:
     start = time.perf_counter()
-    model(**batch)
+    forward.run(batch)
     return time.perf_counter() - start
 
 

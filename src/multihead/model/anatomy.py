@@ -27,7 +27,6 @@ from multihead.model.families import recall
 from multihead.model.finder import LETTERS, HiddenRowsError, Projection, Storage, Trace, find
 from multihead.model.graph import Graph
 from multihead.model.intercept import inner
-from multihead.model.missing import nothing_found
 from multihead.model.proof import Proof, prove
 from multihead.model.sites import Key, Site, name_sites
 from multihead.model.sites import find as find_site
@@ -251,8 +250,6 @@ def _traced(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None
     """One run of the model that has attention and leads back to its weights."""
     with ExitStack() as stack:
         found = stack.enter_context(discover(model, inputs)) if inputs is not None else _made_up(model, stack)
-        if not found.seen:
-            raise nothing_found(inner(model), 1)
         if not found.outputs:
             raise AnatomyError(
                 f"what {type(inner(model)).__name__} returns is detached: nothing leads from it to the weights",

@@ -33,6 +33,9 @@ from multihead.model.missing import nothing_found
 from multihead.model.partial_run import Change, Recording
 from multihead.model.sites import Key, Sites
 
+ModelInputs = Mapping[str, Any] | tuple[Any, ...]
+"""The arguments of a model, by name or in order."""
+
 
 class StopForward(Exception):
     """Raised by a listener to end the run."""
@@ -43,35 +46,39 @@ class Forward:
 
     Args:
         grad: record gradients of tensors that a listener adds. The parameters are frozen then.
+        learning: with `grad`, the parameters are not frozen: their gradients are recorded too.
     """
 
-    def __init__(self, model: nn.Module, *, grad: bool = False) -> None:
+    def __init__(self, model: nn.Module, *, grad: bool = False, learning: bool = False) -> None:
         check_model(model)
-        self.model, self.grad = model, grad
+        self.model, self.grad, self.learning = model, grad, learning
         self.sites = Sites()
         """the attentions that a listener has seen so far"""
         self.notes: list[str] = []
         """what had to be changed for the runs so far, each note once"""
         self._recording: Recording | None = None
-        self._calls: int | None = None  # attentions of this block; None: nobody listens
+        self._calls: int | None = None  # attentions of this block; None: nobody counts them
 
     def __call__(
-        self, inputs: Mapping[str, Any], listener: Listener | None = None, *, sharded: bool = False
+        self, inputs: ModelInputs, listener: Listener | None = None, *, sharded: bool = False, required: bool = True
     ) -> Any:
         """The output of the model; None where the listener stopped the run."""
-        with self.listening(listener, sharded=sharded):
+        with self.listening(listener, sharded=sharded, required=required):
             return self.run(inputs)
 
     @contextmanager
-    def listening(self, listener: Listener | None = None, *, sharded: bool = False) -> Generator[None]:
+    def listening(
+        self, listener: Listener | None = None, *, sharded: bool = False, required: bool = True
+    ) -> Generator[None]:
         """Inside the block `run` calls the model, with the listener on every attention.
 
-        Raises if no attention ran. `sharded`: the listener expects that a rank may have only some of the heads.
+        `sharded`: the listener expects that a rank may have only some of the heads. `required`: `run` raises if it
+        met no attention; a model that lost all of its heads has none.
         """
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
-            assert self._calls is not None
-            self._calls += 1
+            if self._calls is not None:
+                self._calls += 1
             self.sites.register(call.key, call.heads, call.cross)
             recording = self._recording
             if recording is not None and recording.replaying:
@@ -83,12 +90,12 @@ class Forward:
             if self.grad:
                 stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad() if self.grad else torch.no_grad())
-            notes = stack.enter_context(eval_mode(self.model, freeze=self.grad))
+            notes = stack.enter_context(eval_mode(self.model, freeze=self.grad and not self.learning))
             self.notes += [note for note in notes if note not in self.notes]
             heard = listener is not None or self._recording is not None
             if heard:
                 stack.enter_context(intercept(self.model, listen, spread=sharded))
-            self._calls = 0 if heard else None
+            self._calls = 0 if heard and required else None
             yield
 
     @contextmanager
@@ -101,20 +108,26 @@ class Forward:
         finally:
             self._recording = None
 
-    def run(self, inputs: Mapping[str, Any]) -> Any:
-        """Call the model, inside `listening`."""
-        root = inner(self.model)
-        plain = plain_inputs(root, inputs)
-        check_inputs(root, plain)
+    def run(self, inputs: ModelInputs) -> Any:
+        """Call the model, inside `listening`; None where the listener stopped the run."""
+        call = self.prepared(inputs)
         if self._recording is not None:
-            self._recording.start(plain)
+            self._recording.start(call.keywords)
         try:
-            output = self.model(**plain)
+            output = call()
         except StopForward:
             return None
         if self._calls == 0:
-            raise nothing_found(root, 1)
+            raise nothing_found(inner(self.model), 1)
         return output
+
+    def prepared(self, inputs: ModelInputs) -> partial[Any]:
+        """The call that `run` makes, without the work on its inputs: to measure how long the model takes."""
+        root = inner(self.model)
+        args, named = (inputs, {}) if isinstance(inputs, tuple) else ((), inputs)
+        plain = plain_inputs(root, named)
+        check_inputs(root, plain, *args)
+        return partial(self.model, *args, **plain)
 
     @property
     def recorded(self) -> Recording:

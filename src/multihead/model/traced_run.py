@@ -24,7 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.model.call import Call, Compute
-from multihead.model.intercept import inner, intercept
+from multihead.model.forward import Forward, ModelInputs
+from multihead.model.intercept import inner
 
 _STATISTICS: frozenset[Any] = frozenset(
     {
@@ -143,7 +144,7 @@ class Discovery:
 
 
 @contextmanager
-def discover(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...]) -> Generator[Discovery]:
+def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
     """The run's attention and graph; when the block ends, the model is as it was."""
     found = Discovery(inner(model))
 
@@ -153,12 +154,13 @@ def discover(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...]) -> G
         found.seen.append(Seen(call, heads))
         return heads
 
-    with _as_found(model), torch.inference_mode(False), torch.enable_grad():
-        with found.frozen, found.products, intercept(model, listen):
+    forward = Forward(model, grad=True, learning=True)
+    with _all_learning(model), torch.inference_mode(False), torch.enable_grad():
+        with found.frozen, found.products, forward.listening(listen):
             if isinstance(inputs, tuple):
-                out = model(*(_leads_back(x) for x in inputs))
+                out = forward.run(tuple(_leads_back(x) for x in inputs))
             else:
-                out = model(**{name: _leads_back(x) for name, x in inputs.items()})
+                out = forward.run({name: _leads_back(x) for name, x in inputs.items()})
         found.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
         yield found
 
@@ -179,20 +181,16 @@ def nonzero(parameters: Iterable[nn.Parameter]) -> Generator[None]:
 
 
 @contextmanager
-def _as_found(model: nn.Module) -> Generator[None]:
-    """Eval and gradients for all weights within the block, and the flags as they were after it."""
-    training = [(m, m.training) for m in model.modules()]
-    grads = [(p, p.requires_grad) for p in model.parameters() if p.is_floating_point()]
+def _all_learning(model: nn.Module) -> Generator[None]:
+    """Inside the block all weights require gradients; afterwards the flags are as they were."""
+    frozen = [p for p in model.parameters() if p.is_floating_point() and not p.requires_grad]
     try:
-        model.eval()
-        for p, _ in grads:
-            p.requires_grad_(True)
+        for p in frozen:
+            p.requires_grad = True
         yield
     finally:
-        for p, flag in grads:
-            p.requires_grad_(flag)
-        for m, flag in training:
-            m.training = flag
+        for p in frozen:
+            p.requires_grad = False
 
 
 def _leads_back(x: Any) -> Any:

@@ -62,18 +62,12 @@ def subjects(
         tokens: no more than about so many are looked at.
     """
     given = _bounded(model, data, tokenizer, tokens)
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        known = _layers(model, given[0])
-        chosen = _chosen(known, layers)
-        own = sum(_width(layer) for layer in chosen)
-        at_once = max(1, int(len(chosen) * ROOM / (own * tokens * 8)))
-        for start in range(0, len(chosen), at_once):
-            yield from _gathered(model, given, chosen[start : start + at_once], tokens, seed)
-    finally:
-        for module in training:
-            module.training = True
+    known = _layers(model, given[0])
+    chosen = _chosen(known, layers)
+    own = sum(_width(layer) for layer in chosen)
+    at_once = max(1, int(len(chosen) * ROOM / (own * tokens * 8)))
+    for start in range(0, len(chosen), at_once):
+        yield from _gathered(model, given, chosen[start : start + at_once], tokens, seed)
 
 
 # ---- data -------------------------------------------------------------------------------------

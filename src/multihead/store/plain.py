@@ -24,6 +24,7 @@ from multihead.layer.problem import Groups
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import STAND_INS
+from multihead.model.forward import Forward
 from multihead.store.skeleton import config_of, import_transformers, own_class, skeleton
 
 _NAMES = {"num_key_value_heads": ("num_key_value_heads", "num_kv_heads")}
@@ -181,17 +182,11 @@ def proven(folder: Path, name: str, root: nn.Module) -> str | None:
 
 
 def _outputs(model: nn.Module, given: Mapping[str, Any]) -> list[Tensor]:
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            made: Any = model(**given)
-    finally:
-        model.train(training)
-    parts: list[Any] = (
-        list(made.values()) if isinstance(made, Mapping) else list(made) if isinstance(made, tuple) else [made]
+    output: Any = Forward(model)(given)
+    parts: Any = (
+        output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple) else [output]
     )
-    return [t for t in parts if isinstance(t, Tensor)]
+    return [x for x in parts if isinstance(x, Tensor)]
 
 
 def _apart(a: Tensor, b: Tensor) -> float:

@@ -25,6 +25,7 @@ from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Refit
 from multihead.edit.fitting.residual import watched
 from multihead.edit.fitting.resume import Resumed, blocks_of, from_start
+from multihead.model.forward import Forward
 from unit.edit.sharp import sharp
 
 SMALL: dict[str, Any] = {
@@ -112,10 +113,11 @@ def test_what_is_held_is_one_state_per_batch_and_does_not_run_again() -> None:
     runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
     runs.go_to("layers.2")
     first, second, last = (_counted(model, f"layers.{i}.mlp") for i in range(3))
-    with torch.no_grad():
+    forward = Forward(model)
+    with forward.listening():
         for _ in range(3):
             for batch in batches:
-                runs(model, batch)
+                runs(forward, batch)
     assert (len(first), len(second), len(last)) == (2, 2, 6)
     tokens = sum(b["input_ids"].numel() for b in batches)
     rotary = sum(2 * b["input_ids"].shape[1] * 6 * 4 for b in batches)  # cos and sin, which every block reads
@@ -130,15 +132,16 @@ def test_no_more_is_held_than_there_is_room_for() -> None:
     one = batches[0]["input_ids"].numel() * 30 * 4
     runs = Resumed([model], _padded(IDS[16:18]), hold=2 * one + one // 2)
     runs.go_to("encoder.layer.1")
-    with torch.no_grad():
+    forward = Forward(model)
+    with forward.listening():
         for _ in range(2):
             for batch in batches:
-                assert torch.equal(runs(model, batch)[0], model(**batch)[0])
+                assert torch.equal(runs(forward, batch)[0], model(**batch)[0])
                 assert 0 < runs.held <= runs.hold
     none = Resumed([model], _padded(IDS[16:18]), hold=0)
     none.go_to("encoder.layer.1")
-    with torch.no_grad():
-        none(model, batches[0])
+    with forward.listening():
+        none(forward, batches[0])
     assert none.held == 0
 
 
@@ -147,15 +150,16 @@ def test_going_back_forgets() -> None:
     model = sharp(0.4, FAMILIES["gpt2"][0]())
     batch = _padded(IDS[:5])
     runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
-    with torch.no_grad():
+    forward = Forward(model)
+    with forward.listening():
         runs.go_to("h.2")
-        runs(model, batch)
+        runs(forward, batch)
         runs.go_to("h.1")
         assert runs.held == 0
         model.h[1].mlp.c_proj.weight.mul_(0.5)
-        runs(model, batch)
+        runs(forward, batch)
         runs.go_to("h.2")
-        assert torch.equal(runs(model, batch)[0], model(**batch)[0])
+        assert torch.equal(runs(forward, batch)[0], model(**batch)[0])
 
 
 class _Block(nn.Module):
@@ -187,11 +191,12 @@ def test_outputs_that_a_later_block_reads_are_held() -> None:
     runs = Resumed([model], {"src": torch.randn(1, 3, 14)}, hold=ROOM)
     runs.go_to("second")
     calls = _counted(model, "first.last")
-    with torch.no_grad():
-        runs(model, batch)
+    forward = Forward(model)
+    with forward.listening():
+        runs(forward, batch)
         runs.go_to("third")
         for _ in range(2):
-            assert torch.equal(runs(model, batch)["out"], from_start(model, batch)["out"])
+            assert torch.equal(runs(forward, batch)["out"], from_start(forward, batch)["out"])
     assert runs.held == 2 * 3 * 5 * 14 * 4
     assert len(calls) == 1 + 2 + 1  # for the batch, twice from the start, once on the example
 
@@ -201,9 +206,10 @@ def test_a_model_that_gives_out_what_was_skipped_runs_from_the_start() -> None:
     model, batch = _Skips(tell=True).eval(), {"src": torch.randn(3, 5, 14)}
     runs = Resumed([model], {"src": torch.randn(1, 3, 14)}, hold=ROOM)
     runs.go_to("third")
-    with torch.no_grad():
+    forward = Forward(model)
+    with forward.listening():
         for _ in range(2):
-            assert torch.equal(runs(model, batch)["all"][1], model(**batch)["all"][1])
+            assert torch.equal(runs(forward, batch)["all"][1], model(**batch)["all"][1])
 
 
 @pytest.mark.fast("llama")

@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
 from cli.conftest import tokenizer
-from multihead.errors import MultiheadError
+from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
 from multihead.page.attended import Lines
@@ -95,6 +95,34 @@ class TestForward:
         assert gate.grad.abs().min() > 0
         assert all(p.grad is None for p in model.parameters())
 
+    def test_parameters_that_learn_get_gradients(self) -> None:
+        model, forward = gpt2(), Forward(gpt2(), grad=True)
+        part: Any = model.transformer.h[1]  # type: ignore[union-attr,index]
+        part.mlp.c_fc.weight.requires_grad = False
+        Forward(model, grad=True, learning=True)({"input_ids": torch.tensor(IDS)}).logits.sum().backward()
+        assert part.mlp.c_fc.weight.grad is None, "those that were frozen before stay so"
+        assert part.attn.c_attn.weight.grad is not None
+        assert not forward({"input_ids": torch.tensor(IDS)}).logits.requires_grad, "frozen unless they learn"
+
+    def test_arguments_in_order(self) -> None:
+        ids, forward = torch.tensor(IDS), Forward(gpt2())
+        named = forward({"input_ids": ids}).logits
+        assert torch.equal(forward((ids,)).logits, named)
+        with pytest.raises(TypeMismatchError, match="50 unnamed"):
+            forward((ids,) * 50)
+
+    def test_a_prepared_call_is_the_run(self) -> None:
+        inputs, forward = {"input_ids": torch.tensor(IDS), "labels": torch.tensor(IDS)}, Forward(gpt2())
+        with forward.listening():
+            call = forward.prepared(inputs)
+            assert torch.equal(call().logits, forward.run(inputs).logits)
+            assert call().loss is None
+
+    def test_a_model_without_attention_runs_where_none_is_required(self) -> None:
+        model = nn.Sequential(nn.Linear(3, 5))
+        output = Forward(model)({"input": torch.ones(2, 3)}, passed_on, required=False)
+        assert output.shape == (2, 5)
+
 
 # ---- everything that runs a model goes through it ---------------------------------------------
 
@@ -122,6 +150,8 @@ MEASURED: dict[str, Callable[[nn.Module], Any]] = {
         mh.importance(model, IDS, method="all", replace="zero").table["importance"].tolist()
     ),
     "similarity": lambda model: mh.similarity(model, IDS)["cka"].nan_to_num().tolist(),
+    "plan": lambda model: mh.plan(model, MANY, keep=0.5).to_json(),
+    "check": lambda model: mh.check(model, model, MANY, rounds=0).numbers,
     "claims": lambda model: mh.claims(model, IDS, only=["5"]).to_json(),
     "syntax": pointing,
     "texts": text_of,

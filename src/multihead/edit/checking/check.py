@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from multihead._base import html
@@ -31,9 +30,9 @@ from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
 from multihead.model.call import Call, Compute
-from multihead.model.eval_mode import eval_mode, plain_inputs
 from multihead.model.example_inputs import example_inputs
-from multihead.model.intercept import inner, intercept
+from multihead.model.forward import Forward
+from multihead.model.intercept import inner
 from multihead.table.condition import Condition
 
 if TYPE_CHECKING:
@@ -218,23 +217,22 @@ def attention_parameters(model: nn.Module, layers: Iterable[LayerAnatomy]) -> in
 def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
     """Bytes in the cache after a run, and True; where there is none, of keys and values in the run, and False."""
     root = inner(model)
-    with torch.no_grad(), eval_mode(model):
-        if getattr(getattr(root, "config", None), "use_cache", None) is not None:
-            try:
-                cache = getattr(root(**inputs, use_cache=True), "past_key_values", None)
-            except TypeError:  # has no such argument
-                cache = None
-            if cache is not None and (count := sum(t.nbytes for t in _tensors(cache))):
-                return count, True
-        counts: list[int] = []
+    forward = Forward(root)
+    if getattr(getattr(root, "config", None), "use_cache", None) is not None:
+        try:
+            cache = getattr(forward({**inputs, "use_cache": True}), "past_key_values", None)
+        except TypeError:  # the model takes no such argument
+            cache = None
+        if cache is not None and (count := sum(t.nbytes for t in _tensors(cache))):
+            return count, True
+    counts: list[int] = []
 
-        def listen(call: Call, run: Compute) -> HeadOutputs:
-            counts.append(call.problem.k.nbytes + call.problem.v.nbytes)
-            return run()
+    def listen(call: Call, compute: Compute) -> HeadOutputs:
+        counts.append(call.problem.k.nbytes + call.problem.v.nbytes)
+        return compute()
 
-        with intercept(model, listen):
-            model(**plain_inputs(root, inputs))
-        return sum(counts), False
+    forward(inputs, listen, required=False)
+    return sum(counts), False
 
 
 def _tensors(cache: Any) -> Iterator[Tensor]:

@@ -33,7 +33,7 @@ from multihead.errors import MultiheadError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.losses import IGNORED, LanguageModel, OutputDistance, tensor_in
 from multihead.model.call_tokens import learned_positions
-from multihead.model.eval_mode import eval_mode, plain_inputs
+from multihead.model.forward import Forward
 from multihead.model.intercept import inner
 
 NEIGHBOURS = 10
@@ -72,10 +72,10 @@ def quality(
     read = list(batches(before, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=piece))
     kind = kind_of(before, read[0], tokenizer)
     sums = {"vectors": _Vectors, "language model": _LanguageModel, "outputs": _Outputs}[kind](before)
-    with torch.no_grad(), eval_mode(before), eval_mode(after):
+    original, cut = Forward(before), Forward(after)
+    with original.listening(), cut.listening():
         for i, batch in enumerate(read):
-            old, new = (m(**plain_inputs(inner(m), batch)) for m in (before, after))
-            sums.add(batch, old, new)
+            sums.add(batch, original.run(batch), cut.run(batch))
             if progress is not None:
                 progress("quality", i + 1, len(read))
     numbers, notes = sums.numbers()

@@ -14,7 +14,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from multihead.edit.checking.median import interval
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.eval_mode import eval_mode, plain_inputs
+from multihead.model.forward import Forward
 from multihead.model.intercept import inner
 
 Job = Callable[[], object]
@@ -89,12 +88,10 @@ def whole_model(
 ) -> Timing:
     """One run of all of the model."""
     batch, tokens = _size(inputs)
-    with torch.no_grad(), eval_mode(before), eval_mode(after):
-        given = [plain_inputs(inner(m), inputs) for m in (before, after)]
-        jobs = [partial(m, **x) for m, x in zip((before, after), given, strict=True)]
-        return side_by_side(
-            "whole model", jobs[0], jobs[1], rounds=rounds, tokens=tokens, batch=batch, progress=progress
-        )
+    old, new = Forward(before), Forward(after)
+    with old.listening(), new.listening():
+        jobs = old.prepared(inputs), new.prepared(inputs)
+        return side_by_side("whole model", *jobs, rounds=rounds, tokens=tokens, batch=batch, progress=progress)
 
 
 def attention_layers(
@@ -108,19 +105,17 @@ def attention_layers(
 ) -> Timing:
     """The attention modules alone, output projections included, on what the original gives them."""
     batch, tokens = _size(inputs)
-    with torch.no_grad(), eval_mode(before), eval_mode(after):
-        jobs = [attention_job(m, layers, inputs) for m in (before, after)]
-        return side_by_side(
-            "attention layers", jobs[0], jobs[1], rounds=rounds, tokens=tokens, batch=batch, progress=progress
-        )
+    old, new = Forward(inner(before)), Forward(inner(after))
+    with old.listening(), new.listening():
+        jobs = attention_job(old, layers, inputs), attention_job(new, layers, inputs)
+        return side_by_side("attention layers", *jobs, rounds=rounds, tokens=tokens, batch=batch, progress=progress)
 
 
-def attention_job(model: nn.Module, layers: Sequence[LayerAnatomy], inputs: Mapping[str, Any]) -> Job:
-    """All attention modules of a model, each called with what it was called with in one run."""
-    root = inner(model)
+def attention_job(forward: Forward, layers: Sequence[LayerAnatomy], inputs: Mapping[str, Any]) -> Job:
+    """Call all attention modules of a model, each with the arguments that it gets in one run."""
     places = list(dict.fromkeys(place for layer in layers for place in _modules(layer)))
     try:
-        modules = [root.get_submodule(place) for place in places]
+        modules = [forward.model.get_submodule(place) for place in places]
     except AttributeError as gone:
         raise MultiheadError(f"the cut model has other modules than the original: {gone}") from gone
     calls: list[tuple[nn.Module, tuple[Any, ...], dict[str, Any]]] = []
@@ -130,7 +125,7 @@ def attention_job(model: nn.Module, layers: Sequence[LayerAnatomy], inputs: Mapp
 
     hooks = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in modules]
     try:
-        root(**plain_inputs(root, inputs))
+        forward.run(inputs)
     finally:
         for hook in hooks:
             hook.remove()

@@ -24,8 +24,7 @@ from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
-from multihead.model.eval_mode import eval_mode, plain_inputs
-from multihead.model.intercept import inner, intercept
+from multihead.model.forward import Forward
 from multihead.model.sites import Key
 
 Covariance = Float64[Tensor, "column column"]
@@ -67,9 +66,10 @@ def contexts(
         return heads
 
     mine, summed = shared(batches)
-    with torch.no_grad(), eval_mode(inner(model)), intercept(model, listen):
+    forward = Forward(model)
+    with forward.listening(listen):
         for done, batch in enumerate(mine, start=1):
-            model(**plain_inputs(model, batch))
+            forward.run(batch)
             if progress is not None:
                 progress(done)
     found: dict[str, Covariance] = {}

@@ -36,8 +36,8 @@ from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.gradients import PROBES
 from multihead.measures.importance.losses import LanguageModel, OutputDistance
 from multihead.model.call import Call, Compute
-from multihead.model.eval_mode import documents_in, eval_mode, without_cache
-from multihead.model.intercept import inner, intercept
+from multihead.model.eval_mode import documents_in
+from multihead.model.forward import Forward
 from multihead.model.sites import Key
 
 DOCUMENTS = 256
@@ -93,9 +93,9 @@ def curvature(
         chosen.append((index, batch))
         seen += documents_in(batch)
     mine, summed = shared(chosen)
-    loss = own_loss(model, chosen[0][1])  # it runs the model
+    loss, forward = own_loss(model, chosen[0][1]), Forward(model, grad=True)
     for done, (index, batch) in enumerate(mine, start=1):
-        for rows in _slopes(model, batch, index, loss, of_key, places, count, probes, seed):
+        for rows in _slopes(forward, batch, index, loss, of_key, places, count, probes, seed):
             matrix += rows.T @ rows / probes
         if progress is not None:
             progress("sensitivity", done, len(mine))
@@ -104,7 +104,7 @@ def curvature(
 
 
 def _slopes(
-    model: nn.Module,
+    forward: Forward,
     batch: Inputs,
     index: int,
     loss: OutputDistance,
@@ -115,7 +115,7 @@ def _slopes(
     seed: int,
 ) -> Iterator[Float64[Tensor, "document head"]]:
     """∂(rᵀAy_d)/∂gate of every document and head, once per probe."""
-    inputs = without_cache(model, loss.inputs(batch, index))
+    inputs = loss.inputs(batch, index)
     size = documents_in(inputs)
     gates: dict[Key, Float[Tensor, "document head"]] = {}
 
@@ -132,8 +132,8 @@ def _slopes(
             gates[key] = heads.new_ones(size, heads.shape[1], dtype=torch.float32).requires_grad_()
         return heads * gates[key].to(heads.dtype)[:, :, None, None]
 
-    with torch.inference_mode(False), torch.enable_grad(), eval_mode(inner(model)), intercept(model, listen):
-        seen = loss.read(model(**inputs))
+    with forward.listening(listen):
+        seen = loss.read(forward.run(inputs))
         target = loss.target(batch, inputs, seen.detach())
         for probe in range(probes):
             each = loss.probe(seen, target, batch_generator(seed, index, probe)).masked_fill(~target.counts, 0.0)

@@ -46,7 +46,7 @@ from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import Target
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.eval_mode import eval_mode, without_cache
+from multihead.model.forward import Forward
 from multihead.model.intercept import inner
 
 JUDGED = 2048
@@ -150,18 +150,21 @@ class _Judge:
         self.cases: list[tuple[dict[str, Any], Target]] = []
         self.loss = own_loss(model, calibration.example())
         seen = 0
-        with torch.no_grad(), eval_mode(inner(model)):
+        forward = Forward(model)
+        with forward.listening():
             for index, batch in enumerate(calibration.held_out()):
-                inputs = without_cache(model, self.loss.inputs(batch, index))
-                self.cases.append((inputs, self.loss.target(batch, inputs, self.loss.read(model(**inputs)))))
+                inputs = self.loss.inputs(batch, index)
+                output = self.loss.read(forward.run(inputs))
+                self.cases.append((inputs, self.loss.target(batch, inputs, output)))
                 seen += tokens_in(batch)
                 if seen >= JUDGED:
                     break
 
     def __call__(self, model: nn.Module) -> float:
-        with torch.no_grad(), eval_mode(inner(model)):
-            found = [self.loss.documents(self.loss.read(model(**inputs)), target) for inputs, target in self.cases]
-        return 2 * float(torch.cat(found).double().mean())
+        forward = Forward(model)
+        with forward.listening():
+            losses = [self.loss.documents(self.loss.read(forward.run(x)), target) for x, target in self.cases]
+        return 2 * float(torch.cat(losses).double().mean())
 
 
 @dataclass

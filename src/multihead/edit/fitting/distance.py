@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from multihead.corpus.accumulator import Inputs
 from multihead.measures.importance.losses import OutputDistance, Seen, Target, tensor_in
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.eval_mode import plain_inputs
+from multihead.model.forward import Forward
 from multihead.model.intercept import inner
 
 ANCHORS = 1024
@@ -60,21 +60,22 @@ class Distance:
         relations: float = 0.0,
     ) -> None:
         """`batches` of text: the first says what the model puts out, and all are what relations are to."""
-        self.models, self.hidden, self.relations = (teacher, student), hidden, relations
+        self.teacher, self.student = Forward(inner(teacher)), Forward(inner(student))
+        self.learning_student = Forward(inner(student), grad=True, learning=True)
+        self.hidden, self.relations = hidden, relations
         two = bool(getattr(getattr(inner(teacher), "config", None), "is_encoder_decoder", False))
         self.blocks = blocks_of(layers) if hidden else []
         self.inside, self.outside = OutputDistance("hidden", two=two), OutputDistance("sentence", two=two)
         read = iter(batches)
         first = next(read)
-        with torch.no_grad():
-            output = teacher(**plain_inputs(inner(teacher), first))
-            if getattr(output, "logits", None) is not None:
-                self.outside, self.relations = OutputDistance("logits", two=two), 0.0
-            self.anchors = self._anchors(chain([first], read)) if self.relations else None
+        if getattr(self.teacher(first), "logits", None) is not None:
+            self.outside, self.relations = OutputDistance("logits", two=two), 0.0
+        self.anchors = self._anchors(chain([first], read)) if self.relations else None
 
     def __call__(self, batch: Inputs) -> Tensor:
         """The loss of a batch, the mean over its documents."""
-        (there, old), (here, new) = self._run(0, batch), self._run(1, batch)
+        student = self.learning_student if torch.is_grad_enabled() else self.student
+        (there, old), (here, new) = self._run(self.teacher, batch), self._run(student, batch)
         target = self.outside.target(batch, batch, old)
         total = _mean(self.outside, new, target)
         if self.anchors is not None:
@@ -108,18 +109,18 @@ class Distance:
         """The teacher's vectors of documents, of length 1."""
         found: list[Tensor] = []
         for batch in batches:
-            seen = self.outside.read(self.models[0](**plain_inputs(inner(self.models[0]), batch)))
+            seen = self.outside.read(self.teacher(batch))
             target = self.outside.target(batch, batch, seen)
             found.append(F.normalize(self.outside.pooled(target.what, target), dim=1)[target.counts])
             if sum(map(len, found)) >= ANCHORS:
                 break
         return torch.cat(found)[:ANCHORS]
 
-    def _run(self, which: int, batch: Inputs) -> tuple[dict[str, Seen], Seen]:
-        model = inner(self.models[which])
+    def _run(self, forward: Forward, batch: Inputs) -> tuple[dict[str, Seen], Seen]:
+        """(Outputs of the blocks, output of the model.)"""
         seen: dict[str, Seen] = {}
-        with torch.set_grad_enabled(which == 1 and torch.is_grad_enabled()), _watched(model, self.blocks, seen):
-            output = model(**plain_inputs(model, batch))
+        with _watched(forward.model, self.blocks, seen):
+            output = forward(batch)
         return seen, self.outside.read(output)
 
 

@@ -119,6 +119,7 @@ def heal(
     found = list(layers) if layers is not None else list(anatomy(teacher, example))
     learning = _learning(student, found, asked.parameters)
     started = time.perf_counter()
+    # `Forward` ends with the run: the backward pass needs eval mode too, and all other parameters stay frozen.
     with eval_mode(teacher), eval_mode(student), _able(learning.values()):
         apart = Distance(teacher, student, found, calibration.fit(), hidden=asked.hidden, relations=asked.relations)
         before = apart.over(calibration.held_out())

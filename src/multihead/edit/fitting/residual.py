@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +30,8 @@ from multihead.corpus.accumulator import Inputs
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
-from multihead.model.eval_mode import eval_mode
-from multihead.model.intercept import inner, intercept
+from multihead.model.forward import Forward, StopForward
+from multihead.model.intercept import inner
 
 _ADD = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__, operator.add}
 _MULTIPLY = {torch.mul, Tensor.mul, Tensor.mul_, Tensor.__mul__, Tensor.__rmul__, Tensor.__imul__, operator.mul}
@@ -55,10 +54,6 @@ class Passing:
     """c: 1 but for layers that scale what they add"""
     kept: Int[Tensor, " token"] | None = None
     """the rows of all that went through the map, padding included, that these are; None: all"""
-
-
-class _Enough(Exception):
-    """What was asked for was seen: the rest of the forward pass is not needed."""
 
 
 def watched(
@@ -98,8 +93,9 @@ def _watch(model: nn.Module, batch: Inputs, parameter: str, run: Runner = from_s
     if weight is None:
         raise MultiheadError(f"the model has no parameter {parameter}", hint="was it replaced by a cut?")
     watch, tokens = Watch(weight, parameters.get(f"{parameter.rpartition('.')[0]}.bias")), _Queries()
-    with torch.no_grad(), eval_mode(root), suppress(_Enough), watch, intercept(model, tokens.listen):
-        run(model, batch)
+    forward = Forward(model)
+    with watch, forward.listening(tokens.listen, required=False):
+        run(forward, batch)
     return watch, tokens
 
 
@@ -135,7 +131,7 @@ class Watch(TorchFunctionMode):
                 self.z, self.o, self._follow = given, result, result
                 self._base = (result, None)
                 if result.dim() < 2:
-                    raise _Enough
+                    raise StopForward
         elif isinstance(result, Tensor) and self._follow is not None:
             self._used(func, args, kwargs, result)
         return result
@@ -154,7 +150,7 @@ class Watch(TorchFunctionMode):
             self.total = result.clone() if func in _IN_PLACE else result
             self._follow = result  # sums of sums (parallel blocks) are followed to the last
         elif self.total is not None:
-            raise _Enough
+            raise StopForward
         elif func in _MULTIPLY and (factor := _factor(args, self._follow)) is not None:
             self.scale, self._follow = factor, result
             self._base = (result, self._row_order(result)) if func not in _IN_PLACE else self._base
@@ -163,7 +159,7 @@ class Watch(TorchFunctionMode):
         elif func in _COPIES and result.numel() == self._follow.numel():
             self._base, self._follow = (result, self._row_order(self._follow)), result
         else:
-            raise _Enough
+            raise StopForward
 
     def _row_order(self, x: Tensor) -> Tensor | None:
         """Which row of o each row of x is: x is a view of memory whose order is known."""
@@ -299,8 +295,8 @@ def linear_maps(model: nn.Module, batch: Inputs) -> list[str | None]:
     """The weights of all linear maps in the order of the run, with None in the place of every attention."""
     root = inner(model)
     maps = _Maps(root)
-    with torch.no_grad(), eval_mode(root), maps, intercept(model, maps.listen):
-        from_start(model, batch)
+    with maps:
+        Forward(model)(batch, maps.listen, required=False)
     return maps.seen
 
 

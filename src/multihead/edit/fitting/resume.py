@@ -1,4 +1,4 @@
-"""Run a model on from where it stood: what ended in front of a block is handed out again, not computed again.
+"""Resume a forward pass at a block, reusing the outputs of the modules in front of it.
 
 Layers are fitted in order, and what is fitted never changes what ran before it. So of every batch the outputs that
 the rest of the run still reads are held, and a run starts in front of the block that is worked on; on its way it
@@ -9,13 +9,15 @@ model for which the result is not the same runs from its beginning, as do batche
 >>> import torch
 >>> from torch import nn
 >>> from multihead.edit.fitting.resume import Resumed
+>>> from multihead.model.forward import Forward
 >>> block = nn.TransformerEncoderLayer(12, 3, batch_first=True)
 >>> model = nn.TransformerEncoder(block, 5, enable_nested_tensor=False).eval()
 >>> batch = {"src": torch.randn(2, 7, 12)}
 >>> runs = Resumed([model], {"src": torch.randn(1, 3, 12)}, hold=1 << 20)
 >>> runs.go_to("layers.3")
->>> with torch.no_grad():
-...     first, again = runs(model, batch), runs(model, batch)           # the second skips three blocks
+>>> forward = Forward(model)
+>>> with forward.listening():
+...     first, again = runs(forward, batch), runs(forward, batch)       # the second skips three blocks
 >>> torch.equal(first, again), runs.held == 4 * 2 * 7 * 12              # bytes: one hidden state
 (True, True)
 """
@@ -32,21 +34,21 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from multihead.corpus.accumulator import Inputs
-from multihead.model.eval_mode import eval_mode, plain_inputs
+from multihead.model.forward import Forward
 from multihead.model.intercept import inner
 from multihead.model.partial_run import ModuleForward, patched_forward, repeat_batch
 
 ROOM = 1 << 30
 """Bytes of hidden states that are held if nobody says how many."""
-Runner = Callable[[nn.Module, Inputs], Any]
-"""Runs a model on a batch."""
+Runner = Callable[[Forward, Inputs], Any]
+"""Runs a model on a batch, inside `Forward.listening`."""
 Call = tuple[str, int]
 """A call of a module in one run: its name, and how often it had been called before."""
 
 
-def from_start(model: nn.Module, batch: Inputs) -> Any:
+def from_start(forward: Forward, batch: Inputs) -> Any:
     """Run the whole model."""
-    return model(**plain_inputs(model, batch))
+    return forward.run(batch)
 
 
 def blocks_of(paths: Sequence[str]) -> dict[str, str]:
@@ -88,19 +90,18 @@ class Resumed:
         if not self._fronts or not later:  # what is held may be of what changes now
             self._states, self.held = {}, 0
 
-    def __call__(self, model: nn.Module, batch: Inputs) -> Any:
+    def __call__(self, forward: Forward, batch: Inputs) -> Any:
         """Run a model: all of it, or what is not held yet."""
-        at = next((i for i, m in enumerate(self.models) if m is model), None)
+        at = next((i for i, m in enumerate(self.models) if m is forward.model), None)
         if at is None or not self._fronts:
-            return from_start(model, batch)
+            return from_start(forward, batch)
         state = self._states.get((at, id(batch)))
         known = state if state is not None and state.batch is batch else None
-        run = _Run(model, self._block, {} if known is None else known.ended)
-        try:
-            return run.of(batch)
-        finally:  # also when whoever watches has seen enough
-            if run.reached and (known is None or known.block != self._block):
-                self._keep((at, id(batch)), _State(batch, self._block, _only(run.entries, self._fronts[at].used)))
+        run = _Run(forward, self._block, {} if known is None else known.ended)
+        output = run.of(batch)
+        if run.reached and (known is None or known.block != self._block):
+            self._keep((at, id(batch)), _State(batch, self._block, _only(run.entries, self._fronts[at].used)))
+        return output
 
     def _keep(self, key: tuple[int, int], new: _State) -> None:
         old = self._states.pop(key, None)
@@ -137,20 +138,20 @@ class _State:
 class _Run:
     """One run: calls in `known` are answered from there; the others that end before `block` starts are kept."""
 
-    def __init__(self, model: nn.Module, block: str, known: Mapping[Call, _Ended]) -> None:
-        self.model, self.block, self.known = model, block, known
+    def __init__(self, forward: Forward, block: str, known: Mapping[Call, _Ended]) -> None:
+        self.forward, self.block, self.known = forward, block, known
         self.reached = False
         """whether the block was started"""
         self.entries: dict[Call, _Ended] = {}
         self._counts: dict[str, int] = {}
         above = {parent for name in (block, *(call[0] for call in known)) for parent in _above(name)}
-        named = [(n, m) for n, m in inner(model).named_modules() if n and n.rpartition(".")[0] in above]
+        named = [(n, m) for n, m in inner(forward.model).named_modules() if n and n.rpartition(".")[0] in above]
         self._names = {id(module): name for name, module in named}
         self._modules = [module for _, module in named]
 
     def of(self, batch: Inputs) -> Any:
         with patched_forward(self._modules, self._stand_in):
-            return from_start(self.model, batch)
+            return self.forward.run(batch)
 
     def _stand_in(self, module: nn.Module, forward: ModuleForward) -> ModuleForward:
         name = self._names[id(module)]
@@ -190,8 +191,9 @@ class _Front:
 
 def _front(model: nn.Module, example: Inputs, block: str) -> _Front | None:
     """What a run from `block` on reads; None: the model cannot start there."""
-    with torch.no_grad(), eval_mode(inner(model)):
-        first = _Run(model, block, {})
+    forward = Forward(model)
+    with forward.listening():
+        first = _Run(forward, block, {})
         whole = first.of(example)
         if not first.reached or not first.entries:
             return None
@@ -199,9 +201,9 @@ def _front(model: nn.Module, example: Inputs, block: str) -> _Front | None:
         readers = _Readers(marked)
         try:
             with readers:
-                _Run(model, block, marked).of(example)
+                _Run(forward, block, marked).of(example)
             used = frozenset(readers.read)
-            again = _Run(model, block, _only(first.entries, used)).of(example)
+            again = _Run(forward, block, _only(first.entries, used)).of(example)
         except Exception:  # noqa: BLE001  # a model may do anything with numbers that are none
             return None
     ended = frozenset(name for name, _ in first.entries)

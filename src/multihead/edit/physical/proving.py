@@ -6,8 +6,7 @@ and the heads that go ablated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,9 +20,9 @@ from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
-from multihead.model.intercept import intercept
+from multihead.model.forward import Forward, ModelInputs
 
-Inputs = Mapping[str, Any] | tuple[Any, ...] | Tensor | None
+Inputs = ModelInputs | Tensor | None
 Candidate = tuple[str, Callable[[], Structure]]
 _FAILS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
@@ -50,9 +49,11 @@ def proven(attention: Attention, inputs: Inputs) -> list[Step]:
         return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
     root, layer = attention.root, attention.layer
     given = example_inputs(root) if inputs is None else inputs
-    with _still(root), torch.no_grad():
+    given = (given,) if isinstance(given, Tensor) else given
+    forward = Forward(root)
+    with torch.no_grad():
         returned: list[Any] = []
-        expected = _expected(attention, given, returned)
+        expected = _expected(attention, forward, given, returned)
         before = {name: p.detach().clone() for name, p in attention.own_parameters().items()}
         tried: list[str] = []
         for way, make in _candidates(attention, returned[0]):
@@ -61,7 +62,7 @@ def proven(attention: Attention, inputs: Inputs) -> list[Step]:
                 made = make()
                 restore = _restorer(root, {step.at for step in made.steps})
                 done = put(root, made)
-                got = _outputs(_run(root, given))
+                got = _outputs(forward(given))
                 far = _distance(got, expected)
                 if far is not None and far <= _tolerance(expected):
                     return done
@@ -142,7 +143,7 @@ def _returns(returned: Any) -> str:
     return "=o" if isinstance(returned, Tensor) or returned is None else "o" + "-" * (len(returned) - 1)
 
 
-def _expected(attention: Attention, given: Inputs, returned: list[Any]) -> list[Tensor]:
+def _expected(attention: Attention, forward: Forward, given: ModelInputs, returned: list[Any]) -> list[Tensor]:
     """The outputs of the uncut model with the new numbers in place and the heads that go ablated."""
     layer, new = attention.layer, attention.new
     own = attention.own_parameters()
@@ -160,8 +161,7 @@ def _expected(attention: Attention, given: Inputs, returned: list[Any]) -> list[
     with attention.module.register_forward_hook(look):
         try:
             _write(attention)
-            with intercept(attention.root, listen):
-                outputs = _outputs(_run(attention.root, given))
+            outputs = _outputs(forward(given, listen))
         finally:
             for name, numbers in before.items():
                 own[name].data.copy_(numbers)
@@ -196,12 +196,6 @@ def _write(attention: Attention) -> None:
         own[part.bias].data.copy_(torch.zeros_like(own[part.bias]) if new.b_o is None else new.b_o)
 
 
-def _run(root: nn.Module, given: Inputs) -> Any:
-    if isinstance(given, Mapping):
-        return root(**given)
-    return root(*given) if isinstance(given, tuple) else root(given)
-
-
 def _outputs(x: Any) -> list[Tensor]:
     """All numbers in what a model returned."""
     if isinstance(x, Tensor):
@@ -221,18 +215,6 @@ def _distance(got: list[Tensor], expected: list[Tensor]) -> float | None:
 
 def _tolerance(expected: list[Tensor]) -> float:
     return 100 * max(torch.finfo(x.dtype).eps for x in expected) ** 0.75
-
-
-@contextmanager
-def _still(root: nn.Module) -> Generator[None]:
-    """Without dropout."""
-    training = [m for m in root.modules() if m.training]
-    try:
-        root.eval()
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _restorer(root: nn.Module, paths: set[str]) -> Callable[[], None]:

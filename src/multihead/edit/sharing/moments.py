@@ -20,7 +20,7 @@ one batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,8 +38,8 @@ from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
-from multihead.model.eval_mode import eval_mode
-from multihead.model.intercept import inner, intercept
+from multihead.model.forward import Forward, StopForward
+from multihead.model.intercept import inner
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
 
@@ -81,17 +81,13 @@ def moments_of(
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
     sums = _Sums(layer, inner(model))
     mine, summed = shared(batches)
-    with torch.no_grad(), eval_mode(model), sums.watch(), intercept(model, sums.listen):
+    forward = Forward(model)
+    with sums.watch(), forward.listening(sums.listen):
         for number, batch in enumerate(mine):
             sums.stops = number > 0
-            with suppress(_Enough):
-                run(model, batch)
+            run(forward, batch)
     sums.over_ranks(summed)
     return sums.moments()
-
-
-class _Enough(Exception):
-    """The layer has run: what is behind it need not."""
 
 
 @dataclass
@@ -144,7 +140,7 @@ class _Sums:
             self.given.clear()
             self.calls = max(self.calls, call.call_index + 1)
             if self.stops and call.call_index + 1 == self.calls:
-                raise _Enough
+                raise StopForward
         return run()
 
     def add(self, call: Call) -> None:
