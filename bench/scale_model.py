@@ -118,11 +118,26 @@ def tensor_bytes(state: object) -> int:
     return size_of(state)
 
 
+def unmerged(documents: int, ranks: int) -> int:
+    """Nodes of the merge tree that ranks other than 0 are left with, for batches of the default size."""
+    from multihead.corpus.batches import BATCH_SIZE
+    from multihead.corpus.merge_tree import BATCHES, Tree, parts_of, share
+
+    parts, count = parts_of(documents, unit=BATCHES * BATCH_SIZE), 0
+    for rank in range(1, ranks):
+        tree: Tree[None] = Tree(lambda left, right: None)
+        for part in share(parts, range(len(parts)), rank, ranks):
+            tree.put((0, part), None)
+        count += len(tree.nodes)
+    return count
+
+
 def paper() -> list[tuple[str, str]]:
     """70B × 1B tokens in pieces of 4,096; and 1M tokens of context, over 64 ranks."""
     big, tokens, length, ranks = LLAMA_70B, 10**9, 4096, 64
     forward, extra = big.forward(tokens, length), big.statistics(tokens, length, features=FEATURES)
     state, million = big.state(*counts()), 2**20
+    nodes = unmerged(tokens // length, ranks)
     # About 20 passes of fp32 numbers over each block of rows; half of the pairs are hidden by the causal mask.
     moved = 20 * 4 * big.layers * big.heads * tokens * length // 2
     attention = 4 * big.layers * big.heads * big.head_dim * million * million
@@ -132,7 +147,10 @@ def paper() -> list[tuple[str, str]]:
         ("statistics, products", f"{extra:.3g} FLOPs, {extra / forward:.1%} of the forward run"),
         ("statistics, memory traffic", f"{moved:.3g} bytes; {moved / 2e12 / 3600:.0f} h at 2 TB/s"),
         ("a state", f"{state / 2**20:.0f} MiB, whatever the corpus"),
-        (f"merging {ranks} ranks", f"rank 0 reads {(ranks - 1) * state / 2**30:.1f} GiB from the folder, for a node each"),
+        (
+            f"merging {ranks} ranks",
+            f"{nodes} nodes of other ranks: rank 0 reads {nodes * state / 2**30:.1f} GiB from the run folder",
+        ),
         (
             "1M tokens: attention of the forward run",
             f"{attention:.3g} FLOPs, {attention / big.forward(million, million):.0%} of all",
