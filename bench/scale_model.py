@@ -43,7 +43,7 @@ class Sizes:
         return 2 * self.layers * self.heads * (self.head_dim + features) * tokens * length
 
     def state(self, statistics: int, binned: int, bins: int) -> int:
-        """Bytes of the tensors of a state of the statistics: what joins, what is saved, what is sent."""
+        """Bytes of the tensors of a state of the statistics, which is merged and saved."""
         moments = 5 * statistics + binned * bins  # count, mean, squares, least, largest; histograms
         return 8 * self.layers * self.heads * (moments + 1 + self.head_dim + 2)
 
@@ -62,8 +62,9 @@ def counted() -> list[tuple[str, int, int]]:
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import BertConfig, BertModel
 
-    from multihead.measures.measure import StatisticsStage
-    from multihead.model.statistics.options import Statistics
+    from multihead.corpus.accumulator import Batch
+    from multihead.corpus.run import BatchRunner
+    from multihead.measures.measure import StatisticsSum
 
     rows: list[tuple[str, int, int]] = []
     for sizes, batch, length in (
@@ -80,19 +81,20 @@ def counted() -> list[tuple[str, int, int]]:
         model = BertModel(config, add_pooling_layer=False).eval()
         ids = torch.randint(0, 101, (batch, length), generator=torch.Generator().manual_seed(0))
         name, tokens = f"{sizes.layers} layers × {sizes.heads} heads, {batch} × {length} tokens", batch * length
-        stage = StatisticsStage(model, Statistics())
-        stage.step({"input_ids": ids})  # what is found out about a model once
+        statistics, one = StatisticsSum(), Batch({"input_ids": ids})
+        runner = BatchRunner(model, [statistics])
+        runner.run(one)  # the work that is done once per model
         with sdpa_kernel(SDPBackend.MATH):  # torch does not count what its fused kernel of the CPU multiplies
             with torch.no_grad(), FlopCounterMode(display=False) as plain:
                 model(input_ids=ids)
             with FlopCounterMode(display=False) as watched:
-                stage.step({"input_ids": ids})
+                runner.run(one)
         forward = sizes.forward(tokens, length)
         rows.append((f"FLOPs forward, {name}", forward, plain.get_total_flops()))
         extra = sizes.statistics(tokens, length, features=FEATURES)
         rows.append((f"FLOPs with statistics, {name}", forward + extra, watched.get_total_flops()))
         tensors = sizes.state(*counts())
-        rows.append((f"bytes of the state's tensors, {name}", tensors, tensor_bytes(stage.state())))
+        rows.append((f"bytes of the state's tensors, {name}", tensors, tensor_bytes(statistics.state())))
     return rows
 
 
@@ -116,11 +118,26 @@ def tensor_bytes(state: object) -> int:
     return size_of(state)
 
 
+def unmerged(documents: int, ranks: int) -> int:
+    """Nodes of the merge tree that ranks other than 0 are left with, for batches of the default size."""
+    from multihead.corpus.batches import BATCH_SIZE
+    from multihead.corpus.merge_tree import BATCHES, Tree, parts_of, share
+
+    parts, count = parts_of(documents, unit=BATCHES * BATCH_SIZE), 0
+    for rank in range(1, ranks):
+        tree: Tree[None] = Tree(lambda left, right: None)
+        for part in share(parts, range(len(parts)), rank, ranks):
+            tree.put((0, part), None)
+        count += len(tree.nodes)
+    return count
+
+
 def paper() -> list[tuple[str, str]]:
     """70B × 1B tokens in pieces of 4,096; and 1M tokens of context, over 64 ranks."""
     big, tokens, length, ranks = LLAMA_70B, 10**9, 4096, 64
     forward, extra = big.forward(tokens, length), big.statistics(tokens, length, features=FEATURES)
     state, million = big.state(*counts()), 2**20
+    nodes = unmerged(tokens // length, ranks)
     # About 20 passes of fp32 numbers over each block of rows; half of the pairs are hidden by the causal mask.
     moved = 20 * 4 * big.layers * big.heads * tokens * length // 2
     attention = 4 * big.layers * big.heads * big.head_dim * million * million
@@ -129,8 +146,11 @@ def paper() -> list[tuple[str, str]]:
         ("70B × 1B tokens: forward", f"{forward:.3g} FLOPs; {forward / 4e14 / 3600:.0f} h at 400 TFLOP/s"),
         ("statistics, products", f"{extra:.3g} FLOPs, {extra / forward:.1%} of the forward run"),
         ("statistics, memory traffic", f"{moved:.3g} bytes; {moved / 2e12 / 3600:.0f} h at 2 TB/s"),
-        ("a state, saved or sent", f"{state / 2**20:.0f} MiB, whatever the corpus"),
-        (f"joining {ranks} ranks", f"{(ranks - 1) * state / 2**30:.1f} GiB to rank 0 at the end"),
+        ("a state", f"{state / 2**20:.0f} MiB, whatever the corpus"),
+        (
+            f"merging {ranks} ranks",
+            f"{nodes} nodes of other ranks: rank 0 reads {nodes * state / 2**30:.1f} GiB from the run folder",
+        ),
         (
             "1M tokens: attention of the forward run",
             f"{attention:.3g} FLOPs, {attention / big.forward(million, million):.0%} of all",

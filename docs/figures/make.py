@@ -49,11 +49,11 @@ COLUMNS = ("entropy", "first", "distance", "kind", "kind_detail", "kind_score", 
 
 
 def measured() -> mh.HeadTable:
-    """What every head of MiniLM does and is worth, on the sample text: some minutes."""
+    """The kind and importance of every head of MiniLM, on the sample text: some minutes."""
     model, tokenizer = minilm().model, minilm().tokenizer
     kinds = mh.kinds(model, sample(), tokenizer=tokenizer)
-    worth = mh.importance(model, sample(), tokenizer=tokenizer, method="all", replace="zero")
-    whole = mh.measure(model, sample(), tokenizer=tokenizer).join(kinds.table).join(worth.table)
+    importance = mh.importance(model, sample(), tokenizer=tokenizer, method="all", replace="zero")
+    whole = mh.measure(model, sample(), tokenizer=tokenizer).join(kinds.table).join(importance.table)
     return whole.select([name for name in whole.columns if name in COLUMNS])
 
 

@@ -157,7 +157,7 @@ class _Run:
         name = self._names[id(module)]
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if not torch._C._is_torch_function_enabled():  # pyright: ignore[reportPrivateUsage]  # see Prefix
+            if not torch._C._is_torch_function_enabled():  # pyright: ignore[reportPrivateUsage]  # see partial_run
                 return forward(*args, **kwargs)
             call = (name, self._counts.get(name, 0))
             self._counts[name] = call[1] + 1
