@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from harness import Row, Work, fix_threads, machine_line, measure, write_json
+from harness import Job, Row, Work, fix_threads, machine_line, measure, write_json
 
 RESULTS = Path(__file__).parent / "results" / "importance.json"
 QUICK_ROUNDS = 2
@@ -109,7 +109,7 @@ def _work(documents: int, tokens: int) -> Work:
     def same(a: object, b: object) -> None:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
-    peers = {ONE_BY_ONE: partial(each, ablated), GRADIENT: gradients}
+    peers: dict[str, Job] = {ONE_BY_ONE: partial(each, ablated), GRADIENT: gradients}
     return Work(ours, peers, {ONE_BY_ONE: MUST}, same=same, unchecked=(GRADIENT,))
 
 
