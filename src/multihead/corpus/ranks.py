@@ -102,9 +102,18 @@ class Ranks:
             time.sleep(0.05)
         return value
 
-    def wait_for_all(self, key: str, meanwhile: Callable[[], None] | None = None) -> list[str]:
-        """The values of all ranks; every rank must set one."""
-        return [self.wait_for(key, rank, meanwhile) for rank in range(self.size)]
+    def gather(self, value: str, meanwhile: Callable[[], None] | None = None) -> list[str]:
+        """The values of all ranks, on rank 0; an empty list on the others. Every rank must call it."""
+        if self.size == 1:
+            return [value]
+        key = self._next_key()
+        self.store_set(key, value)
+        return [self.wait_for(key, rank, meanwhile) for rank in range(self.size)] if self.leads else []
+
+    def _next_key(self) -> str:
+        """A key that no message has used."""
+        self._messages += 1
+        return f"message {self._messages}"
 
     def on_rank_zero(self, act: Callable[[], Any]) -> Any:
         """Rank 0 acts, and every rank gets its result as JSON reads it back. If it fails, the others exit.
@@ -113,8 +122,7 @@ class Ranks:
         """
         if self.size == 1:
             return json.loads(json.dumps(act()))
-        self._messages += 1
-        key = f"message {self._messages}"
+        key = self._next_key()
         if self.leads:
             try:
                 self.store_set(key, json.dumps({"result": act()}))
@@ -132,15 +140,14 @@ class Ranks:
             return
         leader = self.on_rank_zero(lambda: dict(value))
         differing = next((name for name in value if value[name] != leader.get(name)), None)
-        self._messages += 1
-        key = f"message {self._messages}"
+        key = self._next_key()
         self.store_set(key, "" if differing is None else differing)
         if differing is not None:
             raise MultiheadError(
                 f"rank {self.rank} has {differing} {value[differing]}, rank 0 has {leader.get(differing)}",
                 hint="every node needs the same model, text and versions",
             )
-        if any(self.wait_for_all(key)):
+        if any(self.wait_for(key, rank) for rank in range(self.size)):
             raise FollowerError
 
     # ---- heartbeats ---------------------------------------------------------------------------

@@ -117,7 +117,9 @@ class _Pass:
         self.ranks.on_rank_zero(self.checkpoint.begin)
         if not self.ranks.on_rank_zero(self.nodes.finished):
             self._read_shared(blank)
-        return self._load(load_state(self.nodes.root_file))
+        summary = self._load(load_state(self.nodes.root_file))
+        self.ranks.gather("loaded")  # rank 0 may delete the folder only after all have read the root
+        return summary
 
     def _read(self, parts: Iterable[int], blank: Mapping[str, State]) -> None:
         for part in parts:
@@ -130,11 +132,9 @@ class _Pass:
         unread = [part for part in range(len(ranges)) if part not in read]
         self._read(share(ranges, unread, self.ranks.rank, self.ranks.size), blank)
         self.nodes.save()
-        self.ranks.store_set(f"{self.name}/nodes", json.dumps(list(self.nodes.tree.nodes)))
+        for nodes in self.ranks.gather(json.dumps(list(self.nodes.tree.nodes)), self._wait):
+            finished += [(level, index) for level, index in json.loads(nodes)]
         if self.ranks.leads:
-            if self.ranks.size > 1:
-                others = self.ranks.wait_for_all(f"{self.name}/nodes", self._wait)
-                finished += [(level, index) for nodes in others for level, index in json.loads(nodes)]
             self.nodes.gather(finished)
         self.ranks.on_rank_zero(self.nodes.finish)
 

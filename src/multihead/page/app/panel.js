@@ -110,7 +110,7 @@ function strongest(map, count = 7) {
 const pairLines = (found) => found.map(([a, b, value]) => el("li", {}, el("span", { class: "word" }, brief(a, 14)), " → ", el("span", { class: "word" }, brief(b, 14)), el("span", { class: "value" }, value)));
 
 function measuresPart(at, open) {
-  const names = Object.keys(DATA.table || {}).filter((n) => !/^(offset[+-]|kind|twin|second|third|order$|cluster$|driven)/.test(n));
+  const names = Object.keys(DATA.table || {}).filter((n) => !/^(offset[+-]|kind|most_similar|second|third|order$|cluster$|driven)/.test(n));
   if (!names.length) return null;
   const rows = () => names.map((n) => {
     const value = cell(n, at);
