@@ -320,8 +320,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "another head ablated": Mutant(
         "model/interventions.py",
-        "at = torch.tensor(list(heads), device=out.device)",
-        "at = torch.tensor([h - 1 for h in heads], device=out.device)",
+        "index = torch.tensor(list(heads), device=out.device)",
+        "index = torch.tensor([h - 1 for h in heads], device=out.device)",
         ("interventions",),
     ),
     "patched keys read by the whole group": Mutant(

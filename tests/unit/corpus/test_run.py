@@ -296,7 +296,7 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
         other.resume()
     with pytest.raises(mh.MultiheadError, match="kinds not set, this run has kinds on"):
         check_identity({"a": 1}, {"a": 1, "kinds": "on"}, tmp_path / "state")
-    with pytest.raises(mh.MultiheadError, match="other options of the statistics"):
+    with pytest.raises(mh.MultiheadError, match="options of the statistics"):
         StatisticsSum(Statistics(offsets=3)).load(StatisticsSum().state())
 
 
