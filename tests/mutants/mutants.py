@@ -425,7 +425,7 @@ MUTANTS: dict[str, Mutant] = {
         "value = self.merge(other, value)",
         ("parting",),
     ),
-    "a damaged save is used": Mutant("corpus/state.py", "if is_ != was:", "if False:", ("parting",)),
+    "a damaged save is used": Mutant("corpus/state.py", "if actual != stored:", "if False:", ("parting",)),
     "draws begin again in every part": Mutant(
         "corpus/documents.py", "part * NUMBERED + number, repeated)", "number, repeated)", ("parting",)
     ),
