@@ -153,8 +153,8 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
         (("--keep", "0"), "--keep 0 is no share of the heads\n\nhint: above 0 and at most 1"),
         (("--keep", "1.5"), "--keep 1.5 is no share of the heads"),
         (("--keep", "nan"), "--keep nan is no share of the heads"),
-        (("--heads", "0.3"), "there is no head 3 in L0: it has 3"),
-        (("--heads", "L7H0"), "there is no layer for 'L7H0': found L0 (3 heads), L1 (3 heads)"),
+        (("--heads", "0.3"), "L0 has 3 heads, got head 3"),
+        (("--heads", "L7H0"), "unknown layer in 'L7H0'; the model has L0 (3 heads), L1 (3 heads)"),
         (("--heads", "seven"), "'seven' is not a head name"),
         (("--heads", ","), "--heads names no head"),
         (

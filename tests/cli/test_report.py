@@ -141,7 +141,7 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
         (["-o", "/proc/r.html"], "nothing can be written to /proc: "),
         (["--corpus", "missing"], "there is no file missing"),
         (["--only", "maps,wrong"], "there is no part 'maps'"),
-        (["--heads", "7.7"], "there is no layer for '7.7'"),
+        (["--heads", "7.7"], "unknown layer in '7.7'"),
         (["--batch-size", "0"], "--batch-size 0 is less than 1"),
         (["--windows", "0"], "--windows 0 is less than 1"),
         (["-o", "{folder}"], "is a folder"),

@@ -90,8 +90,8 @@ def test_what_does_not_fit_is_left_out_and_said(
     "words, line",
     [
         (["{gpt2}"], "{gpt2} is a model: which of its heads is to be shown?"),
-        (["{gpt2}", "9.0"], "there is no layer for '9.0'"),
-        (["{gpt2}", "0.7"], "there is no head 7 in L0: it has 3"),
+        (["{gpt2}", "9.0"], "unknown layer in '9.0'"),
+        (["{gpt2}", "0.7"], "L0 has 3 heads, got head 7"),
         (["{gpt2}", "cat"], "'cat' is not a head name"),
         (["{bare}", "0.1"], "bare has no tokenizer"),
         (["{gpt2}", "0.1", "--text", "nowhere"], "there is no file 'nowhere'"),

@@ -320,8 +320,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "another head ablated": Mutant(
         "model/interventions.py",
-        "at = torch.tensor(list(heads), device=out.device)",
-        "at = torch.tensor([h - 1 for h in heads], device=out.device)",
+        "index = torch.tensor(list(heads), device=out.device)",
+        "index = torch.tensor([h - 1 for h in heads], device=out.device)",
         ("interventions",),
     ),
     "patched keys read by the whole group": Mutant(
@@ -425,7 +425,7 @@ MUTANTS: dict[str, Mutant] = {
         "value = self.merge(other, value)",
         ("parting",),
     ),
-    "a damaged save is used": Mutant("corpus/state.py", "if is_ != was:", "if False:", ("parting",)),
+    "a damaged save is used": Mutant("corpus/state.py", "if actual != stored:", "if False:", ("parting",)),
     "draws begin again in every part": Mutant(
         "corpus/documents.py", "part * NUMBERED + number, repeated)", "number, repeated)", ("parting",)
     ),

@@ -14,7 +14,7 @@ from measuring import documents, model
 from safetensors.torch import save_file
 
 import multihead as mh
-from multihead.corpus.data_parallel import together
+from multihead.corpus.data_parallel import data_parallel
 from multihead.corpus.ranks import Ranks
 from multihead.edit.fitting.calibration import Calibration
 
@@ -33,7 +33,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
-    with Ranks.started(60.0) as ranks, together():
+    with Ranks.started(60.0) as ranks, data_parallel():
         plan, weights = cut_of(None)
         save_file(weights, folder / f"{ranks.rank}.safetensors", metadata={"plan": plan})
 

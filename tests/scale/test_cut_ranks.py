@@ -44,9 +44,9 @@ def test_two_ranks_cut_as_one_process_does(tmp_path: Path) -> None:
 
 
 def test_one_process_takes_all_batches_and_sums_nothing() -> None:
-    from multihead.corpus.data_parallel import shared
+    from multihead.corpus.data_parallel import shard
 
-    mine, summed = shared(iter("abc"))
+    mine, summed = shard(iter("abc"))
     x = torch.tensor([2.0])
     summed(x)
     assert mine == ["a", "b", "c"]

@@ -125,10 +125,10 @@ def check_out(args: argparse.Namespace) -> None:
 @contextmanager
 def over_ranks(args: argparse.Namespace) -> Generator[None]:
     """Under torchrun the processes share the calibration text, and only the first one speaks and writes."""
-    from multihead.corpus.data_parallel import together
+    from multihead.corpus.data_parallel import data_parallel
     from multihead.corpus.ranks import Ranks
 
-    with Ranks.started(TOGETHER) as ranks, together():
+    with Ranks.started(TOGETHER) as ranks, data_parallel():
         if ranks.size > 1 and (getattr(args, "budget", None) or "").startswith("latency"):
             raise MultiheadError(
                 "processes do not agree on a budget of time: each measures its own", hint="run it in one process"

@@ -1,11 +1,11 @@
-"""Sums over ranks, where there are ranks: what each has summed over its share of some batches becomes the whole.
+"""Data parallelism: split batches over ranks, and add up the sums of all ranks.
 
 >>> import torch
->>> from multihead.corpus.data_parallel import shared
->>> mine, summed = shared("abcde")                      # one process takes all
->>> mine
+>>> from multihead.corpus.data_parallel import shard
+>>> batches, all_reduce = shard("abcde")                # a single process gets all batches
+>>> batches
 ['a', 'b', 'c', 'd', 'e']
->>> summed(total := torch.tensor([1.0, 2.0]))           # and has the sum already
+>>> all_reduce(total := torch.tensor([1.0, 2.0]))       # and its sums are complete
 >>> total
 tensor([1., 2.])
 """
@@ -22,38 +22,40 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-_together: ContextVar[bool] = ContextVar("together", default=False)
+_data_parallel: ContextVar[bool] = ContextVar("data_parallel", default=False)
 
 
 @contextmanager
-def together() -> Generator[None]:
-    """Within the block the ranks of the process group share calibration text: each must call the same functions.
+def data_parallel() -> Generator[None]:
+    """Split calibration text over the ranks of the process group inside the block.
 
-    Not so outside of it: whoever plans on rank 0 alone would wait for the others for ever.
+    All ranks must call the same functions inside it. Outside it every rank processes all batches: otherwise a rank
+    that plans alone would wait for the others forever.
     """
-    before = _together.set(True)
+    token = _data_parallel.set(True)
     try:
         yield
     finally:
-        _together.reset(before)
+        _data_parallel.reset(token)
 
 
-def shared(batches: Iterable[T]) -> tuple[list[T], Callable[..., None]]:
-    """This rank's share of some batches, and what sums tensors over all ranks, in place: the same bits on each.
+def shard(batches: Iterable[T]) -> tuple[list[T], Callable[..., None]]:
+    """This rank's batches, and a function that sums tensors over all ranks, in place and bit-equal on each.
 
-    Inside of `together` only; where there are fewer batches than ranks, everybody takes all and nothing is summed.
+    Batches are split only inside `data_parallel`, and only if there are at least as many as ranks. Otherwise every
+    rank gets all of them, and the function does nothing.
     """
-    every = list(batches)
-    grouped = _together.get() and dist.is_available() and dist.is_initialized()
-    if not grouped or not 1 < dist.get_world_size() <= len(every):
-        return every, _nothing
-    return every[dist.get_rank() :: dist.get_world_size()], _summed
+    all_batches = list(batches)
+    parallel = _data_parallel.get() and dist.is_available() and dist.is_initialized()
+    if not parallel or not 1 < dist.get_world_size() <= len(all_batches):
+        return all_batches, _no_reduce
+    return all_batches[dist.get_rank() :: dist.get_world_size()], _all_reduce
 
 
-def _summed(*tensors: Tensor) -> None:
+def _all_reduce(*tensors: Tensor) -> None:
     for tensor in tensors:
         dist.all_reduce(tensor)
 
 
-def _nothing(*tensors: Tensor) -> None:
-    """One process, or everybody has the same."""
+def _no_reduce(*tensors: Tensor) -> None:
+    """Every rank has all batches, so its sums are complete."""

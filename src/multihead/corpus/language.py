@@ -1,12 +1,12 @@
-"""Is a text in the model's language? By the share of its tokens that the tokenizer does not know.
+"""Warn if a text is not in the model's language, judged by the share of unknown tokens.
 
 >>> from multihead.corpus.language import warn_of_unknown
 >>> import warnings
->>> with warnings.catch_warnings(record=True) as said:
+>>> with warnings.catch_warnings(record=True) as caught:
 ...     warnings.simplefilter("always")
 ...     warn_of_unknown(3, 100, "the text")
 ...     warn_of_unknown(30, 100, "the text")
->>> [str(w.message) for w in said]
+>>> [str(w.message) for w in caught]
 ["30 of 100 tokens (30%) are unknown to the tokenizer: is the text in the model's language?"]
 """
 
@@ -18,13 +18,13 @@ from itertools import islice
 from typing import Any
 
 UNKNOWN = 0.1
-"""A share of unknown tokens from which on the text is said not to be in the model's language."""
+"""The share of unknown tokens at which to warn."""
 LOOKED_AT, CHARACTERS = 32, 2000
-"""So many documents, and of each so much, are enough to tell a language."""
+"""How many documents to check, and how many characters of each."""
 
 
 def warn_of_unknown(unknown: int, tokens: int, what: str) -> None:
-    """Warn where many tokens are unknown."""
+    """Warn if many tokens are unknown."""
     if tokens and unknown >= UNKNOWN * tokens:
         warnings.warn(
             f"{unknown} of {tokens} tokens ({unknown / tokens:.0%}) are unknown to the tokenizer: "
@@ -34,10 +34,10 @@ def warn_of_unknown(unknown: int, tokens: int, what: str) -> None:
 
 
 def check_language(tokenizer: Any, texts: Iterable[Any], what: str) -> None:
-    """Look at the beginning of a text, and warn; documents of ids say nothing."""
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    if unknown is None:
+    """Tokenize the beginning of the first texts, and warn if many tokens are unknown; token ids are skipped."""
+    unknown_id = getattr(tokenizer, "unk_token_id", None)
+    if unknown_id is None:
         return
-    words = [text[:CHARACTERS] for text in islice(texts, LOOKED_AT) if isinstance(text, str)]
-    ids = [i for text in words for i in tokenizer(text)["input_ids"]]
-    warn_of_unknown(ids.count(unknown), len(ids), what)
+    beginnings = [text[:CHARACTERS] for text in islice(texts, LOOKED_AT) if isinstance(text, str)]
+    ids = [i for text in beginnings for i in tokenizer(text)["input_ids"]]
+    warn_of_unknown(ids.count(unknown_id), len(ids), what)

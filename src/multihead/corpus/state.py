@@ -1,4 +1,4 @@
-"""The state of a pass as one safetensors file with a checksum: tensors as they are, everything around them as JSON.
+"""Save the state of a pass as one safetensors file with a checksum; everything but tensors is stored as JSON.
 
 >>> import tempfile, torch
 >>> from pathlib import Path
@@ -30,35 +30,35 @@ _AGAIN = "start again with --force"
 
 
 class DamagedError(MultiheadError):
-    """A state whose bytes are not those that were written."""
+    """A state whose bytes are not the bytes that were written."""
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write nested dicts and lists of tensors, numbers, strings, bools and None, at once or not at all."""
+    """Write nested dicts and lists of tensors, numbers, strings, bools and None, atomically."""
     write_atomically(path, pack(state))
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """What `save_state` wrote; tuples come back as lists."""
+    """Read a state written by `save_state`; tuples become lists."""
     try:
         data = path.read_bytes()
-    except OSError as wrong:
-        raise DamagedError(f"{path} cannot be read: {wrong}", hint=_AGAIN) from wrong
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read: {error}", hint=_AGAIN) from error
     return unpack(data, str(path))
 
 
 def pack(state: Mapping[str, Any]) -> bytes:
-    """The state as bytes, with a checksum of all of them: what goes to a file, or to another process."""
+    """The state as bytes with a checksum over all of them, for a file or another process."""
     from safetensors.torch import save
 
     tensors: dict[str, Tensor] = {}
-    plain = _flat(state, tensors, "state")
+    plain = _extract_tensors(state, tensors, "state")
     data = save(tensors, metadata={KEY: json.dumps(plain), SUM: _NO_SUM})
-    return _signed(data, _NO_SUM, sha256(data).hexdigest())
+    return _with_checksum(data, _NO_SUM, sha256(data).hexdigest())
 
 
 def unpack(data: bytes, place: str) -> dict[str, Any]:
-    """The state of `pack`; `place` says in an error where it came from."""
+    """The state packed by `pack`; `place` names its origin in errors."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -66,44 +66,51 @@ def unpack(data: bytes, place: str) -> dict[str, Any]:
         size = int.from_bytes(data[:8], "little")
         about: dict[str, str] = json.loads(data[8 : 8 + size]).get("__metadata__", {}) if size < len(data) else {}
         tensors = load(data)
-    except (SafetensorError, ValueError, AttributeError) as wrong:
-        raise DamagedError(f"{place} cannot be read: {wrong}", hint=_AGAIN) from wrong
+    except (SafetensorError, ValueError, AttributeError) as error:
+        raise DamagedError(f"{place} cannot be read: {error}", hint=_AGAIN) from error
     if KEY not in about or SUM not in about:
         raise DamagedError(f"{place} is not the state of a run", hint=_AGAIN)
-    is_, was = sha256(_signed(data, about[SUM], _NO_SUM)).hexdigest(), about[SUM]
-    if is_ != was:
-        raise DamagedError(f"{place} is damaged: its checksum is {is_[:8]}…, it says {was[:8]}…", hint=_AGAIN)
-    return _full(json.loads(about[KEY]), tensors)
+    stored, actual = about[SUM], sha256(_with_checksum(data, about[SUM], _NO_SUM)).hexdigest()
+    if actual != stored:
+        raise DamagedError(f"{place} is damaged: its checksum is {actual[:8]}…, not {stored[:8]}…", hint=_AGAIN)
+    return _insert_tensors(json.loads(about[KEY]), tensors)
 
 
-def _signed(data: bytes, before: str, after: str) -> bytes:
-    """The bytes with another checksum in its place; inside of other texts its quotes would be escaped."""
-    return data.replace(f'"{SUM}":"{before}"'.encode(), f'"{SUM}":"{after}"'.encode(), 1)
+def _with_checksum(data: bytes, old: str, new: str) -> bytes:
+    """The bytes with a different checksum. No other match is possible: inside JSON strings quotes are escaped."""
+    return data.replace(f'"{SUM}":"{old}"'.encode(), f'"{SUM}":"{new}"'.encode(), 1)
 
 
-def _flat(x: Any, tensors: dict[str, Tensor], place: str) -> Any:
-    """The same with every tensor put aside, and its name in its place."""
+def _extract_tensors(x: Any, tensors: dict[str, Tensor], place: str) -> Any:
+    """x with every tensor moved to `tensors` and replaced by its name."""
     if isinstance(x, Tensor):
         name = str(len(tensors))
-        tensors[name] = x.detach().cpu().contiguous().clone()  # two names for one memory are not allowed
+        tensors[name] = x.detach().cpu().contiguous().clone()  # safetensors refuses tensors that share memory
         return {_TENSOR: name}
     if isinstance(x, Mapping):
         items = cast(Mapping[Any, Any], x).items()
-        wrong = next((k for k, _ in items if not isinstance(k, str) or k == _TENSOR), None)
-        if wrong is not None:
-            raise TypeMismatchError(f"{wrong!r} is no key of a state, in {place}", hint="keys are strings")
-        return {k: _flat(v, tensors, f"{place}[{k!r}]") for k, v in items}
+        bad_key = next((k for k, _ in items if not isinstance(k, str) or k == _TENSOR), None)
+        if bad_key is not None:
+            raise TypeMismatchError(
+                f"keys of {place} must be strings other than {_TENSOR!r}, got {bad_key!r}", hint="rename the key"
+            )
+        return {k: _extract_tensors(v, tensors, f"{place}[{k!r}]") for k, v in items}
     if isinstance(x, list | tuple):
-        return [_flat(v, tensors, f"{place}[{i}]") for i, v in enumerate(cast(list[Any], x))]
+        return [_extract_tensors(v, tensors, f"{place}[{i}]") for i, v in enumerate(cast(list[Any], x))]
     if x is None or isinstance(x, bool | int | float | str):
         return x
     raise TypeMismatchError(
-        f"{place} is a {type(x).__name__}", hint="a state is made of tensors, numbers, strings, bools and None"
+        f"{place} must be a tensor, number, string, bool or None, or a dict or list of these, got a "
+        f"{type(x).__name__}",
+        hint="convert it to tensors and plain data",
     )
 
 
-def _full(x: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _insert_tensors(x: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of `_extract_tensors`."""
     if isinstance(x, dict):
-        held = cast(dict[str, Any], x)
-        return tensors[held[_TENSOR]] if _TENSOR in held else {k: _full(v, tensors) for k, v in held.items()}
-    return [_full(v, tensors) for v in cast(list[Any], x)] if isinstance(x, list) else x
+        items = cast(dict[str, Any], x)
+        if _TENSOR in items:
+            return tensors[items[_TENSOR]]
+        return {k: _insert_tensors(v, tensors) for k, v in items.items()}
+    return [_insert_tensors(v, tensors) for v in cast(list[Any], x)] if isinstance(x, list) else x

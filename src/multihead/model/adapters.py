@@ -1,10 +1,9 @@
-"""Modules that compute attention by hand, taught to pass through `attend` by a few lines of their user.
+"""Adapters: short functions that route a module's hand-written attention through `attend`.
 
-An adapter computes what a method of the module computes, and calls `attend(q, k, v, mask=..., scale=...)` where
-the module multiplies, normalises and multiplies again. It is put in place for the length of a block and proven
-there: on its first call all rows of its result are compared with the module's own, both in eval mode and on copies
-of the caches they are given. Rows that see no key are not compared. If a cache cannot be copied, the proof waits
-for a call without it.
+An adapter computes the same as a method of the module, but calls `attend(q, k, v, mask=..., scale=...)` in place of
+softmax(q kᵀ) v. It replaces the method inside a block, and is verified there: on its first call, every row of its
+result is compared with the result of the original method. Both run in eval mode, on copies of any caches passed in.
+Rows that see no key are not compared. If a cache cannot be copied, verification waits for a later call.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _BY_CLASS: dict[type[nn.Module], Adapter] = {}
 
 
 def adapter(kind: type[nn.Module], *, method: str = "forward") -> Callable[[Adapted], Adapted]:
-    """Teach `capture` and its kin a module that computes attention by hand.
+    """Register an adapter for a module class with hand-written attention, so `capture` and the like can see it.
 
     >>> import math, torch
     >>> import multihead as mh
@@ -62,15 +61,15 @@ def adapter(kind: type[nn.Module], *, method: str = "forward") -> Callable[[Adap
     3
     """
 
-    def remember(run: Adapted) -> Adapted:
+    def register(run: Adapted) -> Adapted:
         _BY_CLASS[kind] = Adapter(run, method)
         return run
 
-    return remember
+    return register
 
 
 def adapter_of(module: nn.Module) -> Adapter | None:
-    """The adapter of a module: the user's for its class, else the one that ships with us."""
+    """The adapter for a module: the user's for its class, else the one that ships with multihead, else None."""
     from multihead.model.handwritten import ADAPTERS
 
     kind = type(module)
@@ -80,83 +79,84 @@ def adapter_of(module: nn.Module) -> Adapter | None:
 
 @contextmanager
 def adapted(model: nn.Module) -> Generator[None]:
-    """Modules that have an adapter run it within the block."""
+    """Run the adapters of all modules that have one, inside the block."""
     changed: list[tuple[nn.Module, str]] = []
     try:
         for path, module in model.named_modules():
-            found = adapter_of(module)
-            if found is None or found.method in module.__dict__:  # an outer block did it
+            adapter = adapter_of(module)
+            if adapter is None or adapter.method in module.__dict__:  # an outer block has replaced it already
                 continue
-            own = getattr(module, found.method)
-            module.__dict__[found.method] = _Proven(module, path, found, own)
-            changed.append((module, found.method))
+            original = getattr(module, adapter.method)
+            module.__dict__[adapter.method] = _VerifiedAdapter(module, path, adapter, original)
+            changed.append((module, adapter.method))
         yield
     finally:
         for module, method in changed:
             module.__dict__.pop(method, None)
 
 
-class _Proven:
-    """An adapter, compared with the module's own method on the first call that can be compared."""
+class _VerifiedAdapter:
+    """An adapter, compared with the original method on the first call that allows it."""
 
-    def __init__(self, module: nn.Module, path: str, adapter: Adapter, own: Callable[..., Any]) -> None:
-        self.module, self.path, self.adapter, self.own = module, path, adapter, own
-        self.proven = False
+    def __init__(self, module: nn.Module, path: str, adapter: Adapter, original: Callable[..., Any]) -> None:
+        self.module, self.path, self.adapter, self.original = module, path, adapter, original
+        self.verified = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self.proven:
-            self.proven = self._prove(args, kwargs)
+        if not self.verified:
+            self.verified = self._verify(args, kwargs)
         return self.adapter.run(self.module, attend_heads, *args, **kwargs)
 
-    def _prove(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the adapter is proven: not if a cache cannot be copied. Raises if the adapter is wrong."""
+    def _verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Compare both methods. False if a cache cannot be copied. Raises if the adapter is wrong."""
         try:
             for_module, for_adapter = _copy((args, kwargs)), _copy((args, kwargs))
-        except (TypeError, RuntimeError, CopyError):  # it holds a lock, a file, tensors of an autograd graph
+        except (TypeError, RuntimeError, CopyError):  # a lock, a file, or tensors of an autograd graph
             return False
         attend = _AttendAndMark()
         with torch.no_grad(), without_interception(), _in_eval_mode(self.module):
-            expected = self.own(*for_module[0], **for_module[1])
-            got = self.adapter.run(self.module, attend, *for_adapter[0], **for_adapter[1])
-        kind = f"{type(self.module).__name__} ({self.path})" if self.path else type(self.module).__name__
-        if isinstance(got, Tensor) != isinstance(expected, Tensor):
+            expected = self.original(*for_module[0], **for_module[1])
+            result = self.adapter.run(self.module, attend, *for_adapter[0], **for_adapter[1])
+        name = f"{type(self.module).__name__} ({self.path})" if self.path else type(self.module).__name__
+        if isinstance(result, Tensor) != isinstance(expected, Tensor):
             raise MultiheadError(
-                f"the adapter of {kind} returns a {type(got).__name__}, the module itself a "
-                f"{type(expected).__name__}",
-                hint="return what the method returns that the adapter stands for",
+                f"the adapter of {name} must return a {type(expected).__name__}, as the module does, got a "
+                f"{type(result).__name__}",
+                hint="return the same structure as the method that the adapter replaces",
             )
-        got, expected = _first_tensor(got), _first_tensor(expected)
-        if got.shape != expected.shape:
+        result, expected = _first_tensor(result), _first_tensor(expected)
+        if result.shape != expected.shape:
             raise MultiheadError(
-                f"the adapter of {kind} returns shape {tuple(got.shape)}, the module itself "
-                f"{tuple(expected.shape)}",
-                hint="return what the method returns that the adapter stands for",
+                f"the adapter of {name} must return shape {tuple(expected.shape)}, as the module does, got "
+                f"{tuple(result.shape)}",
+                hint="return the same shape as the method that the adapter replaces",
             )
-        compared = ~got.isnan() if attend.marked else torch.ones_like(got, dtype=torch.bool)
+        compared = ~result.isnan() if attend.marked else torch.ones_like(result, dtype=torch.bool)
         if not bool(compared.any()):
             raise MultiheadError(
-                f"the adapter of {kind} hides every key from every query",
+                f"the adapter of {name} hides every key from every query",
                 hint="a bool mask is True where a query may attend",
             )
         finite = expected[compared & expected.isfinite()].abs()
         size = float(finite.max()) if finite.numel() else 0.0
         limit = _tolerance(expected, *args, *kwargs.values()) * max(size, 1e-6)
-        wrong = compared & ~torch.isclose(got, expected, rtol=0.0, atol=limit, equal_nan=True)
+        wrong = compared & ~torch.isclose(result, expected, rtol=0.0, atol=limit, equal_nan=True)
         if bool(wrong.any()):
-            rows, off = int(wrong.any(-1).sum()), float((got - expected)[wrong].abs().max())
+            rows, difference = int(wrong.any(-1).sum()), float((result - expected)[wrong].abs().max())
             raise MultiheadError(
-                f"the adapter of {kind} does not compute what the module does: {rows} of "
-                f"{int(compared.any(-1).sum())} rows differ, by up to {off:.3g} at values of {size:.3g}",
-                hint="check the scale, the mask (True = may attend), the order of the heads, and that nothing is "
-                "dropped in eval mode",
+                f"the adapter of {name} must match the module, but {rows} of {int(compared.any(-1).sum())} rows "
+                f"differ, by up to {difference:.3g} at values of {size:.3g}",
+                hint="check the scale, the mask (True = may attend), the order of the heads, and that there is no "
+                "dropout in eval mode",
             )
         return True
 
 
 class _AttendAndMark:
-    """`attend` for the proof: rows that see no key are NaN.
+    """`attend` for verification: rows that see no key are NaN.
 
-    Modules differ there: some average all values, `attend` returns zeros. NaN marks what such rows reach.
+    Modules disagree on such rows: some average all values, `attend` returns zeros. NaN marks every result that
+    depends on them.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class _AttendAndMark:
 
 @contextmanager
 def _in_eval_mode(module: nn.Module) -> Generator[None]:
-    """Without dropout, and with random numbers that count for nobody else."""
+    """Eval mode without dropout; the random state outside the block is unaffected."""
     training = [m for m in module.modules() if m.training]
     devices = {p.get_device() for p in module.parameters() if p.is_cuda}
     with torch.random.fork_rng(sorted(devices)):
@@ -186,7 +186,7 @@ def _in_eval_mode(module: nn.Module) -> Generator[None]:
 
 
 def _tolerance(*arguments: object) -> float:
-    """√ε of the coarsest dtype in play, float32 at the finest: many modules take their softmax in it."""
+    """√ε of the coarsest dtype, at least that of float32, in which many modules compute their softmax."""
     tensors = [x for x in arguments if isinstance(x, Tensor) and x.is_floating_point()]
     dtypes = {torch.float32, *(x.dtype for x in tensors)}
     dtypes |= {torch.get_autocast_dtype(x.device.type) for x in tensors if torch.is_autocast_enabled(x.device.type)}
@@ -198,7 +198,7 @@ def _first_tensor(x: Any) -> Tensor:
 
 
 def _copy(x: Any) -> Any:
-    """Arguments for a call that leaves no trace: caches are copied, tensors are not."""
+    """Arguments for a call without side effects: caches are copied, tensors are not."""
     if type(x) is dict:
         return {name: _copy(value) for name, value in cast(dict[Any, Any], x).items()}
     if type(x) in (list, tuple):

@@ -1,4 +1,4 @@
-"""W_Q, W_K, W_V, W_O of every head of a model, as views of its own parameters, proven by numbers.
+"""W_Q, W_K, W_V, W_O of every head of a model, as views of the model's parameters, verified on a run.
 
 >>> import torch, multihead as mh
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 3, batch_first=True)
@@ -40,9 +40,9 @@ Row = Float[Tensor, " dim"]
 
 @dataclass(frozen=True)
 class Head:
-    """One query head with the kv head that it reads: views, of the same memory as the model's parameters.
+    """One query head with the kv head that it reads; the tensors are views of the model's parameters.
 
-    q = x W_Qᵀ + b_Q, and the same for k and v; its part of the layer's output is z W_Oᵀ.
+    q = x W_Qᵀ + b_Q, and the same for k and v. The head adds z W_Oᵀ to the layer's output.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Head:
 
 @dataclass(frozen=True)
 class LayerAnatomy:
-    """The heads of one attention: sizes, and where every weight lives.
+    """The heads of one attention: their sizes, and where their weights are stored.
 
-    `weights["q"]` says in which parameter, along which axis and at which indices each head lies; W_Q, W_K, … are
-    the views. W_Q and W_O are per query head, W_K and W_V per kv head: query head i reads kv head
-    groups.kv_of_head[i]. Rows are in the order of the parameter.
+    `weights["q"]` holds the parameter, axis and indices of each head; W_Q, W_K, … are the views. W_Q and W_O
+    are per query head, W_K and W_V per kv head: query head i reads kv head groups.kv_of_head[i]. Rows are in the
+    order of the parameter.
     """
 
     site: Site
@@ -73,14 +73,14 @@ class LayerAnatomy:
     between: Mapping[str, tuple[str, ...]]
     """parameters between a projection and the kernel (norms of q and k), by letter"""
     sinks: str | None
-    """the parameter of the learned sinks, one number per query head"""
+    """the parameter of the learned sinks, one value per query head"""
     proof: Proof
     found_by: FoundBy
     parameters: Mapping[str, nn.Parameter]
 
     @property
     def weights(self) -> Mapping[str, Projection]:
-        """By letter: parameter, axis and indices of every head."""
+        """The parameter, axis and indices of every head, by letter."""
         return {letter: self.storage[letter] for letter in "qkvo"}
 
     @property
@@ -138,16 +138,14 @@ class LayerAnatomy:
 
     @property
     def b_O(self) -> Float[Tensor, " d_out"] | None:
-        """The bias of the output projection: the layer's, no head's."""
+        """The bias of the output projection, which belongs to the layer and not to a head."""
         name = self.weights["o"].bias
         return None if name is None else self.parameters[name]
 
     def head(self, i: int) -> Head:
         """Query head i, with the key and value weights of its group."""
         if not 0 <= i < self.num_heads:
-            raise AnatomyError(
-                f"there is no head {i} in {self.name}: it has {self.num_heads}", hint="heads count from 0"
-            )
+            raise AnatomyError(f"{self.name} has {self.num_heads} heads, got head {i}", hint="heads count from 0")
         kv = self.groups.kv_of_head[i]
         b_Q, b_K, b_V = self.b_Q, self.b_K, self.b_V
         return Head(
@@ -165,8 +163,8 @@ class LayerAnatomy:
     def __str__(self) -> str:
         kv = "" if self.num_kv_heads == self.num_heads else f", {self.num_kv_heads} kv heads"
         size = f"{self.key_dim}" if self.key_dim == self.value_dim else f"{self.key_dim}/{self.value_dim}"
-        places = " ".join(f"{x}={part.parameter}" for x, part in self.weights.items())
-        return f"{self.name}: {self.num_heads} heads of {size}{kv} in {self.path} ({places})"
+        names = " ".join(f"{x}={part.parameter}" for x, part in self.weights.items())
+        return f"{self.name}: {self.num_heads} heads of {size}{kv} in {self.path} ({names})"
 
     __repr__ = __str__
 
@@ -181,9 +179,9 @@ class LayerAnatomy:
 
 
 class Anatomy(Sequence[LayerAnatomy]):
-    """All attentions of a model, in the order of its run.
+    """All attentions of a model, in the order in which they run.
 
-    By place, by name ("L3", "decoder.L3"), or a head by its name: anatomy["L3H7"], anatomy[3, 7].
+    Index it by position, by layer name ("L3", "decoder.L3"), or by head: anatomy["L3H7"], anatomy[3, 7].
     """
 
     def __init__(self, layers: Sequence[LayerAnatomy]) -> None:
@@ -221,102 +219,103 @@ class Anatomy(Sequence[LayerAnatomy]):
 def anatomy(
     model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | Tensor | None = None, *, families: bool = True
 ) -> Anatomy:
-    """Find the weights of every head of a model, and prove them on one run.
+    """Find the weights of every head of a model, and verify them on one run.
 
-    Norms of q and k may have factors of zero, which hide rows of W_Q and W_K from the kernel. The model then runs a
-    second time, with random factors: the rows of a head do not depend on them.
+    Norms of q and k may have weights of zero, which hide rows of W_Q and W_K from the kernel. The model then runs a
+    second time with random norm weights: which rows belong to a head does not depend on them.
 
     Args:
-        inputs: what model(**inputs) takes; left out, a small random batch is made from the model's config.
-        families: look up the layouts of known architectures; without, the finder does all. The proof is the same.
+        inputs: arguments for model(**inputs); default: a small random batch made from the model's config.
+        families: look up the layouts of known architectures first. If False, every layout is found by tracing. Both
+            are verified in the same way.
     """
     check_model(model)
     _check_weights(model)
     if isinstance(inputs, Tensor):
         inputs = (inputs,)
-    with _traced(model, inputs) as found:
+    with _traced(model, inputs) as traced:
         try:
-            return Anatomy(_layers(found, families))
+            return Anatomy(_layers(traced, families))
         except HiddenRowsError:
-            factors = _factors(found)
+            factors = _factors(traced)
             if not factors:
                 raise
-    with nonzero(factors), _traced(model, inputs) as found:
-        return Anatomy(_layers(found, families))
+    with nonzero(factors), _traced(model, inputs) as traced:
+        return Anatomy(_layers(traced, families))
 
 
 @contextmanager
 def _traced(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None) -> Generator[Discovery]:
-    """One run of the model that has attention and leads back to its weights."""
+    """One traced run of the model. Raises if it has no attention, or no graph back to its weights."""
     with ExitStack() as stack:
-        found = stack.enter_context(discover(model, inputs)) if inputs is not None else _made_up(model, stack)
-        if not found.outputs:
+        traced = stack.enter_context(discover(model, inputs)) if inputs is not None else _run_example(model, stack)
+        if not traced.outputs:
             raise AnatomyError(
-                f"what {type(inner(model)).__name__} returns is detached: nothing leads from it to the weights",
-                hint="does forward run under torch.no_grad, or return numbers that are no tensors?",
+                f"the output of {type(inner(model)).__name__} must have a gradient graph, but it is detached",
+                hint="does forward run under torch.no_grad, or return values other than tensors?",
             )
-        yield found
+        yield traced
 
 
-def _layers(found: Discovery, families: bool) -> list[LayerAnatomy]:
-    calls = {s.call.key: s.call for s in found.seen}
+def _layers(traced: Discovery, families: bool) -> list[LayerAnatomy]:
+    calls = {s.call.key: s.call for s in traced.seen}
     sites = name_sites({key: (call.problem.q.shape[1], call.cross) for key, call in calls.items()})
-    graph = Graph(found)
+    graph = Graph(traced)
     layers: dict[Key, LayerAnatomy] = {}
-    for seen in found.seen:
+    for seen in traced.seen:
         key, trace = seen.call.key, Trace(seen, graph)
         if key not in layers:
-            layers[key] = _layer(sites[key], trace, found, families)
-        else:  # a module that calls the kernel more than once: all its calls must be of the same heads
+            layers[key] = _layer(sites[key], trace, traced, families)
+        else:  # the module calls the kernel more than once: all its calls must use the same heads
             prove(layers[key].storage, trace)
     return list(layers.values())
 
 
-def _factors(found: Discovery) -> list[nn.Parameter]:
-    """The parameters between a projection and the kernel, of all layers."""
-    graph = Graph(found)
-    names = {name for seen in found.seen for letter in LETTERS for name in Trace(seen, graph).between(letter)}
-    return [p for name, p in found.model.named_parameters() if name in names]
+def _factors(traced: Discovery) -> list[nn.Parameter]:
+    """The parameters between a projection and the kernel, in all layers."""
+    graph = Graph(traced)
+    names = {name for seen in traced.seen for letter in LETTERS for name in Trace(seen, graph).between(letter)}
+    return [p for name, p in traced.model.named_parameters() if name in names]
 
 
 def _check_weights(model: nn.Module) -> None:
     for name, p in model.named_parameters():
         if p.is_inference():
             raise AnatomyError(
-                f"{name} was made under torch.inference_mode, so that nothing can be followed back to it",
-                hint="make or load the model outside of that block; anatomy itself may run inside of one",
+                f"{name} was created under torch.inference_mode, so autograd cannot trace outputs back to it",
+                hint="create or load the model outside that block; anatomy itself may run inside one",
             )
 
 
-def _made_up(model: nn.Module, stack: ExitStack) -> Discovery:
-    """The run on an input that was made up, which a model may not take."""
-    given = example_inputs(inner(model))
+def _run_example(model: nn.Module, stack: ExitStack) -> Discovery:
+    """One traced run on example inputs, which the model may not accept."""
+    inputs = example_inputs(inner(model))
     try:
-        return stack.enter_context(discover(model, given))
-    except (TypeError, ValueError, LookupError, RuntimeError, AttributeError) as failed:
-        shapes = {name: tuple(x.shape) for name, x in given.items() if isinstance(x, Tensor)}
-        why = str(failed).partition("\n")[0]
+        return stack.enter_context(discover(model, inputs))
+    except (TypeError, ValueError, LookupError, RuntimeError, AttributeError) as error:
+        shapes = {name: tuple(x.shape) for name, x in inputs.items() if isinstance(x, Tensor)}
+        reason = str(error).partition("\n")[0]
         raise AnatomyError(
-            f"{type(inner(model)).__name__} does not run on the input that was made up for it, {shapes}: {why}",
-            hint="pass inputs={...}, what model(**inputs) takes",
-        ) from failed
+            f"{type(inner(model)).__name__} does not run on the example input made for it, {shapes}: {reason}",
+            hint="pass inputs={...}, the arguments of model(**inputs)",
+        ) from error
 
 
-def _found(trace: Trace, families: bool) -> tuple[Storage, Proof, FoundBy]:
+def _find_storage(trace: Trace, families: bool) -> tuple[Storage, Proof, FoundBy]:
     known = recall(trace) if families else None
     if known is not None:
         try:
             return known, prove(known, trace), "row"
         except AnatomyError:
-            pass  # a class of a known name that keeps its weights in another way
+            pass  # a class with a known name, but a different layout of its weights
     storage = find(trace)
     return storage, prove(storage, trace), "finder"
 
 
-def _layer(site: Site, trace: Trace, found: Discovery, families: bool) -> LayerAnatomy:
-    storage, proof, found_by = _found(trace, families)
+def _layer(site: Site, trace: Trace, traced: Discovery, families: bool) -> LayerAnatomy:
+    storage, proof, found_by = _find_storage(trace, families)
     problem = trace.seen.call.problem
-    parameters = dict(found.model.named_parameters())
+    parameters = dict(traced.model.named_parameters())
     used = {name for x in "qkvo" for name in (storage[x].parameter, storage[x].bias) if name is not None}
     names = {id(p): name for name, p in parameters.items()}
     return LayerAnatomy(

@@ -1,4 +1,4 @@
-"""One attention as the kernel saw it, with its place in the model."""
+"""One attention call: the kernel's inputs, and where in the model it happens."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from multihead.layer.share import Share
 
 @dataclass(frozen=True)
 class Tokens:
-    """What is known of the tokens on one axis of a call: those that ask, or those that are asked."""
+    """The tokens on one axis of a call, queries or keys, as far as they are known."""
 
     ids: Int[Tensor, "batch token"] | None = None
-    """ids of the vocabulary, where the model was given some"""
+    """vocabulary ids, if the model was called with any"""
     valid: Bool[Tensor, "batch token"] | None = None
-    """False marks padding; None: all are real"""
+    """False marks padding; if None, all tokens are real"""
     dropped: bool = False
-    """the sequence began before these: a window that slides has let its first tokens go"""
+    """True if a sliding window has discarded earlier tokens of the sequence"""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Call:
     """softmax(scores) v of one attention module: q, k, v after rotation and norms, mask, scale, softcap, sinks.
 
     `path` is the module that called the kernel. `call_index` counts the calls of that module within one forward of
-    the model: 0, 1, 2, … where one module is several layers, else 0. With `cross` the keys come from another
-    sequence than the queries. With `share` the problem is that of the heads on this rank, and `share.heads` are
-    their numbers in the whole layer.
+    the model: 0, 1, 2, … if one module serves as several layers, else 0. If `cross`, the keys come from a different
+    sequence than the queries. If `share` is set, the problem holds only the heads on this rank; `share.heads` are
+    their indices in the whole layer.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Call:
 
     @property
     def heads(self) -> int:
-        """How many heads the layer has, on all ranks."""
+        """The number of heads in the layer, over all ranks."""
         return self.problem.frame.heads if self.share is None else self.share.of
 
     @property
@@ -64,14 +64,14 @@ class Call:
         return valid
 
     def here(self, heads: Sequence[int]) -> list[int]:
-        """Those of some heads that are on this rank, by their place in the problem."""
+        """The given heads that are on this rank, as indices into the problem."""
         return list(heads) if self.share is None else self.share.here(heads)
 
     def among(self, heads: Sequence[int]) -> list[int]:
-        """Which of some heads are on this rank, by their place among these."""
-        return [at for at, head in enumerate(heads) if self.here([head])]
+        """The given heads that are on this rank, as positions in `heads`."""
+        return [position for position, head in enumerate(heads) if self.here([head])]
 
 
 Compute = Callable[[], HeadOutputs]
 Listener = Callable[[Call, Compute], HeadOutputs]
-"""Gets a call and what would compute it; returns the outputs of the heads, (batch, head, query, value_dim)."""
+"""Takes a call and a function that computes it; returns the head outputs, (batch, head, query, value_dim)."""

@@ -1,4 +1,4 @@
-"""See the heads of a model as it runs: statistics of every head, and of some of them q, k, outputs or maps.
+"""Observe the heads of a model as it runs: statistics of every head, and optionally their q, k, v or outputs.
 
 >>> import torch, multihead as mh
 >>> model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
@@ -44,18 +44,18 @@ from multihead.table.head_names import HeadName
 from multihead.table.table import HeadTable
 
 EVERY = Statistics()
-"""Every statistic, as a capture takes them unless told otherwise."""
+"""The statistics of a capture by default."""
 
 LARGEST_MAP = 1 << 30
-"""Bytes of attention weights that one question may take, unless the user allows more."""
+"""Default limit for one attention map, in bytes."""
 
 
 @dataclass
 class _Record:
-    """What a capture has of one attention."""
+    """The captured data of one attention."""
 
     share: Share | None = None
-    """the heads on this rank, which the statistics are of; None: all"""
+    """the heads on this rank, which the statistics cover; if None, all heads"""
     statistics: HeadStatistics | None = None
     gathered: HeadStatistics | None = None
     """the statistics of the heads of all ranks"""
@@ -66,7 +66,7 @@ class Capture:
     """The heads of a captured model: `heads["L3H7"]` or `heads[3, 7]`; also a sequence of all heads."""
 
     def __init__(self, statistics: Statistics | None, keep: Keep, named: Sites | None = None) -> None:
-        """`named`: the attentions of the model, needed where `keep` names layers."""
+        """`named`: the attentions of the model, needed if `keep` names layers."""
         check_statistics(statistics)
         self.options, self.keep, self.named = statistics, keep, named
         self.sites = Sites()
@@ -110,7 +110,7 @@ class Capture:
         return 0 if first is None else first.rows
 
     def statistics(self, layer: Site | str) -> HeadStatistics:
-        """The statistics of one attention, `heads.statistics("L3")`; mergeable with those of another run."""
+        """The statistics of one attention, `heads.statistics("L3")`; those of several runs can be merged."""
         site = self.sites.layer(layer) if isinstance(layer, str) else layer
         record = self._records[site.key]
         if record.statistics is None:
@@ -122,19 +122,19 @@ class Capture:
             return record.statistics
         if record.gathered is None:
             raise MultiheadError(
-                f"the statistics of {site.label} are on several ranks, this one has {len(record.share.heads)} "
-                f"of {site.heads} heads",
-                hint="they are gathered at the end of the block",
+                f"the statistics of {site.label} are not gathered yet: this rank has {len(record.share.heads)} of "
+                f"{site.heads} heads",
+                hint="read them after the block, which gathers them at its end",
             )
         return record.gathered
 
     def here(self, site: Site, heads: Sequence[int]) -> list[int]:
-        """Which of some heads this rank has, by their index in what it has kept."""
+        """The given heads that are on this rank, as indices into its kept tensors."""
         share = self._records[site.key].share
         return list(heads) if share is None else share.here(heads)
 
     def calls(self, site: Site) -> list[Kept]:
-        """What was kept of one attention, call by call."""
+        """The kept tensors of one attention, call by call."""
         return self._records[site.key].calls
 
     def add(self, call: Call, out: HeadOutputs) -> None:
@@ -154,7 +154,7 @@ class Capture:
     @contextmanager
     def watch(self, model: nn.Module) -> Generator[None]:
         """Add every attention of the model inside the block."""
-        ran = _RunCount(inner(model))
+        runs = _RunCount(inner(model))
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
             out = compute()
@@ -162,15 +162,15 @@ class Capture:
                 self.add(call, out)
             return out
 
-        with ran, intercept(model, listen, spread=True):
+        with runs, intercept(model, listen, sharded=True):
             yield
         if not len(self):
-            raise nothing_found(inner(model), ran.count)
+            raise nothing_found(inner(model), runs.count)
 
     def finish(self) -> None:
         """Release the working memory, and warn of rows that the statistics exclude.
 
-        If the heads of the model are spread over ranks, every rank gets the statistics of all heads.
+        If the heads of the model are sharded over ranks, every rank gets the statistics of all heads.
         """
         for record in self._records.values():
             if record.share is not None and record.statistics is not None and record.gathered is None:
@@ -185,7 +185,7 @@ class Capture:
                 heads = int((statistics.broken > 0).sum())
                 warnings.warn(
                     f"{site.label}: up to {int(statistics.broken.max())} of {statistics.rows} rows have NaN "
-                    f"or inf, in {heads} of {statistics.heads} heads; they are counted, and excluded from all "
+                    f"or inf, in {heads} of {statistics.heads} heads; they are counted, but excluded from all "
                     "statistics",
                     stacklevel=4,
                 )
@@ -193,45 +193,45 @@ class Capture:
     # ---- merging and saving -------------------------------------------------------------------
 
     def merge(self, later: Capture) -> None:
-        """Add the statistics of another run of the same model."""
+        """Add the statistics of a later run of the same model."""
         self.sites.merge(later.sites)
-        for key, record in later._records.items():
-            mine = self._records.setdefault(key, _Record())
-            if mine.statistics is None:
-                mine.statistics = record.statistics
-            elif record.statistics is not None:
-                mine.statistics.merge(record.statistics)
+        for key, later_record in later._records.items():
+            record = self._records.setdefault(key, _Record())
+            if record.statistics is None:
+                record.statistics = later_record.statistics
+            elif later_record.statistics is not None:
+                record.statistics.merge(later_record.statistics)
 
     def state(self) -> dict[str, Any]:
         """The statistics so far, as tensors and plain data."""
         sharded = next((site.path for site in self.sites if self._records[site.key].share is not None), None)
         if sharded is not None:
             raise MultiheadError(
-                f"the heads of {sharded} are spread over ranks: the state of such a run cannot be saved",
-                hint="mh.measure(model, data) measures such a model in one go",
+                f"the state of a sharded model cannot be saved: the heads of {sharded} are split over ranks",
+                hint="measure the model in one pass, without a checkpoint: mh.measure(model, data)",
             )
         statistics: list[dict[str, Any] | None] = []
         for site in self.sites:
-            one = self._records[site.key].statistics
-            statistics.append(None if one is None else one.state())
-            if one is not None:
-                statistics[-1].pop("options")  # type: ignore[union-attr]  # once for all: classes may be long lists
+            of_site = self._records[site.key].statistics
+            statistics.append(None if of_site is None else of_site.state())
+            if of_site is not None:
+                statistics[-1].pop("options")  # type: ignore[union-attr]  # saved once below: they may be large
         options = None if self.options is None else self.options.state()
         return {"options": options, "sites": self.sites.state(), "statistics": statistics}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go back to `state`, in a capture with the same options."""
+        """Restore `state`. The capture must have the same options."""
         if (None if self.options is None else self.options.state()) != state["options"]:
             raise MultiheadError(
-                "the state was made with other options of the statistics",
-                hint="resume with the options that the run began with",
+                "the state was saved with different options of the statistics",
+                hint="resume with the options that the run started with",
             )
         self.sites, self._records, self._memory = Sites.from_state(state["sites"]), {}, Memory()
         for site, saved in zip(self.sites, state["statistics"], strict=True):
             record = self._records.setdefault(site.key, _Record())
             if saved is not None:
                 loaded = HeadStatistics.from_state({**saved, "options": state["options"]})
-                # Into the memory that all layers of this capture share.
+                # Merge into new statistics, which use the working memory that all layers of this capture share.
                 record.statistics = HeadStatistics(loaded.heads, self.options, self._memory).merge(loaded)
 
 
@@ -258,19 +258,19 @@ class Head:
         return self.heads.statistics(self.site)
 
     def mean(self, name: str) -> float:
-        """The mean of a statistic over all rows, NaN where it has none: `head.mean("entropy")`."""
+        """The mean of a statistic over all rows, NaN if there are none: `head.mean("entropy")`."""
         return float(self.statistics.mean(name)[self.index])
 
     def std(self, name: str) -> float:
-        """Its standard deviation over rows."""
+        """The standard deviation of a statistic over all rows."""
         return float(self.statistics.std(name)[self.index])
 
     def weights(
         self, rows: Sequence[int] | int | None = None, *, call: int = -1, largest: int = LARGEST_MAP
     ) -> Float[Tensor, "batch query key"]:
-        """softmax(scores) of the chosen query rows, computed now from the q and k that were kept.
+        """softmax(scores) of the chosen query rows, computed on demand from the kept q and k.
 
-        `call` is which run of the layer, the latest by default. More than `largest` bytes are refused.
+        `call` selects the run of the layer, by default the latest. Raises if the map exceeds `largest` bytes.
         """
         problem = self._kept(call, "qk").problem
         assert problem is not None
@@ -278,63 +278,62 @@ class Head:
         count = problem.frame.queries if rows is None else len(rows)
         bytes_ = problem.frame.batch * count * problem.frame.keys * 4
         if bytes_ > largest:
-            fit = max(1, largest // (problem.frame.batch * problem.frame.keys * 4))
+            rows_that_fit = max(1, largest // (problem.frame.batch * problem.frame.keys * 4))
             raise SizeError(
-                f"the map of {self.name} over {problem.frame.batch} x {count} x {problem.frame.keys} cells "
-                f"would take {bytes_ / 2**30:.1f} GiB, more than {largest / 2**30:.1f} GiB",
-                hint=f"ask for rows: weights(rows=range({min(fit, 64)})), a statistic: mean('entropy'), "
-                f"or allow it: weights(largest={bytes_})",
+                f"the map of {self.name} must take at most {largest / 2**30:.1f} GiB, but "
+                f"{problem.frame.batch} x {count} x {problem.frame.keys} cells take {bytes_ / 2**30:.1f} GiB",
+                hint=f"select rows: weights(rows=range({min(rows_that_fit, 64)})), read a statistic: "
+                f"mean('entropy'), or raise the limit: weights(largest={bytes_})",
             )
         if problem.packing is not None:
             raise SizeError(
-                f"the rows of {self.name} were packed without padding: there is no batch x query x key map",
-                hint="run the layer with mask.lengths instead of mask.ragged to see whole maps",
+                f"{self.name} ran on packed rows, which have no batch x query x key map",
+                hint="run the layer with mask.lengths instead of mask.ragged to see maps",
             )
-        return weights_of(problem, Cells([self._here], rows))[:, 0]
+        return weights_of(problem, Cells([self._local_index], rows))[:, 0]
 
     def output(self, call: int = -1) -> Float[Tensor, "batch query value_dim"]:
-        """What the head gave, before W_O."""
+        """The output of the head, before W_O."""
         outputs = self._kept(call, "outputs").outputs
         assert outputs is not None
-        return outputs[:, self._here]
+        return outputs[:, self._local_index]
 
     def query(self, call: int = -1) -> Float[Tensor, "batch query key_dim"]:
-        """Its queries as the kernel saw them: after rotation and norm."""
+        """Its queries at the kernel, after rotation and norm."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
-        return problem.q[:, self._here]
+        return problem.q[:, self._local_index]
 
     def key(self, call: int = -1) -> Float[Tensor, "batch key key_dim"]:
-        """Its keys as the kernel saw them; heads of one group share them."""
+        """Its keys at the kernel, after rotation and norm; heads of one group share them."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
-        return problem.k[:, problem.groups.kv_of_head[self._here]]
+        return problem.k[:, problem.groups.kv_of_head[self._local_index]]
 
     def value(self, call: int = -1) -> Float[Tensor, "batch key value_dim"]:
         """Its values; heads of one group share them."""
         problem = self._kept(call, "v").problem
         assert problem is not None
-        return problem.v[:, problem.groups.kv_of_head[self._here]]
+        return problem.v[:, problem.groups.kv_of_head[self._local_index]]
 
     @property
-    def _here(self) -> int:
-        """The place of the head in what was kept."""
-        found = self.heads.here(self.site, [self.index])
-        if not found:
+    def _local_index(self) -> int:
+        """The index of the head in the kept tensors of this rank."""
+        indices = self.heads.here(self.site, [self.index])
+        if not indices:
             raise MultiheadError(
-                f"{self.name} is on another rank: of {self.site.label} this one keeps only its own heads",
-                hint="ask on the rank that has it; statistics are on every rank",
+                f"{self.name} is on a different rank, and a rank keeps only its own heads of {self.site.label}",
+                hint="read it on the rank that has it; statistics are on every rank",
             )
-        return found[0]
+        return indices[0]
 
     def _kept(self, call: int, what: str) -> Kept:
         calls = self.heads.calls(self.site)
         if not -len(calls) <= call < len(calls):
-            found = (
-                "nothing was kept" if not calls else f"{len(calls)} calls were kept, and there is no call {call}"
-            )
             raise MultiheadError(
-                f"of {self.site.label} {found}",
+                f"nothing was kept of {self.site.label}"
+                if not calls
+                else f"{len(calls)} calls of {self.site.label} were kept, got call {call}",
                 hint=f"mh.capture(model, keep={what!r}), or keep=mh.Keep({what}=[{self.site.label!r}])",
             )
         kept = calls[call]
@@ -342,7 +341,7 @@ class Head:
         missing = missing or (what == "v" and kept.problem is not None and kept.problem.v.shape[3] == 0)
         if missing:
             raise MultiheadError(
-                f"of {self.site.label} {what} was not kept", hint=f"mh.capture(model, keep={what!r})"
+                f"{what} of {self.site.label} was not kept", hint=f"mh.capture(model, keep={what!r})"
             )
         return kept
 
@@ -354,23 +353,23 @@ def capture(
     statistics: Statistics | None = EVERY,
     keep: Keep | str | None = None,
 ) -> Generator[Capture]:
-    """Every attention of `model` within the block is seen; afterwards the model is as it was.
+    """Capture every attention of `model` inside the block. The model is unchanged afterwards.
 
     Args:
-        statistics: what to sum up, see `multihead.Statistics`; None: nothing.
-        keep: "qk", "qk v", "outputs" for every layer, or a `Keep` for some; memory grows with every call.
+        statistics: the statistics to compute, see `multihead.Statistics`; if None, none.
+        keep: "qk", "qk v" or "outputs" for every layer, or a `Keep` for some; memory grows with every call.
     """
     check_model(model)
-    kept = Keep.of(keep)
-    heads = Capture(statistics, kept, kept.named_layers(model))
+    to_keep = Keep.of(keep)
+    heads = Capture(statistics, to_keep, to_keep.named_layers(model))
     with heads.watch(model):
         yield heads
-        trained = statistics is not None and _has_active_dropout(model)
+        has_dropout = statistics is not None and _has_active_dropout(model)
     heads.finish()
-    if trained:
+    if has_dropout:
         warnings.warn(
-            "the model is in training mode with dropout: statistics are of the clean attention weights, "
-            "of activations that dropout has touched; model.eval() gives the model's own",
+            "the model is in training mode with dropout: the statistics use attention weights before dropout, but "
+            "activations after it; call model.eval() for statistics without dropout",
             stacklevel=3,
         )
 
@@ -382,12 +381,12 @@ class _RunCount:
         self.module, self.count = module, 0
 
     def __enter__(self) -> None:
-        self.handle = self.module.register_forward_pre_hook(self._more)
+        self.handle = self.module.register_forward_pre_hook(self._increment)
 
     def __exit__(self, *_: object) -> None:
         self.handle.remove()
 
-    def _more(self, *_: object) -> None:
+    def _increment(self, *_: object) -> None:
         self.count += 1
 
 

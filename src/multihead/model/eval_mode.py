@@ -25,35 +25,35 @@ from multihead.model.intercept import inner
 
 @contextmanager
 def eval_mode(model: nn.Module, *, freeze: bool = True) -> Generator[list[str]]:
-    """Eval mode inside the block, with `freeze` also frozen parameters; afterwards everything is as it was.
+    """Eval mode inside the block, with frozen parameters if `freeze`; restores both after it.
 
-    The block gets a list of notes that say what had to be changed. Without gradients nothing needs to be frozen,
-    and freezing is not free: torch may multiply by a frozen weight in another order, which changes the last bits.
+    Yields a list of notes on the changes made. Without gradients nothing needs to be frozen, and freezing has an
+    effect: torch may multiply by a frozen weight in a different order, which changes the last bits.
     """
     training = [m for m in model.modules() if m.training]
-    learning = [p for p in model.parameters() if freeze and p.requires_grad and not p.is_inference()]
+    trainable = [p for p in model.parameters() if freeze and p.requires_grad and not p.is_inference()]
     try:
         for module in training:
             module.training = False
-        for parameter in learning:
+        for parameter in trainable:
             parameter.requires_grad = False
         yield ["the model was in training mode; it was measured in eval mode, without dropout"] if training else []
     finally:
         for module in training:
             module.training = True
-        for parameter in learning:
+        for parameter in trainable:
             parameter.requires_grad = True
 
 
 def plain_inputs(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a run without a loss: labels are kept only where the model makes its decoder inputs of them."""
-    two = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    kept = {name: x for name, x in batch.items() if name != "labels" or (two and "decoder_input_ids" not in batch)}
-    return without_cache(model, kept)
+    """The inputs without labels, so the model computes no loss; kept if the model needs them as decoder inputs."""
+    encoder_decoder = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    keep_labels = encoder_decoder and "decoder_input_ids" not in batch
+    return without_cache(model, {name: x for name, x in batch.items() if name != "labels" or keep_labels})
 
 
 def without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Inputs that switch the cache off: a second run would add to its keys and values."""
+    """The inputs with the cache switched off: otherwise a second run would append to its keys and values."""
     if getattr(getattr(model, "config", None), "use_cache", None) is not True:
         return inputs
     return {"use_cache": False} | inputs if takes_argument(model, "use_cache") else inputs
@@ -66,5 +66,5 @@ def takes_argument(model: nn.Module, name: str) -> bool:
 
 
 def documents_in(batch: Mapping[str, Any]) -> int:
-    """Rows of a batch: the length of the first axis of its first tensor."""
+    """The number of documents in a batch: the length of the first axis of its first tensor."""
     return next((x.shape[0] for x in batch.values() if isinstance(x, Tensor) and x.ndim), 1)

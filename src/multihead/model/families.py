@@ -95,7 +95,7 @@ def recall(trace: Trace) -> Storage | None:
     if row.up > len(parts):
         return None
     prefix = "".join(f"{p}." for p in parts[: len(parts) - row.up])
-    parameters = dict(trace.graph.found.model.named_parameters())
+    parameters = dict(trace.graph.traced.model.named_parameters())
     for layout in row.layouts:
         if all(prefix + key in parameters for key in layout.weights.values()):
             try:

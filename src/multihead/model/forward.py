@@ -94,7 +94,7 @@ class Forward:
             self.notes += [note for note in notes if note not in self.notes]
             heard = listener is not None or self._recording is not None
             if heard:
-                stack.enter_context(intercept(self.model, listen, spread=sharded))
+                stack.enter_context(intercept(self.model, listen, sharded=sharded))
             self._calls = 0 if heard and required else None
             yield
 

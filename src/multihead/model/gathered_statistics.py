@@ -1,4 +1,4 @@
-"""What ranks know of their own heads, as one: statistics of a layer whose heads are spread over them."""
+"""Gather the statistics of a layer whose heads are sharded over ranks."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from multihead.model.statistics.head_statistics import HeadStatistics
 from multihead.model.statistics.moments import KEPT
 
 
-def of_all_ranks(mine: HeadStatistics, share: Share) -> HeadStatistics:
-    """The statistics of all heads of a layer, on every rank; each brings those of its own heads."""
-    if mine.options.covariance:
+def of_all_ranks(local: HeadStatistics, share: Share) -> HeadStatistics:
+    """The statistics of all heads of a layer, on every rank; `local` are those of this rank's heads."""
+    if local.options.covariance:
         raise MultiheadError(
-            f"covariance=True needs the outputs of all {share.of} heads side by side, this rank has "
+            f"covariance=True needs the outputs of all {share.of} heads on one rank, this rank has "
             f"{len(share.heads)}",
-            hint="mh.Statistics(covariance=False), or load the model whole",
+            hint="mh.Statistics(covariance=False), or load the whole model on one rank",
         )
-    sent: list[Any] = [None] * share.mesh.size()
-    dist.all_gather_object(sent, (share.heads, mine.state()), group=share.mesh.get_group())
-    whole = HeadStatistics(share.of, mine.options)
-    whole.rows, whole.padding, whole.all_padding = mine.rows, mine.padding, mine.all_padding
-    for heads, state in sent:
-        part, at = HeadStatistics.from_state(state), list(heads)
+    gathered: list[Any] = [None] * share.mesh.size()
+    dist.all_gather_object(gathered, (share.heads, local.state()), group=share.mesh.get_group())
+    layer = HeadStatistics(share.of, local.options)
+    layer.rows, layer.padding, layer.all_padding = local.rows, local.padding, local.all_padding
+    for head_ids, state in gathered:
+        part, heads = HeadStatistics.from_state(state), list(head_ids)
         for name in KEPT:
-            getattr(whole.moments, name)[:, at] = getattr(part.moments, name)
-        whole.empty[at], whole.broken[at] = part.empty, part.broken
-        whole.outputs.count[at] = part.outputs.count
+            getattr(layer.moments, name)[:, heads] = getattr(part.moments, name)
+        layer.empty[heads], layer.broken[heads] = part.empty, part.broken
+        layer.outputs.count[heads] = part.outputs.count
         if part.outputs.total is not None:
-            if whole.outputs.total is None:
-                whole.outputs.total = part.outputs.total.new_zeros(share.of, part.outputs.total.shape[1])
-            whole.outputs.total[at] = part.outputs.total
-    return whole
+            if layer.outputs.total is None:
+                layer.outputs.total = part.outputs.total.new_zeros(share.of, part.outputs.total.shape[1])
+            layer.outputs.total[heads] = part.outputs.total
+    return layer

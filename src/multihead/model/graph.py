@@ -1,8 +1,8 @@
-"""Walk an autograd graph: from a tensor back to the linear map that made it, and from a tensor on to the next one.
+"""Walk an autograd graph: from a tensor back to the linear map that produced it, or forward to the next one.
 
-A `Product` is y = x Wᵀ + b with W and b out of the model's parameters. Where a parameter is cut, transposed or
-viewed on its way into the product, numbers are sent back through exactly those steps to learn which of its rows
-became which channel of y.
+A `Product` is y = x Wᵀ + b, where W and b are parameters of the model. A parameter may be sliced, transposed or
+viewed before the product. Integer codes are then propagated back through exactly those steps, to find which of its
+rows became which channel of y.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from multihead.errors import AnatomyError
 from multihead.model.traced_run import Discovery
 
-_PRODUCTS = {"MmBackward0": (0, 1), "AddmmBackward0": (1, 2)}  # which inputs are x and w
+_PRODUCTS = {"MmBackward0": (0, 1), "AddmmBackward0": (1, 2)}  # positions of x and w among the inputs
 _VIEWS = (
     "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Reshape", "Alias", "AsStrided", "Split",
     "SplitWithSizes", "Slice", "Narrow", "Select", "Unbind", "Squeeze", "Unsqueeze", "Clone", "ToCopy", "Expand",
@@ -30,26 +30,26 @@ _LINEAR = (
     *_VIEWS, "Add", "Sub", "Rsub", "Neg", "Mul", "Div", "Addcmul", "Cat", "Stack", "Index", "IndexSelect",
     "IndexPut", "Roll", "Flip", "Repeat", "Copy", "CopySlices", "SliceScatter", "ViewAsComplex", "ViewAsReal",
 )  # fmt: skip
-"""What may lie between a projection and the kernel: rotation, scaling, frozen norms. Others may pass every check by
-numbers at one input and still not be linear (abs), or mix tokens (cumsum)."""
-_BASE = 128  # whole numbers below are exact in every float dtype, bfloat16 included
+"""Operations allowed between a projection and the kernel: rotation, scaling, frozen norms. Others may pass every
+numerical check on one input although they are not linear (abs) or mix tokens (cumsum)."""
+_BASE = 128  # integers below this are exact in every float dtype, bfloat16 included
 
 Edge = tuple[Node | None, int]
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A parameter as a product uses it: channel c of y is index places[c] along `axis`."""
+    """A parameter as a product uses it: channel c of y is index indices[c] along `axis`."""
 
     name: str
     parameter: nn.Parameter
     axis: int
-    places: Int[Tensor, " channel"]
+    indices: Int[Tensor, " channel"]
 
 
 @dataclass(frozen=True)
 class Product:
-    """y = x Wᵀ + b, for the rows of x: tokens of all sequences, one after the other."""
+    """y = x Wᵀ + b. The rows of x are the tokens of all sequences, concatenated."""
 
     node: Node
     x: Float[Tensor, "row width"]
@@ -59,17 +59,17 @@ class Product:
     biased: bool  # whether y already holds the bias
 
     def source(self) -> GradientEdge:
-        """Where x comes from."""
-        node, number = _inputs(self.node)[_PRODUCTS[self.node.name()][0]]
-        return GradientEdge(cast(Node, node), number)
+        """The edge that x arrives by."""
+        node, output_index = _inputs(self.node)[_PRODUCTS[self.node.name()][0]]
+        return GradientEdge(cast(Node, node), output_index)
 
     def target(self) -> GradientEdge:
         return GradientEdge(self.node, 0)
 
 
 @dataclass(frozen=True)
-class Way:
-    """From a tensor back to the first products: these, and parameters and the ones of frozen norms before them."""
+class BackwardSearch:
+    """The first products behind a tensor, and the parameters and frozen norms' `one`s between it and them."""
 
     products: list[Product]
     between: list[str]
@@ -77,37 +77,37 @@ class Way:
 
 
 class Graph:
-    """The graph that one run of a model left, with the ways up that autograd itself does not keep."""
+    """The autograd graph of one run of a model, with forward links as well, which autograd does not keep."""
 
-    def __init__(self, found: Discovery) -> None:
-        self.found = found
-        self.names = {id(p): name for name, p in found.model.named_parameters()}
-        self.ones = {id(one) for one in found.frozen.ones}
+    def __init__(self, traced: Discovery) -> None:
+        self.traced = traced
+        self.names = {id(p): name for name, p in traced.model.named_parameters()}
+        self.ones = {id(one) for one in traced.frozen.ones}
         self._products: dict[Node, Product | None] = {}
 
     @cached_property
     def users(self) -> Mapping[Node, list[Node]]:
-        """Which nodes take what a node gives."""
+        """The nodes that use the output of each node."""
         users: dict[Node, list[Node]] = {}
-        waiting = [cast(Node, x.grad_fn) for x in self.found.outputs]
-        met = set(waiting)
+        waiting = [cast(Node, x.grad_fn) for x in self.traced.outputs]
+        visited = set(waiting)
         while waiting:
             node = waiting.pop()
             for below, _ in _inputs(node):
                 if below is not None:
                     users.setdefault(below, []).append(node)
-                    if below not in met:
-                        met.add(below)
+                    if below not in visited:
+                        visited.add(below)
                         waiting.append(below)
         return users
 
-    def back(self, x: Tensor) -> Way:
-        """The first products on all ways back from x, and what is met before them."""
+    def back(self, x: Tensor) -> BackwardSearch:
+        """The first products on all paths back from x, and the parameters before them."""
         products: dict[Node, Product] = {}
         between: dict[str, None] = {}
         ones: list[Tensor] = []
         waiting = [] if x.grad_fn is None else [x.grad_fn]
-        met = set(waiting)
+        visited = set(waiting)
         while waiting:
             node = waiting.pop()
             product = self.product(node)
@@ -117,52 +117,52 @@ class Graph:
             leaf = getattr(node, "variable", None)
             if leaf is None and _kind(node) not in _LINEAR:
                 raise AnatomyError(
-                    f"{_kind(node)} lies between the projections and the kernel: only rotation, scaling and "
-                    "norms are followed",
-                    hint="such weights do not give what the kernel sees; capture and ablate still work",
+                    "only rotation, scaling and norms are supported between the projections and the kernel, got "
+                    f"{_kind(node)}",
+                    hint="the weights alone do not determine such a q, k or v; capture and ablate still work",
                 )
             if leaf is not None and id(leaf) in self.names:
                 between[self.names[id(leaf)]] = None
             elif leaf is not None and id(leaf) in self.ones:
                 ones.append(leaf)
             for below, _ in _inputs(node):
-                if below is not None and below not in met:
-                    met.add(below)
+                if below is not None and below not in visited:
+                    visited.add(below)
                     waiting.append(below)
         biases = {p.bias.name for p in products.values() if p.bias is not None}
-        return Way(list(products.values()), [name for name in between if name not in biases], ones)
+        return BackwardSearch(list(products.values()), [name for name in between if name not in biases], ones)
 
     def on(self, x: Tensor) -> list[Product]:
-        """The first products on all ways on from x."""
+        """The first products on all paths forward from x."""
         products: dict[Node, Product] = {}
         waiting = [cast(Node, x.grad_fn)]
-        met = set(waiting)
+        visited = set(waiting)
         while waiting:
             for above in self.users.get(waiting.pop(), ()):
                 product = self.product(above)
                 if product is not None:
                     products[above] = product
-                elif above not in met:
-                    met.add(above)
+                elif above not in visited:
+                    visited.add(above)
                     waiting.append(above)
         return list(products.values())
 
     def feeds(self, product: Product) -> str | None:
-        """The name of a weight that takes what this product gives on a way around attention, if there is one."""
-        kernels = {cast(Node, s.heads.grad_fn) for s in self.found.seen}
-        waiting, met = [product.node], {product.node}
+        """The name of a weight that this product feeds without passing through attention; None if there is none."""
+        kernels = {cast(Node, s.heads.grad_fn) for s in self.traced.seen}
+        waiting, visited = [product.node], {product.node}
         while waiting:
             for above in self.users.get(waiting.pop(), ()):
                 other = self.product(above)
                 if other is not None:
                     return other.weight.name
-                if above not in met and above not in kernels:
-                    met.add(above)
+                if above not in visited and above not in kernels:
+                    visited.add(above)
                     waiting.append(above)
         return None
 
     def product(self, node: Node) -> Product | None:
-        """The product with a parameter that this node is, if it is one."""
+        """This node as a product with a parameter; None if it is not one."""
         if node not in self._products:
             self._products[node] = self._product(node)
         return self._products[node]
@@ -177,14 +177,14 @@ class Graph:
         saved = cast(Any, node)
         x = cast(Tensor, saved._saved_mat1 if second == 2 else saved._saved_self).detach()
         w = cast(Tensor | None, saved._saved_mat2)
-        y = None if w is None else self.found.products.result(x, w)
+        y = None if w is None else self.traced.products.result(x, w)
         if y is None:
             return None
         bias = self._leaf(inputs[0], dims=1) if second == 2 else None
-        return Product(node, x, y.detach(), weight, bias or self._added(node), bias is not None)
+        return Product(node, x, y.detach(), weight, bias or self._bias_added_after(node), bias is not None)
 
-    def _added(self, node: Node) -> Leaf | None:
-        """A bias that is added after the product, as a step of its own."""
+    def _bias_added_after(self, node: Node) -> Leaf | None:
+        """The bias that a separate addition after the product adds."""
         above = self.users.get(node, [])
         while len(above) == 1 and _is_view(above[0]):
             above = self.users.get(above[0], [])
@@ -194,7 +194,7 @@ class Graph:
         return next((leaf for leaf in leaves if leaf is not None), None)
 
     def _leaf(self, edge: Edge, dims: int) -> Leaf | None:
-        """The parameter behind an edge, if only views lie between, and how the edge's last axis runs through it."""
+        """The parameter behind an edge, and its index for each channel; None if anything but views lies between."""
         node, views = edge[0], list[str]()
         while node is not None and _is_view(node):
             views.append(node.name())
@@ -208,49 +208,50 @@ class Graph:
         if len(shape) != dims:
             return None
         channels = torch.arange(1, shape[-1] + 1, device=parameter.device)
-        if not views or views == ["TBackward0"]:  # whole, as it is or turned round: the usual case, and a large one
+        if not views or views == ["TBackward0"]:  # the whole parameter, as it is or transposed: the common case
             return Leaf(self.names[id(parameter)], parameter, dims - 1 - len(views), channels - 1)
         name = self.names[id(parameter)]
         try:
-            got = sent_back(start, parameter, channels.expand(shape))
-        except AnatomyError as changed:
-            raise AnatomyError(f"{name} is not used as it is: {changed.message}", hint=_SPLIT_HINT) from None
-        axis = next((a for a in range(dims) if bool((got == _along(got, a)).all())), None)
+            codes = sent_back(start, parameter, channels.expand(shape))
+        except AnatomyError as error:
+            raise AnatomyError(f"{name} must be used unchanged, but {error.message}", hint=_SPLIT_HINT) from None
+        axis = next((a for a in range(dims) if bool((codes == _along(codes, a)).all())), None)
         if axis is None:
             raise AnatomyError(
-                f"{name} {tuple(parameter.shape)} is cut in a way that is no range of rows", hint=_SPLIT_HINT
+                f"{name} {tuple(parameter.shape)} must be split into ranges of rows, but is split otherwise",
+                hint=_SPLIT_HINT,
             )
-        line = _line(got, axis)
-        places = torch.full((shape[-1],), -1, dtype=torch.long, device=line.device)
+        line = _line(codes, axis)
+        indices = torch.full((shape[-1],), -1, dtype=torch.long, device=line.device)
         used = line.nonzero().squeeze(-1)
-        places[line[used] - 1] = used
-        if bool((places < 0).any()):
-            raise AnatomyError(f"{name} feeds only a part of what is made with it", hint=_SPLIT_HINT)
-        return Leaf(name, parameter, axis, places)
+        indices[line[used] - 1] = used
+        if bool((indices < 0).any()):
+            raise AnatomyError(f"{name} produces only some channels of its product", hint=_SPLIT_HINT)
+        return Leaf(name, parameter, axis, indices)
 
 
 _SPLIT_HINT = "keep the weights of one projection in one nn.Linear, or give the module a row in families.py"
 
 
 def sent_back(start: GradientEdge, to: Tensor | GradientEdge, codes: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Whole numbers at one place of the graph, as they arrive at another; 0 where nothing arrives.
+    """Propagate integer codes from one edge of the graph back to another; 0 where none arrives.
 
-    Only for ways that move numbers and neither scale nor add them: ones are sent first, and must arrive as ones.
+    The path between them must only move values, not scale or add them: ones are sent first and must arrive as ones.
     """
     dtype = cast(Any, start.node)._input_metadata[start.output_nr].dtype
 
-    def arrives(numbers: Tensor) -> Tensor:
-        (got,) = _grad([start], [to], [numbers.to(dtype)])
-        if got is None:
-            raise AnatomyError("nothing arrives")
-        return got
+    def arriving(values: Tensor) -> Tensor:
+        (gradient,) = _grad([start], [to], [values.to(dtype)])
+        if gradient is None:
+            raise AnatomyError("no gradient reaches it")
+        return gradient
 
-    once = arrives(torch.ones_like(codes))
+    once = arriving(torch.ones_like(codes))
     if not bool(((once == 0) | (once == 1)).all()):
-        raise AnatomyError("numbers are changed on their way")
+        raise AnatomyError("values are scaled or added on the way")
     total, power = torch.zeros_like(once, dtype=torch.long), 1
     while power <= int(codes.max()):
-        total += arrives(codes // power % _BASE).long() * power
+        total += arriving(codes // power % _BASE).long() * power
         power *= _BASE
     return total
 
@@ -263,7 +264,7 @@ def gradients(of: Tensor, weights: Tensor, to: Iterable[Tensor | GradientEdge]) 
 def _grad(
     outputs: list[Tensor | GradientEdge], inputs: list[Tensor | GradientEdge], weights: list[Tensor]
 ) -> tuple[Tensor | None, ...]:
-    grad = cast(Any, torch.autograd.grad)  # torch's stub knows tensors only, torch itself takes edges
+    grad = cast(Any, torch.autograd.grad)  # torch accepts edges, but its type stub allows only tensors
     return grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
 
 
@@ -295,7 +296,7 @@ def _line(x: Tensor, axis: int) -> Tensor:
 
 
 def _along(x: Tensor, axis: int) -> Tensor:
-    """x as it would be if it changed along this axis only."""
+    """x at index 0 of all other axes, shaped to broadcast against x."""
     shape = [1] * x.dim()
     shape[axis] = -1
     return _line(x, axis).view(shape)

@@ -1,4 +1,4 @@
-"""Adapters for attention by hand in Hugging Face's models."""
+"""Adapters for Hugging Face models whose attention is written by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multihead.model.kernel_arguments import mask_of
 def _gpt_neo(
     module: Any, attend: Attend, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
 ) -> tuple[Tensor, None]:
-    """softmax(q kᵀ) v without a scale, causal, every other layer in a window."""
+    """softmax(q kᵀ) v without a scale; causal, with a local window in every other layer."""
     mask = mask_of(attention_mask) & masks.causal()
     if module.attention_type == "local":
         mask = mask & masks.window(module.config.window_size)
@@ -27,7 +27,7 @@ def _gpt_neo(
 def _gpt_j(
     module: Any, attend: Attend, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
 ) -> tuple[Tensor, None]:
-    """softmax(q kᵀ / √d) v; the mask says what is causal."""
+    """softmax(q kᵀ / √d) v; the mask includes causality."""
     dropout = module.attn_dropout.p if module.training else 0.0
     scale = 1.0 / float(module.scale_attn)
     heads = attend(query.float(), key.float(), value.float(), mask=attention_mask, scale=scale, dropout=dropout)
@@ -65,7 +65,7 @@ def _bloom(
     output_attentions: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """softmax(q kᵀ / √d + ALiBi) v, W_O, and the residual."""
+    """softmax(q kᵀ / √d + ALiBi) v, then W_O and the residual."""
     q, k, v = module._reshape(module.query_key_value(hidden_states))
     if layer_past is not None:
         k, v = layer_past.update(k, v, module.layer_idx)
@@ -90,9 +90,9 @@ def _deberta_v2(
     rel_embeddings: Tensor | None = None,
 ) -> tuple[Tensor, None]:
     """softmax((q kᵀ + content-to-position + position-to-content) / √(s·d)) v (He et al. 2021)."""
-    asking = hidden_states if query_states is None else query_states
+    query_input = hidden_states if query_states is None else query_states
     size = module.attention_head_size
-    q = _split(module.query_proj(asking), size)
+    q = _split(module.query_proj(query_input), size)
     k, v = _split(module.key_proj(hidden_states), size), _split(module.value_proj(hidden_states), size)
     parts = 1 + ("c2p" in module.pos_att_type) + ("p2c" in module.pos_att_type)
     mask = masks.tensor(attention_mask.bool())

@@ -1,15 +1,15 @@
-"""Send every attention of a model through a listener, while the model runs as it is.
+"""Route every attention call of a model through a listener, without modifying the model.
 
-Attention reaches a kernel on few roads, and one TorchFunctionMode stands on all of them:
+Attention reaches a kernel through one of three functions, and one TorchFunctionMode intercepts all of them:
 
-- `F.scaled_dot_product_attention`, called by anybody;
-- `F.multi_head_attention_forward`, which is nn.MultiheadAttention (under a mode torch leaves its fast path);
-- `multihead.layer.routes.attend`, which is our own layer, Hugging Face's attention interface (see
-  `interface.py`) and every adapter (see `adapters.py`).
+- `F.scaled_dot_product_attention`, called from anywhere;
+- `F.multi_head_attention_forward`, used by nn.MultiheadAttention (torch skips its fast path under a mode);
+- `multihead.layer.routes.attend`, used by our own layer, by Hugging Face's attention interface (see
+  `hf_interface.py`) and by every adapter (see `adapters.py`).
 
-A mode belongs to one thread, nests, and is gone after the block, also after an exception. Which module calls is
-read from the running frames. For the length of the block the model has hooks, which read the ids and the padding it
-is called with, and each attention module has one, which counts its calls (see `call_index.py`).
+A mode belongs to one thread, can be nested, and is removed at the end of the block, even after an exception. The
+calling module is found by walking the Python stack. Inside the block, hooks on the model read its input ids and
+padding, and a hook on each attention module counts its calls (see `call_index.py`).
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ from multihead.model.torch_mha import as_dropin
 
 
 @contextmanager
-def intercept(model: nn.Module, listener: Listener, *, spread: bool = False) -> Generator[None]:
-    """Every attention of `model` in this thread goes through `listener(call, run)`, which returns its output.
+def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) -> Generator[None]:
+    """Route every attention call of `model` in this thread through `listener(call, run)`, which returns the output.
 
-    `spread`: the listener knows that a rank may have only some of the heads, and reads `call.share`.
+    `sharded`: the listener handles calls in which this rank has only some of the heads (see `call.share`).
     """
     root = inner(model)
-    gate = InterceptMode(root, listener, spread)
+    mode = InterceptMode(root, listener, sharded)
     with ExitStack() as stack:
         if _has_compiled_parts(model):
-            # A compiled graph shows nothing: for the length of the block it runs as written.
+            # Modes do not see inside a compiled graph, so run the model eagerly inside the block.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(through_interface(root))
         stack.enter_context(adapted(root))
-        stack.callback(root.register_forward_pre_hook(gate.begin, with_kwargs=True).remove)
-        stack.callback(root.register_forward_hook(gate.end, always_call=True).remove)
-        stack.callback(gate.call_index.close)
-        stack.enter_context(gate)
+        stack.callback(root.register_forward_pre_hook(mode.begin, with_kwargs=True).remove)
+        stack.callback(root.register_forward_hook(mode.end, always_call=True).remove)
+        stack.callback(mode.call_index.close)
+        stack.enter_context(mode)
         yield
 
 
 @contextmanager
 def isolated() -> Generator[None]:
-    """A block whose runs only the listeners inside it hear."""
-    _depth.value = _now() + 1
+    """Hide the runs inside this block from listeners outside it."""
+    _depth.value = _current_depth() + 1
     try:
         yield
     finally:
@@ -82,64 +82,64 @@ def isolated() -> Generator[None]:
 _depth = local()
 
 
-def _now() -> int:
+def _current_depth() -> int:
     return getattr(_depth, "value", 0)
 
 
 def inner(model: nn.Module) -> nn.Module:
-    """The model itself, out of the wrapper that torch.compile puts around it."""
+    """The model inside the wrapper of torch.compile; the model itself if it is not compiled."""
     return cast(nn.Module, getattr(model, "_orig_mod", model))
 
 
 def _has_compiled_parts(model: nn.Module) -> bool:
-    # Not hasattr: a module that has no such part looks for it in many places, and there are many modules.
+    # Not hasattr: nn.Module.__getattr__ is slow for missing attributes, and a model has many modules.
     return any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in model.modules())  # pyright: ignore[reportPrivateUsage]
 
 
 class InterceptMode(TorchFunctionMode):
-    """Hands attention to the listener, and everything else on."""
+    """Passes attention calls to the listener, and runs all other functions unchanged."""
 
-    def __init__(self, model: nn.Module, listener: Listener, spread: bool) -> None:
+    def __init__(self, model: nn.Module, listener: Listener, sharded: bool) -> None:
         super().__init__()
-        self.listener, self.spread = listener, spread
-        self.depth, self.thread = _now(), get_ident()
-        named = list(model.named_modules())  # every torch function below costs: the tree is walked once
+        self.listener, self.sharded = listener, sharded
+        self.depth, self.thread = _current_depth(), get_ident()
+        named = list(model.named_modules())  # walked once, because __torch_function__ runs for every operation
         self.paths = {id(m): name.replace("_orig_mod.", "") for name, m in named}
-        self.modules = {id(m): m for _, m in named}  # holds them, so that an id stays theirs
+        self.modules = {id(m): m for _, m in named}  # references, so no id can be reused
         self.inputs = Inputs()
         self.call_index = CallIndex(self._active)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called."""
+        """Pre-forward hook of the model."""
         if self._active():
             self.call_index.begin()
             self.inputs.read(module, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """The model has run, or failed: its output is None then."""
+        """Forward hook of the model. `output` is None if the forward raised."""
         if self._active():
             self.call_index.end()
             self.inputs.keep(output)
 
     def _active(self) -> bool:
-        return self.depth == _now() and get_ident() == self.thread
+        return self.depth == _current_depth() and get_ident() == self.thread
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _HEARD or self.depth != _now():  # every operation of the model comes by here
+        if func not in _INTERCEPTED or self.depth != _current_depth():  # the common case: first, for speed
             return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._fused(func, *args, **kwargs)
         if func is attend:
-            return self._ours(*args, **kwargs)
+            return self._attend(*args, **kwargs)
         if func is F.multi_head_attention_forward:
-            with self:  # the mode is off in here; the drop-in's `attend` is to be seen
+            with self:  # torch disables the mode in here; the drop-in's `attend` must be intercepted
                 return as_dropin(*args, **kwargs)
-        if func in _BACKWARD and (call := _by_edges(func, *args, **kwargs)) is not None:
-            with self:  # layers that are checkpointed run again in there, and must meet the same listener
-                return call()
+        if func in _BACKWARD and (backward := _with_edges(func, *args, **kwargs)) is not None:
+            with self:  # checkpointed layers run again during backward, and need the same listener
+                return backward()
         return func(*args, **kwargs)
 
     def _fused(
@@ -160,43 +160,43 @@ class InterceptMode(TorchFunctionMode):
                 enable_gqa=enable_gqa,
             )  # fmt: skip
 
-        place = self._place()
-        if place is None:
+        caller = self._calling_module()
+        if caller is None:
             return run()
-        module, path = place
+        module, path = caller
         q, k, v, mask = _four_axes(query, key, value, attn_mask, module, path, grouped=enable_gqa)
-        k, v = _unrepeated(k, v)
+        k, v = _without_repeats(k, v)
         cross = is_cross(path) or q.shape[2] > k.shape[2]
         problem = problem_of(q, k, v, mask=mask, top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross)
-        heads = self._heard(module, path, cross, problem, lambda: run().reshape(*q.shape[:3], v.shape[3]))
+        heads = self._listen(module, path, cross, problem, lambda: run().reshape(*q.shape[:3], v.shape[3]))
         return heads.reshape(*lead_of(query, key, value, grouped=enable_gqa), query.shape[-2], value.shape[-1])
 
-    def _ours(self, problem: Problem, route: str | None = None) -> HeadOutputs:
-        place = self._place()
-        if place is None:
+    def _attend(self, problem: Problem, route: str | None = None) -> HeadOutputs:
+        caller = self._calling_module()
+        if caller is None:
             return attend(problem, route)
-        module, path = place
+        module, path = caller
         if problem.frame.apart is not None:
             raise MultiheadError(
-                f"{path}: heads cannot be looked at while the {problem.frame.keys} keys are spread over ranks",
-                hint="look at the model outside of mh.context_parallel",
+                f"{path}: heads cannot be observed while the {problem.frame.keys} keys are split over ranks",
+                hint="run the model outside mh.context_parallel",
             )
-        told = isinstance(module, nn.MultiheadAttention | MultiHeadAttention)  # they know where their keys are from
-        cross = problem.cross or (not told and is_cross(path))
-        return self._heard(module, path, cross, problem, lambda: attend(problem, route))
+        sets_cross = isinstance(module, nn.MultiheadAttention | MultiHeadAttention)  # then problem.cross is exact
+        cross = problem.cross or (not sets_cross and is_cross(path))
+        return self._listen(module, path, cross, problem, lambda: attend(problem, route))
 
-    def _heard(
+    def _listen(
         self, module: nn.Module, path: str, cross: bool, problem: Problem, run: Callable[[], HeadOutputs]
     ) -> HeadOutputs:
         queries, keys = self.inputs.of_call(stack_of(path, cross), cross, problem.frame)
         if queries.valid is None or keys.valid is None:
-            queries, keys = _by_mask(problem, queries, keys, cross)
+            queries, keys = _padding_from_mask(problem, queries, keys, cross)
         share = share_of(module, problem)
-        if share is not None and not self.spread:
+        if share is not None and not self.sharded:
             raise MultiheadError(
-                f"{path}: this rank has {len(share.heads)} of {share.of} heads, and this needs all of them at once",
-                hint="capture, measure, ablate, gate and patch know models that are spread over ranks; "
-                "for the rest load the model whole",
+                f"{path}: this function needs all {share.of} heads, but this rank has {len(share.heads)}",
+                hint="capture, measure, ablate, gate and patch support models sharded over ranks; "
+                "for anything else, load the whole model on one rank",
             )
         call_index = self.call_index.of(module, path, problem.q)
         call = Call(path, module, call_index, problem, queries, keys, cross, share)
@@ -204,14 +204,14 @@ class InterceptMode(TorchFunctionMode):
         expected = (*problem.q.shape[:3], problem.v.shape[3])
         if heads.shape != expected:
             raise MultiheadError(
-                f"the listener returned {tuple(heads.shape)} for {path}, whose heads give {expected}",
-                hint="return what run() gives, or a tensor of the same shape",
+                f"{path}: the listener must return shape {expected}, got {tuple(heads.shape)}",
+                hint="return the result of run(), or a tensor of the same shape",
             )
         return heads
 
-    def _place(self) -> tuple[nn.Module, str] | None:
-        """The innermost module of the model that is running, and its path; None if the call is not the model's."""
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # the stack has no public name
+    def _calling_module(self) -> tuple[nn.Module, str] | None:
+        """The innermost running module of the model, and its path; None if the model did not make the call."""
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # there is no public equivalent
         while frame is not None:
             code = frame.f_code
             if code.co_argcount and code.co_varnames[0] == "self":
@@ -223,30 +223,30 @@ class InterceptMode(TorchFunctionMode):
 
 
 _BACKWARD = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
-_HEARD = frozenset({F.scaled_dot_product_attention, F.multi_head_attention_forward, attend, *_BACKWARD})
+_INTERCEPTED = frozenset({F.scaled_dot_product_attention, F.multi_head_attention_forward, attend, *_BACKWARD})
 
 
-def _by_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
-    """The same backward pass, told by edges of the graph: given tensors, it would hand itself to the mode again.
+def _with_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
+    """The same backward pass with graph edges in place of tensors: tensor arguments would trigger the mode again.
 
-    None where a tensor is no part of a graph, which torch has an error for.
+    None if a tensor is not part of a graph; torch itself raises the error then.
     """
     bound = inspect.signature(func).bind(*args, **kwargs)
-    given = {{"self": "tensors", "gradient": "grad_tensors"}.get(n, n): v for n, v in bound.arguments.items()}
+    arguments = {{"self": "tensors", "gradient": "grad_tensors"}.get(n, n): v for n, v in bound.arguments.items()}
     for name in ("tensors", "outputs", "inputs"):
-        tensors = given.get(name)
-        if tensors is None:
+        argument = arguments.get(name)
+        if argument is None:
             continue
-        listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        if not all(isinstance(t, Tensor) and t.requires_grad for t in listed):
+        tensors = [argument] if isinstance(argument, Tensor) else list(argument)
+        if not all(isinstance(t, Tensor) and t.requires_grad for t in tensors):
             return None
-        given[name] = tuple(get_gradient_edge(t) for t in listed)
-    return partial(torch.autograd.backward if func is Tensor.backward else func, **given)
+        arguments[name] = tuple(get_gradient_edge(t) for t in tensors)
+    return partial(torch.autograd.backward if func is Tensor.backward else func, **arguments)
 
 
 def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
-    """All axes of the output before (query, dim): those of q, k and v, which may broadcast."""
-    if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:  # most calls; `broadcast_shapes` takes its time
+    """The leading axes of the output, before (query, dim): those of q, k and v, broadcast."""
+    if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:  # most calls; `broadcast_shapes` is slow
         return tuple(q.shape[:-2])
     if not grouped or q.ndim < 3:
         return torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
@@ -256,27 +256,27 @@ def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...
 def _four_axes(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, module: nn.Module, path: str, *, grouped: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """q, k, v as (batch, head, token, dim) and the mask as it broadcasts over that, whatever axes are in front."""
+    """q, k, v of any leading axes as (batch, head, token, dim), and the mask so that it broadcasts over them."""
     lead = lead_of(q, k, v, grouped=grouped)
     if len(lead) == 1:
         counts = (getattr(module, name, 0) for name in ("num_heads", "num_attention_heads", "n_head", "heads"))
         heads = next((n for n in counts if isinstance(n, int) and n > 1), 1)
         if heads > 1:
             raise MultiheadError(
-                f"{path or type(module).__name__} has {heads} heads and gave q of shape {tuple(q.shape)}: "
-                "which of the first axis are heads and which are batch rows cannot be told",
-                hint="call the kernel with (batch, head, token, dim), or write an adapter: docs/see.md",
+                f"{path or type(module).__name__} has {heads} heads, but calls the kernel with q of shape "
+                f"{tuple(q.shape)}: its first axis may hold heads or batch rows",
+                hint="call the kernel with (batch, head, token, dim), or write an adapter with @mh.adapter",
             )
     heads = lead[-1:] if len(lead) > 1 else (1,)
     batch = lead[:-1] if len(lead) > 1 else lead or (1,)
 
-    def spread(x: Tensor, own: tuple[int, ...]) -> Tensor:
-        """x with all axes in front of (token, dim), the batch ones made one."""
+    def flatten_batch(x: Tensor, head_axis: tuple[int, ...]) -> Tensor:
+        """x broadcast over all leading axes, with the batch axes merged into one."""
         if len(lead) < 2:
             x = x.unsqueeze(-3)
-        return x.expand(*batch, *own, *x.shape[-2:]).reshape(-1, *own, *x.shape[-2:])
+        return x.expand(*batch, *head_axis, *x.shape[-2:]).reshape(-1, *head_axis, *x.shape[-2:])
 
-    shared = k.shape[-3:-2] if grouped and len(lead) > 1 else heads
+    kv_heads = k.shape[-3:-2] if grouped and len(lead) > 1 else heads
     if mask is not None:
         mask = mask.view(*[1] * max(0, 2 - mask.ndim), *mask.shape)
         if mask.ndim > 2:
@@ -284,18 +284,18 @@ def _four_axes(
             mask = (
                 mask.expand(*batch, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:]) if mask.ndim > 3 else mask[None]
             )
-    return spread(q, heads), spread(k, shared), spread(v, shared), mask
+    return flatten_batch(q, heads), flatten_batch(k, kv_heads), flatten_batch(v, kv_heads), mask
 
 
-def _unrepeated(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Key and value heads as the weights have them, where copies were made so that every query head has its own."""
+def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """k and v without the copies that grouped-query models make of each KV head before they call the kernel."""
     heads = k.shape[1]
     if heads < 2 or v.shape[1] != heads or k.numel() == 0:
         return k, v
     probe = k[0, :, -1]
-    alike = (probe[1:] == probe[:-1]).all(-1).tolist()
-    size = next((i + 1 for i, same in enumerate(alike) if not same), heads)
-    if size == 1 or heads % size or not (bool(k.any()) or bool(v.any())):  # all zero: heads may be equal by chance
+    same_as_next = (probe[1:] == probe[:-1]).all(-1).tolist()
+    size = next((i + 1 for i, same in enumerate(same_as_next) if not same), heads)
+    if size == 1 or heads % size or not (bool(k.any()) or bool(v.any())):  # zeros are equal, but not copies
         return k, v
     for x in (k, v):
         parts = x.unflatten(1, (-1, size))
@@ -304,24 +304,24 @@ def _unrepeated(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return k[:, ::size], v[:, ::size]
 
 
-def _by_mask(problem: Problem, queries: Tokens, keys: Tokens, cross: bool) -> tuple[Tokens, Tokens]:
-    """Padding told by the mask, where the model's call did not say: a key that no query may see."""
+def _padding_from_mask(problem: Problem, queries: Tokens, keys: Tokens, cross: bool) -> tuple[Tokens, Tokens]:
+    """Padding inferred from the mask if the model's inputs do not give it: keys hidden from every query."""
     frame = problem.frame
-    seen: Tensor | None = None
+    visible: Tensor | None = None
     for part in problem.mask.parts():
         if not isinstance(part, Lengths | Padding | Ragged | TensorMask):
             continue
         rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
         allowed = part.allowed(frame.grid(rows=rows))
         if allowed is not None:
-            some = allowed.any(2).any(1).expand(frame.batch, frame.keys)  # batch, key
-            seen = some if seen is None else seen & some
-    if seen is None or bool(seen.all()):
+            allows_key = allowed.any(2).any(1).expand(frame.batch, frame.keys)  # batch, key
+            visible = allows_key if visible is None else visible & allows_key
+    if visible is None or bool(visible.all()):
         return queries, keys
-    own = (
-        None if cross or frame.queries > frame.keys else seen.gather(1, frame.queries_at().expand(frame.batch, -1))
-    )
+    valid_queries = None
+    if not cross and frame.queries <= frame.keys:
+        valid_queries = visible.gather(1, frame.queries_at().expand(frame.batch, -1))
     return (
-        replace(queries, valid=own) if queries.valid is None else queries,
-        replace(keys, valid=seen) if keys.valid is None else keys,
+        replace(queries, valid=valid_queries) if queries.valid is None else queries,
+        replace(keys, valid=visible) if keys.valid is None else keys,
     )

@@ -1,11 +1,10 @@
-"""Change heads where they still are heads: between the kernel and W_O, which mixes them.
+"""Change the outputs of heads between the kernel and W_O, before W_O mixes them.
 
-- `ablate` takes heads out: their output becomes zero, their mean, or what they would give if they looked
-  at everything alike.
-- `gate` multiplies the output of every head with a number that has a gradient (Michel et al. 2019).
-- `patch` puts what a head did in one run into another run (activation patching).
+- `ablate` replaces the output of heads by zero, by their mean, or by the output of uniform attention.
+- `gate` multiplies the output of every head by a gate that has a gradient (Michel et al. 2019).
+- `patch` copies the activations of heads from one run into another (activation patching).
 
-All are blocks, nest in each other and in `capture`, and leave the model as it was.
+All are context managers, can be nested in each other and in `capture`, and leave the model unchanged.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ def ablate(
     means: Capture | None = None,
     sites: Sites | None = None,
 ) -> AbstractContextManager[None]:
-    """Ablate heads inside the block. `replace` is what stands in for their output:
+    """Ablate heads inside the block. `replace` selects what replaces their output:
 
     - "zero": 0, as after pruning;
-    - "mean": their mean over the real tokens of the call, or over everything that `means` (a capture) has seen;
+    - "mean": their mean over the real tokens of the call, or over all tokens of the capture `means`;
     - "uniform": the output of equal attention to all visible keys.
 
     `sites` are the attentions of the model, from a capture of it: `heads.sites`. By default they are found by
@@ -57,28 +56,28 @@ def ablate(
         raise SizeError(f"replace must be zero, mean or uniform, got {replace!r}", hint='replace="zero" is pruning')
     sites = find_sites(model) if sites is None else sites
     picked = sites.resolve_heads(heads)
-    known = {} if means is None else _means(means, picked)
+    captured_means = {} if means is None else _means(means, picked)
 
     def listen(call: Call, run: Compute) -> HeadOutputs:
         named = picked.get(call.key, [])
-        out, mine = run(), call.here(named)
-        if not mine:
+        out, local_heads = run(), call.here(named)
+        if not local_heads:
             return out
         if replace == "zero":
-            new = torch.zeros_like(out[:, mine])
+            new = torch.zeros_like(out[:, local_heads])
         elif replace == "uniform":
-            new = _unseen(_uniform(_only(call.problem, mine)))
+            new = _attend_hidden(_uniform(_select_heads(call.problem, local_heads)))
         else:
-            mean = known.get(call.key)
-            mean = _mean(call, out)[mine] if mean is None else mean[call.among(named)].to(out)
-            new = mean[:, None].expand_as(out[:, mine])
-        return _put(out, mine, new)
+            mean = captured_means.get(call.key)
+            mean = _mean(call, out)[local_heads] if mean is None else mean[call.among(named)].to(out)
+            new = mean[:, None].expand_as(out[:, local_heads])
+        return _replace_heads(out, local_heads, new)
 
     return _changed(model, listen, picked, sites)
 
 
 class Gates:
-    """One number per head, all 1 at first: `gates["L3"]` is the (head,) tensor of a layer, with its gradient."""
+    """One gate per head, initially 1: `gates["L3"]` is the (head,) tensor of a layer, with its gradient."""
 
     def __init__(self, sites: Sites) -> None:
         self.sites = sites
@@ -92,7 +91,7 @@ class Gates:
         return self._of[key]
 
     def here(self, call: Call, like: Tensor) -> Tensor:
-        """The gates of the heads on this rank; every rank gets the gradients of all."""
+        """The gates of the heads on this rank; gradients reach all ranks."""
         gates = self.of(call, like)
         return gates if call.share is None else call.share.own(gates)
 
@@ -102,8 +101,8 @@ class Gates:
             if site.label == label:
                 return self._of[site.key]
         raise SizeError(
-            f"there is no gate for {label!r}: found {', '.join(self.labels) or 'none yet'}",
-            hint="gates are made when the model first runs in the block",
+            f"no gate for layer {label!r}; there are gates for {', '.join(self.labels) or 'no layer yet'}",
+            hint="gates are created when the model first runs in the block",
         )
 
     @property
@@ -116,13 +115,13 @@ class Gates:
         return list(self._of.values())
 
     def gradients(self) -> dict[str, float]:
-        """{head: ∂loss/∂gate} after a backward pass; 0 for a head that the loss does not see."""
-        found: dict[str, float] = {}
+        """{head: ∂loss/∂gate} after a backward pass; 0 for heads that the loss does not depend on."""
+        gradients: dict[str, float] = {}
         for site in self._sites():
             gradient = self._of[site.key].grad
             values = [0.0] * site.heads if gradient is None else gradient.tolist()
-            found |= {site.name(head): value for head, value in enumerate(values)}
-        return found
+            gradients |= {site.name(head): value for head, value in enumerate(values)}
+        return gradients
 
     def _sites(self) -> list[Site]:
         return [self.sites[key] for key in self._of]
@@ -132,9 +131,9 @@ class Gates:
 def gate(
     model: nn.Module, values: Mapping[str, Tensor] | None = None, *, sites: Sites | None = None
 ) -> Generator[Gates]:
-    """Within the block the output of every head is multiplied by its gate; the gates have gradients.
+    """Multiply the output of every head by its gate inside the block; the gates have gradients.
 
-    `values` are gates to start from, {"L3": (head,) tensor}; a tensor that requires a gradient is used as it is.
+    `values` are initial gates, {"L3": (head,) tensor}; they are used as they are, not copied.
     """
     if sites is None:
         sites = find_sites(model) if values else Sites()
@@ -145,13 +144,13 @@ def gate(
             if not isinstance(value, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
                 raise TypeMismatchError(
                     f"the gate of {label!r} must be a tensor, got {value!r}",
-                    hint="torch.ones(heads) leaves all as it is",
+                    hint="torch.ones(heads) changes nothing",
                 )
             if label not in by_label or value.shape != (by_label[label].heads,):
-                fits = {name: site.heads for name, site in by_label.items()}
+                heads_of_layers = {name: site.heads for name, site in by_label.items()}
                 raise SizeError(
-                    f"a gate of shape {tuple(value.shape)} was given for {label!r}",
-                    hint=f"layers and heads: {fits}",
+                    f"gates must be {{layer: (head,) tensor}}, got shape {tuple(value.shape)} for {label!r}",
+                    hint=f"layers and their number of heads: {heads_of_layers}",
                 )
             gates._of[by_label[label].key] = value  # pyright: ignore[reportPrivateUsage]  # same file
 
@@ -159,7 +158,7 @@ def gate(
         out = run()
         return out * gates.here(call, out).to(out)[:, None, None]
 
-    with intercept(model, listen, spread=True):
+    with intercept(model, listen, sharded=True):
         yield gates
 
 
@@ -173,29 +172,29 @@ def patch(
     call: int = -1,
     sites: Sites | None = None,
 ) -> AbstractContextManager[None]:
-    """Within the block the named heads do what they did in `source`, a capture of another run.
+    """Copy the activations of heads from `source`, a capture of a different run, inside the block.
 
-    `what` is put in place: the head's "output" (keep="outputs"), or its "q", "k" or "v" (keep="qk v"), from which
-    its output is computed anew. In grouped attention keys and values are shared: only the named heads read the
-    patched ones. `rows` are the tokens to patch: queries for output and q, keys for k and v; None: all.
+    `what` is copied: the head's "output" (keep="outputs"), or its "q", "k" or "v" (keep="qk v"), from which its
+    output is recomputed. In grouped attention keys and values are shared: only the named heads read the patched
+    ones. `rows` are the tokens to patch: queries for output and q, keys for k and v; by default all.
     """
     if what not in ("output", "q", "k", "v"):
-        raise SizeError(f"what={what!r} is not known", hint="choose output, q, k or v")
+        raise SizeError(f"what must be output, q, k or v, got {what!r}", hint='what="output"')
     sites = source.sites if sites is None else sites
     picked, rows = sites.resolve_heads(heads), [rows] if isinstance(rows, int) else rows
-    stored = {key: _stored(source, key, mine, what, call) for key, mine in picked.items()}
+    stored = {key: _stored(source, key, named, what, call) for key, named in picked.items()}
 
-    def listen(seen: Call, run: Compute) -> HeadOutputs:
-        out, key = run(), seen.key
-        mine, new = seen.here(picked.get(key, [])), stored.get(key)
-        if not mine or new is None:
+    def listen(this_call: Call, run: Compute) -> HeadOutputs:
+        out, key = run(), this_call.key
+        local_heads, new = this_call.here(picked.get(key, [])), stored.get(key)
+        if not local_heads or new is None:
             return out
         if what == "output":
-            return _put(out, mine, _mixed(out[:, mine], new, rows, seen.path))
-        problem = _only(seen.problem, mine)
+            return _replace_heads(out, local_heads, _replace_rows(out[:, local_heads], new, rows, this_call.path))
+        problem = _select_heads(this_call.problem, local_heads)
         old = {"q": problem.q, "k": problem.k, "v": problem.v}[what]
-        new = _mixed(old, new, rows, seen.path)
-        return _put(out, mine, _unseen(with_fields(problem, **{what: new})))
+        new = _replace_rows(old, new, rows, this_call.path)
+        return _replace_heads(out, local_heads, _attend_hidden(with_fields(problem, **{what: new})))
 
     return _changed(model, listen, picked, sites)
 
@@ -204,38 +203,38 @@ def patch(
 def _changed(
     model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[int]], sites: Sites
 ) -> Generator[None]:
-    """Every attention goes through the listener; an error if one of the named heads never ran."""
+    """Route every attention call through the listener. Raises if one of the named heads never ran."""
     ran: set[Key] = set()
 
     def listen(call: Call, run: Compute) -> HeadOutputs:
         ran.add(call.key)
         return listener(call, run)
 
-    with intercept(model, listen, spread=True):
+    with intercept(model, listen, sharded=True):
         yield
     missing = [key for key in heads if key not in ran]
     if missing:
         names = [sites[key].name(head) for key in missing for head in heads[key]]
         raise MultiheadError(
-            f"{', '.join(names)} did not run inside the block: nothing was changed there",
+            f"{', '.join(names)} did not run inside the block, so nothing was changed",
             hint="call the model inside the block, on inputs that reach this layer",
         )
 
 
-def _unseen(problem: Problem) -> HeadOutputs:
-    """Attention that no block around this one sees: for them the layer attends once."""
+def _attend_hidden(problem: Problem) -> HeadOutputs:
+    """Attention hidden from enclosing blocks, which must see the layer attend only once."""
     with without_interception():
         return attend(problem)
 
 
-def _put(out: HeadOutputs, heads: Sequence[int], new: Tensor) -> HeadOutputs:
+def _replace_heads(out: HeadOutputs, heads: Sequence[int], new: Tensor) -> HeadOutputs:
     """`out` with some heads replaced; gradients flow into both."""
-    at = torch.tensor(list(heads), device=out.device)
-    return out.index_copy(1, at, new.to(out.dtype))
+    index = torch.tensor(list(heads), device=out.device)
+    return out.index_copy(1, index, new.to(out.dtype))
 
 
-def _only(problem: Problem, heads: Sequence[int]) -> Problem:
-    """The same attention with only these query heads, each with its own copy of keys and values."""
+def _select_heads(problem: Problem, heads: Sequence[int]) -> Problem:
+    """The same attention with these query heads only, each with its own copy of keys and values."""
     kv = [problem.groups.kv_of_head[h] for h in heads]
     sinks = problem.scores.sinks
     scores = with_fields(problem.scores, sinks=None if sinks is None else sinks[list(heads)])
@@ -252,7 +251,7 @@ def _only(problem: Problem, heads: Sequence[int]) -> Problem:
 
 
 def _uniform(problem: Problem) -> Problem:
-    """Every visible key has the same weight: scores of 0, and nothing is added to them."""
+    """The same attention with equal weights for all visible keys: all scores are 0, without bias or sinks."""
     scores = with_fields(problem.scores, softcap=None, sinks=None, dropout=0.0)
     return with_fields(problem, q=torch.zeros_like(problem.q), mask=Visible(problem.mask), scores=scores)
 
@@ -271,39 +270,39 @@ def _means(means: Capture, picked: Mapping[Key, Sequence[int]]) -> dict[Key, Ten
     missing = next((key for key in picked if key not in sites), None)
     if missing is not None:
         raise MultiheadError(
-            f"the capture given as means has not seen {missing[0]}", hint="capture a run of the same model"
+            f"the capture passed as means has no layer {missing[0]}", hint="capture a run of the same model"
         )
-    return {key: means.statistics(sites[key]).outputs.mean()[list(mine)] for key, mine in picked.items()}
+    return {key: means.statistics(sites[key]).outputs.mean()[list(heads)] for key, heads in picked.items()}
 
 
 def _stored(source: Capture, key: Key, heads: Sequence[int], what: What, call: int) -> Tensor | None:
-    """What the named heads did; None where they are on other ranks."""
+    """The stored activations of the named heads; None if all of them are on other ranks."""
     site = next((s for s in source.sites if s.key == key), None)
     if site is None:
-        raise MultiheadError(f"the source has not seen {key[0]}", hint="capture a run of the same model")
-    read = {"output": "output", "q": "query", "k": "key", "v": "value"}[what]
+        raise MultiheadError(f"the source has no layer {key[0]}", hint="capture a run of the same model")
+    method = {"output": "output", "q": "query", "k": "key", "v": "value"}[what]
     heads = [h for h in heads if source.here(site, [h])]
     if not heads:
         return None
-    return torch.stack([getattr(source[_name(site, h)], read)(call) for h in heads], dim=1)
+    return torch.stack([getattr(source[_name(site, h)], method)(call) for h in heads], dim=1)
 
 
 def _name(site: Site, head: int) -> HeadName:
     return (site.stack, site.layer, head) if site.stack else (site.layer, head)
 
 
-def _mixed(old: Tensor, new: Tensor, rows: Sequence[int] | None, place: str) -> Tensor:
+def _replace_rows(old: Tensor, new: Tensor, rows: Sequence[int] | None, path: str) -> Tensor:
     """`new` in the chosen rows, `old` elsewhere."""
     if old.shape != new.shape:
         raise SizeError(
-            f"at {place} the source kept {tuple(new.shape)} and this run has {tuple(old.shape)}",
-            hint="both runs need the same batch and the same number of tokens",
+            f"{path}: the source must have the shape of this run, {tuple(old.shape)}, got {tuple(new.shape)}",
+            hint="run both on the same batch size and number of tokens",
         )
     new = new.to(old)
     if rows is None:
         return new
     wrong = next((r for r in rows if not -old.shape[2] <= r < old.shape[2]), None)
     if wrong is not None:
-        raise SizeError(f"there is no row {wrong}: {place} has {old.shape[2]}", hint="rows count from 0")
-    at = torch.tensor([r % old.shape[2] for r in rows], dtype=torch.long, device=old.device)
-    return old.index_copy(2, at, new.index_select(2, at))
+        raise SizeError(f"{path} has {old.shape[2]} rows, got row {wrong}", hint="rows count from 0")
+    index = torch.tensor([r % old.shape[2] for r in rows], dtype=torch.long, device=old.device)
+    return old.index_copy(2, index, new.index_select(2, index))

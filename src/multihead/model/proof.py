@@ -1,12 +1,12 @@
-"""Hold what was found against the numbers of a real run: what does not agree is an error.
+"""Verify the weights found for each head against the values of a real run, and raise where they differ.
 
-For every head, with x the input of its projection as the model had it:
+For every head, with x the input of its projection in the run:
 
-- q, k, v depend on the rows that were named and on no others (the gradient is exactly there);
+- q, k, v depend on exactly the named rows (the gradient is nonzero there and zero elsewhere);
 - random · q = Σ ∂(random · q)/∂y · y with y = x W_Qⁱᵀ + b_Qⁱ from the views: rotation, scaling and frozen norms are
   linear, so this holds through them (Euler); the same for k and v;
-- where nothing lies between, q, k, v are y itself, number for number and in order;
-- Σ_h z_h W_Oʰᵀ + b_O from the views is what the output projection gave.
+- if nothing lies between projection and kernel, q, k, v equal y element by element, in order;
+- Σ_h z_h W_Oʰᵀ + b_O from the views equals the result of the output projection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HINT = "this is a bug in families.py or in the finder: please report the model'
 
 @dataclass(frozen=True)
 class Proof:
-    """The largest difference between what views give and what the run gave, relative to its size."""
+    """The largest difference between values from the views and values of the run, relative to their size."""
 
     q: float
     k: float
@@ -34,19 +34,19 @@ class Proof:
 
 
 def prove(storage: Storage, trace: Trace) -> Proof:
-    """The differences, all within tolerance; else AnatomyError."""
-    off = {letter: _prove_heads(letter, storage, trace) for letter in LETTERS}
-    return Proof(off["q"], off["k"], off["v"], _prove_out(storage, trace))
+    """The differences. Raises AnatomyError if one exceeds its tolerance."""
+    errors = {letter: _prove_heads(letter, storage, trace) for letter in LETTERS}
+    return Proof(errors["q"], errors["k"], errors["v"], _prove_out(storage, trace))
 
 
 def tolerance(*run: Tensor) -> float:
-    """√ε of the coarsest dtype in play: half of the digits. A wrong row or a wrong sign is off by all of them."""
+    """√ε of the coarsest dtype, that is, half of its digits. A wrong row or sign gets all digits wrong."""
     return max(torch.finfo(x.dtype).eps for x in run) ** 0.5
 
 
 def _prove_heads(letter: str, storage: Storage, trace: Trace) -> float:
     part, product = storage[letter], trace.product(letter)
-    parameters = {name: p.detach() for name, p in trace.graph.found.model.named_parameters()}
+    parameters = {name: p.detach() for name, p in trace.graph.traced.model.named_parameters()}
     _check_names(part, product.weight, product.bias, trace, letter)
     worst, copied = 0.0, True
     exact = torch.promote_types(product.x.dtype, torch.float64)
@@ -55,22 +55,22 @@ def _prove_heads(letter: str, storage: Storage, trace: Trace) -> float:
     for kernel_head, support in enumerate(trace.supports[letter]):
         head = _storage_head(letter, kernel_head, storage, trace)
         if head is None:
-            continue  # a kv head that nobody reads
+            continue  # a kv head that no query head reads
         slots = part.heads[head]
-        place = f"{trace.place}: {letter} of head {head}"
-        rows = product.weight.places[list(support.channels)].tolist()
+        name = f"{trace.name}: {letter} of head {head}"
+        rows = product.weight.indices[list(support.channels)].tolist()
         if sorted(rows) != slots.indices():
             raise AnatomyError(
-                f"{place} was said to be rows {_short(slots.indices())} of {part.parameter}, but depends on "
+                f"{name} must depend on rows {_short(slots.indices())} of {part.parameter}, got "
                 f"{_short(sorted(rows))}",
                 hint=_HINT,
             )
         if product.bias is not None:
-            own = sorted(product.bias.places[list(support.channels)].tolist())
-            if own != part.bias_heads[head].indices():  # numbers alone would not tell while a bias is zero
+            bias_indices = sorted(product.bias.indices[list(support.channels)].tolist())
+            if bias_indices != part.bias_heads[head].indices():  # values cannot show this if the bias is zero
                 raise AnatomyError(
-                    f"{place} was said to have {_short(part.bias_heads[head].indices())} of {part.bias}, but has "
-                    f"{_short(own)}",
+                    f"{name} must use {_short(part.bias_heads[head].indices())} of {part.bias}, got "
+                    f"{_short(bias_indices)}",
                     hint=_HINT,
                 )
         w = slots.of(parameters[part.parameter], part.axis)
@@ -82,127 +82,131 @@ def _prove_heads(letter: str, storage: Storage, trace: Trace) -> float:
         terms = support.gradient[:, in_order].to(exact) * y
         difference = abs(float(terms.sum()) + support.constant - support.value)
         size = float(terms.abs().sum()) + abs(support.constant)
-        worst = max(worst, _within(place, difference, size, limit, _BETWEEN))
+        worst = max(worst, _relative_error(name, difference, size, limit, _BETWEEN))
         if copied:
             order = [support.channels[i] for i in in_order]
-            off = _prove_copied(place, trace.vectors[letter][:, kernel_head], order, y, trace, letter, limit)
-            copied, worst = off is not None, max(worst, off or 0.0)
+            error = _prove_copied(name, trace.vectors[letter][:, kernel_head], order, y, trace, letter, limit)
+            copied, worst = error is not None, max(worst, error or 0.0)
         if not copied and letter == "v":
-            _prove_order(place, trace.vectors["v"][:, kernel_head], [support.channels[i] for i in in_order], trace)
+            _prove_order(name, trace.vectors["v"][:, kernel_head], [support.channels[i] for i in in_order], trace)
     return worst
 
 
 _BETWEEN = (
-    "something between the projection and the kernel is not linear, or adds numbers of its own: only rotation, "
-    "scaling and norms are followed"
+    "something between the projection and the kernel is not linear or adds constants: only rotation, scaling and "
+    "norms are supported"
 )
 
 
 def _prove_copied(
-    place: str, vectors: Tensor, channels: list[int], y: Tensor, trace: Trace, letter: str, limit: float
+    name: str, vectors: Tensor, channels: list[int], y: Tensor, trace: Trace, letter: str, limit: float
 ) -> float | None:
-    """The kernel's vectors are y, in order; None where they are not copies of it (rotated, scaled, normed)."""
-    mine = vectors.view_as(vectors)
-    codes = torch.arange(1, mine.numel() + 1, device=mine.device).view(mine.shape)
+    """Verify that the kernel's vectors equal y, in order; None if they are rotated, scaled or normed instead."""
+    vectors = vectors.view_as(vectors)
+    codes = torch.arange(1, vectors.numel() + 1, device=vectors.device).view(vectors.shape)
     try:
-        got = sent_back(edge_of(mine), trace.product(letter).target(), codes)[:, channels]  # row, dim
+        arrived = sent_back(edge_of(vectors), trace.product(letter).target(), codes)[:, channels]  # row, dim
     except AnatomyError:
         return None
-    if bool((got == 0).any()):
-        got, y = got[(got != 0).all(1)], y[(got != 0).all(1)]
-    if bool(((got - 1) % mine.shape[-1] != torch.arange(mine.shape[-1], device=got.device)).any()):
+    if bool((arrived == 0).any()):
+        arrived, y = arrived[(arrived != 0).all(1)], y[(arrived != 0).all(1)]
+    if bool(((arrived - 1) % vectors.shape[-1] != torch.arange(vectors.shape[-1], device=arrived.device)).any()):
         raise AnatomyError(
-            f"{place} is copied out of order", hint="the views could not pair W_Q with W_K, W_V with W_O"
+            f"{name} must be copied in order, but is permuted",
+            hint="views in this order would not pair W_Q with W_K, nor W_V with W_O",
         )
-    was = mine.detach().flatten()[(got - 1).flatten()].view(got.shape).to(y)
-    return _within(place, _far(was, y), float(was.abs().max()), limit, _HINT)
+    expected = vectors.detach().flatten()[(arrived - 1).flatten()].view(arrived.shape).to(y)
+    return _relative_error(name, _max_difference(expected, y), float(expected.abs().max()), limit, _HINT)
 
 
-def _prove_order(place: str, vectors: Tensor, channels: list[int], trace: Trace) -> None:
-    """Number d of the kernel's vector depends on row d of the head and on no other: what W_O pairs it with."""
+def _prove_order(name: str, vectors: Tensor, channels: list[int], trace: Trace) -> None:
+    """Verify that dimension d of the kernel's vector depends on row d of the head alone, as W_O assumes."""
     for d, channel in enumerate(channels):
         one = torch.zeros_like(vectors)
         one[..., d] = 1.0
         (gradient,) = gradients(vectors, one, [trace.product("v").target()])
         if gradient is None or gradient.abs().amax(0).nonzero().squeeze(-1).tolist() != [channel]:
             raise AnatomyError(
-                f"{place}: number {d} of the kernel's vector is not made by row {d} alone",
-                hint="values are mixed before the kernel, so W_V and W_O of a head do not pair up",
+                f"{name}: dimension {d} of the kernel's vector must depend on row {d} alone",
+                hint="values are mixed before the kernel, so W_V and W_O of a head do not match",
             )
 
 
 def _prove_out(storage: Storage, trace: Trace) -> float:
     product, part, heads = trace.product("o"), storage.o, trace.seen.heads
     z = heads.detach()
-    parameters = {name: p.detach() for name, p in trace.graph.found.model.named_parameters()}
+    parameters = {name: p.detach() for name, p in trace.graph.traced.model.named_parameters()}
     axis = 1 - product.weight.axis
     bias = None if product.bias is None else product.bias.name
     if (part.parameter, part.axis, part.bias) != (product.weight.name, axis, bias):
         raise AnatomyError(
-            f"{trace.place}: W_O was said to be {part.parameter} (axis {part.axis}, bias {part.bias}), but the "
-            f"heads' outputs go into {product.weight.name} (axis {axis}, bias {bias})",
+            f"{trace.name}: W_O must be {part.parameter} (axis {part.axis}, bias {part.bias}), but the heads' "
+            f"outputs feed {product.weight.name} (axis {axis}, bias {bias})",
             hint=_HINT,
         )
     for head, (slots, columns) in enumerate(zip(part.heads, trace.columns, strict=True)):
         if slots.indices() != columns:
             raise AnatomyError(
-                f"{trace.place}: W_O of head {head} was said to be columns {_short(slots.indices())} of "
-                f"{part.parameter}, but its output goes into {_short(columns)}",
+                f"{trace.name}: W_O of head {head} must be columns {_short(slots.indices())} of {part.parameter}, "
+                f"but its output feeds {_short(columns)}",
                 hint=_HINT,
             )
     exact = torch.promote_types(heads.dtype, torch.float64)
     rows = torch.arange(1, product.x.shape[0] + 1, device=heads.device)[:, None].expand(product.x.shape)
     row = sent_back(product.source(), edge_of(heads), rows)[:, :, :, 0].amax(1)  # batch, query
-    whole = parameters[part.parameter]
+    W_O = parameters[part.parameter]
     out = torch.zeros(1, dtype=exact, device=heads.device)
     for head, slots in enumerate(part.heads):
-        w = slots.of(whole, part.axis)
+        w = slots.of(W_O, part.axis)
         w = w.mT if part.axis == 0 else w
         out = out + z[:, head].to(exact) @ w.to(exact).mT
     if part.bias is not None and product.biased:
         out = out + parameters[part.bias].to(exact)
-    was = product.y[(row - 1).clamp_min(0)].to(exact)
+    expected = product.y[(row - 1).clamp_min(0)].to(exact)
     used = row > 0
-    hint = "something other than the heads' outputs goes into W_O, or they are changed on the way"
-    difference, size = _far(out[used], was[used]), float(was.abs().max())
-    return _within(f"{trace.place}: Σ z W_Oᵀ", difference, size, tolerance(product.x, product.y, heads), hint)
+    hint = "W_O reads something besides the heads' outputs, or they change on the way"
+    difference, size = _max_difference(out[used], expected[used]), float(expected.abs().max())
+    limit = tolerance(product.x, product.y, heads)
+    return _relative_error(f"{trace.name}: Σ z W_Oᵀ", difference, size, limit, hint)
 
 
 def _storage_head(letter: str, kernel_head: int, storage: Storage, trace: Trace) -> int | None:
-    """The head of the weights that a head of the kernel is: models copy kv heads on the way."""
+    """The head in the weights that a head of the kernel comes from: models may copy kv heads between the two."""
     if letter == "q":
         return kernel_head
     kv_of_head = trace.seen.call.problem.groups.kv_of_head
     readers = {storage.groups.kv_of_head[h] for h, kv in enumerate(kv_of_head) if kv == kernel_head}
     if len(readers) > 1:
         raise AnatomyError(
-            f"{trace.place}: key head {kernel_head} of the kernel would be heads {sorted(readers)} of the weights",
+            f"{trace.name}: key head {kernel_head} of the kernel must be one head of the weights, got "
+            f"{sorted(readers)}",
             hint=_HINT,
         )
     return readers.pop() if readers else None
 
 
 def _check_names(part: Projection, weight: Leaf, bias: Leaf | None, trace: Trace, letter: str) -> None:
-    said = (part.parameter, part.axis, part.bias)
-    seen = (weight.name, weight.axis, None if bias is None else bias.name)
-    if said != seen:
+    expected = (part.parameter, part.axis, part.bias)
+    actual = (weight.name, weight.axis, None if bias is None else bias.name)
+    if expected != actual:
         raise AnatomyError(
-            f"{trace.place}: {letter} was said to come from {said[0]} (axis {said[1]}, bias {said[2]}), but comes "
-            f"from {seen[0]} (axis {seen[1]}, bias {seen[2]})",
+            f"{trace.name}: {letter} must come from {expected[0]} (axis {expected[1]}, bias {expected[2]}), "
+            f"but comes from {actual[0]} (axis {actual[1]}, bias {actual[2]})",
             hint=_HINT,
         )
 
 
-def _far(a: Tensor, b: Tensor) -> float:
+def _max_difference(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max()) if a.numel() else 0.0
 
 
-def _within(place: str, difference: float, size: float, limit: float, hint: str) -> float:
+def _relative_error(name: str, difference: float, size: float, limit: float, hint: str) -> float:
+    """difference / size. Raises if it exceeds `limit`."""
     relative = difference / size if size else difference
-    if not relative <= limit:  # NaN is not
+    if not relative <= limit:  # also raises for NaN
         raise AnatomyError(
-            f"{place}: the views give numbers that differ by {difference:.3g} from the run's, at a size of "
-            f"{size:.3g}: {relative:.2g} where {limit:.2g} is allowed",
+            f"{name}: values computed from the views must match the run within {limit:.2g}, but differ by "
+            f"{difference:.3g} at a size of {size:.3g}: {relative:.2g}",
             hint=hint,
         )
     return relative

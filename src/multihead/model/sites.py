@@ -1,4 +1,4 @@
-"""Where attention happens in a model, and the one name that every head has: L3H7, decoder.L3H7, cross.L0H1."""
+"""The attention sites of a model, and the name of every head: L3H7, decoder.L3H7, cross.L0H1."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from multihead.errors import SizeError
 from multihead.table.head_names import HeadName, parse
 
 Key = tuple[str, int]
-"""(module path, call_index): which attention of the model."""
+"""(module path, call_index): identifies one attention of the model."""
 
 
-# Words in a path that tell one stack of a model from another.
+# (word in a module's path, stack it belongs to)
 _STACKS = (("vision", "vision"), ("visual", "vision"), ("image", "vision"), ("text", "text"), ("audio", "audio"))
 _CROSS = ("cross", "encoder_attn", "encdec")
 
 
 @dataclass(frozen=True)
 class Site:
-    """One attention of a model: its module, its stack ("" in a model that has only one), its layer from 0."""
+    """One attention of a model: its module, its stack ("" if the model has only one), and its layer, from 0."""
 
     path: str
     call_index: int
@@ -43,10 +43,10 @@ class Site:
 
 
 class Sites:
-    """The attentions of a model in the order of its run: `sites[key]` is a `Site`.
+    """The attentions of a model, in the order in which they run: `sites[key]` is a `Site`.
 
-    A name depends on all of them: the layers of a model with one stack are L0, L1, ...; those of a decoder beside
-    an encoder are decoder.L0, ...
+    Names depend on all sites: the layers of a model with one stack are L0, L1, ...; those of the decoder in an
+    encoder–decoder are decoder.L0, ...
     """
 
     def __init__(self, seen: Mapping[Key, tuple[int, bool]] | None = None) -> None:
@@ -55,7 +55,7 @@ class Sites:
         self._named: dict[Key, Site] | None = None
 
     def register(self, key: Key, heads: int, cross: bool) -> None:
-        """Add an attention. One that is known keeps its place in the order."""
+        """Add an attention. If it is already known, it keeps its position."""
         if self._seen.get(key) != (heads, cross):
             self._seen[key] = heads, cross
             self._named = None
@@ -67,7 +67,7 @@ class Sites:
         return self._named
 
     def __getitem__(self, which: Key | int) -> Site:
-        """By key, or by its place in the order."""
+        """By key, or by position."""
         return list(self.named.values())[which] if isinstance(which, int) else self.named[which]
 
     def __contains__(self, key: Key) -> bool:
@@ -93,7 +93,7 @@ class Sites:
         return site
 
     def resolve_heads(self, names: Iterable[HeadName] | str) -> dict[Key, list[int]]:
-        """{key: heads} of the named heads; a name that does not exist is an error."""
+        """{key: heads} for the named heads. Raises for unknown names."""
         heads: dict[Key, list[int]] = {}
         for name in [names] if isinstance(names, str) else names:
             site, head = find(name, self)
@@ -101,7 +101,7 @@ class Sites:
         return heads
 
     def merge(self, later: Sites) -> None:
-        """Add the attentions of another run of the same model."""
+        """Add the attentions of a later run of the same model."""
         for key, (heads, cross) in later._seen.items():
             if key not in self:
                 self.register(key, heads, cross)
@@ -115,29 +115,29 @@ class Sites:
 
 
 def is_cross(path: str) -> bool:
-    """Whether a module's path says that its keys come from another sequence."""
-    last = path.lower().split(".")
-    return any(word in part for part in last for word in _CROSS)
+    """Whether a module's path marks it as cross-attention, whose keys come from a different sequence."""
+    parts = path.lower().split(".")
+    return any(word in part for part in parts for word in _CROSS)
 
 
-def name_sites(found: Mapping[Key, tuple[int, bool]]) -> dict[Key, Site]:
-    """Stack and layer of every attention, from {key: (heads, cross)} in the order of the run."""
+def name_sites(attentions: Mapping[Key, tuple[int, bool]]) -> dict[Key, Site]:
+    """The stack and layer of every attention, from {key: (heads, cross)} in the order of the run."""
     stacks: dict[str, list[Key]] = {}
-    for (path, call_index), (_, cross) in found.items():
+    for (path, call_index), (_, cross) in attentions.items():
         stacks.setdefault(stack_of(path, cross), []).append((path, call_index))
     if "cross" in stacks and "main" in stacks and "decoder" not in stacks:
-        stacks["decoder"] = stacks.pop("main")  # whoever looks at another sequence decodes
-    alone = len(stacks) == 1
+        stacks["decoder"] = stacks.pop("main")  # a stack with cross-attention is a decoder
+    single_stack = len(stacks) == 1
     named: dict[Key, Site] = {}
     for stack, keys in stacks.items():
         for key, layer in zip(keys, _layers(keys), strict=True):
-            heads, cross = found[key]
-            named[key] = Site(*key, "" if alone else stack, layer, heads, cross)
-    return {key: named[key] for key in found}
+            heads, cross = attentions[key]
+            named[key] = Site(*key, "" if single_stack else stack, layer, heads, cross)
+    return {key: named[key] for key in attentions}
 
 
 def stack_of(path: str, cross: bool) -> str:
-    """Which stack of a model a module is in, by the words of its path."""
+    """The stack that a module belongs to, inferred from the words of its path."""
     parts = path.lower().split(".")
     for word, stack in _STACKS:
         if any(word in p.split("_") for p in parts):
@@ -151,30 +151,29 @@ def stack_of(path: str, cross: bool) -> str:
 
 
 def _layers(keys: Sequence[Key]) -> list[int]:
-    """The number in the path by which the modules of a stack differ; their order where no single one does."""
+    """Layer indices of a stack's modules: the one number in which their paths differ, else their order."""
     numbers = [[int(p) for p in path.split(".") if p.isdigit()] + [call_index] for path, call_index in keys]
     if len({len(n) for n in numbers}) == 1:
-        differ = [i for i in range(len(numbers[0])) if len({n[i] for n in numbers}) > 1]
-        if len(differ) == 1 and len({n[differ[0]] for n in numbers}) == len(keys):
-            return [n[differ[0]] for n in numbers]
+        varying = [i for i in range(len(numbers[0])) if len({n[i] for n in numbers}) > 1]
+        if len(varying) == 1 and len({n[varying[0]] for n in numbers}) == len(keys):
+            return [n[varying[0]] for n in numbers]
     return list(range(len(keys)))
 
 
 def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
-    """The site and head that a name means; an error that lists what there is, if it means none or several."""
+    """The site and head index of a name. Raises, and lists the sites, if no site or more than one matches."""
     stack, layer, head = parse(name)
-    known = list(sites)
-    there = [s for s in known if s.layer == layer and (stack is None or s.stack == stack)]
-    shown = ", ".join(f"{s.label} ({s.heads} heads)" for s in known[:6]) + (", ..." if len(known) > 6 else "")
-    if len(there) > 1:
+    sites = list(sites)
+    matches = [s for s in sites if s.layer == layer and (stack is None or s.stack == stack)]
+    labels = ", ".join(f"{s.label} ({s.heads} heads)" for s in sites[:6]) + (", ..." if len(sites) > 6 else "")
+    if len(matches) > 1:
         raise SizeError(
-            f"{name!r} is in {len(there)} stacks: {', '.join(s.label for s in there)}",
-            hint=f"say which: {there[0].name(head)!r}",
+            f"{name!r} is ambiguous: {', '.join(s.label for s in matches)} match",
+            hint=f"name the stack: {matches[0].name(head)!r}",
         )
-    if not there:
-        raise SizeError(f"there is no layer for {name!r}: found {shown or 'none'}", hint="layers count from 0")
-    if not 0 <= head < there[0].heads:
-        raise SizeError(
-            f"there is no head {head} in {there[0].label}: it has {there[0].heads}", hint="heads count from 0"
-        )
-    return there[0], head
+    if not matches:
+        raise SizeError(f"unknown layer in {name!r}; the model has {labels or 'none'}", hint="layers count from 0")
+    site = matches[0]
+    if not 0 <= head < site.heads:
+        raise SizeError(f"{site.label} has {site.heads} heads, got head {head}", hint="heads count from 0")
+    return site, head

@@ -1,11 +1,11 @@
-"""Run a model once, with gradients, and keep what the run leaves: every attention, and the graph around it.
+"""Run a model once with gradients, and record every attention call and the autograd graph around it.
 
-Two modes stand beside the model while it runs:
+Two modes are active during the run:
 
-- `Frozen`: norms keep their values, but their statistics count as constants. A norm over all heads at once then
-  does not make every head depend on every row of the weights, and what lies between a projection and the kernel
-  (rotation, scaling, norms) is linear;
-- `Products`: the results of all matrix products, so that a claim about one can be held against what it really gave.
+- `Frozen` treats the statistics of norms as constants; their outputs do not change. A norm over all heads at once
+  then does not make every head depend on every row of the weights, and everything between a projection and the
+  kernel (rotation, scaling, norms) is linear.
+- `Products` records the results of all matrix products, to verify weights against them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _POWERS: frozenset[Any] = frozenset({torch.pow, Tensor.pow, Tensor.__pow__})
 class Frozen(TorchFunctionMode):
     """Norms with constant statistics: out = x · s + c · one, with s and c detached.
 
-    `one` is the number 1 with a gradient, one for every norm: q is then homogeneous in (projection, one), so that
-    Euler's q = ∂q/∂projection · projection + ∂q/∂one proves numbers across a norm that has a mean and a bias.
+    Each norm has its `one`, a scalar 1 that requires a gradient. q is then homogeneous in (projection, one), and
+    Euler's theorem, q = ∂q/∂projection · projection + ∂q/∂one, holds across a norm with a mean and a bias.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Frozen(TorchFunctionMode):
         if func is F.normalize:
             return self._normalize(*args, **kwargs)
         out = func(*args, **kwargs)
-        if func in _STATISTICS or (func in _POWERS and _root(args, kwargs)):
+        if func in _STATISTICS or (func in _POWERS and _is_square_root(args, kwargs)):
             return out.detach() if isinstance(out, Tensor) and out.is_floating_point() else out
         return out
 
@@ -76,10 +76,10 @@ class Frozen(TorchFunctionMode):
         axes = tuple(range(-len(normalized_shape), 0))
         x = input.to(torch.promote_types(input.dtype, torch.float32))
         mean = x.detach().mean(axes, keepdim=True)
-        spread = (x.detach().var(axes, correction=0, keepdim=True) + eps).rsqrt()
+        inverse_std = (x.detach().var(axes, correction=0, keepdim=True) + eps).rsqrt()
         one = x.new_ones((), requires_grad=True)
         self.ones.append(one)
-        out = x * spread - mean * spread * one
+        out = x * inverse_std - mean * inverse_std * one
         out = out if weight is None else out * weight
         out = out if bias is None else out + bias * one
         return out.to(input.dtype)
@@ -89,18 +89,19 @@ class Frozen(TorchFunctionMode):
     ) -> Tensor:
         axes = tuple(range(-len(normalized_shape), 0))
         x = input.to(torch.promote_types(input.dtype, torch.float32))
-        tiny = torch.finfo(input.dtype).eps if eps is None else eps
-        out = x * (x.detach().square().mean(axes, keepdim=True) + tiny).rsqrt()
+        eps = torch.finfo(input.dtype).eps if eps is None else eps
+        out = x * (x.detach().square().mean(axes, keepdim=True) + eps).rsqrt()
         return (out if weight is None else out * weight).to(input.dtype)
 
 
-def _root(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _is_square_root(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the arguments of a power are those of √x or 1/√x."""
     power = kwargs.get("exponent", args[1] if len(args) > 1 else None)
     return isinstance(power, float) and math.isclose(abs(power), 0.5)
 
 
 class Products(TorchDispatchMode):
-    """x @ w, and bias + x @ w: what went in and what came out."""
+    """Records the inputs and the result of every x @ w and bias + x @ w."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,12 +113,12 @@ class Products(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
             x, w = cast(tuple[Tensor, Tensor], args[-2:])
-            # Both are kept, so that no later tensor can get their place in memory.
+            # Keep references to x and w, so no later tensor reuses their addresses.
             self.results.setdefault((x.data_ptr(), w.data_ptr()), []).append((x, w, out))
         return out
 
     def result(self, x: Tensor, w: Tensor) -> Tensor | None:
-        """x @ w as the model got it."""
+        """The model's result of x @ w; None if it did not compute one."""
         for x_, w_, out in self.results.get((x.data_ptr(), w.data_ptr()), ()):
             if x_.shape == x.shape and w_.shape == w.shape and w_.stride() == w.stride():
                 return out
@@ -126,7 +127,7 @@ class Products(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Seen:
-    """One attention of the run: what the kernel was given, and what it gave."""
+    """One attention call of the run: the kernel's arguments and its outputs."""
 
     call: Call
     heads: HeadOutputs
@@ -134,7 +135,7 @@ class Seen:
 
 @dataclass
 class Discovery:
-    """What one run of a model left."""
+    """The record of one run of a model."""
 
     model: nn.Module
     seen: list[Seen] = field(default_factory=list[Seen])
@@ -145,38 +146,38 @@ class Discovery:
 
 @contextmanager
 def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
-    """The run's attention and graph; when the block ends, the model is as it was."""
-    found = Discovery(inner(model))
+    """Run the model and record its attention calls and graph; restores the model at the end of the block."""
+    traced = Discovery(inner(model))
 
     def listen(call: Call, run: Compute) -> HeadOutputs:
         heads = run()
-        heads = heads.view_as(heads)  # a node of its own, to set out from
-        found.seen.append(Seen(call, heads))
+        heads = heads.view_as(heads)  # a separate graph node, where searches start
+        traced.seen.append(Seen(call, heads))
         return heads
 
     forward = Forward(model, grad=True, learning=True)
     with _all_learning(model), torch.inference_mode(False), torch.enable_grad():
-        with found.frozen, found.products, forward.listening(listen):
+        with traced.frozen, traced.products, forward.listening(listen):
             if isinstance(inputs, tuple):
-                out = forward.run(tuple(_leads_back(x) for x in inputs))
+                out = forward.run(tuple(_requiring_gradient(x) for x in inputs))
             else:
-                out = forward.run({name: _leads_back(x) for name, x in inputs.items()})
-        found.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
-        yield found
+                out = forward.run({name: _requiring_gradient(x) for name, x in inputs.items()})
+        traced.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
+        yield traced
 
 
 @contextmanager
 def nonzero(parameters: Iterable[nn.Parameter]) -> Generator[None]:
-    """Within the block the parameters hold random values in [0.5, 1.5]; after it, their own memory again."""
+    """Give the parameters random values in [0.5, 1.5] inside the block, and restore their data after it."""
     generator = torch.Generator().manual_seed(0)
-    own = [(p, p.data) for p in parameters]
+    originals = [(p, p.data) for p in parameters]
     try:
         with torch.inference_mode(False):
-            for p, data in own:
+            for p, data in originals:
                 p.data = torch.rand(data.shape, generator=generator).add(0.5).to(data)
         yield
     finally:
-        for p, data in own:
+        for p, data in originals:
             p.data = data
 
 
@@ -193,15 +194,15 @@ def _all_learning(model: nn.Module) -> Generator[None]:
             p.requires_grad = False
 
 
-def _leads_back(x: Any) -> Any:
-    """A float input that the graph leads back to: only then does a product keep the weight it was made with."""
+def _requiring_gradient(x: Any) -> Any:
+    """A float input that requires a gradient: only then does autograd save the weight of the first product."""
     if isinstance(x, Tensor) and x.is_floating_point():
         return x.detach().clone().requires_grad_(True) * 1.0
     return x
 
 
 def tensors_in(x: Any, depth: int = 6) -> Iterator[Tensor]:
-    """Every tensor in what a model returned: a tensor, or tuples, dicts and objects of them."""
+    """Every tensor in a model's output: a tensor, or nested tuples, dicts and objects of tensors."""
     if isinstance(x, Tensor):
         yield x
     elif depth and isinstance(x, Mapping):

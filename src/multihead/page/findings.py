@@ -170,7 +170,7 @@ def _twins(found: Similarity | None) -> Found | None:
 def _nearest(found: Similarity, group: Sequence[str]) -> float:
     """How alike the least alike two of a group are."""
     at = [found.heads.index(name) for name in group]
-    return min(float(found.nearness[i, j]) for i in at for j in at if i != j)
+    return min(float(found.closeness[i, j]) for i in at for j in at if i != j)
 
 
 def _layer(name: str) -> str:

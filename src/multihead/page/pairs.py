@@ -1,8 +1,8 @@
-"""Which tokens each head ties together over a corpus: of every token the one other token that it looks at most.
+"""The pairs of tokens that each head connects over a corpus: every token with the token it attends to most.
 
-Special tokens and the token itself are left out. What is kept are sums of weights by pair of tokens, of a bounded
-number of pairs per head: where there are more, those with the least weight are forgotten; `missing` says how much
-a pair that was forgotten and met again may lack.
+Special tokens and the token itself are excluded. The accumulator sums weights by pair of tokens. It keeps a bounded
+number of pairs per head, and drops those with the least weight. If a dropped pair comes back, it lacks its earlier
+weight; `missing` is the most that a pair may lack.
 
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.corpus.documents import Corpus
@@ -32,18 +32,18 @@ from multihead.model.call import Call
 from multihead.model.sites import Site, find
 
 HELD = 2048
-"""Pairs of a head that are held."""
+"""Pairs held per head."""
 
 BLOCK = 4_000_000
-"""Weights that are looked at at a time."""
+"""Attention weights computed at a time."""
 
 _BITS = 21
-"""of a token id: vocabularies are smaller than 2 million"""
+"""Bits of a token id: vocabularies have fewer than 2 million tokens."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """`query` looked at `key` more than at any other token, so many times, with this weight on average."""
+    """`query` attended to `key` more than to any other token, `times` times, with the mean weight `weight`."""
 
     query: int
     key: int
@@ -53,7 +53,7 @@ class Pair:
 
 @dataclass
 class PairSums:
-    """Sums by (head, query token, key token), coded in one number; at most `held` pairs of each head."""
+    """Sums by (head, query token, key token), packed into one integer; at most `held` pairs per head."""
 
     heads: int
     held: int
@@ -64,9 +64,9 @@ class PairSums:
 
     @staticmethod
     def empty(heads: int, held: int) -> PairSums:
-        none = torch.empty(0, dtype=torch.long)
+        no_pairs = torch.empty(0, dtype=torch.long)
         weights, missing = (torch.zeros(size, dtype=torch.double) for size in (0, heads))
-        return PairSums(heads, held, none, weights, none.clone(), missing)
+        return PairSums(heads, held, no_pairs, weights, no_pairs.clone(), missing)
 
     def add(self, codes: Int[Tensor, " new"], weights: Float[Tensor, " new"], times: Int[Tensor, " new"]) -> None:
         times = torch.cat([self.times, times])
@@ -74,33 +74,33 @@ class PairSums:
         mass = torch.cat([self.weights, weights.double()])
         self.weights = torch.zeros(len(self.codes), dtype=torch.double).index_add_(0, index, mass)
         self.times = torch.zeros(len(self.codes), dtype=torch.long).index_add_(0, index, times)
-        self._forget(self.held)
+        self._drop_lightest()
 
     def merge(self, other: PairSums) -> None:
-        """Add the pairs of later text. What both have forgotten may be of one pair, so it adds up."""
+        """Add the pairs of later text. Both may have dropped the same pair, so `missing` adds up."""
         self.missing = self.missing + other.missing
         self.add(other.codes, other.weights, other.times)
 
     def state(self) -> dict[str, Any]:
         return vars(self).copy()
 
-    def _forget(self, held: int) -> None:
-        """The pairs of each head that have most weight stay."""
-        if int(torch.bincount(self.codes >> (2 * _BITS), minlength=self.heads).max()) <= held:
+    def _drop_lightest(self) -> None:
+        """Keep the `held` heaviest pairs of each head."""
+        if int(torch.bincount(self.codes >> (2 * _BITS), minlength=self.heads).max()) <= self.held:
             return
         order = self.weights.argsort(descending=True)
         order = order[(self.codes[order] >> (2 * _BITS)).argsort(stable=True)]
         head = self.codes[order] >> (2 * _BITS)
         counts = torch.bincount(head, minlength=self.heads)
-        place = torch.arange(len(order)) - (counts.cumsum(0) - counts)[head]
-        gone = order[place == held]  # the heaviest that goes, of each head
-        self.missing = self.missing.index_add(0, self.codes[gone] >> (2 * _BITS), self.weights[gone])
-        kept = order[place < held].sort().values
-        self.codes, self.weights, self.times = self.codes[kept], self.weights[kept], self.times[kept]
+        rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[head]
+        dropped = order[rank == self.held]  # the heaviest dropped pair of each head
+        self.missing = self.missing.index_add(0, self.codes[dropped] >> (2 * _BITS), self.weights[dropped])
+        heaviest = order[rank < self.held].sort().values
+        self.codes, self.weights, self.times = self.codes[heaviest], self.weights[heaviest], self.times[heaviest]
 
 
 class TokenPairs(PerSite[PairSums]):
-    """The pairs of tokens that each head ties together; see above."""
+    """The pairs of tokens that each head connects; see above."""
 
     name = "pairs"
     forwards = 3.0
@@ -122,51 +122,52 @@ class TokenPairs(PerSite[PairSums]):
             sums.add(codes, weights, torch.ones_like(codes))
 
     def top(self, head: str, count: int = 10) -> list[Pair]:
-        """The pairs of a head with most weight, the heaviest first."""
+        """The pairs of a head with the most weight, heaviest first."""
         site, index = find(head, self.sites)
         sums = self.of[site.key]
-        mine = ((sums.codes >> (2 * _BITS)) == index).nonzero()[:, 0]
-        best = mine[sums.weights[mine].argsort(descending=True, stable=True)][:count]
-        low = (1 << _BITS) - 1
+        of_head = ((sums.codes >> (2 * _BITS)) == index).nonzero()[:, 0]
+        best = of_head[sums.weights[of_head].argsort(descending=True, stable=True)][:count]
+        id_mask = (1 << _BITS) - 1
         return [
-            Pair(code >> _BITS & low, code & low, times, mass / times)
+            Pair(code >> _BITS & id_mask, code & id_mask, times, mass / times)
             for code, times, mass in zip(
                 sums.codes[best].tolist(), sums.times[best].tolist(), sums.weights[best].tolist(), strict=True
             )
         ]
 
     def missing(self, head: str) -> float:
-        """The most that the weight of a pair may lack."""
+        """The most weight that a pair of this head may lack."""
         site, index = find(head, self.sites)
         return float(self.of[site.key].missing[index])
 
 
 def _strongest(call: Call, special: Tensor) -> Iterator[tuple[Int[Tensor, " found"], Float[Tensor, " found"]]]:
-    """(code, weight) of the strongest key of every row of every head, some rows at a time."""
+    """(code, weight) of the strongest key in every row of every head, in blocks of rows."""
     problem, frame = call.problem, call.problem.frame
-    asks, asked = call.queries.ids, call.keys.ids
-    if asks is None or asked is None or problem.packing is not None:
+    query_ids, key_ids = call.queries.ids, call.keys.ids
+    if query_ids is None or key_ids is None or problem.packing is not None:
         return
-    asks, asked = asks.cpu(), asked.cpu()
-    hidden = torch.isin(asked, special)
-    counts = ~torch.isin(asks, special)
+    query_ids, key_ids = query_ids.cpu(), key_ids.cpu()
+    hidden = torch.isin(key_ids, special)
+    counted = ~torch.isin(query_ids, special)
     if call.queries.valid is not None:
-        counts &= call.queries.valid.cpu()
+        counted &= call.queries.valid.cpu()
     size = max(1, BLOCK // max(1, frame.batch * frame.heads * frame.keys))
     for start in range(0, frame.queries, size):
         rows = range(start, min(frame.queries, start + size))
         weights = weights_of(problem, Cells(None, list(rows))).float().cpu()
         weights = weights.masked_fill(hidden[:, None, None], 0.0)
         if not call.cross:
-            weights = weights.masked_fill(_own(rows, frame.queries, frame.keys), 0.0)
+            weights = weights.masked_fill(_diagonal(rows, frame.queries, frame.keys), 0.0)
         best, key = weights.max(3)  # (batch, head, row)
-        query = asks[:, None, rows.start : rows.stop].expand_as(key)
-        seen = asked[:, None].expand(-1, frame.heads, -1).gather(2, key)
+        query_id = query_ids[:, None, rows.start : rows.stop].expand_as(key)
+        key_id = key_ids[:, None].expand(-1, frame.heads, -1).gather(2, key)
         head = torch.arange(frame.heads)[:, None].expand_as(key)
-        wanted = counts[:, None, rows.start : rows.stop].expand_as(key) & (best > 0) & (query >= 0) & (seen >= 0)
-        yield (head << 2 * _BITS | query << _BITS | seen)[wanted], best[wanted]
+        used = counted[:, None, rows.start : rows.stop].expand_as(key) & (best > 0)
+        used &= (query_id >= 0) & (key_id >= 0)
+        yield (head << 2 * _BITS | query_id << _BITS | key_id)[used], best[used]
 
 
-def _own(rows: range, queries: int, keys: int) -> Bool[Tensor, "row key"]:
-    """Where a token looks at itself."""
+def _diagonal(rows: range, queries: int, keys: int) -> Bool[Tensor, "row key"]:
+    """Where a token attends to itself."""
     return torch.arange(keys) == torch.arange(rows.start, rows.stop)[:, None] + keys - queries

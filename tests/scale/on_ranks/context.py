@@ -305,7 +305,7 @@ def ring_refusals(mesh: DeviceMesh) -> None:
         with refused("length 31, outside 0..29"):
             attn(mine, mask=mask.lengths([3, 31]))
         assert attn(mine, ask="heads").heads.shape == (2, 4, block.here(), 5)
-        with refused("heads cannot be looked at while the 29 keys"), mh.capture(attn):
+        with refused("heads cannot be observed while the 29 keys"), mh.capture(attn):
             attn(mine)
     with refused("no multihead layer ran"), block:
         nn.MultiheadAttention(WIDTH, 4, batch_first=True)(mine, mine, mine)

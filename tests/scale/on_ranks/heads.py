@@ -90,7 +90,7 @@ def measured_as_one(mesh: DeviceMesh) -> None:
         with torch.no_grad(), mh.capture(spread) as heads:
             spread(ids())
             if mesh.size() > 1:
-                with refused("are on several ranks", "of"):
+                with refused("not gathered yet", "of"):
                     heads["L1H2"].mean("entropy")
         with torch.no_grad(), mh.capture(whole) as expected:
             whole(ids())
@@ -116,7 +116,7 @@ def kept_by_global_number(mesh: DeviceMesh) -> None:
                 for read in ("output", "query", "key", "value"):
                     torch.testing.assert_close(getattr(a, read)(), getattr(b, read)())
             else:
-                with refused(f"{a.name} is on another rank"):
+                with refused(f"{a.name} is on a different rank"):
                     a.weights()
         assert 0 < found <= -(-len(heads) // mesh.size()) + 2
 
@@ -138,7 +138,7 @@ def silenced_by_global_number(mesh: DeviceMesh) -> None:
                     want = whole(ids())
                 torch.testing.assert_close(out, want, msg=lambda t, how=how: f"{how}: {t}")
                 assert (want - plain).abs().max() > 1e-3
-        with refused("there is no head 12" if isinstance(whole, Torch) else "there is no head 5"):
+        with refused("got head 12" if isinstance(whole, Torch) else "got head 5"):
             mh.ablate(spread, ["L0H12" if isinstance(whole, Torch) else "L0H5"])
 
 
@@ -175,7 +175,7 @@ def others_refuse(mesh: DeviceMesh) -> None:
     if mesh.size() == 1:
         return
     _, spread = models(mesh)[0]
-    with refused("of 5 heads, and this needs all of them"):
+    with refused("needs all 5 heads"):
         mh.kinds(spread, [row.tolist() for row in ids()])
 
 

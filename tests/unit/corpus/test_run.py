@@ -154,9 +154,9 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_what_is_no_state(tmp_path: Path) -> None:
-    with pytest.raises(mh.TypeMismatchError, match=r"state\['a'\]\[1\] is a Linear"):
+    with pytest.raises(mh.TypeMismatchError, match=r"state\['a'\]\[1\] must be .*, got a Linear"):
         save_state(tmp_path / "a", {"a": [1, nn.Linear(2, 2)]})
-    with pytest.raises(mh.TypeMismatchError, match=r"3 is no key of a state, in state\['a'\]"):
+    with pytest.raises(mh.TypeMismatchError, match=r"keys of state\['a'\] must be strings.*, got 3"):
         save_state(tmp_path / "a", {"a": {3: 1}})
     assert not list(tmp_path.iterdir())
     (tmp_path / "b").write_bytes(b"\x80\x04N.")
@@ -296,7 +296,7 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
         other.resume()
     with pytest.raises(mh.MultiheadError, match="kinds not set, this run has kinds on"):
         check_identity({"a": 1}, {"a": 1, "kinds": "on"}, tmp_path / "state")
-    with pytest.raises(mh.MultiheadError, match="other options of the statistics"):
+    with pytest.raises(mh.MultiheadError, match="options of the statistics"):
         StatisticsSum(Statistics(offsets=3)).load(StatisticsSum().state())
 
 

@@ -119,8 +119,8 @@ def test_edit_by_hand() -> None:
 @pytest.mark.parametrize(
     "given, text",
     [
-        ({"remove": ["L0H6"]}, "there is no head 6 in L0: it has 6"),
-        ({"remove": ["L2H0"]}, "there is no layer for 'L2H0'"),
+        ({"remove": ["L0H6"]}, "L0 has 6 heads, got head 6"),
+        ({"remove": ["L2H0"]}, "unknown layer in 'L2H0'"),
         ({"remove": ["seven"]}, "'seven' is not a head name"),
         ({"remove": ["L0H1"], "keep": ["0.1"]}, "L0H1 is to be removed and to be kept"),
         ({"groups": {"L7": [[0]]}}, "the plan has no layer 'L7'\n\nhint: it has L0, L1"),

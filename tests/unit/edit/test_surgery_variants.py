@@ -120,7 +120,7 @@ def test_silence_knows_what_is_left() -> None:
         model(**batch)
     install(model, layers[0], HeadWeights.of(layers[0]).keep([0, 5]))
     install(model, layers[1], HeadWeights.of(layers[1]).keep([]))
-    with pytest.raises(mh.MultiheadError, match=r"no head 2 in L0: it has 2"):
+    with pytest.raises(mh.MultiheadError, match=r"L0 has 2 heads, got head 2"):
         mh.ablate(model, ["L0H2"])
-    with pytest.raises(mh.MultiheadError, match=r"no layer for 'L1H0'"):
+    with pytest.raises(mh.MultiheadError, match=r"unknown layer in 'L1H0'"):
         mh.ablate(model, ["L1H0"])

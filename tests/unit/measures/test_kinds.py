@@ -81,7 +81,7 @@ class TestPlanted:
         assert [e.kind for e in got] == ["alignment", "first", "broad"]
         assert "different sequences" in got["L0H0"].scores["previous"].reason
         assert math.isnan(got["L0H0"].scores["previous"].score)
-        assert got["L0H0"].driven.reason == "the model was given no token ids"
+        assert got["L0H0"].driven.reason == "the inputs have no token ids"
 
     def test_the_table_says_it_all(self) -> None:
         got = found(["offset -3", "mixed"], False).table
@@ -239,7 +239,7 @@ def test_overlaps_are_those_of_the_maps() -> None:
     with intercept(model, listen):
         model(pair.ids)
     for b, h in itertools.product(range(2), range(2)):
-        a, other, to = maps[b, h], maps[2 + b, h], pair.place[b]
+        a, other, to = maps[b, h], maps[2 + b, h], pair.new_position[b]
         assert torch.equal(pair.ids[2 + b, to], ids[b]), "token i stands at to[i] now"
         assert_close(got[0]["position"][b, h], torch.minimum(a, other).sum(-1).mean())
         assert_close(got[0]["content"][b, h], torch.minimum(a, other[to][:, to]).sum(-1).mean())
@@ -340,7 +340,7 @@ class TestBadInput:
         assert {e.kind for e in got} <= {"broad", "mixed"}
         for kind in ("duplicate", "induction"):
             assert "no token ids" in got.table.reasons[f"kind:{kind}"]["L0H0"]
-        assert got["L0H0"].driven.reason == "the model was given no token ids"
+        assert got["L0H0"].driven.reason == "the inputs have no token ids"
 
     def test_two_sequences(self) -> None:
         model = zoo.model("t5")
@@ -351,7 +351,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("name", "reason"),
         [
-            ("clip", "reads pixel_values too"),
+            ("clip", "also reads pixel_values"),
             ("gpt-j", ""),
             ("gpt-oss", ""),
             ("modernbert", ""),

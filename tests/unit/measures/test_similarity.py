@@ -182,7 +182,7 @@ def test_a_sketch_stays_within_its_error() -> None:
     assert off.abs().max() < 3 * sketch.error
     assert off.square().mean().sqrt() < sketch.error
     assert_close(sketch.cka().diagonal(), torch.ones(8).double())
-    with pytest.raises(SizeError, match=r"a sketch of 1 numbers per head says nothing"):
+    with pytest.raises(SizeError, match=r"at least 4 dimensions per head, .* allow 1 for"):
         OutputSimilarity(sizes, weights, largest=16 * 8**2)
 
 
@@ -271,9 +271,9 @@ def test_errors_say_what_there_is() -> None:
     with pytest.raises(SizeError, match="unknown layer 'L7'; the model has L0"):
         similarity(model, [batch], layers=["L7"])
     found = similarity(model, [batch])
-    with pytest.raises(SizeError, match="there is no head 'L9H0'"):
+    with pytest.raises(SizeError, match="unknown head 'L9H0'"):
         found.pair("L9H0", "L0H0")
-    with pytest.raises(SizeError, match="there is no measure 'js'"):
+    with pytest.raises(SizeError, match="unknown measure 'js'"):
         found["js"]
 
 
@@ -308,8 +308,8 @@ def test_where_weights_are_not_found_outputs_before_them_are_compared() -> None:
 def test_too_little_text_says_how_much_would_do() -> None:
     few = similarity(Family().eval(), [{"x": X}])
     assert few.about["cka_by_chance"] == pytest.approx(3 / (3 + 21))
-    assert "21 tokens are few" in few.about["notes"][0]
-    assert "57 tokens would do" in few.about["notes"][0]
+    assert "21 tokens are too few" in few.about["notes"][0]
+    assert "at least 57 tokens" in few.about["notes"][0]
     assert similarity(Family().eval(), [{"x": X}] * 3).about["notes"] == []
 
 

@@ -58,9 +58,9 @@ def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     zstd.write_bytes(data)
     with pytest.raises(mh.MultiheadError, match=r"c.jsonl.zst cannot be decompressed"):
         list(json_texts(zstd))
-    with pytest.raises(mh.MultiheadError, match=r"d.parquet has no column 'body': it has id, text"):
+    with pytest.raises(mh.MultiheadError, match=r"d.parquet has no column 'body'.* id, text"):
         list(parquet_texts(parquet, "body"))
-    with pytest.raises(mh.MultiheadError, match=r"'id' of .*d.parquet holds int, not text"):
+    with pytest.raises(mh.MultiheadError, match=r"'id' of .*d.parquet must hold text, got int"):
         list(parquet_texts(parquet, "id"))
     parquet.write_bytes(b"PAR1 no")
     with pytest.raises(mh.MultiheadError, match=r"d.parquet is not Parquet"):

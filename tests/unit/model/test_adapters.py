@@ -113,7 +113,7 @@ def test_an_adapter_that_is_wrong_in_half_of_the_rows_is_refused(training: bool)
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_a_wrong_adapter_is_refused_in_training_mode(dropout: float) -> None:
     model = taught(unscaled)(dropout).train()
-    with pytest.raises(mh.MultiheadError, match="the adapter of Mine does not compute what the module does"):
+    with pytest.raises(mh.MultiheadError, match="the adapter of Mine must match the module"):
         with mh.capture(model):
             model(X)
     assert model.training
@@ -140,7 +140,7 @@ def test_the_proof_leaves_training_as_it_is() -> None:
 
 def test_an_adapter_that_drops_weights_in_eval_mode_is_refused() -> None:
     model = taught(lambda q: {"dropout": 0.5})(dropout=0.5).eval()
-    with pytest.raises(mh.MultiheadError, match="does not compute what the module does"), mh.capture(model):
+    with pytest.raises(mh.MultiheadError, match="must match the module"), mh.capture(model):
         model(X)
 
 
@@ -153,7 +153,7 @@ def test_with_a_cache(training: bool) -> None:
             right(X[:, 2 * step : 2 * step + 2], cache=cache)
     assert len(cache) == 6
     assert heads.tokens == 12
-    with pytest.raises(mh.MultiheadError, match="does not compute what the module does"):
+    with pytest.raises(mh.MultiheadError, match="must match the module"):
         with torch.no_grad(), mh.capture(wrong):
             wrong(X, cache=Cache())
     filled: dict[str, Any] = {"cache": Cache()}
@@ -181,7 +181,7 @@ def test_a_cache_that_cannot_be_copied_leaves_the_proof_to_the_next_call() -> No
     assert len(cache) == 6
     with torch.no_grad(), mh.capture(wrong):
         wrong(X, cache=LockedCache())
-        with pytest.raises(mh.MultiheadError, match="does not compute what the module does"):
+        with pytest.raises(mh.MultiheadError, match="must match the module"):
             wrong(X)
 
 
@@ -210,7 +210,7 @@ def test_an_adapter_that_returns_something_else_is_refused() -> None:
         return module.merge(attend(*module.split(x)))
 
     model = Pair()
-    with pytest.raises(mh.MultiheadError, match=r"Pair returns a Tensor, the module itself a tuple"):
+    with pytest.raises(mh.MultiheadError, match=r"Pair must return a tuple, .* got a Tensor"):
         with mh.capture(model):
             model(X)
 

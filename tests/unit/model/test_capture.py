@@ -54,7 +54,7 @@ def test_stacks_of_a_translator() -> None:
         model(**batch)
     assert [s.label for s in heads.sites][:4] == ["encoder.L0", "encoder.L1", "decoder.L0", "cross.L0"]
     assert heads["cross.L1H2"].site.cross
-    with pytest.raises(mh.SizeError, match=r"is in 3 stacks: encoder\.L0, decoder\.L0, cross\.L0"):
+    with pytest.raises(mh.SizeError, match=r"ambiguous: encoder\.L0, decoder\.L0, cross\.L0"):
         heads["L0H0"]
 
 
@@ -62,9 +62,9 @@ def test_an_unknown_head_is_an_error_that_lists_the_known() -> None:
     model, batch = build("gpt2")
     with mh.capture(model) as heads:
         model(**batch)
-    with pytest.raises(mh.SizeError, match=r"there is no layer for 'L7H0': found L0 \(3 heads\), L1 \(3 heads\)"):
+    with pytest.raises(mh.SizeError, match=r"'L7H0'; the model has L0 \(3 heads\), L1 \(3 heads\)"):
         heads["L7H0"]
-    with pytest.raises(mh.SizeError, match="there is no head 3 in L1: it has 3"):
+    with pytest.raises(mh.SizeError, match="L1 has 3 heads, got head 3"):
         heads[1, 3]
     assert "L1H2" in heads
     assert "L1H3" not in heads
@@ -77,7 +77,7 @@ def test_nothing_is_kept_unless_asked_for() -> None:
     model, batch = build("bert")
     with mh.capture(model) as heads:
         model(**batch)
-    with pytest.raises(mh.MultiheadError, match="of L1 nothing was kept") as caught:
+    with pytest.raises(mh.MultiheadError, match="nothing was kept of L1") as caught:
         heads["L1H0"].weights()
     assert caught.value.hint is not None
     assert "keep='qk'" in caught.value.hint
@@ -88,7 +88,7 @@ def test_some_layers_only() -> None:
     with mh.capture(model, statistics=None, keep=Keep(qk=["L1"])) as heads:
         model(**batch)
     assert heads["L1H0"].weights().shape == (2, 11, 11)
-    with pytest.raises(mh.MultiheadError, match="of L0 nothing was kept"):
+    with pytest.raises(mh.MultiheadError, match="nothing was kept of L0"):
         heads["L0H0"].weights()
     with pytest.raises(mh.MultiheadError, match="no statistics of L1"):
         heads["L1H0"].mean("entropy")
@@ -131,7 +131,7 @@ def test_rows_and_calls() -> None:
     torch.testing.assert_close(head.weights() @ head.value(), head.output())
     torch.testing.assert_close(head.key(), heads["L1H3"].key())  # one group
     assert head.query().shape == (2, 11, 4)
-    with pytest.raises(mh.MultiheadError, match="2 calls were kept, and there is no call 2"):
+    with pytest.raises(mh.MultiheadError, match="2 calls of L1 were kept, got call 2"):
         head.weights(call=2)
 
 
@@ -139,7 +139,7 @@ def test_a_map_that_does_not_fit_says_so() -> None:
     model, batch = build("gpt2")
     with mh.capture(model, keep="qk") as heads:
         model(**batch)
-    with pytest.raises(mh.SizeError, match="the map of L0H0 over 2 x 11 x 11 cells would take") as caught:
+    with pytest.raises(mh.SizeError, match=r"the map of L0H0 .* 2 x 11 x 11 cells") as caught:
         heads["L0H0"].weights(largest=500)
     assert caught.value.hint is not None
     assert "weights(rows=range(5))" in caught.value.hint
@@ -261,7 +261,7 @@ def test_a_wrong_adapter_is_found_out() -> None:
     only = Mine()
     nn.init.normal_(only.qkv.weight)
     model = nn.Sequential(only).eval()
-    with pytest.raises(mh.MultiheadError, match=r"the adapter of Mine \(0\) does not compute what the module does"):
+    with pytest.raises(mh.MultiheadError, match=r"the adapter of Mine \(0\) must match the module"):
         with mh.capture(model):
             model(torch.randn(2, 5, 12))
     assert "forward" not in vars(model[0])
@@ -303,7 +303,7 @@ def test_nan_is_counted_per_layer() -> None:
 def test_training_with_dropout_says_what_it_measured() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, dropout=0.5, batch_first=True), 2).train()
     with (
-        pytest.warns(UserWarning, match="statistics are of the clean attention weights"),
+        pytest.warns(UserWarning, match="attention weights before dropout"),
         mh.capture(model, keep="qk") as heads,
     ):
         model(torch.randn(2, 5, 12))

@@ -61,7 +61,7 @@ def test_heads_that_cannot_be_told_are_refused() -> None:
 
     x = drawn(6, 5, 4)
     with (
-        pytest.raises(mh.MultiheadError, match=r"Flat has 3 heads and gave q of shape \(6, 5, 4\)"),
+        pytest.raises(mh.MultiheadError, match=r"Flat has 3 heads, .* q of shape \(6, 5, 4\)"),
         mh.capture(model := Flat()),
     ):
         model(x, x, x)

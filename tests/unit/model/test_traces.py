@@ -172,6 +172,6 @@ def test_attention_of_others_is_not_seen(llama: nn.Module) -> None:
 
 
 def test_a_listener_must_return_heads(llama: nn.Module) -> None:
-    with pytest.raises(mh.MultiheadError, match=r"self_attn, whose heads give \(2, 6, 11, 4\)"):
+    with pytest.raises(mh.MultiheadError, match=r"self_attn: the listener must return shape \(2, 6, 11, 4\)"):
         with intercept(llama, lambda call, run: run()[:, :1]):
             llama(**BATCH)

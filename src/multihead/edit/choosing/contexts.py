@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.data_parallel import shared
+from multihead.corpus.data_parallel import shard
 from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
@@ -65,7 +65,7 @@ def contexts(
             sums[name].add(outputs_of_real_rows(call, heads))
         return heads
 
-    mine, summed = shared(batches)
+    mine, summed = shard(batches)
     forward = Forward(model)
     with forward.listening(listen):
         for done, batch in enumerate(mine, start=1):

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
-from multihead.corpus.data_parallel import shared
+from multihead.corpus.data_parallel import shard
 from multihead.edit.choosing.contexts import Turns
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress
@@ -92,7 +92,7 @@ def curvature(
             break
         chosen.append((index, batch))
         seen += documents_in(batch)
-    mine, summed = shared(chosen)
+    mine, summed = shard(chosen)
     loss, forward = own_loss(model, chosen[0][1]), Forward(model, grad=True)
     for done, (index, batch) in enumerate(mine, start=1):
         for rows in _slopes(forward, batch, index, loss, of_key, places, count, probes, seed):

@@ -23,7 +23,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.data_parallel import shared
+from multihead.corpus.data_parallel import shard
 from multihead.edit.fitting.residual import watched
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.fitting.square import Square
@@ -74,7 +74,7 @@ def gather(
 ) -> Sums:
     """Run both models up to the map, batch by batch; real tokens only. Ranks take their share, and get all sums."""
     square, zr = Square(), None
-    mine, summed = shared(batches)
+    mine, summed = shard(batches)
     missing, size, tokens, stream = 0.0, 0.0, 0, True
     for done, batch in enumerate(mine, start=1):
         old = watched(teacher, batch, parameter, run=run)

@@ -29,7 +29,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.data_parallel import shared
+from multihead.corpus.data_parallel import shard
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
 from multihead.edit.weights import HeadWeights
@@ -80,7 +80,7 @@ def moments_of(
 ) -> Moments:
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
     sums = _Sums(layer, inner(model))
-    mine, summed = shared(batches)
+    mine, summed = shard(batches)
     forward = Forward(model)
     with sums.watch(), forward.listening(sums.listen):
         for number, batch in enumerate(mine):

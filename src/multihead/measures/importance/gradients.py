@@ -1,17 +1,17 @@
-"""E_d |∂L_d / ∂gate| of every head: how much the loss of a document would move with the head (Michel et al. 2019).
+"""E_d |∂L_d / ∂gate| of every head: how strongly the loss of a document depends on the head (Michel et al. 2019).
 
-Every document has a gate of its own on every head, all 1: one backward pass per batch gives the gradient of each
-document apart, so that those of opposite sign do not cancel. With s_d what is differentiated:
+Every head has a gate per document, equal to 1. One backward pass per batch then yields a separate gradient for each
+document, so gradients of opposite sign do not cancel. With s_d the differentiated function of document d:
 
     importance = E_d |∂s_d/∂g|          fisher = E_d (∂s_d/∂g)²
 
-For a loss with labels s_d = L_d: importance is Michel's, fisher the diagonal of the empirical Fisher information.
+For a loss with labels, s_d = L_d: importance is Michel's, fisher the diagonal of the empirical Fisher information.
 
-The distance to the model's own outputs is 0 where it is taken and so is its gradient. It is L_d ≈ ½ ‖A Δy_d‖² there
-(A: see `OutputDistance`), and with Δy = −∂y/∂g for a head that is taken out, L_d ≈ ½ ‖A ∂y_d/∂g‖², the Gauss–Newton
-form. So s_d = rᵀ A y_d with random signs r (Hutchinson 1990), for which E_r (∂s_d/∂g)² = ‖A ∂y_d/∂g‖²: ½ fisher
-predicts the ablation to second order, and importance is how far the outputs move along a random direction. Each of
-`probes` is one more backward pass through the same graph.
+The distance to the model's own outputs is 0 for the intact model, and so is its gradient. To second order it is
+L_d ≈ ½ ‖A Δy_d‖² (A: see `OutputDistance`). Removing a head changes y by Δy ≈ −∂y/∂g, so L_d ≈ ½ ‖A ∂y_d/∂g‖², the
+Gauss–Newton form. Hence s_d = rᵀ A y_d with random signs r (Hutchinson 1990), as E_r (∂s_d/∂g)² = ‖A ∂y_d/∂g‖².
+½ fisher then predicts the ablation to second order, and importance is how far the outputs move along a random
+direction. Each of the `probes` is one more backward pass through the same graph.
 
 >>> import torch
 >>> from torch import nn
@@ -59,7 +59,7 @@ PROBES = 4
 
 
 class Gradients(Accumulator):
-    """One forward and one backward pass per batch; one backward pass per probe for a distance to own outputs."""
+    """One forward and one backward pass per batch; for `OutputDistance`, one backward pass per probe."""
 
     name = "gradients"
     grad = True
@@ -68,7 +68,7 @@ class Gradients(Accumulator):
         """`normalise`: divide the importance by its L2 norm over the heads of a layer, as Michel et al. do."""
         if probes < 1:
             raise SizeError(
-                f"probes must be at least 1, got {probes}", hint="each is one backward pass; 4 are enough"
+                f"probes must be at least 1, got {probes}", hint="each costs one backward pass; 4 are enough"
             )
         super().__init__()
         self.loss, self.normalise, self.seed = loss, normalise, seed
@@ -78,7 +78,7 @@ class Gradients(Accumulator):
         self.heads: list[str] = []
         self._moments: Moments | None = None
         self._layers: list[int] = []
-        """heads of each attention"""
+        """number of heads of each attention"""
         self._gates = _DocumentGates(0)
 
     def inputs(self, batch: Batch) -> Inputs:
@@ -144,51 +144,53 @@ class Gradients(Accumulator):
     def columns(self) -> HeadTable:
         if self._moments is None:
             raise MultiheadError("no batch has run yet", hint="run(model, corpus, [gradients]) first")
-        own = self.loss.own
+        distance = self.loss.own
         size, error = mean_and_error(self._moments, 0)
         norm = self._norms(size) if self.normalise else torch.ones_like(size)
-        said = "E |∂(rᵀAy)/∂gate|, how far the outputs move" if own else "E |∂L/∂gate| over documents (Michel 2019)"
+        text = "E |∂L/∂gate| over documents (Michel 2019)"
+        if distance:
+            text = "E |∂(rᵀAy)/∂gate|, how far the outputs move"
         per_layer = "; divided by its L2 norm over the layer" if self.normalise else ""
-        unit = "share" if self.normalise else "√loss" if own else "loss"
+        unit = "share" if self.normalise else "√loss" if distance else "loss"
         columns = {
             "importance": size / norm,
             "importance_error": error / norm,
             "fisher": mean_and_error(self._moments, 1)[0],
         }
         meaning = {
-            "importance": Meaning(unit, said + per_layer),
+            "importance": Meaning(unit, text + per_layer),
             "importance_error": Meaning(unit, "standard error of importance over documents"),
             "fisher": Meaning(
-                "loss" if own else "loss²",
-                "E ‖A ∂y/∂gate‖²; its half predicts the ablation (Gauss–Newton)" if own else "E (∂L/∂gate)²",
+                "loss" if distance else "loss²",
+                "E ‖A ∂y/∂gate‖²; its half predicts the ablation (Gauss–Newton)" if distance else "E (∂L/∂gate)²",
             ),
         }
-        if not own:
+        if not distance:
             columns["gradient"] = mean_and_error(self._moments, 2)[0]
             meaning["gradient"] = Meaning("loss", "E ∂L/∂gate, signed; without the head the loss changes by −this")
         no_effect = [h for h, zero in zip(self.heads, (size == 0).tolist(), strict=True) if zero]
         reasons = {name: dict.fromkeys(no_effect, NO_EFFECT) for name in columns if no_effect}
         if not int(self._moments.count[0].max()):
             reasons |= {name: dict.fromkeys(self.heads, NO_DOCUMENT) for name in columns}
-        none = error_reasons(self.heads, error)
-        reasons |= {"importance_error": none} if none else {}
+        no_error = error_reasons(self.heads, error)
+        reasons |= {"importance_error": no_error} if no_error else {}
         about = {
             "loss": self.loss.name,
             "documents": int(self._moments.count[0].max()),
             "notes": list(self.notes),
             "normalised": self.normalise,
-        } | ({"probes": self.probes} if own else {})
+        } | ({"probes": self.probes} if distance else {})
         return HeadTable(tuple(self.heads), columns, meaning, reasons, about)
 
     def _norms(self, size: Float[Tensor, " head"]) -> Float[Tensor, " head"]:
-        """√Σ importance² of each head's layer; 1 where that is 0."""
+        """√Σ importance² over each head's layer; 1 where it is 0."""
         parts = [part.norm().expand(len(part)) for part in size.split(self._layers)]
         norm = torch.cat(parts)
         return torch.where(norm > 0, norm, torch.ones_like(norm))
 
 
 class _DocumentGates:
-    """A gate for every head and document, z ← g z with g = 1: the gradients of documents stay apart."""
+    """A gate for every head and document, z ← g z with g = 1, for separate gradients per document."""
 
     def __init__(self, documents: int) -> None:
         self.documents, self.sites = documents, Sites()
@@ -208,14 +210,17 @@ class _DocumentGates:
         return heads * gate.repeat_interleave(lengths, dim=0).T[None, :, :, None]
 
     def slopes(self, s: PerDocument, target: Target) -> Float[Tensor, "head document"]:
-        """∂s_d/∂g of every head; NaN for documents that do not count. A row depends on no other row's gates."""
+        """∂s_d/∂g of every head; NaN for documents that do not count.
+
+        The gradient of Σ_d s_d suffices, because a document does not depend on the gates of others.
+        """
         total = s.masked_fill(~target.counts, 0.0).sum()
         gates = list(self.of.values())
         if not total.requires_grad:
             raise MultiheadError(
-                "the loss has no gradient: it does not depend on any head, or was detached",
+                "the loss must have a gradient, but it does not depend on any head or was detached",
                 hint="compute the loss from the model's output without .detach(), .item() or torch.no_grad()",
             )
-        found: list[Tensor | None] = [*torch.autograd.grad(total, gates, retain_graph=True, allow_unused=True)]
-        each = [torch.zeros_like(g) if d is None else d for g, d in zip(gates, found, strict=True)]
-        return torch.cat(each, dim=1).T.double().masked_fill(~target.counts, torch.nan)
+        slopes: list[Tensor | None] = [*torch.autograd.grad(total, gates, retain_graph=True, allow_unused=True)]
+        filled = [torch.zeros_like(g) if d is None else d for g, d in zip(gates, slopes, strict=True)]
+        return torch.cat(filled, dim=1).T.double().masked_fill(~target.counts, torch.nan)

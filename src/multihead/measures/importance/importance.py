@@ -1,15 +1,15 @@
-"""What the model loses without each head: by gradients, by taking it out, and how far the two agree.
+"""Importance of every head: what the model loses without it, by gradients and by ablation, and their agreement.
 
 >>> import multihead as mh
 >>> from transformers import GPT2Config, GPT2LMHeadModel
 >>> from multihead.measures.importance.importance import importance
 >>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> found = importance(model, [[3, 1, 4, 1, 5], [9, 2, 6, 5]], method="all")
->>> found.loss
+>>> result = importance(model, [[3, 1, 4, 1, 5], [9, 2, 6, 5]], method="all")
+>>> result.loss
 'language model: cross entropy of the next token'
->>> list(found.table.columns)[:4]
+>>> list(result.table.columns)[:4]
 ['importance', 'importance_error', 'fisher', 'gradient']
->>> sorted(found.table["rank"].tolist())
+>>> sorted(result.table["rank"].tolist())
 [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 """
 
@@ -43,7 +43,7 @@ Progress = Callable[[str, float], None]
 
 METHODS = ("gradient", "ablation", "all")
 RANKED_BY = ("ablation_zero", "ablation_mean", "importance")
-"""What the rank is by: the first of these that was measured."""
+"""Heads are ranked by the first of these columns that was measured."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Agreement:
 
 @dataclass(frozen=True, repr=False)
 class Importance:
-    """The table, what the loss was, and how far cheap and exact measures agree."""
+    """The table, the loss it was measured with, and the agreement of gradients with ablation."""
 
     table: HeadTable
 
@@ -77,7 +77,7 @@ class Importance:
 
     @property
     def agreement(self) -> tuple[Agreement, ...]:
-        """Of every gradient column with every ablation column; empty if only one kind was measured."""
+        """The agreement of every gradient column with every ablation column, and of the ablation columns."""
         cheap = [c for c in ("importance", "fisher") if c in self.table.columns]
         exact = [c for c in ("ablation_zero", "ablation_mean") if c in self.table.columns]
         pairs = [(a, b) for a in cheap for b in exact] + ([(exact[0], exact[1])] if len(exact) == 2 else [])
@@ -85,7 +85,7 @@ class Importance:
 
     def text(self, count: int = 10) -> str:
         """The most and the least important heads, for a terminal."""
-        shown = [self.table.heads[at] for at in self.table["rank"].argsort().tolist()]
+        shown = [self.table.heads[i] for i in self.table["rank"].argsort().tolist()]
         if len(shown) > 2 * count:
             shown = [*shown[:count], "…", *shown[-count:]]
         columns = [c for c in ("rank", *RANKED_BY, "fisher") if c in self.table.columns]
@@ -111,19 +111,19 @@ class Importance:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """The most important heads first, and how far the measures agree."""
-        whole = self.table.sort("rank")
-        columns = [name for name in SHOWN if name in whole.columns]
+        """The table, most important heads first, and the agreement of the measures."""
+        ranked_table = self.table.sort("rank")
+        columns = [name for name in SHOWN if name in ranked_table.columns]
         head = line(f"loss: {self.loss}; {self.table.about['documents']} documents")
         rest = [*map(str, self.agreement), *map(str, self.table.about["notes"])]
-        return head + whole.select(columns)._repr_html_() + lines(rest)  # pyright: ignore[reportPrivateUsage]
+        return head + ranked_table.select(columns)._repr_html_() + lines(rest)  # pyright: ignore[reportPrivateUsage]
 
 
 SHOWN = (
     "rank", "ablation_zero", "ablation_zero_error", "ablation_mean", "ablation_mean_error", "importance",
     "importance_error", "fisher",
 )  # fmt: skip
-"""Columns of the table in a notebook."""
+"""Columns of the table shown in a notebook."""
 
 
 def importance(
@@ -141,15 +141,15 @@ def importance(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Importance:
-    """The loss that each head saves: the table, ranked, with standard errors over documents.
+    """The loss that each head saves: a ranked table with standard errors over documents.
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches; a row of a batch is a document.
         loss: one of `multihead.measures.importance.losses`, or a function (output, batch) → loss of every document;
-            by default the one that fits the model, and the result says which.
-        method: "gradient" (one backward pass per batch), "ablation" (each head taken out, exact) or "all".
-        replace: what stands in for an ablated head: "zero", "mean", its mean over the corpus, or both.
-        normalise: gradient importance by layer, see `Gradients`.
+            default: the one that fits the model, named in the result.
+        method: "gradient" (one backward pass per batch), "ablation" (removes each head in turn, exact) or "all".
+        replace: what replaces the output of an ablated head: "zero", "mean" (over the corpus), or both.
+        normalise: normalise gradient importance per layer, see `Gradients`.
         progress: called with (pass, batches finished).
     """
     if method not in METHODS:
@@ -165,43 +165,44 @@ def importance(
     if method != "gradient":
         measured.append(Ablation(chosen, replace, means=means))
         _run(model, corpus, measured[-1:], progress)
-    return Importance(ranked(reduce(HeadTable.join, [one.columns() for one in measured])))
+    return Importance(ranked(reduce(HeadTable.join, [accumulator.columns() for accumulator in measured])))
 
 
 def _run(model: nn.Module, corpus: Corpus, accumulators: Sequence[Accumulator], progress: Progress | None) -> None:
     if accumulators:
-        told = None if progress is None else partial(progress, accumulators[0].name)
-        run(model, corpus, accumulators, progress=told)
+        pass_progress = None if progress is None else partial(progress, accumulators[0].name)
+        run(model, corpus, accumulators, progress=pass_progress)
 
 
 def ranked(table: HeadTable) -> HeadTable:
-    """The table with a column of ranks: 1 is the head that the model would miss most."""
+    """The table with a column of ranks: 1 is the most important head."""
     by = next(c for c in RANKED_BY if c in table.columns)
     order = table[by].nan_to_num(-torch.inf).argsort(descending=True, stable=True)
     rank = torch.empty(len(table), dtype=torch.float64)
     rank[order] = torch.arange(1.0, len(table) + 1, dtype=torch.float64)
-    text = f"1 is the head that would be missed most, by {by}"
+    text = f"1 is the most important head, by {by}"
     return table.join(HeadTable(table.heads, {"rank": rank}, {"rank": Meaning("place", text)}))
 
 
 def agreement(first: HeadTable, a: str, second: HeadTable, b: str) -> Agreement:
-    """Spearman's rank correlation of a column with a column, over heads of the same names."""
-    there = {head: at for at, head in enumerate(second.heads)}
-    missing = next((h for h in first.heads if h not in there), None)
+    """Spearman's rank correlation of column `a` with column `b`, over heads of the same names."""
+    row_of = {head: row for row, head in enumerate(second.heads)}
+    missing = next((h for h in first.heads if h not in row_of), None)
     if missing is not None or len(first) != len(second):
+        difference = "" if missing is None else f"; {missing!r} is only in the first"
         raise SizeError(
-            f"tables of {len(first)} and {len(second)} heads do not compare: {missing or second.heads[0]!r}",
+            f"both tables must have the same heads, got {len(first)} and {len(second)} heads{difference}",
             hint="measure both on the same model",
         )
-    x, y = first[a], second[b][[there[h] for h in first.heads]]
+    x, y = first[a], second[b][[row_of[h] for h in first.heads]]
     layers: dict[str, list[int]] = {}
-    for at, name in enumerate(first.heads):
-        layers.setdefault(name.rpartition("H")[0], []).append(at)
-    return Agreement(a, b, spearman(x, y), {layer: spearman(x[at], y[at]) for layer, at in layers.items()})
+    for row, name in enumerate(first.heads):
+        layers.setdefault(name.rpartition("H")[0], []).append(row)
+    return Agreement(a, b, spearman(x, y), {layer: spearman(x[rows], y[rows]) for layer, rows in layers.items()})
 
 
 def spearman(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> float:
-    """ρ over the pairs of which both are numbers; NaN for fewer than two of them, or where one side is constant."""
+    """Spearman's ρ over the pairs without NaN; NaN if there are fewer than two, or if x or y is constant."""
     from scipy.stats import spearmanr  # pyright: ignore[reportMissingTypeStubs]
 
     both = ~(x.isnan() | y.isnan())

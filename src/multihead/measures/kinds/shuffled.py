@@ -1,12 +1,12 @@
-"""Position or content: the same text with its tokens in another order, and where each head attends then.
+"""Position or content: shuffle the tokens of a text, and measure whether a head attends to positions or to tokens.
 
-With π(i) the new position of token i, A the map of the text and B that of the shuffled text, two overlaps of rows
-say what stayed:
+With π(i) the new position of token i, A the map of the text and B the map of the shuffled text, two overlaps of
+rows show whether attention stays at the position or follows the token:
 
     position: Σ_j min(A_ij, B_ij)        content: Σ_j min(A_ij, B_π(i)π(j))
 
-over the keys that row i sees in both orders, where A and B are scaled to sum to 1. A row weighs as much as A has
-there. Special tokens stay where they are, and their rows do not count.
+Both sum over the keys that row i sees in both orders, with A and B normalised to sum to 1 over them. A row is
+weighted by the mass of A on these keys. Special tokens are not moved, and their rows do not count.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from multihead.model.sites import Site
 from multihead.model.statistics.options import Statistics
 
 TOKENS = 128
-"""Of longer documents the beginning is shuffled: maps of so many tokens are small."""
+"""Only the first tokens of longer documents are used, to keep the maps small."""
 
 MOVED = 4
-"""Tokens that must have another place at least."""
+"""A document counts if at least this many of its tokens have moved."""
 
 MARGIN = 0.1
-"""By how much one overlap must be larger than the other, surely, for a head to be driven by it."""
+"""The confidence interval of the difference must exceed this for a head to be driven by position or content."""
 
 STREAMS = ("position", "content", "driven")
 
 HEADS = 16
-"""Heads whose maps are held at once."""
+"""Heads whose maps are computed at once."""
 
 
 class Pair:
-    """A batch of documents, and behind them the same documents shuffled."""
+    """A batch of documents, followed by the same documents shuffled."""
 
     def __init__(
         self,
@@ -55,18 +55,18 @@ class Pair:
         generator: torch.Generator,
     ) -> None:
         movable = real & ~torch.isin(ids, torch.tensor(list(special), dtype=ids.dtype))
-        new, self.place = ids.clone(), torch.arange(ids.shape[1]).repeat(ids.shape[0], 1)
+        shuffled, self.new_position = ids.clone(), torch.arange(ids.shape[1]).repeat(ids.shape[0], 1)
         for b in range(ids.shape[0]):
             old = movable[b].nonzero()[:, 0]
-            there = old[torch.randperm(len(old), generator=generator)]
-            self.place[b, old] = there
-            new[b, there] = ids[b, old]
-        moves = (self.place != torch.arange(ids.shape[1])).sum(-1) >= MOVED
-        self.asking = movable & moves.unsqueeze(-1)
-        self.ids = torch.cat([ids, new])
+            new = old[torch.randperm(len(old), generator=generator)]
+            self.new_position[b, old] = new
+            shuffled[b, new] = ids[b, old]
+        moved = (self.new_position != torch.arange(ids.shape[1])).sum(-1) >= MOVED
+        self.counted_rows = movable & moved.unsqueeze(-1)
+        self.ids = torch.cat([ids, shuffled])
 
     def overlaps(self, problem: Problem) -> Mapping[str, Float[Tensor, "document head"]]:
-        """Both overlaps of every document and head of one attention that has seen the pair."""
+        """Both overlaps of every document and head, for one attention that ran on the pair."""
         parts = [self._overlaps(problem, range(h, min(h + HEADS, problem.frame.heads)))
                  for h in range(0, problem.frame.heads, HEADS)]  # fmt: skip
         position, content = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
@@ -76,21 +76,21 @@ class Pair:
         with own_precision(problem.q.device):
             maps = weights_of(problem, Cells(list(heads))).double().cpu()
         allowed = problem.mask.allowed(problem.frame.grid(heads=slice(heads.start, heads.stop)))
-        seen = torch.ones(()).bool() if allowed is None else allowed.cpu()
-        seen = seen.expand(maps.shape)
+        visible = torch.ones(()).bool() if allowed is None else allowed.cpu()
+        visible = visible.expand(maps.shape)
         half, n = maps.shape[0] // 2, maps.shape[2]
         a, b = maps[:half], maps[half:]
-        rows = self.place[:, None, :, None].expand(-1, a.shape[1], -1, n)
-        columns = self.place[:, None, None, :].expand(-1, a.shape[1], n, -1)
+        rows = self.new_position[:, None, :, None].expand(-1, a.shape[1], -1, n)
+        columns = self.new_position[:, None, None, :].expand(-1, a.shape[1], n, -1)
 
-        def moved(x: Tensor) -> Tensor:
+        def unshuffled(x: Tensor) -> Tensor:
             return x.gather(2, rows).gather(3, columns)
 
-        common = seen[:half] & moved(seen[half:])
+        common = visible[:half] & unshuffled(visible[half:])
         common &= common.sum(-1, keepdim=True) >= 2
-        common &= self.asking[:, None, :, None]
+        common &= self.counted_rows[:, None, :, None]
         weight = (a * common).sum(-1)
-        return _overlap(a, b, common, weight), _overlap(a, moved(b), common, weight)
+        return _overlap(a, b, common, weight), _overlap(a, unshuffled(b), common, weight)
 
 
 def _overlap(a: Tensor, b: Tensor, common: Tensor, weight: Tensor) -> Float[Tensor, "document head"]:
@@ -99,7 +99,7 @@ def _overlap(a: Tensor, b: Tensor, common: Tensor, weight: Tensor) -> Float[Tens
 
 
 class ShuffledTokens(PerSite[DocumentMeans]):
-    """The overlaps of every head, over documents: every batch runs once more, with a shuffled copy of each row."""
+    """The overlaps of every head over documents. Every batch runs once more, with a shuffled copy of each row."""
 
     name = "shuffled"
     forwards = 2.5
@@ -108,7 +108,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
         super().__init__()
         self.model, self.options, self.seed = model, options, seed
         self.reason = ""
-        """why tokens could not be shuffled, if so"""
+        """why tokens cannot be shuffled; "" if they can"""
         self._pair: Pair | None = None
 
     def inputs(self, batch: Batch) -> Inputs | None:
@@ -127,15 +127,15 @@ class ShuffledTokens(PerSite[DocumentMeans]):
         self._pair, shuffled = pair_of(
             inputs, name, self.options.special, batch_generator(self.seed, batch.index, 1)
         )
-        return shuffled if bool(self._pair.asking.any()) else None
+        return shuffled if bool(self._pair.counted_rows.any()) else None
 
     def _why_not(self, inputs: Inputs, name: str | None) -> str:
         if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
-            return "the model reads two sequences, which cannot be shuffled alike"
+            return "the model reads two sequences, which cannot be shuffled together"
         if name is None:
-            return "the model was given no token ids"
+            return "the inputs have no token ids"
         others = [n for n, x in inputs.items() if isinstance(x, Tensor) and n not in (name, *KNOWN)]
-        return f"the model reads {others[0]} too, which cannot be shuffled alike" if others else ""
+        return f"the model also reads {others[0]}, which cannot be shuffled together" if others else ""
 
     def make(self, site: Site) -> DocumentMeans:
         return DocumentMeans(STREAMS, site.heads)
@@ -161,34 +161,34 @@ class ShuffledTokens(PerSite[DocumentMeans]):
 
     def drivers(self, key: tuple[str, int], heads: int, *, cross: bool) -> list[Driven]:
         """What drives each head of one attention."""
-        reason = self.reason or ("its keys are of another sequence" if cross else "")
+        reason = self.reason or ("its keys come from a different sequence" if cross else "")
         return position_or_content(self.of.get(key) or DocumentMeans(STREAMS, heads), reason)
 
 
-def position_or_content(spread: DocumentMeans, reason: str) -> list[Driven]:
-    """What drives each head of one attention; `reason`: why nothing was measured, if so."""
-    position, content, difference = (spread.mean[spread.index[n]].tolist() for n in STREAMS)
-    half, count = (x[spread.index["driven"]].tolist() for x in (spread.half, spread.count))
-    found: list[Driven] = []
+def position_or_content(overlaps: DocumentMeans, reason: str) -> list[Driven]:
+    """What drives each head of one attention; `reason` is why nothing was measured, or ""."""
+    position, content, difference = (overlaps.mean[overlaps.index[n]].tolist() for n in STREAMS)
+    half, count = (x[overlaps.index["driven"]].tolist() for x in (overlaps.half, overlaps.count))
+    drivers: list[Driven] = []
     for p, c, d, h, n in zip(position, content, difference, half, count, strict=True):
-        why = "" if n >= ENOUGH else reason or f"{n} documents could be shuffled, an interval takes {ENOUGH}"
+        why = "" if n >= ENOUGH else reason or f"{n} documents could be shuffled, an interval needs {ENOUGH}"
         by = "" if math.isnan(h) else "position" if d - h > MARGIN else "content" if d + h < -MARGIN else "mixed"
-        found.append(Driven(by, d, d - h, d + h, p, c, why))
-    return found
+        drivers.append(Driven(by, d, d - h, d + h, p, c, why))
+    return drivers
 
 
 def pair_of(
     batch: Mapping[str, Any], name: str, special: Sequence[int], generator: torch.Generator
 ) -> tuple[Pair, dict[str, Tensor]]:
-    """The pair of a batch whose ids have this name, and what the model is called with."""
+    """The pair of a batch whose token ids are the input `name`, and the model's inputs for it."""
     ids = batch[name].cpu()
     mask = batch.get("attention_mask")
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.cpu().bool()
-    left = ids.shape[1] > TOKENS and not bool(real[:, :TOKENS].any(-1).all())
-    kept = slice(-TOKENS, None) if left else slice(0, TOKENS)
-    pair = Pair(ids[:, kept], real[:, kept], special, generator)
+    left_padded = ids.shape[1] > TOKENS and not bool(real[:, :TOKENS].any(-1).all())
+    tokens = slice(-TOKENS, None) if left_padded else slice(0, TOKENS)
+    pair = Pair(ids[:, tokens], real[:, tokens], special, generator)
     inputs = {name: pair.ids}
     for other in ("attention_mask", "token_type_ids", "position_ids"):
         if isinstance(batch.get(other), Tensor):
-            inputs[other] = batch[other][:, kept].repeat(2, 1)
+            inputs[other] = batch[other][:, tokens].repeat(2, 1)
     return pair, {n: x.to(batch[name].device) for n, x in inputs.items()}

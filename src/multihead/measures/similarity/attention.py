@@ -1,8 +1,8 @@
-"""√JS of the attention of two heads, the mean over rows: 0 where they look at the same, 1 where at nothing both.
+"""Mean √JS of the attention rows of two heads: 0 if they attend identically, 1 if to disjoint keys.
 
 JS(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2, in bits; its root is a metric (Endres & Schindelin 2003).
-Rows are computed from q and k in small blocks of all heads at once: never a whole map. At most `ROWS` query places
-of a batch are looked at, drawn from (seed, index of the batch), so that the cost is linear in tokens.
+Rows are computed from q and k in small blocks, all heads at once, and never as a whole map. At most `ROWS` query
+positions of a batch are used, drawn from (seed, index of the batch), so the cost is linear in tokens.
 
 >>> import torch
 >>> from multihead.measures.similarity.attention import distances
@@ -26,27 +26,27 @@ from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 
 ROWS = 64
-"""Query places of a batch that are looked at."""
+"""Query positions used per batch."""
 
 BYTES = 32 << 20
-"""Memory of a block of rows."""
+"""Memory for a block of rows."""
 
 
 def distances(p: Float[Tensor, "head row key"]) -> Float[Tensor, "head other row"]:
-    """√JS of every pair of heads in every row; 0 exactly where two rows are the same numbers."""
+    """√JS of every pair of heads in every row; exactly 0 for equal rows."""
     heads, rows, _ = p.shape
     p = p.double()
-    own = torch.special.entr(p)  # −p log p
-    found = torch.zeros(heads, heads, rows, dtype=torch.float64, device=p.device)
+    entropy = torch.special.entr(p)  # −p log p
+    result = torch.zeros(heads, heads, rows, dtype=torch.float64, device=p.device)
     for i in range(heads - 1):
-        between = torch.special.entr((p[i] + p[i + 1 :]) / 2)
-        bits = between.sub_((own[i] + own[i + 1 :]) / 2).sum(-1).clamp_(min=0) / math.log(2)
-        found[i, i + 1 :] = found[i + 1 :, i] = bits.sqrt().clamp_(max=1.0)
-    return found
+        mixed = torch.special.entr((p[i] + p[i + 1 :]) / 2)
+        bits = mixed.sub_((entropy[i] + entropy[i + 1 :]) / 2).sum(-1).clamp_(min=0) / math.log(2)
+        result[i, i + 1 :] = result[i + 1 :, i] = bits.sqrt().clamp_(max=1.0)
+    return result
 
 
 class AttentionDistances:
-    """Sums over rows of the distances of all heads of some attentions that look at the same keys."""
+    """Sums of the distances over rows, for all heads of attentions with the same keys."""
 
     def __init__(self, heads: int, *, rows: int = ROWS, seed: int = 0) -> None:
         self.rows, self.seed = rows, seed
@@ -54,37 +54,36 @@ class AttentionDistances:
         self.count: Int[Tensor, ""] = torch.zeros((), dtype=torch.long)
 
     def add(self, problems: Sequence[Problem], real: Bool[Tensor, "batch query"], index: int) -> None:
-        """Take in one batch: what the kernel saw in each attention, and which queries are no padding."""
-        for p, some in self._blocks(problems, real, index):
-            seen = p.sum(-1) > 0  # a row that may see nothing, or of NaN, looks at nothing alike
-            keep = some & seen.all(0)
-            if bool(keep.any()):
-                found = distances(p[:, keep])
-                self.total += found.sum(-1).cpu()
-                self.count += int(keep.sum())
+        """Add one batch: the problem of each attention, and which queries are not padding."""
+        for p, real_rows in self._blocks(problems, real, index):
+            nonempty = p.sum(-1) > 0  # False for rows without a visible key, and for NaN
+            used = real_rows & nonempty.all(0)
+            if bool(used.any()):
+                self.total += distances(p[:, used]).sum(-1).cpu()
+                self.count += int(used.sum())
 
     def _blocks(
         self, problems: Sequence[Problem], real: Bool[Tensor, "batch query"], index: int
     ) -> Iterator[tuple[Float[Tensor, "head row key"], Bool[Tensor, " row"]]]:
         frame = problems[0].frame
         order = torch.randperm(frame.queries, generator=batch_generator(self.seed, index))
-        places = order[: self.rows].sort().values.tolist()
-        each = frame.batch * frame.keys * len(self.total) * 8 * 4
-        step = max(1, BYTES // max(each, 1))
-        for start in range(0, len(places), step):
-            at = places[start : start + step]
+        positions = order[: self.rows].sort().values.tolist()
+        bytes_per_row = frame.batch * frame.keys * len(self.total) * 8 * 4
+        step = max(1, BYTES // max(bytes_per_row, 1))
+        for start in range(0, len(positions), step):
+            rows = positions[start : start + step]
             parts: list[Tensor] = []
             for problem in problems:
                 with own_precision(problem.q.device):
-                    w = weights_of(problem, Cells(rows=at)).double()  # batch, head, row, key
-                rest = (1 - w.sum(-1, keepdim=True)).clamp_min(0.0)
+                    w = weights_of(problem, Cells(rows=rows)).double()  # batch, head, row, key
+                sink = (1 - w.sum(-1, keepdim=True)).clamp_min(0.0)
                 if problem.scores.sinks is None:
-                    rest = torch.zeros_like(rest)
-                parts.append(torch.cat([w, rest], dim=-1).transpose(0, 1).flatten(1, 2))
-            yield torch.cat(parts), real[:, at].flatten()
+                    sink = torch.zeros_like(sink)
+                parts.append(torch.cat([w, sink], dim=-1).transpose(0, 1).flatten(1, 2))
+            yield torch.cat(parts), real[:, rows].flatten()
 
     def mean(self) -> Float[Tensor, "head other"]:
-        """The mean distance; NaN where no row was seen."""
+        """The mean distance; NaN if no row was added."""
         return self.total / self.count if int(self.count) else torch.full_like(self.total, torch.nan)
 
     def merge(self, later: AttentionDistances) -> None:

@@ -1,10 +1,10 @@
-"""Clusters of heads that are alike: average linkage (scipy), and the order in which a dendrogram shows them.
+"""Clusters of similar heads by average linkage (scipy), and the order of heads in the dendrogram.
 
 >>> import torch
 >>> from multihead.measures.similarity.clusters import grouped
->>> far = torch.tensor([[0.0, 0.9, 0.1], [0.9, 0.0, 0.9], [0.1, 0.9, 0.0]])
->>> found = grouped(far, within=0.5)
->>> found.cluster, sorted(found.order)
+>>> distance = torch.tensor([[0.0, 0.9, 0.1], [0.9, 0.0, 0.9], [0.1, 0.9, 0.0]])
+>>> clusters = grouped(distance, within=0.5)
+>>> clusters.cluster, sorted(clusters.order)
 ([0, 1, 0], [0, 1, 2])
 """
 
@@ -23,20 +23,20 @@ class Clusters:
 
     cluster: list[int]
     order: list[int]
-    """heads from left to right, so that those beside each other are alike"""
+    """heads from left to right; neighbours are similar"""
     linkage: list[list[float]]
-    """scipy's: (first, second, distance, size) of every merge"""
+    """scipy's linkage matrix: (first, second, distance, size) of every merge"""
 
     def members(self) -> list[tuple[int, ...]]:
         """The clusters of two heads or more."""
-        found: dict[int, list[int]] = {}
+        heads_of: dict[int, list[int]] = {}
         for head, cluster in enumerate(self.cluster):
-            found.setdefault(cluster, []).append(head)
-        return [tuple(heads) for heads in found.values() if len(heads) > 1]
+            heads_of.setdefault(cluster, []).append(head)
+        return [tuple(heads) for heads in heads_of.values() if len(heads) > 1]
 
 
 def grouped(distance: Float[Tensor, "head head"], *, within: float) -> Clusters:
-    """Heads whose mean distance is below `within`; where there is no distance (NaN) it counts as the largest, 1."""
+    """Cluster heads whose mean distance is below `within`. NaN counts as 1, the largest distance."""
     from scipy.cluster.hierarchy import (  # pyright: ignore[reportMissingTypeStubs]
         fcluster,
         leaves_list,
@@ -50,8 +50,8 @@ def grouped(distance: Float[Tensor, "head head"], *, within: float) -> Clusters:
     filled = distance.double().nan_to_num(1.0)
     filled = ((filled + filled.T) / 2).clamp(0.0, 1.0).fill_diagonal_(0.0)
     tree = linkage(squareform(filled.numpy(), checks=False), "average", optimal_ordering=True)
-    numbers = fcluster(tree, within, "distance").tolist()
-    first: dict[int, int] = {}
-    cluster = [first.setdefault(n, len(first)) for n in numbers]
+    scipy_ids = fcluster(tree, within, "distance").tolist()
+    renumbered: dict[int, int] = {}
+    cluster = [renumbered.setdefault(i, len(renumbered)) for i in scipy_ids]
     order = [int(i) for i in leaves_list(tree)]
     return Clusters(cluster, order, torch.tensor(tree).tolist())

@@ -1,4 +1,4 @@
-"""What a head reads and where it writes, by its weights alone: the row and column space of its OV circuit W_O W_V.
+"""The subspaces that a head reads and writes: the row and column space of its OV circuit W_O W_V.
 
 For orthonormal bases U_i, U_j of two spaces the principal angles θ have cos θ = singular values of U_iᵀ U_j, and
 
@@ -31,7 +31,7 @@ Basis = Float[Tensor, "width _"]
 
 
 def spaces(head: Head) -> tuple[Basis, Basis]:
-    """Orthonormal bases of what the head's OV circuit writes into and of what it reads, both of its rank."""
+    """Orthonormal bases of the subspaces that the head's OV circuit writes and reads, both of its rank."""
     W_O, W_V = head.W_O.detach().double().cpu(), head.W_V.detach().double().cpu()
     written, read = torch.linalg.qr(W_O), torch.linalg.qr(W_V.T)
     U, s, Vh = torch.linalg.svd(written.R @ read.R.T)  # of W_O W_V, in these bases
@@ -40,23 +40,23 @@ def spaces(head: Head) -> tuple[Basis, Basis]:
 
 
 def overlaps(bases: Sequence[Basis]) -> Float[Tensor, "head other"]:
-    """mean cos² of the principal angles of every pair; NaN where a space is empty or the widths differ."""
+    """mean cos² of the principal angles of every pair; NaN if a subspace is empty or the widths differ."""
     count = len(bases)
-    found = torch.full((count, count), torch.nan, dtype=torch.float64)
-    for i, mine in enumerate(bases):
-        fits = [j for j, other in enumerate(bases) if other.shape[0] == mine.shape[0] and other.shape[1]]
-        if not mine.shape[1] or not fits:
+    overlap = torch.full((count, count), torch.nan, dtype=torch.float64)
+    for i, basis in enumerate(bases):
+        comparable = [j for j, other in enumerate(bases) if other.shape[0] == basis.shape[0] and other.shape[1]]
+        if not basis.shape[1] or not comparable:
             continue
-        together = torch.cat([bases[j] for j in fits], dim=1).double()
-        parts = (mine.T.double() @ together).square().split([bases[j].shape[1] for j in fits], dim=1)
-        for j, part in zip(fits, parts, strict=True):
-            found[i, j] = (part.sum() / min(mine.shape[1], bases[j].shape[1])).clamp(0.0, 1.0)
-    return found
+        others = torch.cat([bases[j] for j in comparable], dim=1).double()
+        parts = (basis.T.double() @ others).square().split([bases[j].shape[1] for j in comparable], dim=1)
+        for j, part in zip(comparable, parts, strict=True):
+            overlap[i, j] = (part.sum() / min(basis.shape[1], bases[j].shape[1])).clamp(0.0, 1.0)
+    return overlap
 
 
 @dataclass(frozen=True)
 class OVWeights:
-    """The weights of every attention, by key; empty where they were not found, and why."""
+    """The weights of every attention, by key; empty if they were not found, with the reason."""
 
     layers: Mapping[Key, LayerAnatomy]
     reason: str = ""
@@ -65,7 +65,7 @@ class OVWeights:
 def find_weights(model: nn.Module, inputs: Inputs | None = None) -> OVWeights:
     """W_V and W_O of every head, from a run on `inputs`, by default on a small example."""
     try:
-        found = anatomy(model) if inputs is None else anatomy(model, dict(inputs))
-    except (MultiheadError, RuntimeError, ValueError, TypeError, AttributeError) as failed:
-        return OVWeights({}, str(failed).partition("\n")[0])
-    return OVWeights({layer.site.key: layer for layer in found})
+        layers = anatomy(model) if inputs is None else anatomy(model, dict(inputs))
+    except (MultiheadError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+        return OVWeights({}, str(error).partition("\n")[0])
+    return OVWeights({layer.site.key: layer for layer in layers})

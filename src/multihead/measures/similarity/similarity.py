@@ -1,8 +1,9 @@
 """How similar every two heads are: an accumulator over plain forwards.
 
-Heads compare where they say something about the same tokens. So attentions fall into groups: those of an encoder;
-those of a decoder with its cross-attention, whose queries are the decoder's tokens. Attention rows compare where
-their keys are the same, too. Between groups only the weights compare, and the result says why.
+The outputs of two heads can be compared only on the same tokens. So attentions form groups: those of an encoder,
+and those of a decoder with its cross-attention, whose queries are the decoder's tokens. Attention rows can be
+compared only if their keys are the same, too. Between groups only the weights are compared, and the result holds
+the reason.
 
 >>> import torch
 >>> from torch import nn
@@ -43,7 +44,7 @@ from multihead.model.sites import Key, Site, Sites
 from multihead.table.table import HeadTable
 
 CHANCE = 0.05
-"""A larger CKA by chance gets a note."""
+"""If the CKA of independent heads exceeds this, the result has a note."""
 
 
 def similarity(
@@ -64,17 +65,17 @@ def similarity(
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches.
-        by: what ranks pairs and makes clusters: correlation, cka, attention, write or read.
-        within: heads of a cluster are on average closer than this (1 − by, or the distance of attention).
-        layers: only these, ["L0", "L3"]; by default all.
-        largest: bytes of covariance to hold; beyond, CKA is a sketch and reports its error.
+        by: the measure that ranks pairs and forms clusters: correlation, cka, attention, write or read.
+        within: heads of a cluster are on average closer than this (1 − by, or the distance for attention).
+        layers: restrict to these, ["L0", "L3"]; default: all.
+        largest: limit for the covariance, in bytes; above it, CKA is a sketch with a reported error.
         progress: called with the number of finished batches.
     """
     if by not in PAIRS:
         raise SizeError(f"by must be one of {', '.join(PAIRS)}, got {by!r}", hint='by="cka"')
     weights = find_weights(model)
     options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
-    if weights.reason:  # no example could be made for the model: its weights are found on its own data
+    if weights.reason:  # the weights were not found on an example input: try the data
         data = rereadable(data)
         weights = find_weights(model, Corpus(model, data, **options).first().inputs)
     corpus = Corpus(model, data, **options)
@@ -94,24 +95,24 @@ class _Seen:
 
 @dataclass
 class _Group:
-    """Attentions about the same tokens, and their sums."""
+    """Attentions with queries from the same tokens, and their sums."""
 
     sites: list[Site]
     outputs: OutputSimilarity
-    attention: dict[bool, AttentionDistances]  # by whether they look at another sequence
+    attention: dict[bool, AttentionDistances]  # by whether it is cross-attention
 
     @property
     def names(self) -> list[str]:
         return _names(self.sites)
 
-    def looking(self, cross: bool) -> list[Site]:
+    def sites_with(self, cross: bool) -> list[Site]:
         return [site for site in self.sites if site.cross == cross]
 
 
 class SimilaritySum(Accumulator):
-    """Outputs, attention and weights of all heads, pair by pair.
+    """Compares the outputs, attention and weights of all pairs of heads.
 
-    Memory: q, k and the outputs of all layers of one batch, linear in tokens; the covariance of all heads of a
+    Memory: q, k and the outputs of all layers for one batch, linear in tokens; the covariance of all heads of a
     group, see `OutputSimilarity`; a block of attention rows, see `AttentionDistances`.
     """
 
@@ -136,24 +137,24 @@ class SimilaritySum(Accumulator):
         self.batches = 0
         self._groups: list[_Group] = []
         self._undefined: dict[str, list[str]] = {}
-        self._sites, self._seen = Sites(), dict[Key, _Seen]()  # of the batch that runs
+        self._sites, self._seen = Sites(), dict[Key, _Seen]()  # of the current batch
         if weights.reason:
             for measure in ("correlation", "write", "read"):
-                self._because(measure, f"the weights were not found: {weights.reason}")
-            self.notes.append(f"cka is of the heads' outputs before W_O, which was not found: {weights.reason}")
+                self._add_reason(measure, f"the weights were not found: {weights.reason}")
+            self.notes.append(f"cka compares head outputs before W_O, which was not found: {weights.reason}")
 
     # ---- one batch ----------------------------------------------------------------------------
 
     def add(self, call: Call, out: HeadOutputs) -> None:
         self._sites.register(call.key, call.heads, call.cross)
-        if call.key not in self._seen:  # copies: the model may write into its own tensors later
+        if call.key not in self._seen:  # copies, because the model may modify its tensors in place later
             problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
             self._seen[call.key] = _Seen(out.clone(), problem, call.real_rows)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         seen = self._seen
         if not self._groups:
-            sizes = {key: one.heads.shape[3] for key, one in seen.items()}
+            sizes = {key: attention.heads.shape[3] for key, attention in seen.items()}
             self._groups = [self._group(sites, sizes) for sites in self._grouped(seen)]
         for group in self._groups:
             self._sum(group, seen, batch.index)
@@ -161,7 +162,7 @@ class SimilaritySum(Accumulator):
         self._sites, self._seen = Sites(), {}
 
     def _grouped(self, seen: Mapping[Key, _Seen]) -> list[list[Site]]:
-        """The attentions that ran; those about the same tokens together."""
+        """The attentions that ran, grouped by the tokens of their queries."""
         sites = list(self._sites)
         if self.layers is not None:
             for label in self.layers:
@@ -175,15 +176,15 @@ class SimilaritySum(Accumulator):
         return list(groups.values())
 
     def _group(self, sites: list[Site], value_dims: Mapping[Key, int]) -> _Group:
-        W_O = [w for site in sites for w in self._written(site, value_dims[site.key])]
+        W_O = [w for site in sites for w in self._output_weights(site, value_dims[site.key])]
         outputs = OutputSimilarity([w.shape[1] for w in W_O], W_O, largest=self.largest, seed=self.seed)
         group = _Group(sites, outputs, {})
         for cross in dict.fromkeys(site.cross for site in sites):
-            group.attention[cross] = AttentionDistances(len(_names(group.looking(cross))), seed=self.seed)
+            group.attention[cross] = AttentionDistances(len(_names(group.sites_with(cross))), seed=self.seed)
         return group
 
-    def _written(self, site: Site, value_dim: int) -> list[Float[Tensor, "d_out value_dim"]]:
-        """W_O of every head; the identity where it is not known."""
+    def _output_weights(self, site: Site, value_dim: int) -> list[Float[Tensor, "d_out value_dim"]]:
+        """W_O of every head; the identity if it is unknown."""
         if site.key in self.weights.layers:
             return list(self.weights.layers[site.key].W_O)
         return [torch.eye(value_dim, dtype=torch.float64)] * site.heads
@@ -191,28 +192,29 @@ class SimilaritySum(Accumulator):
     def _sum(self, group: _Group, seen: Mapping[Key, _Seen], index: int) -> None:
         attentions = [seen[site.key] for site in group.sites]
         real = attentions[0].real
-        for site, one in zip(group.sites, attentions, strict=True):
-            if one.real.shape != real.shape:
+        for site, attention in zip(group.sites, attentions, strict=True):
+            if attention.real.shape != real.shape:
                 raise MultiheadError(
-                    f"in batch {index} {site.label} has other tokens than {group.sites[0].label}",
-                    hint="compare one of them at a time: layers=[...]",
+                    f"{site.label} and {group.sites[0].label} must have the same tokens, got shapes "
+                    f"{tuple(attention.real.shape)} and {tuple(real.shape)} in batch {index}",
+                    hint="compare them separately: layers=[...]",
                 )
-        rows = [z for one in attentions for z in one.heads.transpose(1, 2)[real].unbind(1)]
+        rows = [z for attention in attentions for z in attention.heads.transpose(1, 2)[real].unbind(1)]
         finite = torch.stack([z.isfinite().all(-1) for z in rows]).all(0)
         group.outputs.add([z[finite] for z in rows])
         for cross, distances in group.attention.items():
-            problems = [seen[site.key].problem for site in group.looking(cross)]
+            problems = [seen[site.key].problem for site in group.sites_with(cross)]
             if any(problem.packing is not None for problem in problems):
-                self._because("attention", "rows were packed without padding: run with mask.lengths to see them")
+                self._add_reason("attention", "packed rows have no attention map: run with mask.lengths instead")
             elif len({problem.frame.keys for problem in problems}) > 1:
-                self._because("attention", "layers have different numbers of keys")
+                self._add_reason("attention", "layers have different numbers of keys")
             else:
                 distances.add(problems, real, index)
 
-    def _because(self, measure: str, reason: str) -> None:
-        known = self._undefined.setdefault(measure, [])
-        if reason not in known:
-            known.append(reason)
+    def _add_reason(self, measure: str, reason: str) -> None:
+        reasons = self._undefined.setdefault(measure, [])
+        if reason not in reasons:
+            reasons.append(reason)
 
     # ---- states and columns -------------------------------------------------------------------
 
@@ -224,15 +226,16 @@ class SimilaritySum(Accumulator):
             return
         if [group.sites for group in self._groups] != [group.sites for group in later._groups]:
             raise MultiheadError(
-                "two parts of the corpus ran different attentions", hint="every batch must run the whole model"
+                "all parts of the corpus must run the same attentions, but two differ",
+                hint="every batch must run the whole model",
             )
-        for mine, other in zip(self._groups, later._groups, strict=True):
-            mine.outputs.merge(other.outputs)
-            for cross, distances in mine.attention.items():
+        for group, other in zip(self._groups, later._groups, strict=True):
+            group.outputs.merge(other.outputs)
+            for cross, distances in group.attention.items():
                 distances.merge(other.attention[cross])
         for measure, reasons in later._undefined.items():
             for reason in reasons:
-                self._because(measure, reason)
+                self._add_reason(measure, reason)
         self.batches += later.batches
         self.note(later.notes)
 
@@ -242,7 +245,7 @@ class SimilaritySum(Accumulator):
                 "sites": [[s.path, s.call_index, s.stack, s.layer, s.heads, int(s.cross)] for s in group.sites],
                 "value_dims": group.outputs.value_dims(group.sites),
                 "outputs": group.outputs.state(),
-                "attention": [one.state() for _, one in sorted(group.attention.items())],
+                "attention": [distances.state() for _, distances in sorted(group.attention.items())],
             }
             for group in self._groups
         ]
@@ -260,8 +263,8 @@ class SimilaritySum(Accumulator):
             sizes = {site.key: int(size) for site, size in zip(sites, saved["value_dims"], strict=True)}
             group = self._group(sites, sizes)
             group.outputs.load(saved["outputs"])
-            for (_, one), distances in zip(sorted(group.attention.items()), saved["attention"], strict=True):
-                one.load(distances)
+            for (_, distances), state_of in zip(sorted(group.attention.items()), saved["attention"], strict=True):
+                distances.load(state_of)
             self._groups.append(group)
 
     def columns(self) -> HeadTable:
@@ -271,67 +274,69 @@ class SimilaritySum(Accumulator):
         if not self._groups:
             raise MultiheadError("no batch has run yet", hint="run(model, corpus, [sums]) first")
         sites = [site for group in self._groups for site in group.sites]
-        place = {name: at for at, name in enumerate(_names(sites))}
-        undefined = {name: list(why) for name, why in self._undefined.items()}
+        index = {name: i for i, name in enumerate(_names(sites))}
+        undefined = {name: list(reasons) for name, reasons in self._undefined.items()}
         pairs = {
-            name: torch.full((len(place), len(place)), torch.nan, dtype=torch.float64)
+            name: torch.full((len(index), len(index)), torch.nan, dtype=torch.float64)
             for name in ("correlation", "cka", "attention")
         }
         for group in self._groups:
-            at = [place[name] for name in group.names]
+            rows = [index[name] for name in group.names]
             cka = group.outputs.cka()
-            _put(pairs["cka"], at, cka)
+            _set_block(pairs["cka"], rows, cka)
             if "correlation" not in self._undefined:
-                _put(pairs["correlation"], at, group.outputs.correlation())
-            still = [n for n, v in zip(group.names, cka.diagonal().isnan().tolist(), strict=True) if v]
-            if still:
+                _set_block(pairs["correlation"], rows, group.outputs.correlation())
+            constant = [n for n, is_nan in zip(group.names, cka.diagonal().isnan().tolist(), strict=True) if is_nan]
+            if constant:
                 for name in ("correlation", "cka"):
-                    undefined.setdefault(name, []).append(f"the output of {', '.join(still)} does not vary")
+                    undefined.setdefault(name, []).append(f"the output of {', '.join(constant)} does not vary")
             for cross, distances in group.attention.items():
-                _put(pairs["attention"], [place[n] for n in _names(group.looking(cross))], distances.mean())
+                rows = [index[n] for n in _names(group.sites_with(cross))]
+                _set_block(pairs["attention"], rows, distances.mean())
         if len(self._groups) > 1:
             for name in ("correlation", "cka"):
-                undefined.setdefault(name, []).append(
-                    "heads of different stacks say something about different tokens"
-                )
+                undefined.setdefault(name, []).append("heads of different stacks have outputs at different tokens")
         if sum(len(group.attention) for group in self._groups) > 1:
-            undefined.setdefault("attention", []).append("heads that look at different keys do not compare")
+            undefined.setdefault("attention", []).append("heads with different keys cannot be compared")
         pairs |= self._by_weights(sites, undefined)
         about = {
             "tokens": sum(group.outputs.tokens for group in self._groups),
             "batches": self.batches,
             "cka_by_chance": max(group.outputs.chance for group in self._groups),
-            "notes": [*self.notes, *self._sketches(), *self._few()],
+            "notes": [*self.notes, *self._sketches(), *self._few_tokens()],
         }
         ordered = {name: pairs[name] for name in PAIRS}
-        return Similarity(tuple(place), ordered, undefined, about, self.by, self.within)
+        return Similarity(tuple(index), ordered, undefined, about, self.by, self.within)
 
     def _by_weights(self, sites: Sequence[Site], undefined: dict[str, list[str]]) -> dict[str, Tensor]:
         if any(site.key not in self.weights.layers for site in sites):
-            nothing = torch.full((len(_names(sites)),) * 2, torch.nan, dtype=torch.float64)
-            return {"write": nothing, "read": nothing.clone()}
-        both = [spaces(self.weights.layers[site.key].head(head)) for site in sites for head in range(site.heads)]
-        empty = [n for n, (w, _) in zip(_names(sites), both, strict=True) if not w.shape[1]]
+            missing = torch.full((len(_names(sites)),) * 2, torch.nan, dtype=torch.float64)
+            return {"write": missing, "read": missing.clone()}
+        bases = [spaces(self.weights.layers[site.key].head(head)) for site in sites for head in range(site.heads)]
+        empty = [n for n, (written, _) in zip(_names(sites), bases, strict=True) if not written.shape[1]]
         if empty:
             for name in ("write", "read"):
                 undefined.setdefault(name, []).append(f"W_O W_V of {', '.join(empty)} is 0")
-        return {"write": overlaps([w for w, _ in both]), "read": overlaps([r for _, r in both])}
+        return {
+            "write": overlaps([written for written, _ in bases]),
+            "read": overlaps([read for _, read in bases]),
+        }
 
-    def _few(self) -> list[str]:
-        """A word on data that is too little."""
+    def _few_tokens(self) -> list[str]:
+        """A note if there are too few tokens."""
         group = max(self._groups, key=lambda g: g.outputs.chance)
         if group.outputs.chance <= CHANCE:
             return []
         enough = math.ceil(max(group.outputs.sizes) * (1 / CHANCE - 1))
         return [
-            f"{group.outputs.tokens} tokens are few: heads with nothing in common would have a cka of "
-            f"{group.outputs.chance:.2f}; {enough} tokens would do"
+            f"{group.outputs.tokens} tokens are too few: independent heads would have a cka of "
+            f"{group.outputs.chance:.2f}; use at least {enough} tokens"
         ]
 
     def _sketches(self) -> list[str]:
         return [
             f"cka of {group.sites[0].label} … {group.sites[-1].label} is a sketch of {group.outputs.sketched} "
-            f"numbers per head: its relative standard deviation is at most {group.outputs.error:.2f}"
+            f"dimensions per head: its relative standard deviation is at most {group.outputs.error:.2f}"
             for group in self._groups
             if group.outputs.sketched
         ]
@@ -341,6 +346,7 @@ def _names(sites: Sequence[Site]) -> list[str]:
     return [site.name(head) for site in sites for head in range(site.heads)]
 
 
-def _put(whole: Float[Tensor, "head other"], at: Sequence[int], part: Float[Tensor, "some some"]) -> None:
-    rows = torch.tensor(list(at))
-    whole[rows[:, None], rows] = part
+def _set_block(pairs: Float[Tensor, "head other"], heads: Sequence[int], block: Float[Tensor, "some some"]) -> None:
+    """Set the rows and columns of these heads."""
+    index = torch.tensor(list(heads))
+    pairs[index[:, None], index] = block

@@ -1,13 +1,13 @@
-"""Does a head point along a dependency? Accuracy of its strongest pointing, against the best fixed offset.
+"""Do heads point along dependencies? The accuracy of each head, against the best fixed offset.
 
-As Clark et al. 2019 do: attention to a word made of several tokens is summed over them, attention from it is their
-mean; a word does not point at itself, nor at special tokens; of what is left, the largest weight is where the head
-points. Beside it stands what a head would reach that always points o words further, with the relation's best o.
+As in Clark et al. 2019, attention to a word of several tokens is the sum over its tokens, and attention from it is
+their mean. The head points from each word to the word with the largest weight, except the word itself and special
+tokens. The baseline always points o words further, with the best o for the relation.
 
 >>> from multihead.measures.syntax.syntax import RelationCounts
 >>> tally = RelationCounts(2)
 >>> import torch
->>> tally.add("det", "to head", torch.tensor([[True], [False]]), [[1]])     # the first head was right: one word on
+>>> tally.add("det", "to head", torch.tensor([[True], [False]]), [[1]])     # the first head is right, at offset 1
 >>> tally.correct["det", "to head"].tolist(), tally.baseline("det", "to head")
 ([1, 0], (1.0, 1))
 """
@@ -42,10 +42,10 @@ from multihead.table.meaning import Meaning
 from multihead.table.table import Column, HeadTable
 
 ENOUGH = 30
-"""Examples of a relation below which no accuracy is worth a word."""
+"""Relations with fewer examples are too rare for a useful accuracy."""
 
 MAP_BYTES = 32 << 20
-"""Of maps that are held at once: of some heads of one layer over a few sentences."""
+"""Memory for the maps of one layer: its heads are processed in blocks of this size."""
 
 
 def syntax(
@@ -55,18 +55,19 @@ def syntax(
     tokenizer: Any,
     batch_size: int = BATCH_SIZE,
 ) -> Syntax:
-    """Where the heads of `model` point in parsed text, relation by relation.
+    """How often the heads of `model` point along each dependency relation of a parsed text.
 
     Args:
-        treebank: a path of CoNLL-U, its text, or sentences.
-        tokenizer: a fast one of Hugging Face, which knows the characters of every token.
+        treebank: the path of a CoNLL-U file, its text, or sentences.
+        tokenizer: a fast Hugging Face tokenizer, which returns the character offsets of every token.
     """
     if batch_size < 1:
         raise SizeError(f"batch_size must be at least 1, got {batch_size}", hint="batch_size=1 is one sentence")
     sentences = read_conllu(treebank) if isinstance(treebank, str | Path) else list(treebank)
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise MultiheadError(
-            f"{type(model).__name__} reads two sequences, a treebank is one", hint="pass its encoder: model.encoder"
+            f"the model must read one sequence, but {type(model).__name__} reads two",
+            hint="pass its encoder: model.encoder",
         )
     limit = learned_positions(model)
     aligned = [align(sentence, tokenizer) for sentence in sentences]
@@ -74,7 +75,7 @@ def syntax(
     skipped = len(aligned) - len(fitting)
     if not fitting:
         raise MultiheadError(
-            f"nothing to measure: {len(sentences)} sentences, {skipped} too long or without tokens",
+            f"nothing to measure: {len(sentences)} sentences, {skipped} of them too long or without tokens",
             hint="use a treebank in CoNLL-U, with sentences that fit the model",
         )
     batches = [fitting[start : start + batch_size] for start in range(0, len(fitting), batch_size)]
@@ -115,12 +116,13 @@ class Relations(PerSite["RelationCounts"]):
         if call.cross:
             return
         counts = self.of_call(call)
-        for wanted, pointed in zip(self._examples, _pointed(call.problem, self._batch), strict=True):
-            counts.take(wanted, pointed)
+        targets = _pointing_targets(call.problem, self._batch)
+        for sentence_examples, pointed in zip(self._examples, targets, strict=True):
+            counts.take(sentence_examples, pointed)
 
 
-def _pointed(problem: Problem, aligned: list[Aligned]) -> list[Int[Tensor, "head word"]]:
-    """Of each sentence, where every head points; never more than some heads' maps are held."""
+def _pointing_targets(problem: Problem, aligned: list[Aligned]) -> list[Int[Tensor, "head word"]]:
+    """For each sentence, the word that every head points to from every word; maps are computed block by block."""
     frame = problem.frame
     step = max(1, MAP_BYTES // (frame.batch * frame.queries * frame.keys * 4))
     parts: list[list[Tensor]] = [[] for _ in aligned]
@@ -137,7 +139,7 @@ def _pointed(problem: Problem, aligned: list[Aligned]) -> list[Int[Tensor, "head
 
 
 class RelationCounts:
-    """How often each head was right, by relation and direction, and how often each fixed offset would be."""
+    """How often each head is right, by relation and direction, and how often each fixed offset would be."""
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
@@ -148,21 +150,21 @@ class RelationCounts:
     def take(
         self, wanted: Sequence[tuple[str, Direction, int, list[int]]], pointed: Int[Tensor, "head word"]
     ) -> None:
-        """All examples of one sentence."""
-        true = torch.zeros(len(wanted), pointed.shape[1] + 1, dtype=torch.bool)  # the last is for -1, nowhere
+        """Add all examples of one sentence."""
+        true = torch.zeros(len(wanted), pointed.shape[1] + 1, dtype=torch.bool)  # last column: -1, points nowhere
         groups: dict[tuple[str, Direction], list[int]] = {}
         for row, (relation, direction, _, right) in enumerate(wanted):
             true[row, right] = True
             groups.setdefault((relation, direction), []).append(row)
         hits = true[torch.arange(len(wanted)), pointed[:, [source for _, _, source, _ in wanted]]]  # head, example
         for (relation, direction), rows in groups.items():
-            away = [[right - wanted[row][2] for right in wanted[row][3]] for row in rows]
-            self.add(relation, direction, hits[:, rows], away)
+            offsets = [[right - wanted[row][2] for right in wanted[row][3]] for row in rows]
+            self.add(relation, direction, hits[:, rows], offsets)
 
     def add(
         self, relation: str, direction: Direction, hits: Bool[Tensor, "head example"], offsets: list[list[int]]
     ) -> None:
-        """Some examples of one relation: which heads were right, and which offsets are."""
+        """Add examples of one relation: which heads are right, and which offsets would be."""
         key = relation, direction
         if key not in self.correct:
             self.correct[key], self.offsets[key] = torch.zeros(self.heads, dtype=torch.long), Counter()
@@ -171,13 +173,13 @@ class RelationCounts:
         self.offsets[key].update(offset for right in offsets for offset in right)
 
     def baseline(self, relation: str, direction: Direction) -> tuple[float, int]:
-        """(accuracy, offset) of the best fixed offset, in words; of equals the nearest."""
+        """(accuracy, offset) of the best fixed offset, in words; the shortest if several are equal."""
         key = relation, direction
         offset, right = max(self.offsets[key].items(), key=lambda item: (item[1], -abs(item[0])))
         return right / self.count[key], offset
 
     def merge(self, other: RelationCounts) -> None:
-        """Add the counts over other sentences."""
+        """Add the counts of other sentences."""
         for key, correct in other.correct.items():
             if key not in self.correct:
                 self.correct[key], self.offsets[key] = torch.zeros(self.heads, dtype=torch.long), Counter()
@@ -202,19 +204,19 @@ class RelationCounts:
 
     @staticmethod
     def side_by_side(parts: Sequence[RelationCounts]) -> RelationCounts:
-        """The heads of several attentions that have seen the same sentences, as one."""
-        made = RelationCounts(sum(p.heads for p in parts))
-        made.count, made.offsets = parts[0].count, parts[0].offsets
-        made.correct = {key: torch.cat([p.correct[key] for p in parts]) for key in parts[0].correct}
-        return made
+        """The heads of several attentions, counted on the same sentences, concatenated."""
+        joined = RelationCounts(sum(p.heads for p in parts))
+        joined.count, joined.offsets = parts[0].count, parts[0].offsets
+        joined.correct = {key: torch.cat([p.correct[key] for p in parts]) for key in parts[0].correct}
+        return joined
 
 
 def wilson(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval of a proportion."""
+    """Wilson's confidence interval of a proportion."""
     from scipy.stats import binomtest  # pyright: ignore[reportMissingTypeStubs]
 
-    ends: Any = binomtest(right, count).proportion_ci(level, method="wilson")
-    return float(ends.low), float(ends.high)
+    interval: Any = binomtest(right, count).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 # ---- reading ----------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ def wilson(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Relation:
-    """The best head for one relation in one direction, and what the best fixed offset reaches."""
+    """The best head for one relation in one direction, and the accuracy of the best fixed offset."""
 
     relation: str
     direction: Direction
@@ -234,7 +236,7 @@ class Relation:
     baseline: float
     offset: int
     floor: float
-    """the lower end for the best of all heads: at 5 % / heads, because many were tried"""
+    """the lower end of the interval, corrected for choosing the best of all heads (5 % / heads)"""
 
     @property
     def enough(self) -> bool:
@@ -242,12 +244,12 @@ class Relation:
 
     @property
     def above(self) -> bool:
-        """Whether the head is surely better than the offset, also as the best of many."""
+        """Whether the head is significantly better than the offset, even as the best of many."""
         return self.enough and self.floor > self.baseline
 
     def __str__(self) -> str:
         head = f"{self.head} {self.accuracy:5.1%} [{self.low:.1%}, {self.high:.1%}]"
-        note = "" if self.enough else f"  too few: {ENOUGH} examples would do"
+        note = "" if self.enough else f"  too few examples: needs {ENOUGH}"
         return f"{self.relation} {self.direction}: {head} vs {self.baseline:.1%} at {self.offset:+d}{note}"
 
 
@@ -259,12 +261,12 @@ class Syntax:
 
     @property
     def relations(self) -> list[str]:
-        """All that were seen, the most frequent first."""
-        seen = {r: n for (r, d), n in self.tally.count.items() if d == "to head"}
-        return sorted(seen, key=lambda r: (-seen[r], r))
+        """All relations in the treebank, the most frequent first."""
+        counts = {r: n for (r, d), n in self.tally.count.items() if d == "to head"}
+        return sorted(counts, key=lambda r: (-counts[r], r))
 
     def accuracy(self, relation: str, direction: Direction = "to head") -> Float[Tensor, " head"]:
-        """Of every head, in the order of `heads`."""
+        """The accuracy of every head, in the order of `heads`."""
         key = self._key(relation, direction)
         return self.tally.correct[key].double() / self.tally.count[key]
 
@@ -274,12 +276,12 @@ class Syntax:
     def of(self, relation: str, direction: Direction = "to head", head: str | None = None) -> Relation:
         """The best head for a relation, or the named one."""
         key = self._key(relation, direction)
-        at = int(self.tally.correct[key].argmax()) if head is None else self._at(head)
-        right, count = int(self.tally.correct[key][at]), self.tally.count[key]
+        index = int(self.tally.correct[key].argmax()) if head is None else self._index(head)
+        right, count = int(self.tally.correct[key][index]), self.tally.count[key]
         baseline, offset = self.tally.baseline(relation, direction)
         low, high = wilson(right, count)
         floor, _ = wilson(right, count, 1 - 0.05 / len(self.heads))
-        name = self.heads[at]
+        name = self.heads[index]
         return Relation(relation, direction, count, name, right / count, low, high, baseline, offset, floor)
 
     def best(self, direction: Direction = "to head") -> list[Relation]:
@@ -289,18 +291,18 @@ class Syntax:
     def _key(self, relation: str, direction: Direction) -> tuple[str, Direction]:
         if (relation, direction) not in self.tally.count:
             raise SizeError(
-                f"there is no relation {relation!r} {direction}", hint=f"there are {', '.join(self.relations)}"
+                f"unknown relation {relation!r} {direction}", hint=f"relations are {', '.join(self.relations)}"
             )
         return relation, direction
 
-    def _at(self, head: str) -> int:
+    def _index(self, head: str) -> int:
         if head not in self.heads:
-            raise SizeError(f"there is no head {head!r}", hint=f"heads are {self.heads[0]} to {self.heads[-1]}")
+            raise SizeError(f"unknown head {head!r}", hint=f"heads are {self.heads[0]} to {self.heads[-1]}")
         return self.heads.index(head)
 
     @property
     def table(self) -> HeadTable:
-        """For every head the relation in which it is furthest above the best fixed offset."""
+        """For every head, the relation in which it most exceeds the best fixed offset."""
         return _table(self)
 
     def text(self) -> str:
@@ -318,29 +320,27 @@ class Syntax:
 
 def _cell(r: Relation) -> str:
     if not r.enough:
-        return f"too few: {ENOUGH} would do"
+        return f"too few: needs {ENOUGH}"
     mark = "" if r.above else "  no better"
     return f"{r.head:6s} {100 * r.accuracy:4.1f} vs {100 * r.baseline:4.1f} at {r.offset:+d}{mark}"
 
 
 _MEANING = {
-    "syntax_relation": ("", "the relation in which the head is furthest above the best fixed offset"),
-    "syntax_direction": ("", "from the dependent to its head, or the other way round"),
-    "syntax_accuracy": ("share", "how often its strongest pointing is right there"),
+    "syntax_relation": ("", "the relation in which the head most exceeds the best fixed offset"),
+    "syntax_direction": ("", "from the dependent to its head, or the reverse"),
+    "syntax_accuracy": ("share", "how often the head points to the right word"),
     "syntax_low": ("share", "lower end of Wilson's 95 % interval"),
-    "syntax_high": ("share", "upper end"),
-    "syntax_baseline": ("share", "what the best fixed offset reaches"),
-    "syntax_offset": ("words", "that offset"),
+    "syntax_high": ("share", "upper end of Wilson's 95 % interval"),
+    "syntax_baseline": ("share", "the accuracy of the best fixed offset"),
+    "syntax_offset": ("words", "the best fixed offset"),
     "syntax_examples": ("count", "examples of the relation"),
 }
 
 
 def _table(syntax: Syntax) -> HeadTable:
-    rows: list[Relation | None] = []
-    for at in range(len(syntax.heads)):
-        rows.append(_strongest(syntax, at))
-    why = f"no relation of {ENOUGH} examples or more in which it is surely above the best fixed offset"
-    get: Mapping[str, list[Any]] = {
+    rows: list[Relation | None] = [_best_relation(syntax, index) for index in range(len(syntax.heads))]
+    reason = f"no relation of {ENOUGH} examples or more in which it is significantly above the best fixed offset"
+    values: Mapping[str, list[Any]] = {
         "syntax_relation": ["" if r is None else r.relation for r in rows],
         "syntax_direction": ["" if r is None else r.direction for r in rows],
         "syntax_accuracy": [math.nan if r is None else r.accuracy for r in rows],
@@ -351,21 +351,22 @@ def _table(syntax: Syntax) -> HeadTable:
         "syntax_examples": [math.nan if r is None else float(r.count) for r in rows],
     }
     columns: dict[str, Column] = {
-        name: tuple(x) if isinstance(x[0], str) else torch.tensor(x, dtype=torch.float64) for name, x in get.items()
+        name: tuple(x) if isinstance(x[0], str) else torch.tensor(x, dtype=torch.float64)
+        for name, x in values.items()
     }
-    nothing = {head: why for head, r in zip(syntax.heads, rows, strict=True) if r is None}
-    reasons = {name: nothing for name, x in columns.items() if isinstance(x, Tensor) and nothing}
+    without = {head: reason for head, r in zip(syntax.heads, rows, strict=True) if r is None}
+    reasons = {name: without for name, x in columns.items() if isinstance(x, Tensor) and without}
     about = {"syntax": {"sentences": syntax.sentences, "skipped": syntax.skipped}}
     return HeadTable(syntax.heads, columns, {n: Meaning(*m) for n, m in _MEANING.items()}, reasons, about)
 
 
-def _strongest(syntax: Syntax, at: int) -> Relation | None:
-    """The relation in which a head is furthest above the offset, where that is sure."""
-    tally, head = syntax.tally, syntax.heads[at]
+def _best_relation(syntax: Syntax, index: int) -> Relation | None:
+    """The relation in which a head most exceeds the offset; None if it is significantly better in none."""
+    tally, head = syntax.tally, syntax.heads[index]
     better = [
         key
         for key, right in tally.correct.items()
-        if tally.count[key] >= ENOUGH and float(right[at]) / tally.count[key] > tally.baseline(*key)[0]
+        if tally.count[key] >= ENOUGH and float(right[index]) / tally.count[key] > tally.baseline(*key)[0]
     ]
-    found = [r for r in (syntax.of(*key, head=head) for key in better) if r.above]
-    return max(found, key=lambda r: r.floor - r.baseline, default=None)
+    significant = [r for r in (syntax.of(*key, head=head) for key in better) if r.above]
+    return max(significant, key=lambda r: r.floor - r.baseline, default=None)
