@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from multihead.corpus import documents as documents_module
 from multihead.corpus.accumulator import Accumulator, Batch, Inputs
 from multihead.corpus.checkpoint import Checkpoint
 from multihead.corpus.documents import Corpus
@@ -34,7 +33,6 @@ from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
 
 WORDS, DOCUMENTS, BATCH = 37, 43, 2
-documents_module.BATCHES = 4  # so that few documents make several parts
 
 
 class Small(nn.Module):
@@ -95,7 +93,7 @@ class Measures:
 
 def corpus(of: nn.Module) -> Corpus:
     repeated = frozenset({30, 31})
-    return Corpus(of, documents(), count=DOCUMENTS, batch_size=BATCH, window=2, repeated=repeated)
+    return Corpus(of, documents(), count=DOCUMENTS, batch_size=BATCH, window=2, repeated=repeated, part_batches=4)
 
 
 class Dying(StatisticsSum):

@@ -61,11 +61,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a loss that is a number": (
         lambda: mh.importance(model(), IDS, loss=lambda output, batch: 1.0),
-        r"the loss that was given returned 1\.0 for 3 documents",
+        r"must return shape \(3,\) for 3 documents, got 1\.0",
     ),
     "a detached loss": (
         lambda: mh.importance(model(), IDS, loss=lambda output, batch: output.logits.detach().sum((1, 2))),
-        "the loss has no gradient",
+        "the loss must have a gradient",
     ),
     "within": (lambda: mh.similarity(model(), IDS, within=-1), r"within must be in \[0, 1\], got -1"),
     "nothing to count": (lambda: mh.cost([]), "spec must not be empty"),

@@ -44,6 +44,7 @@ class Corpus:
     Args:
         count: the number of documents, if it is known; needed to share parts among processes.
         repeated: the indices of documents that an earlier one is equal to; by default found while reading.
+        part_batches: batches of one of the first parts; by default `merge_tree.BATCHES`.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class Corpus:
         column: str = "text",
         count: int | None = None,
         repeated: frozenset[int] | None = None,
+        part_batches: int | None = None,
     ) -> None:
         check_model(model)
         check_data(data)
         self.model, self.count, self.repeated = model, count, repeated
+        self.part_batches = part_batches
         self.documents: Iterable[Document] = [cast(Document, data)] if isinstance(data, Mapping) else data
         self.batching = Batching(tokenizer, batch_size, max_tokens, window, column)
         self.batching.check(model)
@@ -76,7 +79,7 @@ class Corpus:
     @property
     def unit(self) -> int:
         """Documents of one of the first parts."""
-        return BATCHES * self.batching.batch_size
+        return (self.part_batches or BATCHES) * self.batching.batch_size
 
     def ranges(self) -> list[range]:
         """The documents of every part; `count` must be known."""

@@ -186,5 +186,5 @@ def _title(title: str | None, head: object) -> str:
 def _site(heads: Capture, name: str | int) -> Site:
     site = heads.sites.layer(f"L{name}" if isinstance(name, int) else name)
     if not heads.calls(site):
-        raise MultiheadError(f"of {site.label} nothing was kept", hint="mh.capture(model, keep='qk')")
+        raise MultiheadError(f"nothing was kept of {site.label}", hint="mh.capture(model, keep='qk')")
     return site

@@ -196,20 +196,17 @@ class Capture:
         """Add the statistics of a later run of the same model."""
         self.sites.merge(later.sites)
         for key, later_record in later._records.items():
-            record = self._records.setdefault(key, _Record())
+            record = self._records.setdefault(key, _Record(later_record.share))
             if record.statistics is None:
                 record.statistics = later_record.statistics
             elif later_record.statistics is not None:
                 record.statistics.merge(later_record.statistics)
 
     def state(self) -> dict[str, Any]:
-        """The statistics so far, as tensors and plain data."""
-        sharded = next((site.path for site in self.sites if self._records[site.key].share is not None), None)
-        if sharded is not None:
-            raise MultiheadError(
-                f"the state of a sharded model cannot be saved: the heads of {sharded} are split over ranks",
-                hint="measure the model in one pass, without a checkpoint: mh.measure(model, data)",
-            )
+        """The statistics so far, as tensors and plain data.
+
+        The state of a sharded model also holds which heads are on this rank; it cannot be saved to a file.
+        """
         statistics: list[dict[str, Any] | None] = []
         for site in self.sites:
             of_site = self._records[site.key].statistics
@@ -217,7 +214,8 @@ class Capture:
             if of_site is not None:
                 statistics[-1].pop("options")  # type: ignore[union-attr]  # saved once below: they may be large
         options = None if self.options is None else self.options.state()
-        return {"options": options, "sites": self.sites.state(), "statistics": statistics}
+        shares = [self._records[site.key].share for site in self.sites]
+        return {"options": options, "sites": self.sites.state(), "statistics": statistics, "shares": shares}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore `state`. The capture must have the same options."""
@@ -227,8 +225,8 @@ class Capture:
                 hint="resume with the options that the run started with",
             )
         self.sites, self._records, self._memory = Sites.from_state(state["sites"]), {}, Memory()
-        for site, saved in zip(self.sites, state["statistics"], strict=True):
-            record = self._records.setdefault(site.key, _Record())
+        for site, saved, share in zip(self.sites, state["statistics"], state["shares"], strict=True):
+            record = self._records.setdefault(site.key, _Record(share))
             if saved is not None:
                 loaded = HeadStatistics.from_state({**saved, "options": state["options"]})
                 # Merge into new statistics, which use the working memory that all layers of this capture share.
