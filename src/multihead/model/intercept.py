@@ -256,7 +256,7 @@ def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...
 def _four_axes(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, module: nn.Module, path: str, *, grouped: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """q, k, v of any leading axes as (batch, head, token, dim), and the mask so that it broadcasts over them."""
+    """q, k, v of any leading axes as (batch, head, token, dim), and a mask that broadcasts over them."""
     lead = lead_of(q, k, v, grouped=grouped)
     if len(lead) == 1:
         counts = (getattr(module, name, 0) for name in ("num_heads", "num_attention_heads", "n_head", "heads"))
