@@ -199,7 +199,7 @@ def test_a_layer_of_which_nothing_was_kept() -> None:
     model, x = small()
     with torch.no_grad(), mh.capture(model) as bare:
         model(x)
-    with pytest.raises(MultiheadError, match=r"of L0 nothing was kept.*\n*hint: mh.capture\(model, keep='qk'\)"):
+    with pytest.raises(MultiheadError, match=r"nothing was kept of L0.*\n*hint: mh.capture\(model, keep='qk'\)"):
         mh.figure.layer(bare, "L0")
 
 
