@@ -137,7 +137,7 @@ class Corpus:
     def _came_before(self, document: Document, index: int) -> bool:
         if self.repeated is not None:
             return index in self.repeated
-        data = document_bytes(document)
+        data = document_bytes(document, self.batching.column)
         return data is not None and self._seen.add(data)
 
 
@@ -147,7 +147,7 @@ def document_number(index: int, batch_size: int = BATCH_SIZE) -> int:
     return part_range(part, unit=BATCHES * batch_size).start + number
 
 
-def document_bytes(document: Any) -> bytes | None:
+def document_bytes(document: Any, column: str = "text") -> bytes | None:
     """What identifies a document: its text or its token ids; None for a ready batch."""
     if isinstance(document, str):
         return document.encode()
@@ -155,7 +155,7 @@ def document_bytes(document: Any) -> bytes | None:
         return json.dumps(document.tolist()).encode()
     if isinstance(document, Sequence):
         return json.dumps(list(cast(Sequence[Any], document))).encode()
-    text = document.get("text") if isinstance(document, Mapping) else None
+    text = document.get(column) if isinstance(document, Mapping) else None
     return text.encode() if isinstance(text, str) else None
 
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from multihead import __version__
 from multihead._base.atomic_files import write_atomically
-from multihead.corpus.batches import Document
+from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import amount, title
@@ -85,7 +85,7 @@ def report(
     cut: Sequence[str] = (),
     heads: Sequence[str] | None = None,
     windows: int | None = None,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,

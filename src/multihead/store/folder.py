@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
+from multihead._base.atomic_files import flush_to_disk, umask
 from multihead.errors import MultiheadError
 
 if sys.platform == "win32":
@@ -174,7 +175,7 @@ def _put(part: Path, target: Path, force: bool) -> None:
             target.rename(old)
             part.rename(target)
             shutil.rmtree(old, ignore_errors=True)
-    _sync(target.parent)
+    flush_to_disk(target.parent)
 
 
 def _exchanged(one: Path, other: Path) -> bool:
@@ -188,25 +189,5 @@ def _exchanged(one: Path, other: Path) -> bool:
 def _bring_to_disk(folder: Path) -> None:
     for inside, _, names in os.walk(folder, topdown=False):
         for name in names:
-            _sync(Path(inside, name))
-        _sync(Path(inside))
-
-
-def _sync(path: Path) -> None:
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:  # a folder cannot be opened everywhere
-        return
-    try:
-        os.fsync(handle)
-    except OSError as failed:
-        if failed.errno not in (errno.EINVAL, errno.EBADF):  # a file system without such a thing
-            raise
-    finally:
-        os.close(handle)
-
-
-def umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+            flush_to_disk(Path(inside, name))
+        flush_to_disk(Path(inside))

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.atomic_files import umask
 from multihead.errors import MultiheadError, TypeMismatchError
-from multihead.store.folder import umask
 
 LARGEST = 4_000_000_000
 """bytes of one file"""

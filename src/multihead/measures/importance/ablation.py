@@ -27,8 +27,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, PerSite, State, check_same_heads
+from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.errors import MultiheadError, SizeError
+from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.measures.importance.losses import Loss, PerDocument, Target
 from multihead.model.call import Call
 from multihead.model.eval_mode import documents_in
@@ -41,9 +42,6 @@ from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
 Replacement = Literal["zero", "mean"]
-
-NO_DOCUMENT = "no document has a token that the loss is of"
-NO_EFFECT = "0: the loss does not depend on this head in any document"
 
 
 class MeanOutputs(PerSite[Outputs]):
@@ -119,7 +117,7 @@ class LossChanges:
         return change
 
 
-class Ablation(Accumulator):
+class Ablation(HeadMoments):
     """The change of the loss without each head, over documents.
 
     `replace` is what stands in for the output of an ablated head: "zero", or its "mean" over the corpus, taken from
@@ -137,9 +135,10 @@ class Ablation(Accumulator):
         means: MeanOutputs | None = None,
         reruns: Reruns | None = None,
     ) -> None:
-        super().__init__()
+        replacements = (replace,) if isinstance(replace, str) else tuple(replace)
+        super().__init__(len(replacements))
         self.loss = loss
-        self.replace: tuple[Replacement, ...] = (replace,) if isinstance(replace, str) else tuple(replace)  # pyright: ignore[reportAttributeAccessIssue]  # a str is one of the two
+        self.replace: tuple[Replacement, ...] = replacements  # pyright: ignore[reportAttributeAccessIssue]  # a str is one of the two
         if not self.replace or any(one not in ("zero", "mean") for one in self.replace):
             raise SizeError(
                 f"replace must be zero, mean or both, got {replace!r}", hint='replace="zero" is pruning'
@@ -150,10 +149,7 @@ class Ablation(Accumulator):
                 hint="run(model, corpus, [means := MeanOutputs()]) first, then pass means=means",
             )
         self.changes = LossChanges(loss, means=means, reruns=reruns)
-        self.batches = 0
-        self.heads: list[str] = []
         self.strategy = ""
-        self._moments: Moments | None = None
         self._intact = Moments([None], 1)
 
     @property
@@ -168,9 +164,6 @@ class Ablation(Accumulator):
         seen, target, intact = self.changes.intact(batch, run)
         sites = run.forward.recorded.sites
         names = [site.name(head) for site in sites for head in range(site.heads)]
-        if self._moments is None:
-            self.heads, self._moments = names, Moments([None] * len(self.replace), len(names))
-        check_same_heads(self.heads, names)
         ablated = [
             ({site.key: [head]}, replace)
             for replace in self.replace
@@ -178,38 +171,23 @@ class Ablation(Accumulator):
             for head in range(site.heads)
         ]
         losses = self.changes.without(batch, run, ablated, seen, target)
-        changed = losses.view(len(self.replace), len(names), -1) - intact
-        self._moments.add(changed.cpu(), slice(0, len(names)), range(len(self.replace)))
+        self.add_documents(names, losses.view(len(self.replace), len(names), -1) - intact)
         self._intact.add(intact.view(1, 1, -1).cpu(), slice(0, 1), [0])
-        self.batches += 1
         self.strategy = self.changes.reruns.strategy
         self.note(self.changes.reruns.notes)
 
     # ---- states and columns -------------------------------------------------------------------
 
     def merge(self, later: Ablation) -> None:
-        if later._moments is None:
-            return
-        if self._moments is None:
-            self.load(later.state())
-            return
-        check_same_heads(self.heads, later.heads)
-        self._moments.merge(later._moments)
-        self._intact.merge(later._intact)
-        self.batches += later.batches
-        self.note(later.notes)
-        self.strategy = max(self.strategy, later.strategy, key=STRATEGIES.index)
+        both = self.batches > 0 and later.batches > 0
+        super().merge(later)
+        if both:
+            self._intact.merge(later._intact)
+            self.strategy = max(self.strategy, later.strategy, key=STRATEGIES.index)
 
     def state(self) -> dict[str, Any]:
-        return {
-            "batches": self.batches,
-            "replace": list(self.replace),
-            "heads": list(self.heads),
-            "notes": list(self.notes),
-            "strategy": self.strategy,
-            "moments": None if self._moments is None else self._moments.state(),
-            "intact": self._intact.state(),
-        }
+        own = {"replace": list(self.replace), "strategy": self.strategy, "intact": self._intact.state()}
+        return super().state() | own
 
     def load(self, state: State) -> None:
         if tuple(state["replace"]) != self.replace:
@@ -217,15 +195,11 @@ class Ablation(Accumulator):
                 f"the state is of replace={tuple(state['replace'])}, this is replace={self.replace}",
                 hint="resume with the same options",
             )
-        self.batches, self.strategy = int(state["batches"]), state["strategy"]
-        self.heads, self.notes = list(state["heads"]), list(state["notes"])
+        super().load(state)
+        self.strategy, self._intact = state["strategy"], Moments([None], 1)
+        self._intact.load(state["intact"])
         reruns = self.changes.reruns.resumed(state["strategy"])
         self.changes = LossChanges(self.loss, means=self.changes.means, reruns=reruns)
-        self._moments, self._intact = None, Moments([None], 1)
-        if state["moments"] is not None:
-            self._moments = Moments([None] * len(self.replace), len(self.heads))
-            self._moments.load(state["moments"])
-        self._intact.load(state["intact"])
 
     @property
     def documents(self) -> int:
@@ -233,13 +207,11 @@ class Ablation(Accumulator):
         return int(self._intact.count[0, 0])
 
     def columns(self) -> HeadTable:
-        if self._moments is None:
-            raise MultiheadError("no batch has run yet", hint="run(model, corpus, [ablation]) first")
         columns: dict[str, Tensor] = {}
         meaning: dict[str, Meaning] = {}
         reasons: dict[str, dict[str, str]] = {}
         for index, replace in enumerate(self.replace):
-            mean, error = mean_and_error(self._moments, index)
+            mean, error = self.mean_and_error(index)
             stand_in = "0" if replace == "zero" else "its mean over the corpus"
             name = f"ablation_{replace}"
             columns |= {name: mean, f"{name}_error": error}
@@ -247,10 +219,10 @@ class Ablation(Accumulator):
                 name: Meaning("loss", f"change of the loss with {stand_in} in place of the head's output"),
                 f"{name}_error": Meaning("loss", f"standard error of {name} over documents"),
             }
-            no_effect = ((mean == 0) & (self._moments.squares[index] == 0)).tolist()
+            no_effect = ((mean == 0) & (self.moments.squares[index] == 0)).tolist()
             reasons[name] = {head: NO_EFFECT for head, none in zip(self.heads, no_effect, strict=True) if none}
             reasons[name] |= dict.fromkeys(self.heads, NO_DOCUMENT) if not self.documents else {}
-            reasons[f"{name}_error"] = error_reasons(self.heads, error)
+            reasons[f"{name}_error"] = self.error_reasons(error)
         about = {
             "loss": self.loss.name,
             "loss_intact": float(self._intact.mean[0, 0]),
@@ -264,27 +236,3 @@ class Ablation(Accumulator):
 def _batch_second(model: nn.Module) -> bool:
     """Whether an attention of torch.nn takes (token, batch, width)."""
     return any(getattr(module, "batch_first", True) is False for module in model.modules())
-
-
-def check_documents(documents: int, rows: int) -> None:
-    """Raise where the rows of the attention are not the documents of the batch."""
-    if rows != documents > 1:
-        raise MultiheadError(
-            f"the batch has {documents} documents by its first axis, and attention runs in {rows} rows: which "
-            "document a row belongs to cannot be told",
-            hint="put the batch axis first (batch_first=True), or run one document at a time: batch_size=1",
-        )
-
-
-def mean_and_error(moments: Moments, index: int) -> tuple[Float[Tensor, " head"], Float[Tensor, " head"]]:
-    """The mean of a statistic over documents, and its standard error √(Σ (x − mean)² / (n (n − 1)))."""
-    count = moments.count[index]
-    mean = moments.mean[index].masked_fill(count == 0, torch.nan)
-    error = (moments.squares[index] / (count * (count - 1)).clamp(min=1)).sqrt()
-    return mean, error.masked_fill(count < 2, torch.nan)
-
-
-def error_reasons(heads: Sequence[str], error: Float[Tensor, " head"]) -> dict[str, str]:
-    """Why there is no standard error."""
-    missing = error.isnan().tolist()
-    return {h: "one document has no spread: use two or more" for h, m in zip(heads, missing, strict=True) if m}

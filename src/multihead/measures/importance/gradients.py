@@ -36,21 +36,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State, check_same_heads
+from multihead.corpus.accumulator import Batch, BatchRun, Inputs, State
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.importance.ablation import (
-    NO_DOCUMENT,
-    NO_EFFECT,
-    check_documents,
-    error_reasons,
-    mean_and_error,
-)
+from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Seen, Target
 from multihead.model.call import Call
 from multihead.model.eval_mode import documents_in
 from multihead.model.sites import Key, Sites
-from multihead.model.statistics.moments import Moments
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -58,7 +51,7 @@ SUMS = ("size", "square", "signed")
 PROBES = 4
 
 
-class Gradients(Accumulator):
+class Gradients(HeadMoments):
     """One forward and one backward pass per batch; for `OutputDistance`, one backward pass per probe."""
 
     name = "gradients"
@@ -70,13 +63,10 @@ class Gradients(Accumulator):
             raise SizeError(
                 f"probes must be at least 1, got {probes}", hint="each costs one backward pass; 4 are enough"
             )
-        super().__init__()
+        super().__init__(len(SUMS))
         self.loss, self.normalise, self.seed = loss, normalise, seed
         self.probes = probes if loss.own else 1
         self.forwards = 3.0 * self.probes
-        self.batches = 0
-        self.heads: list[str] = []
-        self._moments: Moments | None = None
         self._layers: list[int] = []
         """number of heads of each attention"""
         self._gates = _DocumentGates(0)
@@ -94,13 +84,9 @@ class Gradients(Accumulator):
         target = self.loss.target(batch.inputs, run.inputs, seen.detach())
         self.loss.checked(seen.detach(), target, batch.index)
         rows = torch.stack([gates.slopes(s, target) for s in self._differentiated(batch.index, seen, target)])
-        if self._moments is None:
-            self.heads, self._layers = gates.sites.heads, [site.heads for site in gates.sites]
-            self._moments = Moments([None] * len(SUMS), len(self.heads))
-        check_same_heads(self.heads, gates.sites.heads)
         sums = torch.stack([rows.abs().mean(0), rows.square().mean(0), rows.mean(0)])  # of (probe, head, document)
-        self._moments.add(sums.cpu(), slice(0, len(self.heads)), range(len(SUMS)))
-        self.batches += 1
+        self.add_documents(gates.sites.heads, sums)
+        self._layers = [site.heads for site in gates.sites]
         self._gates = _DocumentGates(0)
 
     def _differentiated(self, index: int, seen: Seen, target: Target) -> Iterator[PerDocument]:
@@ -113,39 +99,16 @@ class Gradients(Accumulator):
 
     # ---- states and columns -------------------------------------------------------------------
 
-    def merge(self, later: Gradients) -> None:
-        if later._moments is None:
-            return
-        if self._moments is None:
-            self.load(later.state())
-            return
-        check_same_heads(self.heads, later.heads)
-        self._moments.merge(later._moments)
-        self.batches += later.batches
-        self.note(later.notes)
-
     def state(self) -> dict[str, Any]:
-        return {
-            "batches": self.batches,
-            "heads": list(self.heads),
-            "layers": list(self._layers),
-            "notes": list(self.notes),
-            "moments": None if self._moments is None else self._moments.state(),
-        }
+        return super().state() | {"layers": list(self._layers)}
 
     def load(self, state: State) -> None:
-        self.batches, self._layers = int(state["batches"]), list(state["layers"])
-        self.heads, self.notes = list(state["heads"]), list(state["notes"])
-        self._moments = None
-        if state["moments"] is not None:
-            self._moments = Moments([None] * len(SUMS), len(self.heads))
-            self._moments.load(state["moments"])
+        super().load(state)
+        self._layers = list(state["layers"])
 
     def columns(self) -> HeadTable:
-        if self._moments is None:
-            raise MultiheadError("no batch has run yet", hint="run(model, corpus, [gradients]) first")
         distance = self.loss.own
-        size, error = mean_and_error(self._moments, 0)
+        size, error = self.mean_and_error(0)
         norm = self._norms(size) if self.normalise else torch.ones_like(size)
         text = "E |∂L/∂gate| over documents (Michel 2019)"
         if distance:
@@ -155,7 +118,7 @@ class Gradients(Accumulator):
         columns = {
             "importance": size / norm,
             "importance_error": error / norm,
-            "fisher": mean_and_error(self._moments, 1)[0],
+            "fisher": self.mean_and_error(1)[0],
         }
         meaning = {
             "importance": Meaning(unit, text + per_layer),
@@ -166,17 +129,17 @@ class Gradients(Accumulator):
             ),
         }
         if not distance:
-            columns["gradient"] = mean_and_error(self._moments, 2)[0]
+            columns["gradient"] = self.mean_and_error(2)[0]
             meaning["gradient"] = Meaning("loss", "E ∂L/∂gate, signed; without the head the loss changes by −this")
         no_effect = [h for h, zero in zip(self.heads, (size == 0).tolist(), strict=True) if zero]
         reasons = {name: dict.fromkeys(no_effect, NO_EFFECT) for name in columns if no_effect}
-        if not int(self._moments.count[0].max()):
+        if not int(self.moments.count[0].max()):
             reasons |= {name: dict.fromkeys(self.heads, NO_DOCUMENT) for name in columns}
-        no_error = error_reasons(self.heads, error)
+        no_error = self.error_reasons(error)
         reasons |= {"importance_error": no_error} if no_error else {}
         about = {
             "loss": self.loss.name,
-            "documents": int(self._moments.count[0].max()),
+            "documents": int(self.moments.count[0].max()),
             "notes": list(self.notes),
             "normalised": self.normalise,
         } | ({"probes": self.probes} if distance else {})
