@@ -21,7 +21,8 @@ from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner, isolated
+from multihead.model.intercept import inner
+from multihead.model.interception import isolated
 from multihead.model.sites import Sites
 
 
