@@ -67,7 +67,7 @@ def unobserved() -> Generator[None]:
 def problem_of(
     q: Queries,
     k: Keys,
-    v: Values,
+    v: Float[Tensor, "batch value_head key value_dim"],
     *,
     mask: Mask | Tensor | None = None,
     top_left: bool = False,
