@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import get_ident, local
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,15 +37,16 @@ from multihead.layer.mask_cells import TensorMask
 from multihead.layer.mask_kinds import Lengths, Padding, Ragged
 from multihead.layer.problem import Problem
 from multihead.layer.routes import attend
-from multihead.model.adapters import adapted
 from multihead.model.call import Call, Listener, Tokens
 from multihead.model.call_index import CallIndex
 from multihead.model.call_tokens import Inputs
+from multihead.model.compiled import has_compiled_parts, inner
 from multihead.model.head_sharding import share_of
 from multihead.model.hf_interface import through_interface
 from multihead.model.kernel_arguments import problem_of
 from multihead.model.sites import is_cross, stack_of
 from multihead.model.torch_mha import as_dropin
+from multihead.model.verified_adapters import adapted
 
 
 @contextmanager
@@ -57,7 +58,7 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
     root = inner(model)
     mode = InterceptMode(root, listener, sharded)
     with ExitStack() as stack:
-        if _has_compiled_parts(model):
+        if has_compiled_parts(model):
             # Modes do not see inside a compiled graph, so run the model eagerly inside the block.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(through_interface(root))
@@ -84,16 +85,6 @@ _depth = local()
 
 def _current_depth() -> int:
     return getattr(_depth, "value", 0)
-
-
-def inner(model: nn.Module) -> nn.Module:
-    """The model inside the wrapper of torch.compile; the model itself if it is not compiled."""
-    return cast(nn.Module, getattr(model, "_orig_mod", model))
-
-
-def _has_compiled_parts(model: nn.Module) -> bool:
-    # Not hasattr: nn.Module.__getattr__ is slow for missing attributes, and a model has many modules.
-    return any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in model.modules())  # pyright: ignore[reportPrivateUsage]
 
 
 class InterceptMode(TorchFunctionMode):
