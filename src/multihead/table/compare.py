@@ -183,10 +183,15 @@ class Comparison(Generic[T]):
 
     def _number_findings(self, condition: Condition) -> Iterator[Finding]:
         self._check_column(condition)
-        if not isinstance(self.before[condition.column], Tensor) or isinstance(condition.value, str):
+        if not isinstance(self.before[condition.column], Tensor):
             raise SizeError(
                 f"{condition!r}: a change between words has no size",
                 hint=f"'{condition.column}:changed' finds heads whose word changed, ':changed>3' more than 3",
+            )
+        if isinstance(condition.value, str):
+            raise SizeError(
+                f"{condition!r}: {condition.value!r} is not a number, column {condition.column!r} holds numbers",
+                hint=f"compare the size of the change: '{condition.column}>0.1'",
             )
         before, after = (table.numbers(condition.column).tolist() for table in (self.before, self.after))
         for head, old, new in zip(self.before.heads, before, after, strict=True):
