@@ -10,6 +10,7 @@ from multihead.cli.console import note, out, write_json
 
 if TYPE_CHECKING:
     from multihead.table.compare import Comparison, Finding
+    from multihead.table.table import HeadTable
 
 _EPILOG = """examples:
   multihead compare before after                             # what changed most
@@ -58,11 +59,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if findings or missing else 0
 
 
-def _missing(change: Comparison) -> list[str]:
+def _missing(change: Comparison[HeadTable]) -> list[str]:
     return [*change.only_before, *change.only_after]
 
 
-def _print(args: argparse.Namespace, change: Comparison, findings: list[Finding], missing: list[str]) -> None:
+def _print(
+    args: argparse.Namespace, change: Comparison[HeadTable], findings: list[Finding], missing: list[str]
+) -> None:
     console = out()
     console.print(change)
     for finding in findings:

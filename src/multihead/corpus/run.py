@@ -38,9 +38,9 @@ from multihead.corpus.ranks import Ranks
 from multihead.corpus.state import load_state
 from multihead.layer.apart import runs_again
 from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 
 Progress = Callable[[float], None]
 """Called with the number of batches that all processes have finished."""

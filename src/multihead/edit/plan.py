@@ -28,8 +28,8 @@ from multihead._base.atomic_files import write_atomically
 from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.compiled import inner
 from multihead.model.fingerprint import fingerprint
-from multihead.model.intercept import inner
 from multihead.model.sites import Site, find
 from multihead.table.head_names import HeadName
 

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from multihead._base.arguments import check_model
 from multihead.errors import AnatomyError
 from multihead.layer.problem import Groups
+from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall
 from multihead.model.finder import LETTERS, HiddenRowsError, Projection, Storage, Trace, find
 from multihead.model.graph import Graph
-from multihead.model.intercept import inner
 from multihead.model.proof import Proof, prove
 from multihead.model.sites import Key, Site, name_sites
 from multihead.model.sites import find as find_site

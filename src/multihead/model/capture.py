@@ -32,8 +32,9 @@ from multihead.layer.share import Share
 from multihead.model.call import Call, Compute
 from multihead.model.capture_html import head_html, heads_html
 from multihead.model.capture_table import table_of
+from multihead.model.compiled import inner
 from multihead.model.gathered_statistics import of_all_ranks
-from multihead.model.intercept import inner, intercept
+from multihead.model.intercept import intercept
 from multihead.model.keep import Keep, Kept
 from multihead.model.missing import nothing_found
 from multihead.model.sites import Key, Site, Sites, find

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multihead._base.html import Cells, line, map_picture, pooled, table
+from multihead._base.html import line, table
+from multihead._base.pictures import Cells, map_picture, pooled
 from multihead.errors import MultiheadError
 from multihead.model.capture_table import table_of
 

@@ -9,7 +9,8 @@ import torch
 
 from multihead.errors import MultiheadError
 from multihead.model.statistics.catalogue import meanings
-from multihead.table.table import HeadTable, Numbers
+from multihead.table.data import Numbers
+from multihead.table.table import HeadTable
 
 if TYPE_CHECKING:
     from multihead.model.capture import Capture, Head

@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from multihead.model.intercept import inner
+from multihead.model.compiled import inner
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from multihead._base.arguments import check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 from multihead.model.interception import isolated
 from multihead.model.sites import Sites
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 import torch
 from torch import nn
 
-from multihead.model.intercept import inner
+from multihead.model.compiled import inner
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -27,8 +27,9 @@ from torch import nn
 from multihead._base.arguments import check_inputs, check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.model.call import Call, Compute, Listener
+from multihead.model.compiled import inner
 from multihead.model.eval_mode import eval_mode, plain_inputs
-from multihead.model.intercept import inner, intercept
+from multihead.model.intercept import intercept
 from multihead.model.missing import nothing_found
 from multihead.model.partial_run import Change, Recording
 from multihead.model.sites import Key, Sites

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from multihead.errors import MultiheadError
 from multihead.layer.share import Share
@@ -20,18 +20,26 @@ def of_all_ranks(local: HeadStatistics, share: Share) -> HeadStatistics:
             f"{len(share.heads)}",
             hint="mh.Statistics(covariance=False), or load the whole model on one rank",
         )
-    gathered: list[Any] = [None] * share.mesh.size()
-    dist.all_gather_object(gathered, (share.heads, local.state()), group=share.mesh.get_group())
     layer = HeadStatistics(share.of, local.options)
     layer.rows, layer.padding, layer.all_padding = local.rows, local.padding, local.all_padding
-    for head_ids, state in gathered:
-        part, heads = HeadStatistics.from_state(state), list(head_ids)
-        for name in KEPT:
-            getattr(layer.moments, name)[:, heads] = getattr(part.moments, name)
-        layer.empty[heads], layer.broken[heads] = part.empty, part.broken
-        layer.outputs.count[heads] = part.outputs.count
-        if part.outputs.total is not None:
-            if layer.outputs.total is None:
-                layer.outputs.total = part.outputs.total.new_zeros(share.of, part.outputs.total.shape[1])
-            layer.outputs.total[heads] = part.outputs.total
+    for name in KEPT:
+        getattr(layer.moments, name).copy_(_of_all_heads(getattr(local.moments, name), 1, share))
+    layer.empty, layer.broken = _of_all_heads(local.empty, 0, share), _of_all_heads(local.broken, 0, share)
+    layer.outputs.count = _of_all_heads(local.outputs.count, 0, share)
+    if local.outputs.total is not None:  # every rank has seen the same batches, so it is None on all or on none
+        layer.outputs.total = _of_all_heads(local.outputs.total, 0, share)
     return layer
+
+
+def _of_all_heads(values: Tensor, axis: int, share: Share) -> Tensor:
+    """Values of this rank's heads along `axis` → values of all heads, by a sum with zeros for the other heads.
+
+    The sum is over the bits: every head is on one rank, so even -0.0 and NaN arrive unchanged.
+    """
+    size = [*values.shape]
+    size[axis] = share.of
+    bits = torch.zeros(size, dtype=torch.int64)
+    bits.index_copy_(axis, torch.tensor(share.heads), values.view(torch.int64))
+    bits = bits.to(share.mesh.device_type)  # the backend may have no collectives for CPU tensors
+    dist.all_reduce(bits, group=share.mesh.get_group())
+    return bits.cpu().view(values.dtype)

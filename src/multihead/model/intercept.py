@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,10 +39,10 @@ from multihead.layer.mask_cells import TensorMask
 from multihead.layer.mask_kinds import Lengths, Padding, Ragged
 from multihead.layer.problem import Problem
 from multihead.layer.routes import attend
-from multihead.model.adapters import adapted
 from multihead.model.call import Call, Listener, Tokens
 from multihead.model.call_index import CallIndex
 from multihead.model.call_tokens import Inputs
+from multihead.model.compiled import has_compiled_parts, inner
 from multihead.model.head_sharding import share_of
 from multihead.model.hf_interface import through_interface
 from multihead.model.interception import Interception, heads_are_changed, interception
@@ -50,6 +50,7 @@ from multihead.model.kernel_arguments import attend_as, problem_of
 from multihead.model.output_proof import OutputProof
 from multihead.model.sites import is_cross, stack_of
 from multihead.model.torch_mha import as_dropin, verify_dropin
+from multihead.model.verified_adapters import adapted
 from multihead.model.verify import verify_call
 
 
@@ -66,7 +67,7 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
         block = stack.enter_context(interception({id(module): module for _, module in named}))
         paths = {id(module): name.replace("_orig_mod.", "") for name, module in named}
         mode = InterceptMode(root, listener, sharded, block, paths)
-        if _has_compiled_parts(model):
+        if has_compiled_parts(model):
             # Modes do not see inside a compiled graph, so run the model eagerly inside the block.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(through_interface())
@@ -76,16 +77,6 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
         stack.callback(mode.call_index.close)
         stack.enter_context(mode)
         yield
-
-
-def inner(model: nn.Module) -> nn.Module:
-    """The model inside the wrapper of torch.compile; the model itself if it is not compiled."""
-    return cast(nn.Module, getattr(model, "_orig_mod", model))
-
-
-def _has_compiled_parts(model: nn.Module) -> bool:
-    # Not hasattr: nn.Module.__getattr__ is slow for missing attributes, and a model has many modules.
-    return any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in model.modules())  # pyright: ignore[reportPrivateUsage]
 
 
 class InterceptMode(TorchFunctionMode):

@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
-from multihead.model.intercept import inner
 from multihead.model.sites import Key, Site, Sites
 
 Change = Callable[[HeadOutputs], HeadOutputs]

@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward, ModelInputs
-from multihead.model.intercept import inner
 
 _STATISTICS: frozenset[Any] = frozenset(
     {

@@ -40,7 +40,8 @@ from multihead.page.encode import deflated, shares_text
 from multihead.page.findings import findings, importance_column
 from multihead.page.gather import PARTS, Gathered, Progress, gather
 from multihead.page.words import clear
-from multihead.table.table import Column, HeadTable
+from multihead.table.data import Column
+from multihead.table.table import HeadTable
 
 SCRIPTS = (
     *("base", "data", "far", "table", "grid", "canvas", "reading", "head", "panel"),

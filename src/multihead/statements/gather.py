@@ -27,8 +27,8 @@ from multihead.layer.problem import Problem, Scores
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call, Compute
 from multihead.model.call_tokens import learned_positions
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 from multihead.model.sites import Key
 from multihead.statements.subject import HeadWeights, Passage, Subject, rotations
 from multihead.statements.without import Batch, ablation, count_tokens, placed

@@ -16,10 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
+from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.find_sites import find_sites
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 from multihead.model.interventions import ablate
 from multihead.model.traced_run import tensors_in
 

@@ -28,7 +28,7 @@ from multihead.edit.physical import surgery  # noqa: F401  # pyright: ignore[rep
 from multihead.edit.physical.record import NAME, Record
 from multihead.edit.physical.steps import apply
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.intercept import inner
+from multihead.model.compiled import inner
 from multihead.store.manifest import MANIFEST, Manifest, check_steps, read_json
 from multihead.store.skeleton import class_of, config_of, emptied, import_transformers, skeleton
 from multihead.store.tensors import Contents

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 import multihead
 from multihead.edit.physical.record import Record, record_of
 from multihead.errors import MultiheadError
-from multihead.model.intercept import inner
+from multihead.model.compiled import inner
 from multihead.store.companions import copy_companions
 from multihead.store.folder import written
 from multihead.store.load import BUFFERS, built, rebuild

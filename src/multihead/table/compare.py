@@ -16,18 +16,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torch import Tensor
 
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition
-from multihead.table.table import HeadTable, Numbers, abbreviate
+from multihead.table.data import Numbers, TableData, abbreviate
 from multihead.table.view import NOTHING
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
+
+T = TypeVar("T", bound=TableData)
+
+
+def common(before: TableData, after: TableData) -> tuple[list[str], list[str]]:
+    """The heads and columns of both tables, in the order of the first; raises `SizeError` if no head is common."""
+    heads_after = set(after.heads)
+    heads = [h for h in before.heads if h in heads_after]
+    if not heads:
+        raise SizeError(
+            f"the tables have no head in common: {abbreviate(before.heads)} and {abbreviate(after.heads)}",
+            hint="compare models whose heads have the same names",
+        )
+    columns = [n for n in before.columns if n in after.columns]
+    for name in columns:
+        if isinstance(before[name], Tensor) != isinstance(after[name], Tensor):
+            raise MultiheadError(
+                f"column {name!r} holds numbers in one table and words in the other",
+                hint="measure both with the same version of multihead",
+            )
+    return heads, columns
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,11 +89,11 @@ class Largest:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Generic[T]):
     """Two tables restricted to their common heads and columns, in the order of the first."""
 
-    before: HeadTable
-    after: HeadTable
+    before: T
+    after: T
     only_before: tuple[str, ...]
     """heads only in the first table"""
     only_after: tuple[str, ...]
@@ -81,30 +102,29 @@ class Comparison:
     columns_after: tuple[str, ...]
 
     @property
-    def difference(self) -> HeadTable:
+    def difference(self) -> T:
         """after − before for every numeric column."""
         names = [n for n in self.before.columns if isinstance(self.before[n], Tensor)]
         columns = {n: self.after.numbers(n) - self.before.numbers(n) for n in names}
-        reasons = {
-            n: {
-                h: self._missing_reason(n, h)
-                for h, x in zip(self.before.heads, c.tolist(), strict=True)
-                if math.isnan(x)
-            }
-            for n, c in columns.items()
-        }
-        meaning = {n: self.before.meaning[n] for n in names}
-        about = {"before": dict(self.before.about), "after": dict(self.after.about)}
-        return HeadTable(self.before.heads, columns, meaning, {n: by for n, by in reasons.items() if by}, about)
+        reasons = {n: self._missing_reasons(n, column) for n, column in columns.items()}
+        return replace(
+            self.before,
+            columns=columns,
+            meaning={n: self.before.meaning[n] for n in names},
+            reasons={n: by_head for n, by_head in reasons.items() if by_head},
+            about={"before": dict(self.before.about), "after": dict(self.after.about)},
+        )
+
+    def _missing_reasons(self, column: str, change: Numbers) -> dict[str, str]:
+        """head → why it has no change"""
+        undefined = [h for h, x in zip(self.before.heads, change.tolist(), strict=True) if math.isnan(x)]
+        return {head: self._missing_reason(column, head) for head in undefined}
 
     def _missing_reason(self, column: str, head: str) -> str:
-        undefined = [
-            (side, table)
+        return "; ".join(
+            f"not defined {side}: {table.why(column, head) or 'no reason given'}"
             for side, table in (("before", self.before), ("after", self.after))
             if math.isnan(table.row(head)[column])
-        ]
-        return "; ".join(
-            f"not defined {word}: {table.why(column, head) or 'no reason given'}" for word, table in undefined
         )
 
     @property
@@ -120,15 +140,14 @@ class Comparison:
 
     def largest(self) -> list[Largest]:
         """The head that changed most in each column, ordered by `spread`, largest first."""
-        changes = [
-            change for name, c in self.difference.columns.items() if (change := self._largest(name, c)) is not None
-        ]
-        return sorted(changes, key=lambda x: -x.spread)
+        difference = self.difference
+        changes = [self._largest(name, difference.numbers(name)) for name in difference.columns]
+        return sorted((x for x in changes if x is not None), key=lambda x: -x.spread)
 
-    def _largest(self, name: str, change: Any) -> Largest | None:
+    def _largest(self, name: str, change: Numbers) -> Largest | None:
         size = change.abs().nan_to_num(-1.0, posinf=math.inf)
-        index = int(size.argmax()) if len(size) else 0
-        if not len(size) or float(size[index]) <= 0:
+        index = int(size.argmax())
+        if float(size[index]) <= 0:
             return None
         before = self.before.numbers(name)
         finite = before[before.isfinite()]
@@ -159,48 +178,44 @@ class Comparison:
                 hint=f"compare the size of the change: '{condition.column}>0.1'",
             )
         changed = [(h, old, new) for h, name, old, new in self.changed if name == condition.column]
-        if not condition.holds(float(len(changed))):
-            return []
-        return [
-            Finding(repr(condition), h, old, new, f"{old or NOTHING} → {new or NOTHING}") for h, old, new in changed
-        ]
+        findings = [Finding(repr(condition), h, old, new, _arrow(old, new)) for h, old, new in changed]
+        return findings if condition.holds(float(len(changed))) else []
 
-    def _number_findings(self, condition: Condition) -> list[Finding]:
+    def _number_findings(self, condition: Condition) -> Iterator[Finding]:
         self._check_column(condition)
-        if not isinstance(self.before[condition.column], Tensor) or isinstance(condition.value, str):
+        if not isinstance(self.before[condition.column], Tensor):
             raise SizeError(
                 f"{condition!r}: a change between words has no size",
                 hint=f"'{condition.column}:changed' finds heads whose word changed, ':changed>3' more than 3",
             )
-        before, after = (table.numbers(condition.column) for table in (self.before, self.after))
-        return list(self._findings_over(condition, before, after))
-
-    def _findings_over(self, condition: Condition, before: Numbers, after: Numbers) -> Iterator[Finding]:
-        for i, head in enumerate(self.before.heads):
-            old, new = float(before[i]), float(after[i])
+        if isinstance(condition.value, str):
+            raise SizeError(
+                f"{condition!r}: {condition.value!r} is not a number, column {condition.column!r} holds numbers",
+                hint=f"compare the size of the change: '{condition.column}>0.1'",
+            )
+        before, after = (table.numbers(condition.column).tolist() for table in (self.before, self.after))
+        for head, old, new in zip(self.before.heads, before, after, strict=True):
+            size = _size(condition, old, new)
             if math.isnan(old) != math.isnan(new):
-                reason = self._missing_reason(condition.column, head)
-                yield Finding(repr(condition), head, old, new, f"{_short(old)} → {_short(new)}, {reason}")
-            elif condition.holds(size := _size(condition, old, new)):
+                why = self._missing_reason(condition.column, head)
+            elif condition.holds(size):
                 share = f" ({size:.3g} of it)" if condition.how == "relative" else ""
-                yield Finding(
-                    repr(condition), head, old, new,
-                    f"{_short(old)} → {_short(new)}, a change of {_signed(new - old)}{share}",
-                )  # fmt: skip
+                why = f"a change of {_signed(new - old)}{share}"
+            else:
+                continue
+            yield Finding(repr(condition), head, old, new, f"{_short(old)} → {_short(new)}, {why}")
 
     def _check_column(self, condition: Condition) -> None:
-        if condition.column not in self.before.columns:
-            sides = [
-                w
-                for w, only in (("first", self.columns_before), ("second", self.columns_after))
-                if condition.column in only
-            ]
-            where = (
-                f"only the {sides[0]} table has column {condition.column!r}"
-                if sides
-                else f"there is no column {condition.column!r}"
-            )
-            raise SizeError(f"{condition!r}: {where}", hint=f"both have {', '.join(self.before.columns)}")
+        column = condition.column
+        if column in self.before.columns:
+            return
+        if column in self.columns_before:
+            fault = f"only the first table has column {column!r}"
+        elif column in self.columns_after:
+            fault = f"only the second table has column {column!r}"
+        else:
+            fault = f"there is no column {column!r}"
+        raise SizeError(f"{condition!r}: {fault}", hint=f"both have {', '.join(self.before.columns)}")
 
     # ---- showing ------------------------------------------------------------------------------
 
@@ -225,13 +240,16 @@ class Comparison:
     def lines(self, count: int = 4) -> list[str]:
         """The comparison as lines of text."""
         lines = [f"{len(self.before)} heads in both"]
-        lines += [f"only before: {abbreviate(self.only_before, most=12)}"] if self.only_before else []
-        lines += [f"only after: {abbreviate(self.only_after, most=12)}"] if self.only_after else []
-        lines += [f"columns only before: {abbreviate(self.columns_before, most=12)}"] if self.columns_before else []
-        lines += [f"columns only after: {abbreviate(self.columns_after, most=12)}"] if self.columns_after else []
+        one_side = {
+            "only before": self.only_before,
+            "only after": self.only_after,
+            "columns only before": self.columns_before,
+            "columns only after": self.columns_after,
+        }
+        lines += [f"{title}: {abbreviate(names, most=12)}" for title, names in one_side.items() if names]
         by_column: dict[str, list[str]] = {}
         for head, name, old, new in self.changed:
-            by_column.setdefault(name, []).append(f"{head} {old or NOTHING} → {new or NOTHING}")
+            by_column.setdefault(name, []).append(f"{head} {_arrow(old, new)}")
         return lines + [
             f"{name}: {len(changes)} changed: {abbreviate(changes, most=count)}"
             for name, changes in by_column.items()
@@ -245,7 +263,7 @@ class Comparison:
         return "\n".join([*self.lines(), *(numbers or ["no number changed"])])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        from rich import box
+        from rich import box  # slow to import
         from rich.table import Table
         from rich.text import Text
 
@@ -266,41 +284,18 @@ class Comparison:
             yield Text(f"{len(changes) - 12} more columns changed less", style="dim")
 
 
-def compare(before: HeadTable, after: HeadTable) -> Comparison:
-    """Compare over the common heads and columns; raises `SizeError` if no head is common."""
-    heads_before, heads_after = set(before.heads), set(after.heads)
-    heads = [h for h in before.heads if h in heads_after]
-    if not heads:
-        raise SizeError(
-            f"the tables have no head in common: {abbreviate(before.heads)} and {abbreviate(after.heads)}",
-            hint="compare models whose heads have the same names",
-        )
-    a, b = ({n: isinstance(c, Tensor) for n, c in table.columns.items()} for table in (before, after))
-    mismatched = next((n for n in a if n in b and a[n] != b[n]), None)
-    if mismatched is not None:
-        raise MultiheadError(
-            f"column {mismatched!r} holds numbers in one table and words in the other",
-            hint="measure both with the same version of multihead",
-        )
-    names = [n for n in a if n in b]
-    return Comparison(
-        before.filter(heads=heads).select(names),
-        after.filter(heads=heads).select(names),
-        tuple(h for h in before.heads if h not in heads_after),
-        tuple(h for h in after.heads if h not in heads_before),
-        tuple(n for n in a if n not in b),
-        tuple(n for n in b if n not in a),
-    )
-
-
 def _size(condition: Condition, before: float, after: float) -> float:
     """The size of a change as the condition measures it. A relative change from 0 is infinite."""
-    if math.isnan(before) or before == after:
-        return math.nan if math.isnan(before) else 0.0
+    if before == after:  # infinite values too, whose difference is NaN
+        return 0.0
     change = after - before
     if condition.how == "relative":
         return abs(change) / abs(before) if before else math.inf
     return {"drop": -change, "rise": change}.get(condition.how, abs(change))
+
+
+def _arrow(before: str, after: str) -> str:
+    return f"{before or NOTHING} → {after or NOTHING}"
 
 
 def _short(x: float) -> str:

@@ -21,7 +21,7 @@ from typing import Literal, cast
 from torch import Tensor
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.table.table import HeadTable
+from multihead.table.data import Column
 
 How = Literal["", "drop", "rise", "relative", "changed"]
 """What a condition compares: "" |after − before|, "drop" before − after, "rise" after − before, "relative"
@@ -72,13 +72,13 @@ class Condition:
             return (x == self.value) == (self.op == "=")
         return not math.isnan(x) and _COMPARE[self.op](x, self.value)
 
-    def check(self, table: HeadTable) -> None:
-        """Raise unless the condition applies to this single table."""
+    def check(self, column: Column) -> None:
+        """Raise unless the condition applies to this column of a single table."""
         if self.how:
             raise MultiheadError(
                 f"{self!r} needs two tables, got one", hint="compare them: first.compare(second).findings([...])"
             )
-        column_is_words, value_is_word = not isinstance(table[self.column], Tensor), isinstance(self.value, str)
+        column_is_words, value_is_word = not isinstance(column, Tensor), isinstance(self.value, str)
         if column_is_words != value_is_word:
             names = ("numbers", "words")
             raise SizeError(

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from multihead._base.atomic_files import write_atomically
 from multihead.errors import MultiheadError
+from multihead.table.data import PLACE, Column, TableData, abbreviate
 from multihead.table.meaning import Meaning, Scale
-from multihead.table.table import PLACE, Column, HeadTable, abbreviate
 
 FORMAT = "multihead head table"
 VERSION = 2
@@ -39,7 +39,7 @@ _INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
 # ---- JSON -------------------------------------------------------------------------------------
 
 
-def to_json(table: HeadTable) -> str:
+def to_json(table: TableData) -> str:
     """JSON text with one head per line; NaN becomes null, and `reasons` explains it."""
     top = {"format": FORMAT, "version": VERSION, **_metadata(table)}
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in top.items()]
@@ -47,7 +47,7 @@ def to_json(table: HeadTable) -> str:
     return "{\n" + ",\n".join(lines) + ',\n"rows": [\n' + rows + "\n]}\n"
 
 
-def from_json(text: str, place: str = "the text") -> HeadTable:
+def from_json(text: str, place: str = "the text") -> TableData:
     """Read the output of `to_json`; errors name `place` as the source."""
     try:
         data = json.loads(text)
@@ -63,7 +63,7 @@ def from_json(text: str, place: str = "the text") -> HeadTable:
     return _table(fields, fields["rows"], place)
 
 
-def _metadata(table: HeadTable) -> dict[str, Any]:
+def _metadata(table: TableData) -> dict[str, Any]:
     """Everything except the cells: column types and meanings, reasons, about."""
     columns = [
         {"name": n, "holds": "words" if isinstance(c, tuple) else "numbers", **asdict(table.meaning[n])}
@@ -76,7 +76,7 @@ def _metadata(table: HeadTable) -> dict[str, Any]:
     }
 
 
-def _table(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: str) -> HeadTable:
+def _table(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: str) -> TableData:
     if data.get("version") != VERSION:
         raise MultiheadError(
             f"{place} has format version {data.get('version')!r}, this multihead reads version {VERSION}",
@@ -90,7 +90,7 @@ def _table(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: st
             meaning[name] = Meaning(spec["unit"], spec["text"], None if scale is None else Scale(**scale))
             cells = [row[name] for row in rows]
             columns[name] = tuple(map(str, cells)) if spec["holds"] == "words" else _numbers(cells)
-        return HeadTable(tuple(row["name"] for row in rows), columns, meaning, data["reasons"], data["about"])
+        return TableData(tuple(row["name"] for row in rows), columns, meaning, data["reasons"], data["about"])
     except (KeyError, TypeError, ValueError) as error:
         raise MultiheadError(
             f"{place} is damaged: {type(error).__name__}: {error}", hint="measure again, or save the table again"
@@ -121,27 +121,25 @@ def _dump(x: object) -> str:
 # ---- Parquet and pandas -----------------------------------------------------------------------
 
 
-def to_pandas(table: HeadTable) -> Any:
+def to_pandas(table: TableData) -> Any:
     try:
-        import pandas  # pyright: ignore[reportMissingTypeStubs]
+        import pandas  # optional  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as missing:
         raise MultiheadError("pandas is not installed", hint=_INSTALL) from missing
     return pandas.DataFrame(_columns(table)).set_index("name")
 
 
-def _columns(table: HeadTable) -> dict[str, Any]:
+def _columns(table: TableData) -> dict[str, Any]:
     """Plain columns: name, stack where a head has one, layer, head, then the measures."""
-    locations = [table._location(row) for row in range(len(table))]  # pyright: ignore[reportPrivateUsage]  # same package
-    stacks = any("stack" in location for location in locations)
-    columns: dict[str, Any] = {
-        key: [location.get(key, "") for location in locations] for key in PLACE if key != "stack" or stacks
-    }
+    rows = list(table)
+    stacks = any("stack" in row for row in rows)
+    columns: dict[str, Any] = {key: [row.get(key, "") for row in rows] for key in PLACE if key != "stack" or stacks}
     return columns | {n: list(c) if isinstance(c, tuple) else c.numpy() for n, c in table.columns.items()}
 
 
 def _import_arrow() -> tuple[Any, Any]:
     try:
-        import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+        import pyarrow  # optional  # pyright: ignore[reportMissingTypeStubs]
         import pyarrow.parquet as parquet  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as missing:
         raise MultiheadError(
@@ -150,7 +148,7 @@ def _import_arrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def _to_parquet(table: HeadTable) -> bytes:
+def _to_parquet(table: TableData) -> bytes:
     arrow, parquet = _import_arrow()
     text, number, integer = arrow.string(), arrow.float64(), arrow.int64()
     types = {"name": text, "stack": text, "layer": integer, "head": integer}
@@ -163,7 +161,7 @@ def _to_parquet(table: HeadTable) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _from_parquet(path: Path) -> HeadTable:
+def _from_parquet(path: Path) -> TableData:
     arrow, parquet = _import_arrow()
     try:
         data = parquet.read_table(path)
@@ -180,7 +178,7 @@ def _from_parquet(path: Path) -> HeadTable:
 # ---- files ------------------------------------------------------------------------------------
 
 
-def save(table: HeadTable, path: Path) -> Path:
+def save(table: TableData, path: Path) -> Path:
     path = path / TABLE if path.is_dir() or not path.suffix else path
     if path.suffix not in (".json", ".parquet"):
         raise MultiheadError(
@@ -192,7 +190,7 @@ def save(table: HeadTable, path: Path) -> Path:
     return path
 
 
-def load(path: Path) -> HeadTable:
+def load(path: Path) -> TableData:
     if path.is_dir():
         file = next((path / n for n in (TABLE, "table.parquet") if (path / n).exists()), None)
         if file is None:

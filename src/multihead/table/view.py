@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from multihead._base.html import STYLE
-from multihead.table.table import Column, HeadTable, cell
+from multihead.table.data import Column, TableData, cell
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -38,12 +38,18 @@ FIRST = (
 SHOWN = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
 """Statistics shown by default."""
 
+_DETAILS = (
+    *("offset", "class:", "kind", "second", "third", "most_similar", "cluster", "order"),
+    *("fisher", "gradient", "syntax"),
+)
+"""Columns whose names start like this are shown only on request."""
+
 NOTHING = "–"
 MOST_ROWS, MOST_LETTERS = 400, 90_000
 """Limits of a table in a notebook, in rows and characters of HTML; larger ones scroll slowly and bloat the file."""
 
 
-def shown(table: HeadTable, columns: Sequence[str] | None = None) -> list[str]:
+def shown(table: TableData, columns: Sequence[str] | None = None) -> list[str]:
     """The columns to show: the named ones, or by default results first, then selected statistics."""
     if columns is not None:
         return [name for name in columns if table[name] is not None]
@@ -57,24 +63,11 @@ def _has_values(column: Column) -> bool:
     return any(column) if isinstance(column, tuple) else not bool(column.isnan().all())
 
 
-def _is_detail(name: str, table: HeadTable) -> bool:
+def _is_detail(name: str, table: TableData) -> bool:
     """Whether a column is shown only on request."""
     stem = next((n for n in FIRST if name.startswith((f"{n}_", f"{n}:"))), None)
-    detail = (
-        "offset",
-        "class:",
-        "kind",
-        "second",
-        "third",
-        "most_similar",
-        "cluster",
-        "order",
-        "fisher",
-        "gradient",
-        "syntax",
-    )
     is_statistic = table.meaning[name].scale is not None
-    return is_statistic or stem is not None or name.startswith(detail)
+    return is_statistic or stem is not None or name.startswith(_DETAILS)
 
 
 def word(column: Column, row: int) -> str:
@@ -85,7 +78,7 @@ def word(column: Column, row: int) -> str:
     return NOTHING if math.isnan(x) else f"{x + 0.0:.3g}"  # + 0.0 turns -0.0 into 0.0
 
 
-def text(table: HeadTable, columns: Sequence[str] | None = None) -> str:
+def text(table: TableData, columns: Sequence[str] | None = None) -> str:
     names = shown(table, columns)
     lines = [["head", *names]]
     lines += [[head, *(word(table.columns[n], i) for n in names)] for i, head in enumerate(table.heads)]
@@ -97,13 +90,13 @@ def text(table: HeadTable, columns: Sequence[str] | None = None) -> str:
 class RichView:
     """A table rendered by `rich`: as many columns as fit the terminal, with a line between layers."""
 
-    table: HeadTable
+    table: TableData
     columns: Sequence[str] | None = None
     first: str | None = None
     """the column to show first"""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        from rich import box
+        from rich import box  # slow to import
         from rich.table import Table
         from rich.text import Text
 
@@ -131,7 +124,7 @@ class RichView:
             yield Text(f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {names}", style="dim")
 
 
-def _columns_that_fit(table: HeadTable, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
+def _columns_that_fit(table: TableData, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
     """The leading columns that fit the width; at least one."""
     space = width - 3 - max([4, *map(len, table.heads)])  # 3: padding of each column
     fitting: list[str] = []
@@ -143,7 +136,7 @@ def _columns_that_fit(table: HeadTable, names: Sequence[str], cells: dict[str, l
     return fitting
 
 
-def _other_columns(table: HeadTable, but: Sequence[str]) -> str:
+def _other_columns(table: TableData, but: Sequence[str]) -> str:
     others = [n for n in table.columns if n not in but]
     return ", ".join(others[:12]) + (", ..." if len(others) > 12 else "")
 
@@ -166,9 +159,9 @@ def _layer_ends(heads: Sequence[str]) -> set[int]:
     return ends if in_order else set()
 
 
-def html(table: HeadTable, columns: Sequence[str] | None = None) -> str:
+def html(table: TableData) -> str:
     """HTML for a notebook: meanings and reasons are tooltips. All text is escaped."""
-    names = shown(table, columns)
+    names = shown(table)
     side = {n: ' class="w"' if isinstance(table.columns[n], tuple) else "" for n in names}
     head = "".join(
         f'<th{side[n]} title="{escape(table.meaning[n].text)}">{escape(n)}<br>'

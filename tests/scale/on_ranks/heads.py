@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import torch
@@ -99,6 +100,24 @@ def measured_as_one(mesh: DeviceMesh) -> None:
             assert abs(a.mean("entropy") - b.mean("entropy")) < 1e-12, a.name
             assert torch.equal(a.statistics.histogram("entropy")[1], b.statistics.histogram("entropy")[1])
         assert heads.tokens == expected.tokens
+
+
+def gathered_without_pickle(mesh: DeviceMesh) -> None:
+    """Statistics of other ranks are numbers: reading a pickle could run code."""
+    watching = True
+    classes: list[Any] = []
+
+    def watch(event: str, arguments: Any) -> None:  # stays for the life of the process
+        if watching and event == "pickle.find_class":
+            classes.append(arguments)
+
+    sys.addaudithook(watch)
+    for _, spread in models(mesh):
+        with torch.no_grad(), mh.capture(spread) as heads:
+            spread(ids())
+        assert heads["L1H2"].mean("entropy") > 0
+    watching = False
+    assert classes == [], classes
 
 
 def kept_by_global_number(mesh: DeviceMesh) -> None:
@@ -223,6 +242,7 @@ def hugging_face_models(mesh: DeviceMesh) -> None:
 
 CHECKS = [
     measured_as_one,
+    gathered_without_pickle,
     kept_by_global_number,
     silenced_by_global_number,
     gated_by_global_number,

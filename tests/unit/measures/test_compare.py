@@ -102,6 +102,8 @@ def test_words() -> None:
         heads("kind>0.5")
     with pytest.raises(mh.SizeError, match="column 'x' holds numbers"):
         heads("x:changed")
+    with pytest.raises(mh.SizeError, match="x=foo: 'foo' is not a number"):
+        heads("x=foo")
 
 
 def test_conditions_that_cannot_be_asked() -> None:

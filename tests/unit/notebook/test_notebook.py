@@ -14,7 +14,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
-from multihead._base.html import map_picture, measure_picture, plot, pooled
+from multihead._base.html import plot
+from multihead._base.pictures import map_picture, measure_picture, pooled
 from multihead.edit.checking.check import Check
 from multihead.edit.checking.curve import Curve, Point
 from multihead.edit.checking.quality import Quality

@@ -30,9 +30,9 @@ from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
 from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 from multihead.table.condition import Condition
 
 if TYPE_CHECKING:

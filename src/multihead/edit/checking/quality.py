@@ -33,8 +33,8 @@ from multihead.errors import MultiheadError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.losses import IGNORED, LanguageModel, OutputDistance, tensor_in
 from multihead.model.call_tokens import learned_positions
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 
 NEIGHBOURS = 10
 FEWEST = 2 * NEIGHBOURS + 1

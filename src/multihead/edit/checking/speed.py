@@ -23,8 +23,8 @@ from multihead.edit.checking.median import interval
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 
 Job = Callable[[], object]
 SHORTEST = 0.03

@@ -46,8 +46,8 @@ from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import Target
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 
 JUDGED = 2048
 """Held-out tokens that a rung is judged by."""

@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from multihead.corpus.accumulator import Inputs
 from multihead.measures.importance.losses import OutputDistance, Seen, Target, tensor_in
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 
 ANCHORS = 1024
 """Documents that others are near to or far from; more are not kept."""

@@ -37,8 +37,8 @@ from multihead.edit.fitting.mixing import endless
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.compiled import inner
 from multihead.model.eval_mode import eval_mode
-from multihead.model.intercept import inner
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.intercept import inner
+from multihead.model.compiled import inner
 
 RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 RANK_TO = 2048

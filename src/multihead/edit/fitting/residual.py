@@ -30,8 +30,8 @@ from multihead.corpus.accumulator import Inputs
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward, StopForward
-from multihead.model.intercept import inner
 
 _ADD = {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__, operator.add}
 _MULTIPLY = {torch.mul, Tensor.mul, Tensor.mul_, Tensor.__mul__, Tensor.__rmul__, Tensor.__imul__, operator.mul}

@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from multihead.corpus.accumulator import Inputs
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.intercept import inner
 from multihead.model.partial_run import ModuleForward, patched_forward, repeat_batch
 
 ROOM = 1 << 30

@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from multihead.edit.physical.steps import Step
-from multihead.model.intercept import inner
+from multihead.model.compiled import inner
 
 NAME = "multihead_cut"
 

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.intercept import inner
+from multihead.model.compiled import inner
 
 
 @dataclass(frozen=True)

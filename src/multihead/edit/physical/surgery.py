@@ -28,8 +28,8 @@ from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.compiled import inner
 from multihead.model.families import Cutting, cutting_of
-from multihead.model.intercept import inner
 
 
 def install(

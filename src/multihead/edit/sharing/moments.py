@@ -38,8 +38,8 @@ from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
 from multihead.model.forward import Forward, StopForward
-from multihead.model.intercept import inner
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
 

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from multihead._base.arguments import check_count
+from multihead._base.html import plain
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.measures.cost.configurations import Configuration, configuration
 from multihead.measures.cost.cost_text import LINES, comparison_text, cost_text
@@ -200,8 +201,6 @@ class Cost:
         return cost_text(self)
 
     def _repr_html_(self) -> str:
-        from multihead._base.html import plain
-
         return plain(str(self))
 
 
@@ -255,10 +254,10 @@ def _name_and_specs(spec: object) -> tuple[str, tuple[Spec, ...]]:
         raise SizeError("spec must not be empty", hint="pass a name, a Spec, several Specs, or a module")
     if isinstance(spec, Sequence) and all(isinstance(s, Spec) for s in cast(Sequence[object], spec)):
         return "model", tuple(cast(Sequence[Spec], spec))
-    from torch import nn  # lazy: names and sizes do not need torch
+    from torch import nn  # slow to import, and names and sizes do not need it
 
     if isinstance(spec, nn.Module):
-        from multihead.measures.cost.sizes import sizes_of
+        from multihead.measures.cost.sizes import sizes_of  # imports torch
 
         return type(spec).__name__, sizes_of(spec)
     raise TypeMismatchError(f"spec must be a name, a Spec, a list of Specs or a module, got {type(spec).__name__}")

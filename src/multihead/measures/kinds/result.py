@@ -14,8 +14,9 @@ from multihead._base.colours import KINDS
 from multihead._base.html import dots
 from multihead.errors import SizeError
 from multihead.measures.kinds.evidence import RULES, Evidence, Score
+from multihead.table.data import Column
 from multihead.table.meaning import Meaning
-from multihead.table.table import Column, HeadTable
+from multihead.table.table import HeadTable
 
 _DOTTED = re.compile(r"^((?:[A-Za-z_]+\.)?)(\d+)\.(\d+)$")
 

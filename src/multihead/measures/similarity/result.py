@@ -24,7 +24,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead._base.html import line, lines, measure_picture, pooled, table
+from multihead._base.html import line, lines, table
+from multihead._base.pictures import measure_picture, pooled
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped
 from multihead.table.meaning import Meaning

@@ -38,8 +38,9 @@ from multihead.measures.syntax.word_alignment import DIRECTIONS, Aligned, Direct
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.sites import Site
+from multihead.table.data import Column
 from multihead.table.meaning import Meaning
-from multihead.table.table import Column, HeadTable
+from multihead.table.table import HeadTable
 
 ENOUGH = 30
 """Relations with fewer examples are too rare for a useful accuracy."""
