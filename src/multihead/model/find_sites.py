@@ -22,7 +22,7 @@ from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
-from multihead.model.intercept import isolated
+from multihead.model.interception import isolated
 from multihead.model.sites import Sites
 
 

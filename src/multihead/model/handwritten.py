@@ -34,6 +34,16 @@ def _gpt_j(
     return heads.to(value.dtype), None
 
 
+def _gpt_2_upcast(
+    module: Any, attend: Attend, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> tuple[Tensor, None]:
+    """softmax(q kᵀ · scaling) v in float32, as GPT-2 does with `reorder_and_upcast_attn`; (query, head, dim)."""
+    dropout = module.attn_dropout.p if module.training else 0.0
+    q, k, v = query.float(), key.float(), value.float()
+    heads = attend(q, k, v, mask=mask_of(attention_mask), scale=module.scaling, dropout=dropout)
+    return heads.to(value.dtype).transpose(1, 2), None
+
+
 def _mpnet(
     module: Any,
     attend: Attend,
@@ -112,6 +122,8 @@ def _split(x: Tensor, size: int) -> Tensor:
 ADAPTERS = {
     "GPTNeoSelfAttention": Adapter(_gpt_neo, "_attn"),
     "GPTJAttention": Adapter(_gpt_j, "_attn"),
+    "GPT2Attention": Adapter(_gpt_2_upcast, "_upcast_and_reordered_attn"),
+    "DecisionTransformerGPT2Attention": Adapter(_gpt_2_upcast, "_upcast_and_reordered_attn"),
     "MPNetSelfAttention": Adapter(_mpnet),
     "BloomAttention": Adapter(_bloom),
     "DisentangledSelfAttention": Adapter(_deberta_v2),

@@ -1,116 +1,213 @@
-"""Hugging Face's attention interface: temporarily route models that do not use sdpa to multihead's kernel.
+"""Hugging Face's attention interface: see the attention functions of models that do not use sdpa.
 
-Gemma 2 (softcap) and GPT-OSS (sinks) default to eager attention, which stores every map. Inside the block their
-configs name multihead's function, which computes the same values in memory linear in tokens; on exit the configs
-are restored. Models that use sdpa are not changed: `F.scaled_dot_product_attention` is intercepted anyway.
+Attention modules of transformers ask `ALL_ATTENTION_FUNCTIONS.get_interface(name, eager)` for their function.
+"sdpa" ends in `F.scaled_dot_product_attention`, which is intercepted anyway. Any other function (eager,
+flex_attention, one that the user registered) is replaced inside the block by multihead's kernel, which computes
+the same values in memory linear in tokens. It gets the arguments that the model made for its own function, so the
+mask is the model's own, and no config is touched. On the first call of every module both functions must agree.
 """
 
 from __future__ import annotations
 
+import dis
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from threading import Lock
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, create_mask
 
+from multihead._base.shapes import HeadOutputs
+from multihead.errors import MultiheadError
 from multihead.layer import mask as masks
+from multihead.layer.mask_algebra import Mask
+from multihead.layer.problem import Problem
 from multihead.layer.routes import attend
-from multihead.model.kernel_arguments import mask_of, problem_of
-from multihead.model.sites import is_cross
+from multihead.model.interception import interception_of
+from multihead.model.kernel_arguments import HIDES, attend_as, mask_of, problem_of, unobserved
+from multihead.model.verify import largest_difference
 
-NAME = "multihead"
-GROUPED = "multihead-grouped"  # of cut models, permanently: see edit/physical/kernels.py
-_FIELD = "_attn_implementation_internal"
-_users = 0
+AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
+
+GROUPED = "multihead-grouped"
+"""The attention function of cut models, see edit/physical/kernels.py; it asks the interface for another one."""
+
+_UNDERSTOOD = frozenset({"scaling", "dropout", "softcap", "s_aux", "position_bias"})
+_NO_EFFECT = frozenset({"kernel_options", "output_attentions"})  # on the values
 _lock = Lock()
+_users = 0
+_original: Callable[..., AttentionFunction] | None = None
 
 
 @contextmanager
-def through_interface(model: nn.Module) -> Generator[None]:
-    """Inside the block, configs that name a kernel other than sdpa name multihead's."""
-    configs = _configs_to_switch(model)
-    if not configs:
+def through_interface() -> Generator[None]:
+    """Inside the block, intercepted modules get multihead's kernel in place of any function but sdpa."""
+    transformers: Any = sys.modules.get("transformers.modeling_utils")
+    if transformers is None:  # no model of transformers can exist
         yield
         return
-    before = [(config, getattr(config, _FIELD)) for config in configs]
-    _register()
+    _install(transformers.AttentionInterface)
     try:
-        for config in configs:
-            setattr(config, _FIELD, NAME)
         yield
     finally:
-        for config, name in before:
-            setattr(config, _FIELD, name)
-        _unregister()
+        _uninstall(transformers.AttentionInterface)
 
 
-def _configs_to_switch(model: nn.Module) -> list[Any]:
-    """Configs whose modules would get a kernel from the interface that cannot be intercepted."""
-    configs: dict[int, Any] = {}
-    for module in model.modules():
-        config = vars(module).get("config")  # faster than getattr: most modules have no config
-        if config is None:
-            continue
-        name = getattr(config, _FIELD, None)
-        source = sys.modules.get(type(module).__module__)
-        if (
-            isinstance(name, str)
-            and name not in ("sdpa", NAME, GROUPED)
-            and hasattr(source, "ALL_ATTENTION_FUNCTIONS")
-        ):
-            configs[id(config)] = config
-    return list(configs.values())
-
-
-def _register() -> None:
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    global _users
+def _install(interface: Any) -> None:
+    global _users, _original
     with _lock:
         _users += 1
-        AttentionInterface.register(NAME, attention)
-        AttentionMaskInterface.register(NAME, sdpa_mask)  # returns None where is_causal suffices
+        if _users == 1:
+            _original = original = interface.get_interface
+
+            def get_interface(self: Any, attn_implementation: str, default: AttentionFunction) -> AttentionFunction:
+                function = original(self, attn_implementation, default)
+                return function if attn_implementation in ("sdpa", GROUPED) else partial(_attention, function)
+
+            interface.get_interface = get_interface
 
 
-def _unregister() -> None:
-    from transformers import AttentionInterface, AttentionMaskInterface
-
-    global _users
+def _uninstall(interface: Any) -> None:
+    global _users, _original
     with _lock:
         _users -= 1
-        if not _users:  # a different block or thread may still use it
-            for registry in (AttentionInterface, AttentionMaskInterface):
-                registry._global_mapping.pop(NAME, None)  # pyright: ignore[reportPrivateUsage]  # there is no public unregister
+        if not _users:  # another block or thread may still use it
+            interface.get_interface, _original = _original, None
 
 
-def attention(
+def _attention(
+    function: AttentionFunction,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """An attention function as the interface defines it; returns (batch, query, head, dim) and no weights."""
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    causal = bool(causal) and attention_mask is None and query.shape[2] > 1
-    if attention_mask is not None and attention_mask.ndim == 4:
-        attention_mask = attention_mask[..., : key.shape[2]]
-    mask = mask_of(attention_mask)
-    if position_bias is not None:
-        mask = mask & masks.additive(position_bias)
-    cross = is_cross(type(module).__name__)
-    problem = problem_of(
-        query, key, value, mask=mask, top_left=causal, scale=scaling, softcap=softcap, sinks=s_aux,
-        dropout=dropout, cross=cross,
+    attention_mask: Any,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What `function` computes, (batch, query, head, dim), without its weights."""
+    block = interception_of(module)
+    own = partial(function, module, query, key, value, attention_mask, **options)
+    if block is None:
+        return own()
+    _check_options(function, module, options)
+    mask = _dense(attention_mask, query, key)
+    problem = _problem(function, module, query, key, value, mask, options)
+
+    def compute() -> HeadOutputs:
+        heads = attend(problem)
+        if mask is not None and mask.is_floating_point():
+            heads = _with_empty_rows(heads, function, module, query, key, value, mask, options)
+        if problem.scores.dropout == 0 and block.first((id(module), function)):
+            _verify(module, heads, own)
+        return heads
+
+    return attend_as(problem, compute).transpose(1, 2).contiguous(), None
+
+
+def _problem(
+    function: AttentionFunction,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    options: dict[str, Any],
+) -> Problem:
+    """The problem that an attention function solves: the options that its code reads, and no others."""
+    values = {name: options.get(name) if _reads(function, name) else None for name in _UNDERSTOOD}
+    rule: Mask = mask_of(mask)
+    if values["position_bias"] is not None:
+        rule = rule & masks.additive(values["position_bias"])
+    sinks = getattr(module, "sinks", None) if _reads(function, "sinks") else values["s_aux"]
+    return problem_of(
+        query, key, value, mask=rule, scale=values["scaling"], softcap=values["softcap"], sinks=sinks,
+        dropout=values["dropout"] or 0.0 if module.training else 0.0,
     )  # fmt: skip
-    return attend(problem).transpose(1, 2), None
+
+
+def _dense(mask: Any, query: Tensor, key: Tensor) -> Tensor | None:
+    """The mask of a call as a tensor over its keys."""
+    if isinstance(mask, BlockMask):
+        batch, heads = mask.shape[:2]
+        return create_mask(mask.mask_mod, batch, heads, query.shape[2], key.shape[2], str(query.device))
+    if mask is None or (isinstance(mask, Tensor) and mask.ndim == 4):
+        return None if mask is None else mask[..., : key.shape[2]]
+    shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+    raise MultiheadError(
+        "the mask of an attention function must be None, a BlockMask or a tensor (batch, head, query, key), got "
+        f"{shape}",
+        hint='use attn_implementation="sdpa" or "eager": model.set_attn_implementation("sdpa")',
+    )
+
+
+def _with_empty_rows(
+    heads: HeadOutputs,
+    function: AttentionFunction,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    options: dict[str, Any],
+) -> HeadOutputs:
+    """`heads`, with rows that see no key (padding on the left) as the model computes them: a mean of all values."""
+    mask = mask.expand(-1, -1, query.shape[2], -1)
+    empty = (mask <= HIDES).all(-1)  # batch, head, query
+    if not bool(empty.any()):
+        return heads
+    rows = empty.any(0).any(0).nonzero()[:, 0]
+    if options.get("position_bias") is not None:
+        options = options | {"position_bias": options["position_bias"].expand_as(mask)[:, :, rows]}
+    own = function(module, query[:, :, rows], key, value, mask[:, :, rows], **options)[0].transpose(1, 2)
+    return heads.index_copy(2, rows, torch.where(empty[:, :, rows, None], own, heads[:, :, rows]))
+
+
+def _verify(module: nn.Module, heads: HeadOutputs, own: Callable[[], tuple[Any, ...]]) -> None:
+    with unobserved():
+        difference = largest_difference(heads, own()[0].transpose(1, 2))
+    if difference is not None:
+        raise MultiheadError(
+            f"the attention function of {type(module).__name__} computes something else than softmax(scores) v: "
+            f"the head outputs differ by {difference}",
+            hint='use another attention function, model.set_attn_implementation("sdpa"), or write an adapter: '
+            "@mh.adapter(ItsClass)",
+        )
+
+
+def _check_options(function: AttentionFunction, module: nn.Module, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        known = name in _UNDERSTOOD or name in _NO_EFFECT or value is None or value is False
+        if not known and _reads(function, name):
+            raise MultiheadError(
+                f"{type(module).__name__} passes {name}= to its attention function {_name(function)}, and "
+                "multihead does not know this argument",
+                hint='use another attention function, model.set_attn_implementation("sdpa"), or write an adapter: '
+                f"@mh.adapter({type(module).__name__})",
+            )
+
+
+def _reads(function: AttentionFunction, name: str) -> bool:
+    """Whether the code of a function reads an argument or attribute of this name."""
+    names = _names_read(function)
+    return names is None or name in names
+
+
+@lru_cache
+def _names_read(function: AttentionFunction) -> frozenset[str] | None:
+    """Arguments, attributes, and strings as in kwargs.get("s_aux"); None for what is not a Python function."""
+    if not hasattr(function, "__code__"):
+        return None
+    names: set[str] = set()
+    for instruction in dis.get_instructions(function):
+        if instruction.opname.startswith("LOAD_"):
+            loaded = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+            names |= {name for name in loaded if isinstance(name, str)}
+    return frozenset(names)
+
+
+def _name(function: AttentionFunction) -> str:
+    return getattr(function, "__name__", type(function).__name__)

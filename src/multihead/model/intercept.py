@@ -4,23 +4,25 @@ Attention reaches a kernel through one of three functions, and one TorchFunction
 
 - `F.scaled_dot_product_attention`, called from anywhere;
 - `F.multi_head_attention_forward`, used by nn.MultiheadAttention (torch skips its fast path under a mode);
-- `multihead.layer.routes.attend`, used by our own layer, by Hugging Face's attention interface (see
-  `hf_interface.py`) and by every adapter (see `adapters.py`).
+- `multihead.layer.routes.attend`, used by our own layer and by every adapter (see `verified_adapters.py`), and
+  `attend_as`, used for Hugging Face's attention interface (see `hf_interface.py`).
 
 A mode belongs to one thread, can be nested, and is removed at the end of the block, even after an exception. The
 calling module is found by walking the Python stack. Inside the block, hooks on the model read its input ids and
 padding, and a hook on each attention module counts its calls (see `call_index.py`).
+
+The first call of every attention is compared with what the model's own kernel returns, and the first output of the
+model with its output outside the block (see `verify.py`, `output_proof.py`).
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from threading import get_ident, local
 from typing import Any
 
 import torch
@@ -43,10 +45,13 @@ from multihead.model.call_tokens import Inputs
 from multihead.model.compiled import has_compiled_parts, inner
 from multihead.model.head_sharding import share_of
 from multihead.model.hf_interface import through_interface
-from multihead.model.kernel_arguments import problem_of
+from multihead.model.interception import Interception, heads_are_changed, interception
+from multihead.model.kernel_arguments import attend_as, problem_of
+from multihead.model.output_proof import OutputProof
 from multihead.model.sites import is_cross, stack_of
-from multihead.model.torch_mha import as_dropin
+from multihead.model.torch_mha import as_dropin, verify_dropin
 from multihead.model.verified_adapters import adapted
+from multihead.model.verify import verify_call
 
 
 @contextmanager
@@ -56,12 +61,16 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
     `sharded`: the listener handles calls in which this rank has only some of the heads (see `call.share`).
     """
     root = inner(model)
-    mode = InterceptMode(root, listener, sharded)
     with ExitStack() as stack:
+        # Walked once, because __torch_function__ runs for every operation. References, so no id can be reused.
+        named = list(root.named_modules())
+        block = stack.enter_context(interception({id(module): module for _, module in named}))
+        paths = {id(module): name.replace("_orig_mod.", "") for name, module in named}
+        mode = InterceptMode(root, listener, sharded, block, paths)
         if has_compiled_parts(model):
             # Modes do not see inside a compiled graph, so run the model eagerly inside the block.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(through_interface(root))
+        stack.enter_context(through_interface())
         stack.enter_context(adapted(root))
         stack.callback(root.register_forward_pre_hook(mode.begin, with_kwargs=True).remove)
         stack.callback(root.register_forward_hook(mode.end, always_call=True).remove)
@@ -70,64 +79,46 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
         yield
 
 
-@contextmanager
-def isolated() -> Generator[None]:
-    """Hide the runs inside this block from listeners outside it."""
-    _depth.value = _current_depth() + 1
-    try:
-        yield
-    finally:
-        _depth.value -= 1
-
-
-_depth = local()
-
-
-def _current_depth() -> int:
-    return getattr(_depth, "value", 0)
-
-
 class InterceptMode(TorchFunctionMode):
     """Passes attention calls to the listener, and runs all other functions unchanged."""
 
-    def __init__(self, model: nn.Module, listener: Listener, sharded: bool) -> None:
+    def __init__(
+        self, model: nn.Module, listener: Listener, sharded: bool, block: Interception, paths: Mapping[int, str]
+    ) -> None:
         super().__init__()
-        self.listener, self.sharded = listener, sharded
-        self.depth, self.thread = _current_depth(), get_ident()
-        named = list(model.named_modules())  # walked once, because __torch_function__ runs for every operation
-        self.paths = {id(m): name.replace("_orig_mod.", "") for name, m in named}
-        self.modules = {id(m): m for _, m in named}  # references, so no id can be reused
+        self.listener, self.sharded, self.block, self.paths = listener, sharded, block, paths
         self.inputs = Inputs()
-        self.call_index = CallIndex(self._active)
+        self.call_index = CallIndex(lambda: block.active)
+        self.output_proof = OutputProof(model)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Pre-forward hook of the model."""
-        if self._active():
+        if self.block.active:
+            self.block.changed = False
             self.call_index.begin()
             self.inputs.read(module, args, kwargs)
+            self.output_proof.begin(args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Forward hook of the model. `output` is None if the forward raised."""
-        if self._active():
+        if self.block.active:
             self.call_index.end()
             self.inputs.keep(output)
-
-    def _active(self) -> bool:
-        return self.depth == _current_depth() and get_ident() == self.thread
+            if output is not None and not heads_are_changed():
+                self.output_proof.end(output)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _INTERCEPTED or self.depth != _current_depth():  # the common case: first, for speed
+        if func not in _INTERCEPTED or not self.block.active:  # the common case: first, for speed
             return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._fused(func, *args, **kwargs)
-        if func is attend:
-            return self._attend(*args, **kwargs)
+        if func is attend or func is attend_as:
+            return self._attend(func, *args, **kwargs)
         if func is F.multi_head_attention_forward:
-            with self:  # torch disables the mode in here; the drop-in's `attend` must be intercepted
-                return as_dropin(*args, **kwargs)
+            return self._torch_mha(func, args, kwargs)
         if func in _BACKWARD and (backward := _with_edges(func, *args, **kwargs)) is not None:
             with self:  # checkpointed layers run again during backward, and need the same listener
                 return backward()
@@ -159,13 +150,33 @@ class InterceptMode(TorchFunctionMode):
         k, v = _without_repeats(k, v)
         cross = is_cross(path) or q.shape[2] > k.shape[2]
         problem = problem_of(q, k, v, mask=mask, top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross)
-        heads = self._listen(module, path, cross, problem, lambda: run().reshape(*q.shape[:3], v.shape[3]))
+
+        def compute() -> HeadOutputs:
+            heads = run().reshape(*q.shape[:3], v.shape[3])
+            if dropout_p == 0 and not heads_are_changed() and self.block.first(path):
+                verify_call(path, problem, heads)
+            return heads
+
+        heads = self._listen(module, path, cross, problem, compute)
         return heads.reshape(*lead_of(query, key, value, grouped=enable_gqa), query.shape[-2], value.shape[-1])
 
-    def _attend(self, problem: Problem, route: str | None = None) -> HeadOutputs:
+    def _torch_mha(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """F.multi_head_attention_forward by the drop-in, whose `attend` is intercepted."""
+        changed, self.block.changed = self.block.changed, False
+        with self:  # torch disables the mode in here
+            output = as_dropin(*args, **kwargs)
+        caller = self._calling_module()
+        if caller is not None and not heads_are_changed() and self.block.first(caller[1]):
+            verify_dropin(caller[1], output[0], func, args, kwargs)
+        self.block.changed |= changed
+        return output
+
+    def _attend(
+        self, func: Callable[..., HeadOutputs], problem: Problem, route_or_compute: Any = None
+    ) -> HeadOutputs:
         caller = self._calling_module()
         if caller is None:
-            return attend(problem, route)
+            return func(problem, route_or_compute)
         module, path = caller
         if problem.frame.apart is not None:
             raise MultiheadError(
@@ -174,7 +185,7 @@ class InterceptMode(TorchFunctionMode):
             )
         sets_cross = isinstance(module, nn.MultiheadAttention | MultiHeadAttention)  # then problem.cross is exact
         cross = problem.cross or (not sets_cross and is_cross(path))
-        return self._listen(module, path, cross, problem, lambda: attend(problem, route))
+        return self._listen(module, path, cross, problem, lambda: func(problem, route_or_compute))
 
     def _listen(
         self, module: nn.Module, path: str, cross: bool, problem: Problem, run: Callable[[], HeadOutputs]
@@ -191,7 +202,14 @@ class InterceptMode(TorchFunctionMode):
             )
         call_index = self.call_index.of(module, path, problem.q)
         call = Call(path, module, call_index, problem, queries, keys, cross, share)
-        heads = self.listener(call, run)
+        computed: list[HeadOutputs] = []
+
+        def compute() -> HeadOutputs:
+            computed.append(run())
+            return computed[-1]
+
+        heads = self.listener(call, compute)
+        self.block.changed |= not any(heads is one for one in computed)
         expected = (*problem.q.shape[:3], problem.v.shape[3])
         if heads.shape != expected:
             raise MultiheadError(
@@ -208,13 +226,15 @@ class InterceptMode(TorchFunctionMode):
             if code.co_argcount and code.co_varnames[0] == "self":
                 owner = id(frame.f_locals.get("self"))
                 if owner in self.paths:
-                    return self.modules[owner], self.paths[owner]
+                    return self.block.modules[owner], self.paths[owner]
             frame = frame.f_back
         return None
 
 
 _BACKWARD = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
-_INTERCEPTED = frozenset({F.scaled_dot_product_attention, F.multi_head_attention_forward, attend, *_BACKWARD})
+_INTERCEPTED = frozenset(
+    {F.scaled_dot_product_attention, F.multi_head_attention_forward, attend, attend_as, *_BACKWARD}
+)
 
 
 def _with_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any] | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]  # no public equivalent
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import SizeError
@@ -42,9 +45,23 @@ def attend_heads(
     return attend(problem_of(q, k, v, mask=rule, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout))
 
 
+def attend_as(problem: Problem, compute: Callable[[], HeadOutputs]) -> HeadOutputs:
+    """compute(), which solves the problem; an interception sees the problem, as with `attend`."""
+    if has_torch_function((problem.q,)):
+        return handle_torch_function(attend_as, (problem.q,), problem, compute)
+    return compute()
+
+
 def without_interception() -> AbstractContextManager[None]:
     """A context in which no TorchFunctionMode intercepts attention."""
     return torch._C.DisableTorchFunction()  # pyright: ignore[reportPrivateUsage]  # no public equivalent
+
+
+@contextmanager
+def unobserved() -> Generator[None]:
+    """A context for a comparison: no gradient is recorded, and no mode sees the operations."""
+    with torch.no_grad(), without_interception(), _disable_current_modes():
+        yield
 
 
 def problem_of(
@@ -66,6 +83,8 @@ def problem_of(
     """
     batch, heads, queries, _ = q.shape
     keys = k.shape[2]
+    if k.shape[1] != v.shape[1] and 0 not in (k.shape[1], v.shape[1]):  # one of both may be shared by more heads
+        k, v = (Groups.even(heads, x.shape[1]).expand(x) for x in (k, v))
     if k.shape[1] == 0 or heads % k.shape[1]:
         raise SizeError(
             f"the number of query heads must be a multiple of the key heads, got {heads} and {k.shape[1]}",

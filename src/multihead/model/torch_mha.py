@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer.dropin import MultiheadAttention
-from multihead.model.kernel_arguments import HIDES
+from multihead.model.kernel_arguments import HIDES, unobserved
+from multihead.model.verify import largest_difference
 
 _M = TypeVar("_M", bound=nn.Module)
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)
@@ -42,6 +44,24 @@ def as_dropin(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         attn_mask=_as_bool(arguments["attn_mask"]),
         average_attn_weights=arguments["average_attn_weights"],
     )
+
+
+def verify_dropin(
+    path: str, result: Tensor, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise unless torch's own function computes the result, without dropout."""
+    bound = _SIGNATURE.bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.arguments["training"] and bound.arguments["dropout_p"] > 0:
+        return
+    with unobserved():
+        difference = largest_difference(result, func(*args, **kwargs)[0])
+    if difference is not None:
+        raise MultiheadError(
+            f"{path}: the drop-in for nn.MultiheadAttention computes another output than torch: they differ by "
+            f"{difference}",
+            hint="this is a bug in multihead: please report the arguments of the call",
+        )
 
 
 def _as_bool(hidden: Tensor | None) -> Tensor | None:

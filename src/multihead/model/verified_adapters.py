@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import Error as CopyError
-from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,10 @@ from multihead.errors import MultiheadError
 from multihead.model.adapters import BY_CLASS, Adapter
 from multihead.model.eval_mode import eval_mode
 from multihead.model.handwritten import ADAPTERS
+from multihead.model.interception import interception_of
 from multihead.model.kernel_arguments import attend_heads, without_interception
+from multihead.model.output_proof import copy_caches
+from multihead.model.verify import tolerance
 
 
 def _adapter_of(module: nn.Module) -> Adapter | None:
@@ -57,6 +59,8 @@ class _VerifiedAdapter:
         self.verified = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if interception_of(self.module) is None:  # a run outside the block: of another thread, or isolated
+            return self.original(*args, **kwargs)
         if not self.verified:
             self.verified = self._verify(args, kwargs)
         return self.adapter.run(self.module, attend_heads, *args, **kwargs)
@@ -64,7 +68,7 @@ class _VerifiedAdapter:
     def _verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Compare both methods. False if a cache cannot be copied. Raises if the adapter is wrong."""
         try:
-            for_module, for_adapter = _copy((args, kwargs)), _copy((args, kwargs))
+            for_module, for_adapter = copy_caches((args, kwargs)), copy_caches((args, kwargs))
         except (TypeError, RuntimeError, CopyError):  # a lock, a file, or tensors of an autograd graph
             return False
         attend = _AttendAndMark()
@@ -100,7 +104,7 @@ class _VerifiedAdapter:
             )
         finite = expected[compared & expected.isfinite()].abs()
         size = float(finite.max()) if finite.numel() else 0.0
-        limit = _tolerance(expected, *args, *kwargs.values()) * max(size, 1e-6)
+        limit = tolerance(expected, *args, *kwargs.values()) * max(size, 1e-6)
         wrong = compared & ~torch.isclose(result, expected, rtol=0.0, atol=limit, equal_nan=True)
         if bool(wrong.any()):
             rows, difference = int(wrong.any(-1).sum()), float((result - expected)[wrong].abs().max())
@@ -131,22 +135,5 @@ class _AttendAndMark:
         return heads.masked_fill(empty, torch.nan)
 
 
-def _tolerance(*arguments: object) -> float:
-    """√ε of the coarsest dtype, at least that of float32, in which many modules compute their softmax."""
-    tensors = [x for x in arguments if isinstance(x, Tensor) and x.is_floating_point()]
-    dtypes = {torch.float32, *(x.dtype for x in tensors)}
-    dtypes |= {torch.get_autocast_dtype(x.device.type) for x in tensors if torch.is_autocast_enabled(x.device.type)}
-    return max(torch.finfo(dtype).eps for dtype in dtypes) ** 0.5
-
-
 def _first_tensor(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else x[0]
-
-
-def _copy(x: Any) -> Any:
-    """Arguments for a call without side effects: caches are copied, tensors are not."""
-    if type(x) is dict:
-        return {name: _copy(value) for name, value in cast(dict[Any, Any], x).items()}
-    if type(x) in (list, tuple):
-        return type(x)([_copy(value) for value in x])
-    return deepcopy(x) if hasattr(x, "update") else x

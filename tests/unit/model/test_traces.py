@@ -39,15 +39,26 @@ def test_an_exception_inside_leaves_nothing() -> None:
         assert torch.equal(output(model(**zoo.ZOO[name].batch(False))), expected)
 
 
-def test_the_registry_of_transformers_is_as_before() -> None:
+def test_the_interface_of_transformers_is_as_before() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     model, batch = zoo.ZOO["gemma2"].build(), zoo.ZOO["gemma2"].batch(False)
+    before = (
+        AttentionInterface.get_interface,
+        AttentionInterface().valid_keys(),
+        AttentionMaskInterface().valid_keys(),
+    )
+    config = model.config.to_dict()
     with mh.capture(model), mh.capture(model):
         model(**batch)
-        assert "multihead" in AttentionInterface().valid_keys()
-    assert "multihead" not in AttentionInterface().valid_keys()
-    assert "multihead" not in AttentionMaskInterface().valid_keys()
+        assert AttentionInterface.get_interface is not before[0]
+        assert model.config.to_dict() == config
+    after = (
+        AttentionInterface.get_interface,
+        AttentionInterface().valid_keys(),
+        AttentionMaskInterface().valid_keys(),
+    )
+    assert after == before
 
 
 def test_nested_captures_see_the_same(llama: nn.Module) -> None:

@@ -17,8 +17,6 @@ from multihead.edit.physical.steps import kind
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups
 from multihead.model.hf_interface import GROUPED as NAME
-from multihead.model.hf_interface import NAME as OURS
-from multihead.model.hf_interface import attention as our_attention
 
 _FIELD = "_attn_implementation_internal"
 
@@ -96,7 +94,5 @@ def grouped_attention(
 
 
 def _kernel(module: nn.Module, name: str) -> Any:
-    if name == OURS:  # while somebody looks at the heads: see model/hf_interface.py
-        return our_attention
     home: Any = sys.modules[type(module).__module__]
     return home.ALL_ATTENTION_FUNCTIONS.get_interface(name, home.eager_attention_forward)

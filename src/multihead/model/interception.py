@@ -1,0 +1,85 @@
+"""The interceptions that are in force: those of this thread, at the current depth of `isolated` blocks.
+
+Adapters and the attention functions of Hugging Face models are replaced for everybody while a block lasts. They ask
+here whether a call belongs to such a block; all other calls run the model's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import local
+
+import torch
+from torch import nn
+
+
+@dataclass(eq=False)
+class Interception:
+    """One block in which the attentions of a model are intercepted."""
+
+    modules: Mapping[int, nn.Module]
+    """id of a module of the model → the module"""
+    depth: int
+    proven: set[Hashable] = field(default_factory=set[Hashable])
+    """what was compared with the model's own computation in this block"""
+    changed: bool = False
+    """whether a listener has changed heads in the current run of the model"""
+
+    @property
+    def active(self) -> bool:
+        """Whether calls that are made now belong to the block."""
+        return self.depth == _state.depth and self in _state.interceptions
+
+    def first(self, what: Hashable) -> bool:
+        """Whether this is the first time that `what` is asked for."""
+        first = what not in self.proven
+        self.proven.add(what)
+        return first
+
+
+class _State(local):
+    def __init__(self) -> None:
+        self.depth = 0
+        self.interceptions: list[Interception] = []
+
+
+_state = _State()
+
+
+@contextmanager
+def interception(modules: Mapping[int, nn.Module]) -> Generator[Interception]:
+    """Calls of these modules are intercepted inside the block."""
+    block = Interception(modules, _state.depth)
+    _state.interceptions.append(block)
+    try:
+        yield block
+    finally:
+        _state.interceptions.remove(block)
+
+
+@contextmanager
+def isolated() -> Generator[None]:
+    """Hide the runs inside this block from interceptions outside it."""
+    _state.depth += 1
+    try:
+        yield
+    finally:
+        _state.depth -= 1
+
+
+def interception_of(module: nn.Module) -> Interception | None:
+    """The innermost active interception that a call of the module belongs to."""
+    if not torch._C._is_torch_function_enabled():  # pyright: ignore[reportPrivateUsage]  # it has no public name
+        return None  # `without_interception`
+    return next((block for block in reversed(_active()) if id(module) in block.modules), None)
+
+
+def heads_are_changed() -> bool:
+    """Whether any listener has changed heads in the current run."""
+    return any(block.changed for block in _active())
+
+
+def _active() -> list[Interception]:
+    return [block for block in _state.interceptions if block.depth == _state.depth]
