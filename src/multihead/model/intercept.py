@@ -4,8 +4,8 @@ Attention reaches a kernel through one of three functions, and one TorchFunction
 
 - `F.scaled_dot_product_attention`, called from anywhere;
 - `F.multi_head_attention_forward`, used by nn.MultiheadAttention (torch skips its fast path under a mode);
-- `multihead.layer.routes.attend`, used by our own layer and by every adapter (see `adapters.py`), and `attend_as`,
-  used for Hugging Face's attention interface (see `hf_interface.py`).
+- `multihead.layer.routes.attend`, used by our own layer and by every adapter (see `verified_adapters.py`), and
+  `attend_as`, used for Hugging Face's attention interface (see `hf_interface.py`).
 
 A mode belongs to one thread, can be nested, and is removed at the end of the block, even after an exception. The
 calling module is found by walking the Python stack. Inside the block, hooks on the model read its input ids and
