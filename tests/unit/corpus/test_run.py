@@ -255,7 +255,7 @@ def test_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, batches in (("one", 64), ("two", 2)):
         monkeypatch.setattr("multihead.corpus.documents.BATCHES", batches)
         corpus, means = Corpus(model, MANY, batch_size=2, window=1), MeanOutputs()
-        first = [StatisticsSum(Statistics(covariance=True)), Gradients(LanguageModel()), means]
+        first = [StatisticsSum(), Gradients(LanguageModel()), means]
         ablation = Ablation(LanguageModel(), ("zero", "mean"), means=means)
         run(model, corpus, first)
         run(model, corpus, [ablation])
