@@ -59,10 +59,8 @@ class CrossMoments:
         """Add rows; a row of weight w counts w times."""
         rows = z.double() if r is None else torch.cat([z.double(), r.double()], dim=1)
         count = float(len(rows)) if weight is None else float(weight.sum(dtype=torch.float64))
-        if count <= 0:
-            return
-        mean = rows.mean(0) if weight is None else weight.double() @ rows / count
-        columns = z.shape[1]
+        total = rows.sum(0) if weight is None else weight.double() @ rows
+        mean, columns = total / count if count else total, z.shape[1]
         deviation = rows - mean
         left = deviation[:, :columns] if weight is None else deviation[:, :columns] * weight.double()[:, None]
         products = self._join(columns, count, mean)
@@ -88,10 +86,10 @@ class CrossMoments:
                 "cannot be added",
                 hint="the rows of all parts must have the same width",
             )
-        delta, total = mean.to(self._mean.device) - self._mean, self.count + count
-        self._products.addr_(delta[:columns], delta, alpha=self.count * count / total)
-        self._mean += delta * (count / total)
-        self.count = total
+        delta, share = mean.to(self._mean.device) - self._mean, count / ((self.count + count) or 1.0)
+        self._products.addr_(delta[:columns], delta, alpha=self.count * share)
+        self._mean += delta * share
+        self.count += count
         return self._products
 
     def all_reduce(self, reduce: Callable[..., None]) -> None:
