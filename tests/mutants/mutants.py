@@ -407,7 +407,7 @@ MUTANTS: dict[str, Mutant] = {
         ("grouping",),
     ),
     "refit on uncut inputs": Mutant(
-        "edit/fitting/gather.py", "z = new.z.double()", "z = old.z.double()", ("refitting",)
+        "edit/fitting/gather.py", "moments.add(new.z, rest)", "moments.add(old.z, rest)", ("refitting",)
     ),
     "ridge dropped": Mutant(
         "edit/fitting/refit.py", "zz.diagonal()[:count] += ridge * mean", "pass", ("refitting",)

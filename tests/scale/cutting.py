@@ -17,6 +17,7 @@ import multihead as mh
 from multihead.corpus.data_parallel import data_parallel
 from multihead.corpus.ranks import Ranks
 from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.sharing.moments import moments_of
 
 
 def cut_of(kv_heads: int | None) -> tuple[str, dict[str, torch.Tensor]]:
@@ -29,13 +30,21 @@ def cut_of(kv_heads: int | None) -> tuple[str, dict[str, torch.Tensor]]:
     return json.dumps(plan.to_json(), sort_keys=True), {n: w.contiguous() for n, w in small.state_dict().items()}
 
 
+def moments() -> dict[str, torch.Tensor]:
+    """The moments that sharing keys and values needs, of the last layer."""
+    whole = model().double()
+    text = Calibration(whole, documents(), batch_size=5)
+    sums = moments_of(whole, mh.anatomy(whole)[-1], text.fit())
+    return {name: getattr(sums, name).contiguous() for name in ("query", "key", "averaged", "looked")}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
     with Ranks.started(60.0) as ranks, data_parallel():
         plan, weights = cut_of(None)
-        save_file(weights, folder / f"{ranks.rank}.safetensors", metadata={"plan": plan})
+        save_file(weights | moments(), folder / f"{ranks.rank}.safetensors", metadata={"plan": plan})
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ class BatchRun:
 
     inputs: Inputs
     output: Any
+    """None if every accumulator was satisfied before the end"""
     forward: Forward
     progress: Callable[[float], None]
     """called with the finished share of a batch that takes long"""
@@ -99,6 +100,10 @@ class Accumulator:
 
     def add(self, call: Call, out: HeadOutputs) -> None:
         """One attention has run. The tensors are the model's own: copy what is kept beyond this call."""
+
+    def satisfied(self, call: Call) -> bool:
+        """Whether it needs no call after this one of the same forward. Where all are, the forward stops here."""
+        return False
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         """The forward on a batch has ended."""

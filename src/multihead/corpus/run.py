@@ -40,10 +40,13 @@ from multihead.layer.apart import runs_again
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
-from multihead.model.forward import Forward
+from multihead.model.forward import Forward, StopForward
 
 Progress = Callable[[float], None]
 """Called with the number of batches that all processes have finished."""
+
+Runner = Callable[[Forward, Inputs], Any]
+"""Runs a model on a batch, inside `Forward.listening`; `Forward.run` runs all of it."""
 
 
 class Stopped(Exception):
@@ -66,15 +69,18 @@ def run(
     checkpoint: Checkpoint | None = None,
     ranks: Ranks | None = None,
     progress: Progress | None = None,
+    runner: Runner = Forward.run,
 ) -> Summary:
     """Run the model over all batches. Afterwards the accumulators hold what the whole corpus taught, on every rank.
 
     Args:
         checkpoint: a folder to save to and resume from; several ranks need one.
         progress: called after every batch.
+        runner: runs the model, for example from a block on whose input is known from an earlier run.
     """
     with _threads(None if checkpoint is None else checkpoint.threads):
-        return _Pass(model, corpus, accumulators, checkpoint, ranks or Ranks.alone(), progress).run()
+        batch_runner = BatchRunner(model, accumulators, runner)
+        return _Pass(batch_runner, corpus, checkpoint, ranks or Ranks.alone(), progress).run()
 
 
 @contextmanager
@@ -94,17 +100,16 @@ class _Pass:
 
     def __init__(
         self,
-        model: nn.Module,
+        batch_runner: BatchRunner,
         corpus: Corpus,
-        accumulators: Sequence[Accumulator],
         checkpoint: Checkpoint | None,
         ranks: Ranks,
         progress: Progress | None,
     ) -> None:
         assert checkpoint is not None or ranks.size == 1, "several ranks exchange what they learn in a folder"
-        self.corpus, self.accumulators, self.checkpoint = corpus, list(accumulators), checkpoint
-        self.ranks, self.progress, self.name = ranks, progress, accumulators[0].name
-        self.batch_runner = BatchRunner(model, accumulators)
+        self.batch_runner, self.accumulators = batch_runner, batch_runner.accumulators
+        self.corpus, self.checkpoint, self.ranks, self.progress = corpus, checkpoint, ranks, progress
+        self.name = self.accumulators[0].name
         self.nodes = Nodes(self.name, self._merged, checkpoint)
         self.done = 0.0 if checkpoint is None or not ranks.leads else float(checkpoint.batches(self.name))
         self._told = 0.0
@@ -216,8 +221,8 @@ class _Pass:
 class BatchRunner:
     """Runs batches for some accumulators; those with equal inputs share one forward."""
 
-    def __init__(self, model: nn.Module, accumulators: Sequence[Accumulator]) -> None:
-        self.model, self.accumulators = model, list(accumulators)
+    def __init__(self, model: nn.Module, accumulators: Sequence[Accumulator], runner: Runner = Forward.run) -> None:
+        self.model, self.accumulators, self.runner = model, list(accumulators), runner
         self._forwards = {grad: Forward(model, grad=grad) for grad in (False, True)}
 
     def run(self, batch: Batch, progress: Progress | None = None) -> None:
@@ -239,7 +244,7 @@ class BatchRunner:
         return groups
 
     def _forward(self, batch: Batch, inputs: Inputs, group: Sequence[Accumulator], progress: Progress) -> None:
-        forward = self._forwards[group[0].grad]
+        forward, unsatisfied = self._forwards[group[0].grad], list(group)
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
             out = compute()
@@ -248,12 +253,15 @@ class BatchRunner:
             if not runs_again():  # a checkpointed layer that runs again in the backward pass was added before
                 for one in group:
                     one.add(call, out)
+                unsatisfied[:] = [one for one in unsatisfied if not one.satisfied(call)]
+                if not unsatisfied:
+                    raise StopForward
             return out
 
         record = any(one.record for one in group)
         listening = forward.recording if record else forward.listening
         with listening(listen, sharded=all(one.sharded for one in group)):
-            output = forward.run(inputs)
+            output = self.runner(forward, inputs)
             run = BatchRun(inputs, output, forward, progress)
             for one in group:
                 one.end(batch, run)

@@ -25,12 +25,13 @@ from typing import Any
 from torch import nn
 
 from multihead.corpus.batches import Document
+from multihead.corpus.run import Runner
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
 from multihead.edit.fitting.heal import Heal
 from multihead.edit.fitting.heal import heal as healed
 from multihead.edit.fitting.refit import Fitted, Progress, Refit, correct, fit_map
 from multihead.edit.fitting.refit import refit as fit_output
-from multihead.edit.fitting.resume import ROOM, Resumed, Runner, blocks_of, from_start
+from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
 from multihead.edit.physical.record import remember, text_of
 from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.plan import LayerPlan, Plan
@@ -40,6 +41,7 @@ from multihead.edit.sharing.moments import moments_of
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import Anatomy, LayerAnatomy
+from multihead.model.forward import Forward
 
 REFIT = Refit()
 
@@ -81,7 +83,7 @@ def cut(
     fits: list[Fitted] = []
     runs = None if seen is None else Resumed([model, student], seen, hold=_room(model, refit))
     blocks = blocks_of([layer.path for layer in found])
-    run = from_start if runs is None else runs
+    run = Forward.run if runs is None else runs
     for part, layer in work:
         if runs is not None:
             runs.go_to(blocks[layer.path])

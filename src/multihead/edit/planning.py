@@ -24,9 +24,10 @@ from typing import Any, Literal
 from torch import nn
 
 from multihead.corpus.batches import Document
+from multihead.corpus.run import Runner
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
 from multihead.edit.fitting.refit import Progress
-from multihead.edit.fitting.resume import ROOM, Resumed, Runner, blocks_of
+from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
 from multihead.edit.plan import LayerPlan, Plan, distinct
 from multihead.edit.sharing.group import Clusters, cluster
 from multihead.edit.sharing.moments import moments_of

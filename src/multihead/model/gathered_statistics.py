@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from multihead.errors import MultiheadError
 from multihead.layer.share import Share
 from multihead.model.statistics.head_statistics import HeadStatistics
 from multihead.model.statistics.moments import KEPT
@@ -14,12 +13,6 @@ from multihead.model.statistics.moments import KEPT
 
 def of_all_ranks(local: HeadStatistics, share: Share) -> HeadStatistics:
     """The statistics of all heads of a layer, on every rank; `local` are those of this rank's heads."""
-    if local.options.covariance:
-        raise MultiheadError(
-            f"covariance=True needs the outputs of all {share.of} heads on one rank, this rank has "
-            f"{len(share.heads)}",
-            hint="mh.Statistics(covariance=False), or load the whole model on one rank",
-        )
     layer = HeadStatistics(share.of, local.options)
     layer.rows, layer.padding, layer.all_padding = local.rows, local.padding, local.all_padding
     for name in KEPT:

@@ -14,11 +14,12 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
+from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
 from multihead.corpus.checkpoint import Checkpoint, Nodes, check_identity
 from multihead.corpus.documents import Corpus
 from multihead.corpus.ranks import Ranks
-from multihead.corpus.run import Stopped, run
+from multihead.corpus.run import BatchRunner, Stopped, run
 from multihead.corpus.state import load_state, save_state
 from multihead.measures.importance.ablation import Ablation, MeanOutputs
 from multihead.measures.importance.gradients import Gradients
@@ -27,6 +28,7 @@ from multihead.measures.kinds.kinds import KindsMeasure
 from multihead.measures.measure import StatisticsSum
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
+from multihead.model.call import Call
 from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
 
@@ -255,7 +257,7 @@ def test_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, batches in (("one", 64), ("two", 2)):
         monkeypatch.setattr("multihead.corpus.documents.BATCHES", batches)
         corpus, means = Corpus(model, MANY, batch_size=2, window=1), MeanOutputs()
-        first = [StatisticsSum(Statistics(covariance=True)), Gradients(LanguageModel()), means]
+        first = [StatisticsSum(), Gradients(LanguageModel()), means]
         ablation = Ablation(LanguageModel(), ("zero", "mean"), means=means)
         run(model, corpus, first)
         run(model, corpus, [ablation])
@@ -265,6 +267,38 @@ def test_parts_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     for column, values in one.columns.items():
         if isinstance(values, torch.Tensor):
             torch.testing.assert_close(two[column], values, rtol=1e-9, atol=1e-12, equal_nan=True, msg=column)
+
+
+class Until(Seen):
+    """Needs no attention after those of the first `layers`."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.name, self.layers, self.calls = f"until{layers}", layers, 0
+        self.outputs: list[Any] = []
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        self.calls += 1
+
+    def satisfied(self, call: Call) -> bool:
+        return f".h.{self.layers - 1}." in call.path
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        self.outputs.append(run.output)
+
+
+def test_a_forward_stops_where_all_are_satisfied() -> None:
+    model, ends = gpt2(), list[int]()
+    model.register_forward_hook(lambda *_: ends.append(1))
+    batch = Batch({"input_ids": torch.tensor([DOCUMENTS[0]])})
+    for layers, calls, reaches_end in (((1,), 1, False), ((1, 2), 2, False), ((1, 3), 2, True)):
+        ends.clear()
+        accumulators = [Until(count) for count in layers]
+        BatchRunner(model, accumulators).run(batch)
+        for one in accumulators:
+            assert one.calls == calls, "those that share a forward see all of it"
+            assert (one.outputs[0] is not None) == reaches_end
+        assert len(ends) == reaches_end
 
 
 def test_with_a_checkpoint_or_without_the_numbers_are_the_same(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
+from multihead.corpus.documents import Corpus
+from multihead.corpus.run import run
 from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.sharing.group import Grouping, adjacent, cluster, estimate, exchange, grouped, ladder
-from multihead.edit.sharing.moments import moments_of
+from multihead.edit.sharing.moments import GroupingMoments, moments_of
 from multihead.edit.sharing.rotary_factor import Pairs
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
@@ -46,6 +48,16 @@ def llama(kv_heads: int, **more: Any) -> nn.Module:
         intermediate_size=47, head_dim=8, **more,
     )  # fmt: skip
     return loud(LlamaForCausalLM(config))
+
+
+def qwen() -> nn.Module:
+    from transformers import Qwen3Config, Qwen3Model
+
+    config = Qwen3Config(
+        vocab_size=53, hidden_size=42, num_hidden_layers=1, num_attention_heads=6, num_key_value_heads=6,
+        intermediate_size=47, head_dim=8,
+    )  # fmt: skip
+    return loud(Qwen3Model(config))
 
 
 def loud(model: nn.Module) -> nn.Module:
@@ -247,13 +259,7 @@ def test_of_heads_that_are_left_the_numbers_are_those_of_the_uncut_layer() -> No
 
 
 def test_through_a_norm_keys_are_selected_and_values_are_free() -> None:
-    from transformers import Qwen3Config, Qwen3Model
-
-    config = Qwen3Config(
-        vocab_size=53, hidden_size=42, num_hidden_layers=1, num_attention_heads=6, num_key_value_heads=6,
-        intermediate_size=47, head_dim=8,
-    )  # fmt: skip
-    model = loud(Qwen3Model(config))
+    model = qwen()
     layer, _ = first(model)
     with torch.no_grad():
         for a, b in TWINS:
@@ -312,6 +318,26 @@ def test_moments_are_those_of_maps_written_out() -> None:
     assert found.scale == pytest.approx(7**-0.5)
 
 
+@pytest.mark.parametrize("make", [bert, lambda: llama(3), qwen], ids=["plain", "rotary", "normed"])
+def test_moments_of_parts_add_up(make: Any) -> None:
+    """Three parts of a corpus, whose states are merged, and a save that is read again."""
+    model = make()
+    (layer, _), batches = first(model), text(3)
+    whole = moments_of(model, layer, batches)
+    sums = GroupingMoments(layer, model)
+    with sums.reads.recorded():
+        run(model, Corpus(model, batches, batch_size=1, part_batches=1), [sums])
+    again = GroupingMoments(layer, model)
+    again.load(sums.state())
+    parts = again.moments(lambda *_: None)
+    for field in fields(whole):
+        want, got = getattr(whole, field.name), getattr(parts, field.name)
+        if isinstance(want, Tensor):
+            torch.testing.assert_close(got, want, msg=field.name)
+        else:
+            assert got == want, field.name
+
+
 def test_exchange_finds_the_best_of_all_partitions() -> None:
     far = torch.rand(6, 6, generator=torch.Generator().manual_seed(3))
     cost = lambda some: float(far[list(some)][:, list(some)].sum()) ** 2
@@ -344,8 +370,10 @@ def test_errors_say_both_values() -> None:
         cluster(layer, own, found, 7)
     with pytest.raises(SizeError, match=r"clusters \(\(0, 1\),\) are not of the heads \(0, 1, 2, 3, 4, 5\)"):
         grouped(own, ((0, 1),), found)
-    with pytest.raises(MultiheadError, match=r"L0 \(.*\) was not seen to attend to anything"):
+    with pytest.raises(MultiheadError, match="0 documents"):
         moments_of(model, layer, [])
+    with pytest.raises(MultiheadError, match=r"L0 \(elsewhere\) was not seen to attend to anything"):
+        moments_of(model, replace(layer, site=replace(layer.site, path="elsewhere")), text(2))
 
 
 def test_the_joint_factorisation_loses_less_than_the_baselines() -> None:

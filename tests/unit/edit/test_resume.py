@@ -24,7 +24,8 @@ import multihead as mh
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Refit
 from multihead.edit.fitting.residual import watched
-from multihead.edit.fitting.resume import Resumed, blocks_of, from_start
+from multihead.edit.fitting.resume import Resumed, blocks_of
+from multihead.edit.sharing.moments import moments_of
 from multihead.model.forward import Forward
 from unit.edit.sharp import sharp
 
@@ -126,6 +127,24 @@ def test_what_is_held_is_one_state_per_batch_and_does_not_run_again() -> None:
     assert runs.held == 0
 
 
+def test_moments_and_fits_start_from_the_same_held_states() -> None:
+    """One reads batches through `run`, with labels dropped, the other by itself."""
+    torch.manual_seed(0)
+    model = sharp(0.4, FAMILIES["llama"][0]())
+    batches = [_padded(IDS[:5]), _padded(IDS[5:16])]
+    layer = mh.anatomy(model, batches[0])[2]
+    plain = moments_of(model, layer, batches)
+    runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
+    runs.go_to("layers.2")
+    for batch in batches:
+        watched(model, batch, layer.weights["o"].parameter, run=runs)
+    held, first = runs.held, _counted(model, "layers.0.mlp")
+    resumed = moments_of(model, layer, batches, run=runs)
+    assert (len(first), runs.held) == (0, held)
+    torch.testing.assert_close(resumed.looked, plain.looked)
+    torch.testing.assert_close(resumed.averaged, plain.averaged)
+
+
 def test_no_more_is_held_than_there_is_room_for() -> None:
     model = sharp(0.4, FAMILIES["bert"][0]())
     batches = [_padded(IDS[:5]), _padded(IDS[5:10]), _padded(IDS[10:15])]
@@ -196,7 +215,7 @@ def test_outputs_that_a_later_block_reads_are_held() -> None:
         runs(forward, batch)
         runs.go_to("third")
         for _ in range(2):
-            assert torch.equal(runs(forward, batch)["out"], from_start(forward, batch)["out"])
+            assert torch.equal(runs(forward, batch)["out"], forward.run(batch)["out"])
     assert runs.held == 2 * 3 * 5 * 14 * 4
     assert len(calls) == 1 + 2 + 1  # for the batch, twice from the start, once on the example
 

@@ -12,9 +12,10 @@ from transformers import AlbertConfig, AlbertModel, BertConfig, BertModel, Llama
 
 import multihead as mh
 from multihead.corpus.accumulator import Batch
-from multihead.corpus.run import BatchRunner
-from multihead.edit.choosing.contexts import contexts
+from multihead.corpus.documents import Corpus
+from multihead.corpus.run import BatchRunner, run
 from multihead.edit.choosing.curvature import curvature, own_loss
+from multihead.edit.choosing.head_covariance import HeadCovariance, head_covariance
 from multihead.edit.choosing.scores import METHODS, Interacting, Surgeon, scorer
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.plan import distinct
@@ -102,7 +103,7 @@ def test_costs_with_interactions_add_up_to_the_quadratic_form() -> None:
 
 
 def test_covariances_are_those_of_real_tokens(bert: BertModel, text: Calibration) -> None:
-    found = contexts(bert, _turns(bert), text.fit())
+    found = head_covariance(bert, _turns(bert), text.fit())
     rows: list[Tensor] = []
     for batch in text.fit():
         real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
@@ -113,6 +114,30 @@ def test_covariances_are_those_of_real_tokens(bert: BertModel, text: Calibration
             bert(**batch)
         hook.remove()
     torch.testing.assert_close(found["L1"], torch.cat(rows).T.cov(correction=0), rtol=1e-4, atol=1e-5)
+
+
+def test_covariances_of_parts_add_up(bert: BertModel, text: Calibration) -> None:
+    batches, turns = list(text.fit()), _turns(bert)
+    sums = HeadCovariance(turns)
+    assert run(bert, Corpus(bert, batches, batch_size=1, part_batches=2), [sums]).batches > 4
+    for name, covariance in head_covariance(bert, turns, batches).items():
+        torch.testing.assert_close(sums.moments()[name].covariance(), covariance)
+
+
+def test_layers_with_the_same_weights_have_one_covariance() -> None:
+    config = AlbertConfig(**SMALL, embedding_size=30)
+    model = sharp(0.3, AlbertModel(config))
+    batches = list(Calibration(model, IDS, batch_size=7).fit())
+    (same,) = _turns(model)
+    assert len(same) == 2
+    together = head_covariance(model, [same], batches)["L0"]
+    sums = HeadCovariance([[layer] for layer in same])
+    run(model, Corpus(model, batches), [sums])
+    each = [sums.of[layer.site.key].sums() for layer in same]
+    tokens = 2 * sums.of[same[0].site.key].count
+    mean = sum(sums.of[layer.site.key].mean for layer in same) / 2
+    second = (each[0][0] + each[1][0]) / tokens
+    torch.testing.assert_close(together, second - mean[:, None] * mean)
 
 
 def test_the_diagonal_is_the_fisher_of_the_measures(bert: BertModel, text: Calibration) -> None:

@@ -28,7 +28,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
 from multihead.corpus.data_parallel import shard
-from multihead.edit.choosing.contexts import Turns
+from multihead.edit.choosing.head_covariance import Turns
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError

@@ -32,11 +32,11 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor, nn
 
-from multihead.edit.choosing.contexts import Turns
 from multihead.edit.choosing.curvature import own_loss
+from multihead.edit.choosing.head_covariance import Turns
 from multihead.edit.choosing.scores import RIDGE, Clusters, Surgeon
 from multihead.edit.fitting.calibration import PER_COLUMN, Calibration, tokens_in
-from multihead.edit.fitting.gather import Sums, gather
+from multihead.edit.fitting.gather import gather
 from multihead.edit.fitting.refit import Progress, columns_of
 from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
 from multihead.edit.physical.surgery import arranged, install
@@ -48,6 +48,7 @@ from multihead.measures.importance.losses import Target
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.statistics.cross_moments import CrossMoments
 
 JUDGED = 2048
 """Held-out tokens that a rung is judged by."""
@@ -188,7 +189,7 @@ class _Trial:
         self.runs.models[1] = self.model
         weight = inner(student).get_parameter(part.parameter).detach()
         columns = columns_of(weight if part.axis == 1 else weight.T, new, self.layer.name)
-        fit = _fitted(sums, torch.tensor(columns))
+        fit = _fitted(sums.moments, torch.tensor(columns))
         o = new.o + fit.change.unflatten(0, (new.heads, -1)).mT.to(new.o)
         b_o = None if new.b_o is None else new.b_o + fit.shift.to(new.b_o)
         fitted = replace(new, o=o, b_o=b_o)
@@ -228,12 +229,10 @@ class _Fit:
     covariance: Float64[Tensor, "column column"]
 
 
-def _fitted(sums: Sums, columns: Int[Tensor, " column"]) -> _Fit:
+def _fitted(moments: CrossMoments, columns: Int[Tensor, " column"]) -> _Fit:
     """Least squares with the ridge of the scores; columns in this order."""
-    mean = sums.zz[-1, :-1][columns] / sums.tokens
-    rest = sums.zr[-1] / sums.tokens
-    covariance = sums.zz[columns][:, columns] / sums.tokens - mean[:, None] * mean
-    crossed = sums.zr[columns] / sums.tokens - mean[:, None] * rest
+    mean, rest = moments.mean[columns], moments.target_mean
+    covariance, crossed = moments.covariance()[columns][:, columns], moments.cross_covariance()[columns]
     ridge = RIDGE * covariance.diagonal().mean().clamp_min(torch.finfo(torch.float32).tiny)
     pulled = covariance + ridge * torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     change = torch.linalg.solve(pulled, crossed)

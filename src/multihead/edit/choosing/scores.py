@@ -35,8 +35,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
-from multihead.edit.choosing.contexts import Turns, contexts
 from multihead.edit.choosing.curvature import curvature
+from multihead.edit.choosing.head_covariance import Turns, head_covariance
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import SizeError
@@ -114,7 +114,7 @@ def scorer(
         if progress is not None:
             progress("heads", done, len(calibration))
 
-    covariances = contexts(model, layers, calibration.fit(), progress=told)
+    covariances = head_covariance(model, layers, calibration.fit(), progress=told)
     outputs = {s[0].name: torch.stack([w.detach() for w in s[0].W_O]).mT.double() for s in layers}
     matters = {name: _sensitivity(found.of(name), outputs[name], covariances[name]) for name in outputs}
     weighted = {name: matters[name] ** 0.5 * outputs[name].flatten(0, 1) for name in outputs}

@@ -26,7 +26,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import nn
 
 from multihead.edit.choosing.budget import Budget, Heads, Latency, Ledger
-from multihead.edit.choosing.contexts import Turns
+from multihead.edit.choosing.head_covariance import Turns
 from multihead.edit.choosing.scores import METHODS, Clusters, Scorer, Sharer, scorer
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress

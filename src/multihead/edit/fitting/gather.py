@@ -17,45 +17,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from jaxtyping import Float64
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shard
+from multihead.corpus.run import Runner
 from multihead.edit.fitting.residual import watched
-from multihead.edit.fitting.resume import Runner, from_start
-from multihead.edit.fitting.square import Square
 from multihead.errors import MultiheadError
-
-Crossed = Float64[Tensor, "column row"]
+from multihead.model.forward import Forward
+from multihead.model.statistics.cross_moments import Crossed, CrossMoments, Square
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Σ z zᵀ, Σ z Rᵀ, Σ ‖R‖² and Σ ‖target‖² over tokens; with a bias the last column of z is 1."""
+    """The moments of z with R, Σ ‖R‖² and Σ ‖target‖² over tokens."""
 
-    zz: Float64[Tensor, "column column"]
-    zr: Crossed
+    moments: CrossMoments
     missing: float
     size: float
-    tokens: int
     stream: bool
     """whether R is what is missing of the residual stream, not only of the map's output"""
     bias: bool
 
+    @property
+    def tokens(self) -> int:
+        return int(self.moments.count)
+
+    @property
+    def zz(self) -> Square:
+        """Σ z zᵀ; with a bias the last column of z is 1."""
+        return self._sums[0]
+
+    @property
+    def zr(self) -> Crossed:
+        """Σ z Rᵀ"""
+        return self._sums[1]
+
+    @cached_property
+    def _sums(self) -> tuple[Square, Crossed]:
+        return self.moments.sums(bias=self.bias)
+
     def __add__(self, other: Sums) -> Sums:
         """Over the tokens of both."""
-        return Sums(
-            self.zz + other.zz,
-            self.zr + other.zr,
-            self.missing + other.missing,
-            self.size + other.size,
-            self.tokens + other.tokens,
-            self.stream and other.stream,
-            self.bias,
-        )
+        both = CrossMoments()
+        both.merge(self.moments)
+        both.merge(other.moments)
+        stream = self.stream and other.stream
+        return Sums(both, self.missing + other.missing, self.size + other.size, stream, self.bias)
 
     def error(self, change: Crossed) -> float:
         """Σ ‖R − changeᵀ z‖²: what is still missing after the map was changed so."""
@@ -69,13 +80,13 @@ def gather(
     batches: Iterable[Inputs],
     *,
     bias: bool,
-    run: Runner = from_start,
+    run: Runner = Forward.run,
     progress: Callable[[int], None] | None = None,
 ) -> Sums:
     """Run both models up to the map, batch by batch; real tokens only. Ranks take their share, and get all sums."""
-    square, zr = Square(), None
-    mine, summed = shard(batches)
-    missing, size, tokens, stream = 0.0, 0.0, 0, True
+    moments = CrossMoments()
+    mine, all_reduce = shard(batches)
+    missing, size, stream = 0.0, 0.0, True
     for done, batch in enumerate(mine, start=1):
         old = watched(teacher, batch, parameter, run=run)
         new = watched(student, batch, parameter, old, run=run)
@@ -89,22 +100,17 @@ def gather(
             rest, whole = (old.total.double() - new.total.double()) / _wide(new.scale), old.total
         else:
             rest, whole = old.o.double() - new.o.double(), old.o
-        z = new.z.double()
-        z = torch.cat([z, z.new_ones(len(z), 1)], dim=1) if bias else z
-        square.add(z)
-        zr = z.T @ rest if zr is None else zr.addmm_(z.T, rest)
+        moments.add(new.z, rest)
         missing += float(rest.square().sum())
         size += float(whole.double().square().sum())
-        tokens += len(z)
         if progress is not None:
             progress(done)
-    zz = square.whole()
-    if zz is None or zr is None:
+    if not moments.count:
         raise MultiheadError(f"there was no batch to see {parameter} on", hint="the calibration text is empty")
-    counted = torch.tensor([missing, size, tokens], dtype=torch.float64)
-    summed(zz, zr, counted)
-    missing, size, tokens = float(counted[0]), float(counted[1]), int(counted[2])
-    return Sums(zz, zr, missing, size, tokens, stream, bias)
+    errors = torch.tensor([missing, size], dtype=torch.float64)
+    moments.all_reduce(all_reduce)
+    all_reduce(errors)
+    return Sums(moments, float(errors[0]), float(errors[1]), stream, bias)
 
 
 def _wide(scale: float | Tensor) -> float | Tensor:

@@ -32,14 +32,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead.corpus.run import Runner
 from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.gather import Crossed, Sums, gather
+from multihead.edit.fitting.gather import Sums, gather
 from multihead.edit.fitting.residual import behind
-from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
+from multihead.model.forward import Forward
+from multihead.model.statistics.cross_moments import Crossed
 
 RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 RANK_TO = 2048
@@ -114,7 +116,7 @@ def refit(
     calibration: Calibration,
     options: Refit | None = None,
     *,
-    run: Runner = from_start,
+    run: Runner = Forward.run,
     progress: Progress | None = None,
 ) -> tuple[HeadWeights, Fitted]:
     """The o and b_o of `new`, which is installed in `student`, fitted to what the teacher does.
@@ -148,7 +150,7 @@ def correct(
     calibration: Calibration,
     options: Refit | None = None,
     *,
-    run: Runner = from_start,
+    run: Runner = Forward.run,
     progress: Progress | None = None,
 ) -> list[Fitted]:
     """Fit, in place, the linear maps of the student that write into the stream behind `layer`, in order.
@@ -171,7 +173,7 @@ def fit_map(
     calibration: Calibration,
     options: Refit | None = None,
     *,
-    run: Runner = from_start,
+    run: Runner = Forward.run,
     progress: Progress | None = None,
 ) -> Fitted:
     """Fit one linear map of the student, in place: W and, where its module has one, the bias."""

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
-from multihead.edit.fitting.resume import Runner, from_start
+from multihead.corpus.run import Runner
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
@@ -57,7 +57,7 @@ class Passing:
 
 
 def watched(
-    model: nn.Module, batch: Inputs, parameter: str, like: Passing | None = None, *, run: Runner = from_start
+    model: nn.Module, batch: Inputs, parameter: str, like: Passing | None = None, *, run: Runner = Forward.run
 ) -> Passing:
     """Run a model up to the linear map of `parameter` and the sum behind it; padding is left out.
 
@@ -85,7 +85,7 @@ def watched(
     return Passing(z[keep], o[keep], None if total is None else total[keep], watch.scale, keep)
 
 
-def _watch(model: nn.Module, batch: Inputs, parameter: str, run: Runner = from_start) -> tuple[Watch, _Queries]:
+def _watch(model: nn.Module, batch: Inputs, parameter: str, run: Runner = Forward.run) -> tuple[Watch, _Queries]:
     """Run a model until the map of `parameter` was seen, and what first uses its output."""
     root = inner(model)
     parameters = dict(root.named_parameters())

@@ -35,20 +35,16 @@ from torch.overrides import TorchFunctionMode
 
 from multihead.corpus.accumulator import Inputs
 from multihead.model.compiled import inner
+from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
 from multihead.model.partial_run import ModuleForward, patched_forward, repeat_batch
 
 ROOM = 1 << 30
 """Bytes of hidden states that are held if nobody says how many."""
-Runner = Callable[[Forward, Inputs], Any]
-"""Runs a model on a batch, inside `Forward.listening`."""
 Call = tuple[str, int]
 """A call of a module in one run: its name, and how often it had been called before."""
-
-
-def from_start(forward: Forward, batch: Inputs) -> Any:
-    """Run the whole model."""
-    return forward.run(batch)
+_Key = tuple[int, tuple[tuple[str, int], ...]]
+"""A model and a batch: their number, and the identity of every input."""
 
 
 def blocks_of(paths: Sequence[str]) -> dict[str, str]:
@@ -75,7 +71,7 @@ class Resumed:
         """bytes that are held now"""
         self._block = ""
         self._fronts: list[_Front] = []
-        self._states: dict[tuple[int, int], _State] = {}
+        self._states: dict[_Key, _State] = {}
 
     def go_to(self, block: str) -> None:
         """From now on runs leave what `block` starts from, and start there where that is held already."""
@@ -94,16 +90,17 @@ class Resumed:
         """Run a model: all of it, or what is not held yet."""
         at = next((i for i, m in enumerate(self.models) if m is forward.model), None)
         if at is None or not self._fronts:
-            return from_start(forward, batch)
-        state = self._states.get((at, id(batch)))
-        known = state if state is not None and state.batch is batch else None
+            return forward.run(batch)
+        inputs = plain_inputs(inner(forward.model), batch)  # by whatever mapping they come, they are the same batch
+        key = at, tuple((name, id(x)) for name, x in inputs.items())
+        known = self._states.get(key)
         run = _Run(forward, self._block, {} if known is None else known.ended)
         output = run.of(batch)
         if run.reached and (known is None or known.block != self._block):
-            self._keep((at, id(batch)), _State(batch, self._block, _only(run.entries, self._fronts[at].used)))
+            self._keep(key, _State(inputs, self._block, _only(run.entries, self._fronts[at].used)))
         return output
 
-    def _keep(self, key: tuple[int, int], new: _State) -> None:
+    def _keep(self, key: _Key, new: _State) -> None:
         old = self._states.pop(key, None)
         self.held -= 0 if old is None else old.size
         if self.held + new.size <= self.hold:
@@ -125,7 +122,8 @@ class _Ended:
 class _State:
     """What is held of one batch: everything in front of a block that is still read behind it."""
 
-    batch: Inputs
+    inputs: Inputs
+    """held, so that no other object gets the identity of one of them"""
     block: str
     ended: dict[Call, _Ended]
 

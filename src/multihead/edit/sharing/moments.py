@@ -19,34 +19,36 @@ one batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import PerSite, State
 from multihead.corpus.data_parallel import shard
-from multihead.edit.fitting.resume import Runner, from_start
-from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
+from multihead.corpus.documents import Corpus
+from multihead.corpus.run import Runner
+from multihead.corpus.run import run as run_corpus
+from multihead.edit.sharing.between import Between, Kind, find_between
+from multihead.edit.sharing.projection_inputs import Inputs, ProjectionInputs
+from multihead.edit.sharing.rotary_factor import Pairs
 from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.model.anatomy import LayerAnatomy
-from multihead.model.call import Call, Compute
+from multihead.model.call import Call
 from multihead.model.compiled import inner
-from multihead.model.forward import Forward, StopForward
-
-Kind = Literal["plain", "rotary", "normed", "normed over heads"]
+from multihead.model.forward import Forward
+from multihead.model.sites import Site
+from multihead.model.statistics.cross_moments import CrossMoments
 
 BYTES = 64 << 20
 """Memory of a block of attention rows."""
-
-Square = Float[Tensor, "width width"]
 
 
 @dataclass
@@ -76,253 +78,213 @@ class Moments:
 
 
 def moments_of(
-    model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = from_start
+    model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = Forward.run
 ) -> Moments:
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
-    sums = _Sums(layer, inner(model))
-    mine, summed = shard(batches)
-    forward = Forward(model)
-    with sums.watch(), forward.listening(sums.listen):
-        for number, batch in enumerate(mine):
-            sums.stops = number > 0
-            run(forward, batch)
-    sums.over_ranks(summed)
-    return sums.moments()
+    mine, all_reduce = shard(batches)
+    sums = GroupingMoments(layer, inner(model))
+    with sums.reads.recorded():
+        run_corpus(model, Corpus(model, mine, part_batches=len(mine)), [sums], runner=run)
+    return sums.moments(all_reduce)
 
 
-@dataclass
-class _Sums:
-    layer: LayerAnatomy
-    model: nn.Module
-    tokens: int = 0
-    calls: int = 0
-    """how often the layer runs in one forward: the first batch runs to its end, and tells"""
-    stops: bool = False
-    given: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    totals: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    kind: Kind | None = None
-    pairs: Pairs | None = None
-    shift_free: bool = True
-    sums_to_one: bool = True
-    scale: float = 1.0
+class InputMoments:
+    """The sums of one attention."""
 
-    def __post_init__(self) -> None:
-        self.own = HeadWeights.of(self.layer)
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.between: Between | None = None
+        """found on the first call"""
+        self.shift_free = self.sums_to_one = True
+        self.sums: dict[str, list[CrossMoments]] = {}
+        """of query, key and value; of averaged, centre and looked one for every head"""
+        self.keys_seen: Float[Tensor, "kv_head kv_head"] | None = None
 
-    # ---- what the projections read ---------------------------------------------------------------
+    def add(
+        self,
+        problem: Problem,
+        x: Inputs,
+        queries: Bool[Tensor, "batch query"],
+        keys: Bool[Tensor, "batch key"],
+        kv_heads: int,
+    ) -> None:
+        """One call: `queries` and `keys` are the real tokens."""
+        self.shift_free &= problem.scores.sinks is None and problem.scores.softcap is None
+        self.sums_to_one &= problem.scores.sinks is None
+        self.tokens += int(queries.sum())
+        same = x["k"] is x["v"]
+        self._of("query")[0].add(x["q"][queries])
+        self._of("key")[0].add(x["k"][keys])
+        if not same:
+            self._of("value")[0].add(x["v"][keys])
+        self._add_attention(problem, x["k"], None if same else x["v"], queries)
+        if self.between is not None and self.between.kind == "normed" and problem.k.shape[1] == kv_heads:
+            self._add_distances(problem, queries, keys)
 
-    @contextmanager
-    def watch(self) -> Generator[None]:
-        """Within the block the inputs of W_Q, W_K and W_V are seen."""
-        with ExitStack() as stack:
-            for letter in "qkv":
-                module = self.model.get_submodule(self.layer.weights[letter].module)
-                hook = _Reader(self, letter, module)
-                stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
-            yield
+    def _add_attention(
+        self, problem: Problem, xk: Tensor, xv: Tensor | None, queries: Bool[Tensor, "batch query"]
+    ) -> None:
+        frame = problem.frame
+        step = max(1, BYTES // max(1, frame.batch * frame.heads * max(frame.keys, xk.shape[-1] + 1) * 8))
+        mass = torch.zeros(frame.batch, frame.heads, frame.keys, dtype=torch.float64, device=xk.device)
+        read = {"centre": _with_one(xk)} | ({} if xv is None else {"averaged": _with_one(xv)})
+        for start in range(0, frame.queries, step):
+            rows = list(range(start, min(start + step, frame.queries)))
+            p = weights_of(problem, Cells(rows=rows)) * queries[:, None, rows, None]
+            mass += p.sum(2, dtype=torch.float64)
+            for name, x in read.items():
+                means = (p @ x[:, None].to(p)).transpose(0, 1).flatten(1, 2)  # head, row, width
+                for moments, mean in zip(self._of(name, frame.heads), means, strict=True):
+                    moments.add(mean)
+        wide = xk.double().flatten(0, 1)
+        for head, moments in enumerate(self._of("looked", frame.heads)):
+            moments.add(wide, weight=mass[:, head].flatten())
 
-    def read(self, letter: str, batch: int, tokens: int) -> Tensor:
-        x = self.given.get(letter)
-        if x is None or x.numel() != batch * tokens * x.shape[-1]:
-            shape = "nothing" if x is None else f"a tensor of shape {tuple(x.shape)}"
-            raise MultiheadError(
-                f"{self.layer.name}: {self.layer.weights[letter].module} was given {shape}, "
-                f"and {letter} has {batch} x {tokens} tokens",
-                hint="calibration runs without a cache, and each projection must be called once per run",
-            )
-        return x.reshape(batch, tokens, x.shape[-1])
+    def _add_distances(self, problem: Problem, queries: Tensor, keys: Tensor) -> None:
+        """Σ over readers of k_i of E[(q · (k_i − k_j))²], for keys as the kernel saw them."""
+        count = problem.k.shape[1]
+        distances = torch.zeros(count, count, dtype=torch.float64)
+        for head, i in enumerate(problem.groups.kv_of_head):
+            of_queries = _square(problem.q[:, head][queries])
+            for j in range(count):
+                of_difference = _square((problem.k[:, i] - problem.k[:, j])[keys])
+                distances[i, j] += float((of_queries * of_difference).sum()) / max(1, int(queries.sum()))
+        self.keys_seen = distances if self.keys_seen is None else self.keys_seen + distances
 
-    # ---- one call of the kernel --------------------------------------------------------------------
+    def _of(self, name: str, count: int = 1) -> list[CrossMoments]:
+        return self.sums.setdefault(name, [CrossMoments() for _ in range(count)])
 
-    def listen(self, call: Call, run: Compute) -> HeadOutputs:
-        if call.path == self.layer.path:
-            self.add(call)
-            self.given.clear()
-            self.calls = max(self.calls, call.call_index + 1)
-            if self.stops and call.call_index + 1 == self.calls:
-                raise StopForward
-        return run()
+    # ---- all of them --------------------------------------------------------------------------
 
-    def add(self, call: Call) -> None:
+    def merge(self, other: InputMoments) -> None:
+        """Add other calls of the same layer."""
+        self.tokens += other.tokens
+        self.between = self.between or other.between
+        self.shift_free &= other.shift_free
+        self.sums_to_one &= other.sums_to_one
+        for name, moments in other.sums.items():
+            for one, more in zip(self._of(name, len(moments)), moments, strict=True):
+                one.merge(more)
+        if other.keys_seen is not None:
+            self.keys_seen = other.keys_seen if self.keys_seen is None else self.keys_seen + other.keys_seen
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "between": None if self.between is None else self.between.state(),
+            "shift_free": self.shift_free,
+            "sums_to_one": self.sums_to_one,
+            "sums": {name: [one.state() for one in moments] for name, moments in self.sums.items()},
+            "keys_seen": self.keys_seen,
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> InputMoments:
+        sums = InputMoments()
+        sums.tokens, sums.keys_seen = int(state["tokens"]), state["keys_seen"]
+        sums.between = None if state["between"] is None else Between.from_state(state["between"])
+        sums.shift_free, sums.sums_to_one = bool(state["shift_free"]), bool(state["sums_to_one"])
+        sums.sums = {name: [CrossMoments.from_state(s) for s in states] for name, states in state["sums"].items()}
+        return sums
+
+    def all_reduce(self, reduce: Callable[..., None]) -> None:
+        """The sums of all ranks; of the scale, which each has found on its first batch, the mean."""
+        assert self.between is not None
+        counts = torch.tensor([float(self.tokens), self.between.scale, 1.0], dtype=torch.float64)
+        reduce(counts)
+        self.tokens, self.between = int(counts[0]), replace(self.between, scale=float(counts[1] / counts[2]))
+        for moments in self.sums.values():
+            for one in moments:
+                one.all_reduce(reduce)
+        if self.keys_seen is not None:
+            self.keys_seen = self.keys_seen.clone()
+            reduce(self.keys_seen)
+
+    def moments(self) -> Moments:
+        assert self.between is not None
+        query, key = (self._mean(name, bias=True)[0] for name in ("query", "key"))
+        value = self._mean("value", bias=True)[0] if "value" in self.sums else key
+        centre = self._mean("centre", bias=False)
+        return Moments(
+            self.tokens,
+            query,
+            key,
+            value,
+            self._mean("averaged", bias=False) if "averaged" in self.sums else centre,
+            self._mean("looked", bias=True),
+            centre,
+            self.between.kind,
+            self.between.pairs,
+            self.shift_free,
+            self.sums_to_one,
+            self.between.scale,
+            None if self.keys_seen is None else self.keys_seen / self.tokens,
+        )
+
+    def _mean(self, name: str, *, bias: bool) -> Float[Tensor, "head width width"]:
+        """E[x̃ x̃ᵀ]; `bias`: the last column of x̃, 1, is not among the rows that were added."""
+        return torch.stack([one.sums(bias=bias)[0] / self.tokens for one in self.sums[name]])
+
+
+class GroupingMoments(PerSite[InputMoments]):
+    """The sums of one layer. If its module serves as several layers, those of all its calls."""
+
+    name = "grouping_moments"
+
+    def __init__(self, layer: LayerAnatomy, model: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.model, self.weights = layer, model, HeadWeights.of(layer)
+        self.reads = ProjectionInputs(layer, model)
+        self._calls = 0  # of the layer within one forward: the first batch runs to its end, and shows how many
+
+    def make(self, site: Site) -> InputMoments:
+        return InputMoments()
+
+    def restore(self, site: Site, state: State) -> InputMoments:
+        return InputMoments.from_state(state)
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        if call.path != self.layer.path:
+            return
         problem, frame = call.problem, call.problem.frame
         if problem.packing is not None:
             raise MultiheadError(
                 f"{self.layer.name} packs its rows without padding: its inputs cannot be told apart by document",
                 hint="run it with padded batches",
             )
-        asks = call.real_rows
-        seen = call.keys.valid
-        if seen is None or seen.shape != (frame.batch, frame.keys):
-            seen = torch.ones(frame.batch, frame.keys, dtype=torch.bool, device=problem.q.device)
-        x = {
-            "q": self.read("q", frame.batch, frame.queries),
-            "k": self.read("k", frame.batch, frame.keys),
-            "v": self.read("v", frame.batch, frame.keys),
-        }
-        same = self.given["k"] is self.given["v"]
-        if self.kind is None:
-            self._look(problem, x, asks, seen)
-        self.shift_free &= problem.scores.sinks is None and problem.scores.softcap is None
-        self.sums_to_one &= problem.scores.sinks is None
-        self.tokens += int(asks.sum())
+        queries, keys = call.real_rows, call.keys.valid
+        if keys is None or keys.shape != (frame.batch, frame.keys):
+            keys = torch.ones(frame.batch, frame.keys, dtype=torch.bool, device=problem.q.device)
+        x = self.reads.take(frame.batch, frame.queries, frame.keys)
+        sums = self.of_call(call)
+        if sums.between is None:
+            sums.between = find_between(self.layer, self.model, self.weights, problem, x, queries, keys)
         with own_precision(problem.q.device):
-            self._plus("query", _square(_one(x["q"])[asks]))
-            self._plus("key", _square(_one(x["k"])[seen]))
-            if not same:
-                self._plus("value", _square(_one(x["v"])[seen]))
-            self._attention(problem, _one(x["k"]), None if same else _one(x["v"]), asks)
-            if self.kind == "normed":
-                self._distances(problem, asks, seen)
+            sums.add(problem, x, queries, keys, self.weights.kv_heads)
+        self._calls = max(self._calls, call.call_index + 1)
 
-    def _attention(
-        self, problem: Problem, xk: Tensor, xv: Tensor | None, asks: Bool[Tensor, "batch query"]
-    ) -> None:
-        frame = problem.frame
-        step = max(1, BYTES // max(1, frame.batch * frame.heads * max(frame.keys, xk.shape[-1]) * 8))
-        mass = torch.zeros(frame.batch, frame.heads, frame.keys, dtype=torch.float64, device=xk.device)
-        for start in range(0, frame.queries, step):
-            rows = list(range(start, min(start + step, frame.queries)))
-            p = weights_of(problem, Cells(rows=rows)) * asks[:, None, rows, None]
-            mass += p.sum(2, dtype=torch.float64)
-            for name, x in (("centre", xk), ("averaged", xv)):
-                if x is not None:
-                    mean = (p @ x[:, None].to(p)).transpose(0, 1).flatten(1, 2).double()  # head, row, width
-                    self._plus(name, mean.mT @ mean)
-        for head in range(frame.heads):  # one at a time: the product with all heads would be as many copies of x
-            weighed = (xk.double() * mass[:, head, :, None]).flatten(0, 1)
-            self._plus(f"looked{head}", xk.double().flatten(0, 1).mT @ weighed)
+    def satisfied(self, call: Call) -> bool:
+        return self.batches > 0 and call.path == self.layer.path and call.call_index + 1 == self._calls
 
-    def _distances(self, problem: Problem, asks: Tensor, seen: Tensor) -> None:
-        """Σ over readers of k_i of E[(q · (k_i − k_j))²], for keys as the kernel saw them."""
-        kv = self.own.kv_heads
-        if problem.k.shape[1] != kv:
-            return
-        found = torch.zeros(kv, kv, dtype=torch.float64)
-        for head, i in enumerate(problem.groups.kv_of_head):
-            n = _square(problem.q[:, head][asks])
-            for j in range(kv):
-                off = _square((problem.k[:, i] - problem.k[:, j])[seen])
-                found[i, j] += float((n * off).sum()) / max(1, int(asks.sum()))
-        self._plus("keys_seen", found)
-
-    # ---- what stands between --------------------------------------------------------------------
-
-    def _look(self, problem: Problem, x: Mapping[str, Tensor], asks: Tensor, seen: Tensor) -> None:
-        """Whether q and k are their projections, turned, or something else."""
-        spans = self._norm_spans()
-        if spans:
-            self.kind = "normed over heads"
-            return
-        own, groups = self.own, problem.groups
-        k = problem.k if problem.k.shape[1] == own.kv_heads else None
-        if k is None:  # the kernel was given copies
-            first = [groups.kv_of_head[own.groups.kv_of_head.index(i)] for i in range(own.kv_heads)]
-            k = problem.k[:, first]
-        pairs = [
-            (_projected(x["q"], own.q, own.b_q) * asks[:, None, :, None], problem.q * asks[:, None, :, None]),
-            (_projected(x["k"], own.k, own.b_k) * seen[:, None, :, None], k * seen[:, None, :, None]),
-        ]
-        grown = [float(after.double().norm() / before.double().norm().clamp_min(1e-300)) for before, after in pairs]
-        self.scale = problem.scores.scale * grown[0] * grown[1]
-        if all(_scaled(before, after) for before, after in pairs):
-            self.kind = "plain"
-            return
-        self.pairs = pairs_of([(_grown(before, after), after) for before, after in pairs])
-        self.kind = "rotary" if self.pairs is not None else "normed"
-
-    def _norm_spans(self) -> bool:
-        dim = self.layer.key_dim
-        names = [name for letter in "qk" for name in self.layer.between[letter]]
-        return any(self.model.get_parameter(name).shape[-1] > dim for name in names)
-
-    # ---- sums --------------------------------------------------------------------------------------
-
-    def _plus(self, name: str, more: Tensor) -> None:
-        if name in self.totals:
-            self.totals[name] += more.to(self.totals[name].device)
-        else:
-            self.totals[name] = more
-
-    def over_ranks(self, summed: Callable[..., None]) -> None:
-        """What all ranks have seen together; of the scale, which each has found on its first batch, the mean."""
-        counted = torch.tensor([float(self.tokens), self.scale, 1.0], dtype=torch.float64)
-        summed(counted, *(self.totals[name] for name in sorted(self.totals)))
-        self.tokens, self.scale = int(counted[0]), float(counted[1] / counted[2])
-
-    def moments(self) -> Moments:
-        if self.kind is None or self.tokens == 0:
+    def moments(self, all_reduce: Callable[..., None]) -> Moments:
+        """The moments of all calls and all ranks."""
+        if not sum(one.tokens for one in self.of.values()):
             raise MultiheadError(
                 f"{self.layer.name} ({self.layer.path}) was not seen to attend to anything",
                 hint="was the calibration text empty, or is this layer of another model?",
             )
-        mean = {name: total / self.tokens for name, total in self.totals.items()}
-        heads = self.own.heads
-        return Moments(
-            self.tokens,
-            mean["query"],
-            mean["key"],
-            mean.get("value", mean["key"]),
-            mean.get("averaged", mean["centre"]),
-            torch.stack([mean[f"looked{h}"] for h in range(heads)]),
-            mean["centre"],
-            self.kind,
-            self.pairs,
-            self.shift_free,
-            self.sums_to_one,
-            self.scale,
-            mean.get("keys_seen"),
-        )
+        (key, total), *others = self.of.items()
+        for _, one in others:
+            total.merge(one)
+        self.of = {key: total}
+        total.all_reduce(all_reduce)
+        return total.moments()
 
 
-@dataclass
-class _Reader:
-    """Keeps what a projection is given."""
-
-    sums: _Sums
-    letter: str
-    module: nn.Module
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if isinstance(module, nn.MultiheadAttention):
-            at, name = {"q": (0, "query"), "k": (1, "key"), "v": (2, "value")}[self.letter]
-            x = args[at] if len(args) > at else kwargs[name]
-            x = x.transpose(0, 1) if x.ndim == 3 and not module.batch_first else x
-        else:
-            x = args[0] if args else next(iter(kwargs.values()))
-        # The same tensor keeps one name, so that who reads the same stream is known.
-        known = next((y for y in self.sums.given.values() if _same(x, y)), x)
-        self.sums.given[self.letter] = known
-
-
-def _same(x: Tensor, y: Tensor) -> bool:
-    return x.shape == y.shape and x.data_ptr() == y.data_ptr() and x.stride() == y.stride()
-
-
-def _one(x: Tensor) -> Tensor:
+def _with_one(x: Tensor) -> Tensor:
     return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
 
 
-def _square(x: Float[Tensor, "token width"]) -> Square:
+def _square(x: Float[Tensor, "token width"]) -> Float[Tensor, "width width"]:
     x = x.double()
     return x.mT @ x
-
-
-def _projected(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    out = torch.einsum("btd,hkd->bhtk", x.to(w.dtype), w)
-    return out if b is None else out + b[:, None]
-
-
-def _factor(before: Tensor, after: Tensor) -> float:
-    return float((before.double() * after.double()).sum() / before.double().square().sum().clamp_min(1e-300))
-
-
-def _scaled(before: Tensor, after: Tensor) -> bool:
-    """after = c · before."""
-    off = after.double() - _factor(before, after) * before.double()
-    return float(off.norm()) <= tolerance(after) * float(after.double().norm())
-
-
-def _grown(before: Tensor, after: Tensor) -> Tensor:
-    """Scaled to the size of `after`: some models scale their queries."""
-    ratio = float(after.double().norm() / before.double().norm().clamp_min(1e-300))
-    return before * ratio if abs(ratio - 1) > tolerance(after) else before

@@ -37,23 +37,23 @@ from multihead.model.partial_run import Change
 from multihead.model.reruns import STRATEGIES, Reruns, Variant
 from multihead.model.sites import Key, Site
 from multihead.model.statistics.moments import Moments
-from multihead.model.statistics.output_moments import Outputs
+from multihead.model.statistics.output_means import OutputMeans
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
 Replacement = Literal["zero", "mean"]
 
 
-class MeanOutputs(PerSite[Outputs]):
+class MeanOutputs(PerSite[OutputMeans]):
     """E[z] of every head over the real tokens of a corpus."""
 
     name = "means"
 
-    def make(self, site: Site) -> Outputs:
-        return Outputs(site.heads)
+    def make(self, site: Site) -> OutputMeans:
+        return OutputMeans(site.heads)
 
-    def restore(self, site: Site, state: State) -> Outputs:
-        outputs = Outputs(site.heads)
+    def restore(self, site: Site, state: State) -> OutputMeans:
+        outputs = OutputMeans(site.heads)
         outputs.load(state)
         return outputs
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import SizeError
 from multihead.model.sites import Site
-from multihead.model.statistics.output_moments import Outputs
+from multihead.model.statistics.cross_moments import CrossMoments
 
 LARGEST = 2 << 30
 """Default limit for the covariance, in bytes; above it, heads are sketched."""
@@ -69,8 +69,8 @@ class OutputSimilarity:
                 f"{self.sketched} for {len(sizes)} heads",
                 hint=f"raise the limit: largest={16 * (LEAST * len(sizes)) ** 2}, or choose layers: layers=['L0']",
             )
-        self._all = Outputs(1, covariance=True)
-        self._per_head = [Outputs(1, covariance=True) for _ in sizes] if self.sketched else []
+        self._all = CrossMoments()
+        self._per_head = [CrossMoments() for _ in sizes] if self.sketched else []
         self._dots: HeadPairs = torch.zeros(len(sizes), len(sizes), dtype=torch.float64)
         self._projections = [self._projection(head, seed) for head in range(len(sizes))] if self.sketched else []
 
@@ -89,7 +89,7 @@ class OutputSimilarity:
 
     @property
     def tokens(self) -> int:
-        return self._all.joint
+        return int(self._all.count)
 
     @property
     def chance(self) -> float:
@@ -101,11 +101,11 @@ class OutputSimilarity:
         """Add the outputs of all heads at the same tokens."""
         rows = [z.detach().double().cpu() for z in outputs]
         if not self.sketched:
-            _add(self._all, torch.cat(rows, dim=1))
+            self._all.add(torch.cat(rows, dim=1))
             return
-        _add(self._all, torch.cat([z @ p for z, p in zip(rows, self._projections, strict=True)], dim=1))
-        for outputs_of_head, z in zip(self._per_head, rows, strict=True):
-            _add(outputs_of_head, z)
+        self._all.add(torch.cat([z @ p for z, p in zip(rows, self._projections, strict=True)], dim=1))
+        for one, z in zip(self._per_head, rows, strict=True):
+            one.add(z)
         for start in range(0, len(rows[0]), 64):
             written = torch.stack([z[start : start + 64] @ w.T for z, w in zip(rows, self.weights, strict=True)])
             flat = written.flatten(1)
@@ -115,7 +115,7 @@ class OutputSimilarity:
         """tr C_ij / √(tr C_ii tr C_jj); NaN for a head whose output does not vary."""
         count = len(self.sizes)
         if self.sketched:
-            means = [one.mean()[0] @ w.T for one, w in zip(self._per_head, self.weights, strict=True)]
+            means = [one.mean @ w.T for one, w in zip(self._per_head, self.weights, strict=True)]
             mean = torch.stack(means)
             traces = self._dots / max(self.tokens, 1) - mean @ mean.T
         else:
@@ -139,7 +139,7 @@ class OutputSimilarity:
                 value = C.square().sum() if self.sketched else ((grams[i] @ C) * (C @ grams[j])).sum()
                 squares[i, j] = squares[j, i] = value
             if self.sketched:
-                covariance = self._per_head[i].second_moments()
+                covariance = self._per_head[i].covariance()
                 squares[i, i] = ((grams[i] @ covariance) * (covariance @ grams[i])).sum()
         size = squares.diagonal().masked_fill(self.constant, torch.nan)
         return (squares / (size[:, None] * size).sqrt()).clamp(0.0, 1.0)
@@ -151,10 +151,10 @@ class OutputSimilarity:
         The bound is relative to the head's own output: a small output may still vary.
         """
         if self.sketched:
-            covariances = [one.second_moments() for one in self._per_head]
-            means = [one.mean()[0] for one in self._per_head]
+            covariances = [one.covariance() for one in self._per_head]
+            means = [one.mean for one in self._per_head]
         else:
-            blocks, means = self._blocks(), list(self._all.mean()[0].split(self.sizes))
+            blocks, means = self._blocks(), list(self._all.mean.split(self.sizes))
             covariances = [blocks[i][i] for i in range(len(self.sizes))]
         variance = torch.stack([((w.T @ w) * C).sum() for w, C in zip(self.weights, covariances, strict=True)])
         mean_square = torch.stack([(w @ m).square().sum() for w, m in zip(self.weights, means, strict=True)])
@@ -162,7 +162,7 @@ class OutputSimilarity:
 
     def _blocks(self) -> list[tuple[Float[Tensor, "_ _"], ...]]:
         sizes = [self.sketched] * len(self.sizes) if self.sketched else self.sizes
-        return [rows.split(sizes, dim=1) for rows in self._all.second_moments().split(sizes, dim=0)]
+        return [rows.split(sizes, dim=1) for rows in self._all.covariance().split(sizes, dim=0)]
 
     def value_dims(self, sites: Sequence[Site]) -> list[int]:
         """The value_dim of each attention."""
@@ -181,11 +181,6 @@ class OutputSimilarity:
         return {"all": self._all.state(), "own": per_head, "dots": self._dots.clone()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._all.load(state["all"])
-        for one, saved in zip(self._per_head, state["own"], strict=True):
-            one.load(saved)
+        self._all = CrossMoments.from_state(state["all"])
+        self._per_head = [CrossMoments.from_state(one) for one in state["own"]]
         self._dots = state["dots"].clone()
-
-
-def _add(outputs: Outputs, rows: Float[Tensor, "token width"]) -> None:
-    outputs.add(rows[None, None], torch.ones(1, 1, len(rows), dtype=torch.bool))

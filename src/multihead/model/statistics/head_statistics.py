@@ -20,7 +20,7 @@ from multihead.model.statistics.catalogue import meanings
 from multihead.model.statistics.features import Pairs
 from multihead.model.statistics.moments import Moments
 from multihead.model.statistics.options import Statistics
-from multihead.model.statistics.output_moments import Outputs
+from multihead.model.statistics.output_means import OutputMeans
 from multihead.model.statistics.row_means import Measured
 from multihead.model.statistics.row_sums import BlockRows
 from multihead.table.meaning import Meaning
@@ -50,7 +50,7 @@ class HeadStatistics:
         self.index = {name: i for i, name in enumerate(self.names)}
         self.named = self.names[: len(self.names) - 2 * self.options.offsets - 1]  # the offsets come last
         self.moments = Moments([m.scale for m in self.meaning.values()], heads, self.memory.kept)
-        self.outputs = Outputs(heads, covariance=self.options.covariance, room=self.memory.kept)
+        self.outputs = OutputMeans(heads, room=self.memory.kept)
         self.rows = 0
         """real queries"""
         self.padding = 0

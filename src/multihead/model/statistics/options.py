@@ -27,14 +27,12 @@ class Statistics:
     - `offsets`: measure the mass on each offset key − query from −offsets to +offsets;
     - `special`: ids of delimiters and other special tokens;
     - `classes`: name → token ids, for punctuation, tags or any other class;
-    - `covariance`: keep second moments of all head outputs, (heads · value_dim)² values; means are always kept;
     - `block_bytes`: memory bound of a block of weights.
     """
 
     offsets: int = 16
     special: Sequence[int] = ()
     classes: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
-    covariance: bool = False
     block_bytes: int = BLOCK_BYTES
 
     def __post_init__(self) -> None:
@@ -58,6 +56,5 @@ class Statistics:
             "offsets": self.offsets,
             "special": [int(i) for i in self.special],
             "classes": {name: [int(i) for i in ids] for name, ids in self.classes.items()},
-            "covariance": self.covariance,
             "block_bytes": self.block_bytes,
         }
