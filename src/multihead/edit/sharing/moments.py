@@ -32,13 +32,13 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.data_parallel import shard
 from multihead.edit.fitting.resume import Runner, from_start
 from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
+from multihead.model.head_weights import HeadWeights
 from multihead.model.intercept import inner
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
