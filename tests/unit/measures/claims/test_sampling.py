@@ -9,10 +9,14 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import mask
+from multihead.corpus.documents import Corpus
+from multihead.corpus.run import run
+from multihead.corpus.state import pack, unpack
 from multihead.errors import MultiheadError, SizeError
+from multihead.measures.measure import StatisticsSum
 from multihead.statements import sampling
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.sampling import layer_samples
+from multihead.statements.sampling import LayerSampler, layer_samples
 from unit.measures.claims import made
 from zoo import ZOO
 
@@ -161,3 +165,44 @@ def test_packed_rows_say_which_way_they_look() -> None:
         packed = mask.lengths(lengths) & mask.causal() if causal else mask.lengths(lengths)
         [subject] = layer_samples(made.layer(), {"query": x, "mask": packed})
         assert subject.causal == causal
+
+
+# ---- the accumulator ----------------------------------------------------------------------------
+
+
+def sampler(model: nn.Module, tokens: int) -> LayerSampler:
+    return LayerSampler(sampling._layers(model, {"input_ids": torch.tensor([[1, 2, 3]])}), tokens)
+
+
+def passages(one: LayerSampler) -> list[dict[str, object]]:
+    return [state for kept in one.of.values() for state in kept.state()["passages"]]
+
+
+def test_parts_of_a_corpus_merge_to_the_first_tokens_of_the_whole() -> None:
+    model = ZOO["gpt2"].build()
+    documents = [[1 + i, 2, 3 + i, 4, 5] for i in range(13)]
+    whole, first, later = (sampler(model, 43) for _ in range(3))
+    run(model, Corpus(model, documents, batch_size=2), [whole])
+    run(model, Corpus(model, documents[:6], batch_size=2), [first])
+    run(model, Corpus(model, documents[6:], batch_size=2), [later])
+    saved = unpack(pack(later.state()), "a test")  # as a checkpoint has it
+    again = sampler(model, 43)
+    again.load(saved)
+    first.merge(again)
+    assert [kept.tokens for kept in whole.of.values()] == [45, 45]
+    assert_close(passages(first), passages(whole))
+    assert all(p.memory is p.x for kept in first.of.values() for p in kept.passages)
+
+
+def test_the_sample_shares_a_forward_and_stops_when_it_is_full() -> None:
+    model = ZOO["gpt2"].build()
+    calls: list[int] = []
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    kept, statistics = sampler(model, 10), StatisticsSum()
+    calls.clear()
+    run(model, Corpus(model, [[1, 2, 3, 4, 5]] * 8, batch_size=2), [statistics, kept])
+    assert len(calls) == 4, "one forward for both"
+    assert [one.tokens for one in kept.of.values()] == [10, 10]
+    calls.clear()
+    run(model, Corpus(model, [[1, 2, 3, 4, 5]] * 8, batch_size=2), [sampler(model, 10)])
+    assert len(calls) == 1 + 1, "its anatomy, and the batch that fills it"
