@@ -76,8 +76,8 @@ class Works:
 
     def __init__(self, model: Any, text: Any) -> None:
         from multihead.edit.plan import Plan
-        from multihead.edit.weights import HeadWeights
         from multihead.model.anatomy import anatomy
+        from multihead.model.head_weights import HeadWeights
 
         self.model, self.text = model, text
         self.layers = anatomy(model)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from multihead.edit.physical.surgery import install
-from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call, Compute
+from multihead.model.head_weights import HeadWeights
 from multihead.model.intercept import intercept
 from zoo import ZOO, model
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead.edit.physical.surgery import install
-from multihead.edit.weights import HeadWeights
+from multihead.model.head_weights import HeadWeights
 from multihead.store.load import load
 from multihead.store.save import save
 from zoo import ZOO

@@ -22,7 +22,7 @@ from multihead.edit.fitting.refit import Refit, refit
 from multihead.edit.physical.surgery import install
 from multihead.edit.sharing.group import grouped
 from multihead.edit.sharing.moments import moments_of
-from multihead.edit.weights import HeadWeights
+from multihead.model.head_weights import HeadWeights
 
 # ---- seeing heads -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from multihead.page.attended import Lines
 from multihead.page.build import write_page
 from multihead.page.encode import NEAR
 from multihead.page.gather import Gathered, gather
-from multihead.page.texts import read_text
+from multihead.page.texts import TextMaps, read_text
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 from page.conftest import TEXT, Open
@@ -119,7 +119,7 @@ def test_two_sequences() -> None:
     torch.manual_seed(0)
     model = T5Model(T5Config(vocab_size=50, d_model=16, d_kv=4, d_ff=8, num_layers=1, num_heads=3)).eval()
     batch = {"input_ids": torch.randint(0, 50, (1, 7)), "decoder_input_ids": torch.randint(0, 50, (1, 5))}
-    data = read_text(model, batch, Lines()).data
+    data = read_text(model, batch, TextMaps(Lines())).data
     lengths = [len(s["shown"]) for s in data["sequences"]]
     seen = {x["label"]: (lengths[x["rows"]], lengths[x["columns"]]) for x in data["layers"]}
     assert seen == {"encoder.L0": (7, 7), "decoder.L0": (5, 5), "cross.L0": (5, 7)}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from multihead.edit.weights import HeadWeights
 from multihead.model.anatomy import anatomy
+from multihead.model.head_weights import HeadWeights
 from zoo import COVERING, ZOO, Entry
 from zoo_cut import check, layers, made, shared, uneven
 

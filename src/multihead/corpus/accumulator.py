@@ -25,7 +25,8 @@ the same numbers. Random draws come from a generator of (seed, index of the batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -97,6 +98,11 @@ class Accumulator:
     def change(self, call: Call, out: HeadOutputs) -> HeadOutputs:
         """The outputs of the heads that the model goes on with."""
         return out
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """Around every forward: installs what `add` reads besides the call, such as the inputs of projections."""
+        yield
 
     def add(self, call: Call, out: HeadOutputs) -> None:
         """One attention has run. The tensors are the model's own: copy what is kept beyond this call."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -261,7 +261,10 @@ class BatchRunner:
         record = any(one.record for one in group)
         listening = forward.recording if record else forward.listening
         with listening(listen, sharded=all(one.sharded for one in group)):
-            output = self.runner(forward, inputs)
+            with ExitStack() as stack:
+                for one in group:
+                    stack.enter_context(one.watching())
+                output = self.runner(forward, inputs)
             run = BatchRun(inputs, output, forward, progress)
             for one in group:
                 one.end(batch, run)

@@ -34,6 +34,11 @@ class Tolerant(Accumulator):
             return self.inner.inputs(batch)
         return None
 
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        with self.inner.watching():
+            yield
+
     def add(self, call: Call, out: HeadOutputs) -> None:
         if not self.reason:
             with self._caught():

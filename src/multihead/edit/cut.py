@@ -38,10 +38,10 @@ from multihead.edit.plan import LayerPlan, Plan
 from multihead.edit.sharing.group import JOINT, Grouping, grouped
 from multihead.edit.sharing.merge import merged
 from multihead.edit.sharing.moments import moments_of
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import Anatomy, LayerAnatomy
 from multihead.model.forward import Forward
+from multihead.model.head_weights import HeadWeights
 
 REFIT = Refit()
 

@@ -31,9 +31,9 @@ from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
 from multihead.edit.plan import LayerPlan, Plan, distinct
 from multihead.edit.sharing.group import Clusters, cluster
 from multihead.edit.sharing.moments import moments_of
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.head_weights import HeadWeights
 from multihead.table.head_names import HeadName
 
 Scope = Literal["global", "layer"]

@@ -72,11 +72,17 @@ def attended(
     return [_layer(heads, site, lines, (writes or {}).get(site.label), only, chosen) for site in heads.sites]
 
 
+def last_problem(heads: Capture, site: Site) -> Problem:
+    """q, k and v of the latest call of an attention."""
+    problem = heads.calls(site)[-1].problem
+    assert problem is not None
+    return problem
+
+
 def _layer(
     heads: Capture, site: Site, lines: Lines, writes: Sequence[Tensor] | None, only: str | None, chosen: Any
 ) -> dict[str, Any]:
-    problem = heads.calls(site)[-1].problem
-    assert problem is not None
+    problem = last_problem(heads, site)
     frame, groups = problem.frame, problem.groups.kv_of_head
     wanted = [h for h in range(frame.heads) if chosen is None or site.name(h) in chosen]
     found: list[dict[str, Any] | None] = [None] * frame.heads

@@ -43,7 +43,7 @@ from multihead.page.curve import quick_curve
 from multihead.page.cuts import cut_curve
 from multihead.page.findings import importance_column
 from multihead.page.pairs import HELD, TokenPairs
-from multihead.page.texts import read_text, windows_of
+from multihead.page.texts import TextMaps, read_text, windows_of
 from multihead.page.words import Words
 from multihead.statements.run import claims
 from multihead.table.table import HeadTable
@@ -295,6 +295,7 @@ class _Work:
         if weights.reason:
             reason = f"norm-weighted attention is by the length of v, without W_O: {weights.reason}"
             self.found.notes.append(reason)
+        text_maps = TextMaps(self.found.lines, writes=writes, only=only, chosen=heads)
         for at, document in enumerate(shown):
             self.tell("maps", at, len(shown))
             cut = windows_of(self.model, document, tokenizer=self.tokenizer, max_tokens=max_tokens)
@@ -302,15 +303,7 @@ class _Work:
             for window in cut[: WINDOWS if most is None else max(1, most)]:
                 if kept and most is None and self.found.lines.size - before > WINDOWED:
                     break
-                text = read_text(
-                    self.model,
-                    window,
-                    self.found.lines,
-                    tokenizer=self.tokenizer,
-                    writes=writes,
-                    only=only,
-                    chosen=heads,
-                )
+                text = read_text(self.model, window, text_maps, tokenizer=self.tokenizer)
                 self.found.sites = self.found.sites or text.sites
                 kept.append(text.data | {"source": at})
             self.found.texts += kept

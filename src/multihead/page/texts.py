@@ -2,9 +2,9 @@
 
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.page.attended import Lines
->>> from multihead.page.texts import read_text
+>>> from multihead.page.texts import TextMaps, read_text
 >>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> text = read_text(model, [3, 1, 4, 1, 5], Lines())
+>>> text = read_text(model, [3, 1, 4, 1, 5], TextMaps(Lines()))
 >>> text.data["sequences"][0]["shown"], len(text.sites)
 (['3', '1', '4', '1', '5'], 2)
 """
@@ -18,17 +18,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from multihead.corpus.accumulator import Inputs
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.corpus.batches import Document, batches, default_max_tokens
+from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError
 from multihead.layer.frame import Frame
-from multihead.layer.problem import Groups, Problem
+from multihead.layer.problem import Groups
 from multihead.model.anatomy import anatomy
+from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
-from multihead.model.capture import Capture, capture
-from multihead.model.forward import Forward
+from multihead.model.capture import Capture
+from multihead.model.keep import Keep
 from multihead.model.sites import Site
-from multihead.page.attended import Lines, attended
+from multihead.page.attended import Lines, attended, last_problem
 from multihead.page.words import Words, clear
 
 BESIDE = ("attention_mask", "token_type_ids", "position_ids", "labels")
@@ -82,30 +85,58 @@ def windows_of(
     return [Window(document, batch, at, len(first), longest) for at, batch in enumerate(first)]
 
 
-def read_text(
-    model: nn.Module,
-    document: Document | Window,
-    lines: Lines,
-    *,
-    tokenizer: Any = None,
-    writes: Mapping[str, Sequence[Tensor]] | None = None,
-    only: str | None = None,
-    chosen: Sequence[str] | None = None,
-) -> Text:
-    """Run the model on a document and keep where every head looks; of one cut into windows, on the first."""
+class TextMaps(Accumulator):
+    """The attention of every head on windows of texts, each encoded when its forward ends: one is held at a time.
+
+    Args:
+        lines: where the encoded maps are added.
+        writes: W_O of every head by layer, for norm-weighted attention.
+        only: "maps" or "qk", instead of the smaller.
+        chosen: the heads whose maps are kept; default: all.
+    """
+
+    name = "maps"
+    sharded = True
+
+    def __init__(
+        self,
+        lines: Lines,
+        *,
+        writes: Mapping[str, Sequence[Tensor]] | None = None,
+        only: str | None = None,
+        chosen: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.lines, self.writes, self.only, self.chosen = lines, writes, only, chosen
+        self.layers: list[dict[str, Any]] = []
+        """every layer of the last window as the page has it"""
+        self.shapes: list[Shape] = []
+        self._capture = _empty_capture()
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        self._capture.add(call, out)
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        heads, self._capture = self._capture, _empty_capture()
+        self.layers = attended(heads, self.lines, writes=self.writes, only=self.only, chosen=self.chosen)
+        problems = [(site, last_problem(heads, site)) for site in heads.sites]
+        self.shapes = [Shape.of(site, x.frame, x.groups, x.q.shape[3]) for site, x in problems]
+
+    def text(self, window: Window, tokenizer: Any = None) -> Text:
+        """The last window."""
+        data = text_data(window, self.shapes, self.layers, tokenizer, "W_O v" if self.writes else "v")
+        return Text(data, [shape.site() for shape in self.shapes])
+
+
+def _empty_capture() -> Capture:
+    return Capture(None, Keep.of("qk v"))
+
+
+def read_text(model: nn.Module, document: Document | Window, maps: TextMaps, *, tokenizer: Any = None) -> Text:
+    """Run the model on a document, or on the first window of a long one."""
     window = document if isinstance(document, Window) else windows_of(model, document, tokenizer=tokenizer)[0]
-    with capture(model, statistics=None, keep="qk v") as heads:
-        Forward(model)(window.batch)
-    layers = attended(heads, lines, writes=writes, only=only, chosen=chosen)
-    problems = [(site, _problem(heads, site)) for site in heads.sites]
-    seen = [Shape.of(site, problem.frame, problem.groups, problem.q.shape[3]) for site, problem in problems]
-    return Text(text_data(window, seen, layers, tokenizer, "W_O v" if writes else "v"), [s.site() for s in seen])
-
-
-def _problem(heads: Capture, site: Site) -> Problem:
-    problem = heads.calls(site)[-1].problem
-    assert problem is not None
-    return problem
+    BatchRunner(model, [maps]).run(Batch(window.batch))
+    return maps.text(window, tokenizer)
 
 
 @dataclass(frozen=True)

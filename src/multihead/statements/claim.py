@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from multihead.statements.subject import Subject
+    from multihead.statements.layer_sample import LayerSample
 
 Verdict = Literal["holds", "fails", "holds only if", "not enough data", "not applicable"]
 Numbers = Mapping[str, float | Sequence[float]]
@@ -41,7 +41,7 @@ class Claim:
     key: str
     title: str
     formula: str
-    test: Callable[[Subject], Finding]
+    test: Callable[[LayerSample], Finding]
 
 
 def short(x: float, digits: int = 3) -> str:

@@ -1,8 +1,8 @@
 """Statements about cost: FLOPs (10) and memory (11), counted while a layer of these sizes runs.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(4, 2), torch.randn(2, 64, 4))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(4, 2), torch.randn(2, 64, 4))
 >>> flops(layer).verdict
 'holds'
 """
@@ -24,7 +24,7 @@ from multihead.layer.attention import MultiHeadAttention
 from multihead.measures.cost.cost import cost
 from multihead.measures.cost.spec import Spec
 from multihead.statements.claim import Claim, Finding, short
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
 
 CELLS = 1 << 21
 """(head, query, key) cells of the largest map that is made to measure."""
@@ -41,7 +41,7 @@ def counted_flops(layer: MultiHeadAttention, tokens: int) -> dict[str, int]:
     return {"all": sum(counts.values()), "attention": counts.get("aten.bmm", 0)}
 
 
-def sized(subject: Subject, heads: int | None = None, most: int | None = None) -> MultiHeadAttention:
+def sized(subject: LayerSample, heads: int | None = None, most: int | None = None) -> MultiHeadAttention:
     """A layer of the subject's sizes without numbers; with other `heads`, their total width stays as it is.
 
     Args:
@@ -61,7 +61,7 @@ def sized(subject: Subject, heads: int | None = None, most: int | None = None) -
     )
 
 
-def spec_of(subject: Subject) -> Spec:
+def spec_of(subject: LayerSample) -> Spec:
     return Spec(subject.d_model, subject.heads, subject.kv_heads, subject.key_dim, subject.value_dim)
 
 
@@ -70,13 +70,13 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, 1e-300)), 1)[0])
 
 
-def head_counts(subject: Subject) -> list[int]:
+def head_counts(subject: LayerSample) -> list[int]:
     """Numbers of heads that the total width of keys and values can be cut into."""
     widths = subject.heads * subject.key_dim, subject.heads * subject.value_dim
     return [h for h in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if all(w % h == 0 for w in widths)]
 
 
-def flops(subject: Subject) -> Finding:
+def flops(subject: LayerSample) -> Finding:
     lengths = [64, 128, 256, 512, 1024]
     layer, spec = sized(subject), spec_of(subject)
     measured = [counted_flops(layer, n) for n in lengths]
@@ -163,7 +163,7 @@ def measured_bytes(layer: MultiHeadAttention, tokens: int, route: str | None) ->
     return live.peak
 
 
-def real(subject: Subject, heads: int | None = None) -> MultiHeadAttention:
+def real(subject: LayerSample, heads: int | None = None) -> MultiHeadAttention:
     """`sized` with memory of its own, all weights 0, narrow on the outside."""
     layer = sized(subject, heads, most=256).to_empty(device="cpu")
     for p in layer.parameters():
@@ -171,7 +171,7 @@ def real(subject: Subject, heads: int | None = None) -> MultiHeadAttention:
     return layer
 
 
-def memory(subject: Subject) -> Finding:
+def memory(subject: LayerSample) -> Finding:
     h, d_k = subject.heads, subject.key_dim
     layer = real(subject)
     most = 2 ** int(math.log2(math.sqrt(CELLS / h)))

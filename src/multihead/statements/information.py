@@ -5,8 +5,8 @@ Gaussian noise of 1 % of the mean variance of such a number (20 dB), independent
 outputs count as Gaussian with the covariance that was measured.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(12, 3), torch.randn(8, 31, 12))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(8, 31, 12))
 >>> chain(layer).verdict, at_least_the_best(layer).verdict
 ('fails', 'holds')
 """
@@ -29,7 +29,7 @@ from multihead.statements.entropies import (
     total_correlation,
     with_noise,
 )
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
 
 NOISE = 0.01
 """Variance of the noise, as a share of the mean variance of one number."""
@@ -48,7 +48,7 @@ class Channel:
     noise: float
 
     @staticmethod
-    def of(subject: Subject) -> Channel | None:
+    def of(subject: LayerSample) -> Channel | None:
         """None where the outputs never change."""
         signal = covariance(subject.deviations.flatten(1))
         power = float(signal.diagonal().mean())
@@ -59,14 +59,14 @@ class Channel:
 CONSTANT = "No head's output changes from token to token: there is nothing to know."
 
 
-def _too_little(subject: Subject, condition: str) -> Finding | None:
+def _too_little(subject: LayerSample, condition: str) -> Finding | None:
     need = tokens_needed(subject.heads * subject.value_dim)
     if subject.tokens >= need:
         return None
     return not_enough(subject.tokens, need, "The covariance of all heads' outputs", condition)
 
 
-def _channel(subject: Subject, condition: str) -> Channel | Finding:
+def _channel(subject: LayerSample, condition: str) -> Channel | Finding:
     """The heads as a channel, or why there is none."""
     short_of = _too_little(subject, condition)
     if short_of is not None:
@@ -74,7 +74,7 @@ def _channel(subject: Subject, condition: str) -> Channel | Finding:
     return Channel.of(subject) or Finding("not applicable", "0 nats", "0 nats", CONSTANT, condition)
 
 
-def at_least_the_best(subject: Subject) -> Finding:
+def at_least_the_best(subject: LayerSample) -> Finding:
     """I(MultiHead; X) ≥ max_i I(head_i; X), with the noise before W_O, and with it behind."""
     condition = (
         "W_O as a whole has independent columns and the noise is added before it; behind it, heads may cancel"
@@ -82,7 +82,7 @@ def at_least_the_best(subject: Subject) -> Finding:
     channel = _channel(subject, condition)
     if isinstance(channel, Finding):
         return channel
-    w = subject.weights.W_O
+    w = subject.weights.o
     own = part_information(channel.signal, channel.sizes, channel.noise)
     before = projected_information(channel.signal, channel.noise, w.transpose(0, 1).flatten(1))
     behind, parts = _behind(subject, channel)
@@ -115,9 +115,9 @@ def at_least_the_best(subject: Subject) -> Finding:
     )
 
 
-def _behind(subject: Subject, channel: Channel) -> tuple[float, list[float]]:
+def _behind(subject: LayerSample, channel: Channel) -> tuple[float, list[float]]:
     """Information in the layer's output and in each head's part of it, with noise on these: 1 % of the output's."""
-    w, size = subject.weights.W_O, subject.value_dim
+    w, size = subject.weights.o, subject.value_dim
     blocks = [channel.signal[i * size : (i + 1) * size, i * size : (i + 1) * size] for i in range(subject.heads)]
     whole = w.transpose(0, 1).flatten(1)
     output = whole @ channel.signal @ whole.T
@@ -128,7 +128,7 @@ def _behind(subject: Subject, channel: Channel) -> tuple[float, list[float]]:
     return information(output, NOISE * power), [information(p, NOISE * power) for p in parts]
 
 
-def capacity(subject: Subject) -> Finding:
+def capacity(subject: LayerSample) -> Finding:
     """C_total = Σ C_i: white input of unit power per number through the layer's own attention and W_V."""
     condition = "heads read orthogonal directions (W_i^V W_j^Vᵀ = 0) or different tokens (a_i · a_j = 0)"
     if subject.heads < 2:
@@ -136,7 +136,7 @@ def capacity(subject: Subject) -> Finding:
     rows = _attention(subject)
     if rows is None:
         return no_maps(max(s.x.shape[0] for s in subject.sequences), condition)
-    W_V = subject.weights.W_V[list(subject.kv_of_head)]
+    W_V = subject.weights.v[list(subject.kv_of_head)]
     gram = torch.einsum("hvd,gud->hvgu", W_V, W_V)
     overlap = torch.einsum("rhk,rgk->rhg", rows, rows)
     size = subject.value_dim
@@ -169,7 +169,7 @@ def capacity(subject: Subject) -> Finding:
     )
 
 
-def _attention(subject: Subject) -> Float[Tensor, "row head key"] | None:
+def _attention(subject: LayerSample) -> Float[Tensor, "row head key"] | None:
     """Attention of some tokens, spread over the sequences whose maps were kept, padded with zeros to one width."""
     maps = subject.maps
     if not maps:
@@ -182,7 +182,7 @@ def _attention(subject: Subject) -> Float[Tensor, "row head key"] | None:
     return torch.stack(rows)
 
 
-def chain(subject: Subject) -> Finding:
+def chain(subject: LayerSample) -> Finding:
     """I(X; Y) = Σ I(X; head_i) − I(head_1; …; head_h | X), against the identity that holds."""
     condition = (
         "heads are independent; always I(X; heads) = Σ I(X; head_i) − TC(heads) + TC(heads | X), TC the total "
@@ -226,7 +226,7 @@ def chain(subject: Subject) -> Finding:
     )
 
 
-def _chance(subject: Subject, channel: Channel) -> float:
+def _chance(subject: LayerSample, channel: Channel) -> float:
     """The total correlation of heads whose tokens are shuffled apart: what so few tokens give by chance."""
     drawn = torch.Generator().manual_seed(subject.seed)
     z = subject.outputs

@@ -5,8 +5,8 @@ drawn at random learns to give what the real one gives (teacher and student), so
 teacher's own weights, where the loss is 0.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(12, 3), torch.randn(3, 7, 12))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(3, 7, 12))
 >>> update_rule(layer).verdict
 'holds'
 """
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.statements.claim import Claim, Finding, short
+from multihead.statements.layer_sample import LayerSample
 from multihead.statements.small import Small, Weights, small
-from multihead.statements.subject import Subject
 
 EXACT = 1e-8
 """Relative difference of two ways to compute one number in fp64."""
@@ -57,7 +57,7 @@ def query_gradient(layer: Small, weights: Weights, d_out: Float[Tensor, "batch q
     return torch.einsum("bhtd,btw->hdw", d_q, layer.x)
 
 
-def gradient_flow(subject: Subject) -> Finding:
+def gradient_flow(subject: LayerSample) -> Finding:
     layer = small(subject, heads=8)
     loss: Loss = lambda w: layer.run(w).square().mean() / 2
     weights = _ready(layer.weights)
@@ -130,7 +130,7 @@ def _after_steps(layer: Small, seed: int) -> tuple[Tensor, Tensor]:
 # ---- 9 ------------------------------------------------------------------------------------------
 
 
-def update_rule(subject: Subject, rate: float = 0.1) -> Finding:
+def update_rule(subject: LayerSample, rate: float = 0.1) -> Finding:
     layer = small(subject, heads=8)
     loss = _imitation(layer)
     before = layer.drawn(torch.Generator().manual_seed(subject.seed))
@@ -218,7 +218,7 @@ def _top(times: Times, start: Vector, tolerances: Sequence[float]) -> float:
     return math.nan
 
 
-def hessian(subject: Subject) -> Finding:
+def hessian(subject: LayerSample) -> Finding:
     layer = small(subject)
     loss = _imitation(layer)
     start = layer.drawn(torch.Generator().manual_seed(subject.seed))
@@ -278,7 +278,7 @@ def falling(norms: Float[Tensor, "run step"]) -> tuple[float, float]:
     return float(np.mean(slopes)), spread * _STUDENT.get(len(slopes), 1.96)
 
 
-def convergence(subject: Subject) -> Finding:
+def convergence(subject: LayerSample) -> Finding:
     """SGD with steps 1 / (λ √t) on one sequence at a time, several runs at once; ‖∇L‖² is of the whole loss."""
     layer = small(subject)
     rows = layer.x.shape[0]

@@ -1,8 +1,8 @@
 """Statements about what heads can express: any pattern (17), and many heads against one (18).
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(48, 2), torch.randn(2, 11, 48))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(48, 2), torch.randn(2, 11, 48))
 >>> representation(layer).verdict, one_head(layer).verdict
 ('holds', 'fails')
 """
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.statements.claim import Claim, Finding, short
-from multihead.statements.subject import Passage, Subject
+from multihead.statements.layer_sample import LayerSample, Passage
 
 TOKENS = 48
 """Longer sequences are cut to this for statement 17."""
@@ -65,7 +65,7 @@ def best_of_rank(pattern: Map, rank: int, steps: int = 60) -> float:
         return min(best, off(pattern, found[0] @ found[1].T))
 
 
-def representation(subject: Subject) -> Finding:
+def representation(subject: LayerSample) -> Finding:
     x = max((s.x for s in subject.sequences), key=lambda t: t.shape[0])[:TOKENS]
     n = x.shape[0]
     if n < 2:
@@ -113,7 +113,7 @@ def representation(subject: Subject) -> Finding:
 # ---- 18 -----------------------------------------------------------------------------------------
 
 
-def both(subject: Subject, s: Passage, sharpen: float = 1.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def both(subject: LayerSample, s: Passage, sharpen: float = 1.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Outputs of many heads and of one with the same projections, and the maps of either.
 
     One head of h · d_k dimensions has the scores Σ_i q_i k_iᵀ / √(h d_k): its map is the normalised product of the
@@ -126,12 +126,12 @@ def both(subject: Subject, s: Passage, sharpen: float = 1.0) -> tuple[Tensor, Te
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + k.shape[1] - q.shape[1])
         scores = scores.masked_fill(hidden, -torch.inf)
     many, one = scores.softmax(-1), (scores.sum(0) / math.sqrt(subject.heads)).softmax(-1)
-    w = subject.weights.W_O
+    w = subject.weights.o
     out = [torch.einsum("hqk,hkv,hov->qo", p, v, w) for p in (many, one.expand_as(many))]
     return out[0], out[1], many, one
 
 
-def one_head(subject: Subject) -> Finding:
+def one_head(subject: LayerSample) -> Finding:
     passages = sorted(subject.sequences, key=lambda s: -s.x.shape[0])[:4]
     passages = [
         Passage(s.x[:64], s.memory[:64], s.q[:, :64], s.k[:, :64], s.v[:, :64], s.z[:, :64]) for s in passages
@@ -174,7 +174,7 @@ def one_head(subject: Subject) -> Finding:
     )
 
 
-def _left_out(subject: Subject) -> float:
+def _left_out(subject: LayerSample) -> float:
     """How far the heads' outputs of `both` are from those of the run, relative to their size."""
     s = subject.sequences[0]
     made = both(subject, s)[2] @ s.v[list(subject.kv_of_head)]
@@ -182,7 +182,7 @@ def _left_out(subject: Subject) -> float:
     return float((made - s.z).norm()) / size if size > 0 else float(made.norm())
 
 
-def _difference(subject: Subject, passages: list[Passage], sharpen: float) -> float:
+def _difference(subject: LayerSample, passages: list[Passage], sharpen: float) -> float:
     pairs = [both(subject, s, sharpen)[:2] for s in passages]
     apart = sum(float((a - b).square().sum()) for a, b in pairs)
     size = sum(float(a.square().sum()) for a, _ in pairs)

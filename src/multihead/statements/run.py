@@ -23,9 +23,9 @@ from multihead._base.html import line, table
 from multihead.errors import MultiheadError, SizeError
 from multihead.statements import costs, information, learning, power, signals, spaces, textbook
 from multihead.statements.claim import Claim, Finding, Verdict, plural
-from multihead.statements.gather import TOKENS, Data, subjects
+from multihead.statements.layer_sample import LayerSample
+from multihead.statements.sampling import TOKENS, Data, layer_samples
 from multihead.statements.show import CONDITIONAL, Line, table_text
-from multihead.statements.subject import Subject
 
 Progress = Callable[[str, int, int], None]
 """Called before each statement: the layer's name, statements done in it, statements in all."""
@@ -153,7 +153,7 @@ def claims(
     rows: list[Row] = []
     about = ""
     shapes: list[str] = []
-    for subject in subjects(layer_or_model, data, tokenizer=tokenizer, layers=named, tokens=tokens, seed=seed):
+    for subject in layer_samples(layer_or_model, data, tokenizer=tokenizer, layers=named, tokens=tokens, seed=seed):
         shapes.append(_shape(subject))
         about = f"{plural(subject.tokens, 'token')} in {plural(len(subject.sequences), 'sequence')}"
         for done, claim in enumerate(chosen):
@@ -165,12 +165,12 @@ def claims(
     return Claims(tuple(rows), f"{what}: {plural(len(shapes), 'layer')} ({kinds}), {about}")
 
 
-def _shape(subject: Subject) -> str:
+def _shape(subject: LayerSample) -> str:
     shared = f" over {subject.kv_heads} kv heads" if subject.kv_heads != subject.heads else ""
     return f"{subject.heads} heads of {subject.key_dim}{shared} in {subject.d_model}"
 
 
-def _found(claim: Claim, subject: Subject) -> Finding:
+def _found(claim: Claim, subject: LayerSample) -> Finding:
     """The finding; what a layer is not made for is no reason to lose the other statements."""
     try:
         with torch.random.fork_rng(devices=[]):

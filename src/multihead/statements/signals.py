@@ -1,8 +1,8 @@
 """Statements 4, 5, 7, 14, 15 and 16: what the heads of a layer do with real input, and what it is worth.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(12, 3), torch.randn(2, 11, 12))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(2, 11, 12))
 >>> variance(layer).left, variance(layer).right
 ('Var ...', 'Σ Var ...')
 """
@@ -22,7 +22,7 @@ from torch import Tensor
 from multihead.layer.attention import MultiHeadAttention
 from multihead.statements.claim import Claim, Finding, Numbers, no_maps, not_enough, one_head, plural, short
 from multihead.statements.geometry import pairs
-from multihead.statements.subject import Rebuilt, Subject
+from multihead.statements.layer_sample import LayerSample, Rebuilt
 
 FINE, COARSE = 1e-10, 1e-2
 """Ranks of maps: every direction that fp64 can tell, and those with more than 1 % of the largest singular value."""
@@ -35,7 +35,7 @@ RANKED = 0.9
 """One measure is said to rank heads like another from this rank correlation on."""
 
 
-def coverage(subject: Subject) -> Finding:
+def coverage(subject: LayerSample) -> Finding:
     """𝒜 = ∪ span(A_i): rank of the stacked maps of a sequence against the best single head's."""
     condition = "heads look at different places: no head's rows span the rows of all others"
     if subject.heads < 2:
@@ -83,16 +83,16 @@ def _ranks(maps: Float[Tensor, "head query key"]) -> list[float]:
 # ---- covariances of what heads add to the output --------------------------------------------------
 
 
-def _cross(subject: Subject) -> Float[Tensor, "head head"]:
+def _cross(subject: LayerSample) -> Float[Tensor, "head head"]:
     """tr Cov(p_i, p_j) of p_i = z_i W_O[i]ᵀ, what each head adds to the output."""
     z = subject.deviations
     count, heads, dim = z.shape
     moments = (z.flatten(1).T @ z.flatten(1) / count).view(heads, dim, heads, dim)
-    gram = torch.einsum("ioa,job->iajb", subject.weights.W_O, subject.weights.W_O)
+    gram = torch.einsum("ioa,job->iajb", subject.weights.o, subject.weights.o)
     return (moments * gram).sum((1, 3))
 
 
-def correlation(subject: Subject) -> Finding:
+def correlation(subject: LayerSample) -> Finding:
     """ρ_ij = Cov(p_i, p_j) / (σ_i σ_j) of what heads add to the output, against 0."""
     condition = "E[p_i · p_j] = E[p_i] · E[p_j] for all pairs of heads' parts p of the output"
     if subject.heads < 2:
@@ -136,7 +136,7 @@ def _alive(variances: Float[Tensor, " head"]) -> list[int]:
     return (variances > 1e-18 * variances.max().clamp_min(1e-300)).nonzero().squeeze(-1).tolist()
 
 
-def _chance(subject: Subject, alive: Sequence[int]) -> float:
+def _chance(subject: LayerSample, alive: Sequence[int]) -> float:
     """The largest |ρ| of neighbours where the second head's tokens are shuffled."""
     drawn = torch.Generator().manual_seed(subject.seed)
     worst = 0.0
@@ -147,7 +147,7 @@ def _chance(subject: Subject, alive: Sequence[int]) -> float:
     return worst
 
 
-def variance(subject: Subject) -> Finding:
+def variance(subject: LayerSample) -> Finding:
     """Var(Σ p_i) ≤ Σ Var(p_i), Var being the trace of the covariance of a head's part of the output."""
     condition = "Σ_{i≠j} Cov(p_i, p_j) ≤ 0; always Var(Σ p_i) ≤ (Σ σ_i)² ≤ h Σ Var(p_i)"
     cross = _cross(subject)
@@ -186,7 +186,7 @@ def variance(subject: Subject) -> Finding:
     )
 
 
-def redundancy(subject: Subject) -> Finding:
+def redundancy(subject: LayerSample) -> Finding:
     """R_ij = ‖head_iᵀ head_j‖_F / (‖head_i‖_F ‖head_j‖_F): is a head fully redundant with itself?"""
     condition = "every head's output has rank 1: R_ii = 1/√(participation ratio of its singular values²)"
     z = subject.outputs
@@ -228,7 +228,7 @@ def redundancy(subject: Subject) -> Finding:
 # ---- size of the output -----------------------------------------------------------------------
 
 
-def size(subject: Subject) -> Finding:
+def size(subject: LayerSample) -> Finding:
     """E‖MultiHead‖² against d_model for inputs of mean 0 and variance 1: a fresh layer, and this one."""
     condition = (
         "every head looks at one token, and W_O W_V keeps lengths; attention that averages n tokens loses 1/n"
@@ -263,7 +263,7 @@ def _normalised(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch t
     return F.layer_norm(x, x.shape[-1:], eps=1e-12)
 
 
-def _fresh(copied: Rebuilt, subject: Subject) -> MultiHeadAttention:
+def _fresh(copied: Rebuilt, subject: LayerSample) -> MultiHeadAttention:
     """A layer of the same shape, drawn anew."""
     fresh = copy.deepcopy(copied.layer)
     with torch.random.fork_rng(devices=[]):
@@ -280,21 +280,21 @@ def _mean_square(layer: MultiHeadAttention, copied: Rebuilt, x: Tensor, memory: 
 
 
 @torch.no_grad()
-def _independent(subject: Subject, copied: Rebuilt, x: Tensor, memory: Tensor | None) -> float:
+def _independent(subject: LayerSample, copied: Rebuilt, x: Tensor, memory: Tensor | None) -> float:
     """Σ_ij E[a_i · a_j] tr(M_i M_jᵀ): the size if tokens were independent, with the layer's own attention a."""
     asked = copied.layer(x, memory, mask=copied.mask, ask="weights", route="reference").weights
     assert asked is not None
     together = torch.einsum("bhqk,bgqk->hg", asked, asked) / (asked.shape[0] * asked.shape[2])
-    W_V, b_V = (w[list(subject.kv_of_head)] for w in (subject.weights.W_V, subject.weights.b_V))
-    maps = torch.einsum("hov,hvd->hod", subject.weights.W_O, W_V).flatten(1)
-    always = subject.weights.b_O + torch.einsum("hov,hv->o", subject.weights.W_O, b_V)  # rows of a add up to 1
+    W_V, b_V = (w[list(subject.kv_of_head)] for w in (subject.weights.v, subject.weights.bias("v")))
+    maps = torch.einsum("hov,hvd->hod", subject.weights.o, W_V).flatten(1)
+    always = subject.weights.bias("o") + torch.einsum("hov,hv->o", subject.weights.o, b_V)  # rows of a add up to 1
     return float((together * (maps @ maps.T)).sum() + always.square().sum())
 
 
 # ---- worth --------------------------------------------------------------------------------------
 
 
-def importance(subject: Subject) -> Finding:
+def importance(subject: LayerSample) -> Finding:
     """I_i = ‖E[head_i]‖_F against what the model's output loses without the head: do they rank heads alike?"""
     condition = "what a head adds is nearly the same for every token, and W_O and later layers treat heads alike"
     if subject.heads < 3:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 """W_Q (head, key_dim, width), W_K and W_V (kv_head, …, key_width), W_O (head, out, value_dim)"""
@@ -70,7 +70,7 @@ class Small:
         return drawn[0] / size[0], drawn[1] / size[1], drawn[2] / size[2], drawn[3]
 
 
-def small(subject: Subject, heads: int = 2, sequences: int = 4, tokens: int = 8) -> Small:
+def small(subject: LayerSample, heads: int = 2, sequences: int = 4, tokens: int = 8) -> Small:
     """The first heads of a layer on the first tokens of its longest sequences."""
     subject.check_one_memory()
     chosen = sorted(subject.sequences, key=lambda s: -min(s.x.shape[0], s.memory.shape[0]))[:sequences]
@@ -81,12 +81,12 @@ def small(subject: Subject, heads: int = 2, sequences: int = 4, tokens: int = 8)
     y, into_y = x, into
     if subject.cross:
         y, into_y = _coordinates(torch.stack([s.memory[:length] for s in chosen]))
-    o = w.W_O[:heads]
+    o = w.o[:heads]
     out = torch.linalg.qr(o.transpose(0, 1).flatten(1)).R  # norms and products of outputs stay as they are
     weights = (
-        _with_bias(w.W_Q[:heads], w.b_Q[:heads], into),
-        _with_bias(w.W_K[kv], w.b_K[kv], into_y),
-        _with_bias(w.W_V[kv], w.b_V[kv], into_y),
+        _with_bias(w.q[:heads], w.bias("q")[:heads], into),
+        _with_bias(w.k[kv], w.bias("k")[kv], into_y),
+        _with_bias(w.v[kv], w.bias("v")[kv], into_y),
         out.unflatten(1, (o.shape[0], -1)).transpose(0, 1).contiguous(),
     )
     return Small(x, y, weights, tuple(kv.index(h) for h in used), subject.scores.scale, subject.causal)

@@ -1,8 +1,8 @@
 """Statements 1 to 3: which spaces the heads read and write, and how far apart they are.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
 >>> orthogonal(layer).verdict, direct(layer).verdict
 ('fails', 'holds')
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from multihead.statements import geometry
 from multihead.statements.claim import Claim, Finding, Numbers, one_head, short
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
 
 COSINE = 0.01
 """Spans are called orthogonal where no cosine between them is above this: every angle above 89.4°."""
@@ -25,18 +25,18 @@ SAME_DIVERSITY = 0.05
 """Two diversities say the same where they differ by no more."""
 
 
-def _spans(subject: Subject) -> dict[str, list[Tensor]]:
+def _spans(subject: LayerSample) -> dict[str, list[Tensor]]:
     """By letter the rows whose span a head reads (q, k, v) or writes (o); k and v once per kv head."""
     w = subject.weights
-    return {"Q": list(w.W_Q), "K": list(w.W_K), "V": list(w.W_V), "O": [x.T for x in w.W_O]}
+    return {"Q": list(w.q), "K": list(w.k), "V": list(w.v), "O": [x.T for x in w.o]}
 
 
-def _groups(subject: Subject) -> str:
+def _groups(subject: LayerSample) -> str:
     shared = subject.kv_heads < subject.heads
     return f" K and V are compared per kv head ({subject.kv_heads} of them)." if shared else ""
 
 
-def orthogonal(subject: Subject) -> Finding:
+def orthogonal(subject: LayerSample) -> Finding:
     """Span(W_i) ⟂ span(W_j) for all pairs of heads, by principal angles, for Q, K, V and O."""
     condition = "W_i W_jᵀ = 0 for all pairs, which needs Σ ranks ≤ d_model"
     if subject.heads < 2:
@@ -96,10 +96,10 @@ def _degrees(cosine: float) -> float:
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
-def direct(subject: Subject) -> Finding:
+def direct(subject: LayerSample) -> Finding:
     """ℝ^d_model = ⊕ span(W_i^O), and its dimensions = Σ d_k."""
     w = subject.weights
-    found = geometry.direct_sum([x.T for x in w.W_O])
+    found = geometry.direct_sum([x.T for x in w.o])
     total, dims = sum(found.ranks), subject.heads * subject.key_dim
     holds = found.direct and found.whole
     if not found.direct:
@@ -134,12 +134,12 @@ def _bent(condition: float) -> str:
     return "direct, not orthogonal" if condition < 1e4 else "direct, with directions that are nearly shared"
 
 
-def diversity(subject: Subject) -> Finding:
+def diversity(subject: LayerSample) -> Finding:
     """D = 1/(h(h−1)) Σ (1 − |cos θ_ij|) against the same D where each head's coordinates may be turned."""
     condition = "W_i W_jᵀ is symmetric and ⪰ 0 (up to sign) for all pairs, as for twins or orthogonal spans"
     if subject.heads < 2:
         return one_head(condition)
-    w = subject.weights.W_Q
+    w = subject.weights.q
     w = w[w.flatten(1).norm(dim=1) > 0]  # a matrix of zeros has no direction
     if len(w) < 2:
         return Finding(

@@ -1,8 +1,8 @@
 """What textbooks say: quadratic (T1), not stacked layers (T2), d_model/h dimensions (T3), the same work (T4).
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(12, 3), torch.randn(3, 7, 12))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(3, 7, 12))
 >>> [claim.test(layer).verdict for claim in CLAIMS]
 ['holds only if', 'holds', 'holds', 'holds']
 """
@@ -26,7 +26,7 @@ from multihead.statements.costs import (
     real,
     sized,
 )
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
 
 SAME = 1e-6
 SIMILAR = 0.1
@@ -36,7 +36,7 @@ SIMILAR = 0.1
 # ---- T1 -----------------------------------------------------------------------------------------
 
 
-def quadratic(subject: Subject) -> Finding:
+def quadratic(subject: LayerSample) -> Finding:
     widths = head_counts(subject)
     tokens = 2 ** int(math.log2(math.sqrt(CELLS / max(*widths, subject.heads))))
     lengths = [tokens // 4, tokens // 2, tokens]
@@ -85,7 +85,7 @@ def quadratic(subject: Subject) -> Finding:
 # ---- T2 -----------------------------------------------------------------------------------------
 
 
-def stacked(subject: Subject) -> Finding:
+def stacked(subject: LayerSample) -> Finding:
     """x + Σ head_i(x) at once, against x ← x + head_i(x) one after the other, with the same weights."""
     if subject.cross or subject.d_out != subject.d_model:
         return Finding(
@@ -104,12 +104,12 @@ def stacked(subject: Subject) -> Finding:
         return scores.masked_fill(hidden, -torch.inf).softmax(-1)
 
     def part(stream: Tensor, head: int) -> Tensor:
-        kv = w.kv_of_head[head]
+        kv = w.groups.kv_of_head[head]
         q, k, v = (
             stream @ a.T + b
-            for a, b in ((w.W_Q[head], w.b_Q[head]), (w.W_K[kv], w.b_K[kv]), (w.W_V[kv], w.b_V[kv]))
+            for a, b in ((w.q[head], w.bias("q")[head]), (w.k[kv], w.bias("k")[kv]), (w.v[kv], w.bias("v")[kv]))
         )
-        return attended(q, k) @ v @ w.W_O[head].T
+        return attended(q, k) @ v @ w.o[head].T
 
     def in_turn(order: range) -> Tensor:
         stream = x
@@ -140,11 +140,11 @@ def stacked(subject: Subject) -> Finding:
 # ---- T3 -----------------------------------------------------------------------------------------
 
 
-def dimensions(subject: Subject) -> Finding:
+def dimensions(subject: LayerSample) -> Finding:
     h, d_model, w = subject.heads, subject.d_model, subject.weights
     expected = d_model / h
-    ranks = {name: _ranks(x) for name, x in (("q", w.W_Q), ("k", w.W_K), ("v", w.W_V))}
-    read = float((w.W_Q.abs().amax(1) > 0).double().mean())
+    ranks = {name: _ranks(x) for name, x in (("q", w.q), ("k", w.k), ("v", w.v))}
+    read = float((w.q.abs().amax(1) > 0).double().mean())
     sizes = (
         f"{subject.key_dim}"
         if subject.key_dim == subject.value_dim
@@ -191,7 +191,7 @@ def _ranks(w: Float[Tensor, "head dim d_model"]) -> list[int]:
 # ---- T4 -----------------------------------------------------------------------------------------
 
 
-def same_work(subject: Subject) -> Finding:
+def same_work(subject: LayerSample) -> Finding:
     tokens = max(s.x.shape[0] for s in subject.sequences)
     single = MultiHeadAttention(subject.d_model, 1, bias=False, device="meta")
     many, one = counted_flops(sized(subject), tokens)["all"], counted_flops(single, tokens)["all"]

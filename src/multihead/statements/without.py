@@ -1,8 +1,10 @@
 """What a model's output loses without each head: heads are ablated one by one, exactly.
 
 >>> import torch, multihead as mh
+>>> from multihead.model.find_sites import find_sites
 >>> layer = mh.MultiHeadAttention(12, 3)
->>> ablation(layer, [{"query": torch.randn(2, 7, 12)}], ["L0H0", "L0H1", "L0H2"]).shape
+>>> batch = {"query": torch.randn(2, 7, 12)}
+>>> ablation(layer, [batch], ["L0H0", "L0H1", "L0H2"], find_sites(layer, batch)).shape
 torch.Size([3])
 """
 
@@ -18,9 +20,9 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
-from multihead.model.find_sites import find_sites
 from multihead.model.forward import Forward
 from multihead.model.interventions import ablate
+from multihead.model.sites import Sites
 from multihead.model.traced_run import tensors_in
 
 Batch = Mapping[str, Any]
@@ -30,7 +32,9 @@ ABLATION_TOKENS = 256
 
 
 @torch.no_grad()
-def ablation(model: nn.Module, given: Sequence[Batch], heads: Sequence[str]) -> Float[Tensor, " head"]:
+def ablation(
+    model: nn.Module, given: Sequence[Batch], heads: Sequence[str], sites: Sites
+) -> Float[Tensor, " head"]:
     """‖output − output without the head‖² / ‖output‖² over real tokens, heads set to zero one by one."""
     small: list[dict[str, Any]] = []
     count = 0
@@ -38,12 +42,11 @@ def ablation(model: nn.Module, given: Sequence[Batch], heads: Sequence[str]) -> 
         if small and count >= ABLATION_TOKENS:
             break
         few = _fewer(batch, ABLATION_TOKENS)
-        small.append(placed(model, plain_inputs(model, few)))  # with labels the first output would be a loss
+        small.append(plain_inputs(model, few))  # with labels the first output would be a loss
         count += count_tokens(few)
     whole = [_answer(model, batch) for batch in small]
     size = sum(float(out.square().sum()) for out in whole)
     lost: list[float] = []
-    sites = find_sites(model, small[0])
     for head in heads:
         with ablate(model, [head], sites=sites):
             changed = [_answer(model, batch) for batch in small]

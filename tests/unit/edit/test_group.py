@@ -19,9 +19,9 @@ from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.sharing.group import Grouping, adjacent, cluster, estimate, exchange, grouped, ladder
 from multihead.edit.sharing.moments import GroupingMoments, moments_of
 from multihead.edit.sharing.rotary_factor import Pairs
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.head_weights import HeadWeights
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ import multihead as mh
 from multihead.edit.physical.surgery import install
 from multihead.edit.sharing.merge import merged
 from multihead.edit.sharing.moments import moments_of
-from multihead.edit.weights import HeadWeights
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.head_weights import HeadWeights
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

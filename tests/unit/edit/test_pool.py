@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import multihead as mh
 from multihead.edit.sharing.moments import moments_of
 from multihead.edit.sharing.pool import mean_pooled, procrustes
-from multihead.edit.weights import HeadWeights
+from multihead.model.head_weights import HeadWeights
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

@@ -33,8 +33,8 @@ from multihead.edit.fitting.gather import gather
 from multihead.edit.fitting.refit import Refit, correct, fit_map, refit, solutions
 from multihead.edit.fitting.residual import behind, watched
 from multihead.edit.physical.surgery import arranged, install
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
+from multihead.model.head_weights import HeadWeights
 from unit.edit.sharp import sharp
 
 SMALL: dict[str, Any] = {

@@ -22,8 +22,8 @@ from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.plan import distinct
 from multihead.edit.sharing.group import grouped
 from multihead.edit.sharing.moments import moments_of
-from multihead.edit.weights import HeadWeights
 from multihead.errors import SizeError
+from multihead.model.head_weights import HeadWeights
 from unit.edit.sharp import sharp
 
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(5 + i % 7)] for i in range(60)]

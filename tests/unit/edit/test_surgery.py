@@ -18,10 +18,10 @@ from multihead.edit.physical.packing import Pack
 from multihead.edit.physical.record import Record, record_of
 from multihead.edit.physical.steps import Step, apply
 from multihead.edit.physical.surgery import arranged, install
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.head_weights import HeadWeights
 from zoo import ZOO, model
 from zoo_cut import cut_model, layers, made, outputs, shared, uneven
 

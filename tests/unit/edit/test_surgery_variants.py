@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead.edit.physical.surgery import install
-from multihead.edit.weights import HeadWeights
 from multihead.model.anatomy import anatomy
+from multihead.model.head_weights import HeadWeights
 from zoo_cut import outputs, shared
 
 IDS = torch.randint(5, 101, (2, 7), generator=torch.Generator().manual_seed(0))

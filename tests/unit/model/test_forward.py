@@ -16,7 +16,7 @@ from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
 from multihead.page.attended import Lines
-from multihead.page.texts import read_text
+from multihead.page.texts import TextMaps, read_text
 
 MANY = torch.randint(0, 31, (23, 17), generator=torch.Generator().manual_seed(0)).tolist()
 IDS = [[5, 9, 2, 6, 5, 3, 5, 8], [9, 7, 9, 3, 2, 3, 8, 4], [6, 2, 6, 4, 3, 3, 8, 3]]
@@ -136,7 +136,7 @@ TREEBANK = [
 
 def text_of(model: nn.Module) -> Any:
     lines = Lines()
-    return read_text(model, IDS[0], lines).data, lines.texts
+    return read_text(model, IDS[0], TextMaps(lines)).data, lines.texts
 
 
 def pointing(model: nn.Module) -> str:

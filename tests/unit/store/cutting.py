@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead.edit.physical.surgery import install
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups
+from multihead.model.head_weights import HeadWeights
 
 
 def drop(model: nn.Module, keep: Callable[[int, int, int], list[int]], inputs: Any = None) -> nn.Module:

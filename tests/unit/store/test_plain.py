@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 import multihead as mh
 import warm
 from multihead.edit.physical.surgery import install
-from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Groups
+from multihead.model.head_weights import HeadWeights
 from multihead.store import plain
 from multihead.store.load import load
 from multihead.store.save import save

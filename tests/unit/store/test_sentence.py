@@ -14,8 +14,8 @@ from transformers import AutoModel, AutoTokenizer
 import multihead as mh
 from multihead.cli.load import model_folder
 from multihead.edit.physical.surgery import install
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
+from multihead.model.head_weights import HeadWeights
 from multihead.store.load import load
 from multihead.store.save import save
 from multihead.store.sentence import OURS, THEIRS, encoder

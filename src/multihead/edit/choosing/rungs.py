@@ -42,12 +42,12 @@ from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
 from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.sharing.group import grouped, ladder
 from multihead.edit.sharing.moments import moments_of
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import Target
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.head_weights import HeadWeights
 from multihead.model.statistics.cross_moments import CrossMoments
 
 JUDGED = 2048

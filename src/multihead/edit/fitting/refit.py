@@ -9,7 +9,7 @@ are to judge: what was fitted to them would look best before the first step.
 >>> import copy, torch, multihead as mh
 >>> from multihead.edit.fitting.calibration import Calibration
 >>> from multihead.edit.fitting.refit import Refit, refit
->>> from multihead.edit.weights import HeadWeights
+>>> from multihead.model.head_weights import HeadWeights
 >>> model = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
 >>> text = Calibration(model, [{"src": torch.randn(8, 29, 12)} for _ in range(8)])
 >>> layer, cut = mh.anatomy(model, {"src": torch.randn(1, 3, 12)})[0], copy.deepcopy(model)
@@ -36,11 +36,11 @@ from multihead.corpus.run import Runner
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.gather import Sums, gather
 from multihead.edit.fitting.residual import behind
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.head_weights import HeadWeights
 from multihead.model.statistics.cross_moments import Crossed
 
 RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)

@@ -15,10 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups
 from multihead.model.finder import Slots, Storage
+from multihead.model.head_weights import HeadWeights
 
 Order = Literal["blocks", "grouped"]
 Piece = tuple[str, int]

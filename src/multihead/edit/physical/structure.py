@@ -14,13 +14,13 @@ from multihead.edit.physical.kernels import on_interface
 from multihead.edit.physical.packing import Pack, Piece, check_covered, out_numbers, packs_of
 from multihead.edit.physical.shells import CACHES, SharedBias, Spread, is_shell
 from multihead.edit.physical.steps import Step
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.position import PositionBias
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.families import SIZES, Cutting
+from multihead.model.head_weights import HeadWeights
 
 Way = Literal["sizes", "kernel", "copies"]
 """How heads share keys and values: by the module's own code, by our kernel behind it, by copies in front of it."""

@@ -2,7 +2,7 @@
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.physical.surgery import install
->>> from multihead.edit.weights import HeadWeights
+>>> from multihead.model.head_weights import HeadWeights
 >>> from transformers import BertConfig, BertModel
 >>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3)).eval()
 >>> layer = mh.anatomy(model)[1]
@@ -24,12 +24,12 @@ from multihead.edit.physical.proving import proven, put
 from multihead.edit.physical.record import remember
 from multihead.edit.physical.steps import Step
 from multihead.edit.physical.structure import Attention
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.families import Cutting, cutting_of
+from multihead.model.head_weights import HeadWeights
 
 
 def install(

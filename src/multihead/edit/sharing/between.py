@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from multihead.edit.sharing.projection_inputs import Inputs
 from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
-from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Problem
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.head_weights import HeadWeights
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
 

@@ -7,7 +7,7 @@ change of basis.
 >>> import torch, multihead as mh
 >>> from multihead.edit.sharing.group import cluster, grouped
 >>> from multihead.edit.sharing.moments import moments_of
->>> from multihead.edit.weights import HeadWeights
+>>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 6, batch_first=True).eval()
 >>> layer = mh.anatomy(encoder)[0]
 >>> own, found = HeadWeights.of(layer), moments_of(encoder, layer, [{"src": torch.randn(9, 13, 24)}])
@@ -33,10 +33,10 @@ from multihead.edit.sharing.group_cost import costs, key_problem, outer, turned_
 from multihead.edit.sharing.moments import Moments
 from multihead.edit.sharing.pool import mean_pooled, procrustes
 from multihead.edit.sharing.rotary_factor import Pairs, shared_turn
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.head_weights import HeadWeights
 
 Clusters = tuple[tuple[int, ...], ...]
 """Query heads that share a kv head, by their numbers in the uncut layer (`HeadWeights.origin`)."""

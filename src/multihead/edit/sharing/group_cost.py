@@ -3,7 +3,7 @@
 >>> import torch, multihead as mh
 >>> from multihead.edit.sharing.group_cost import costs
 >>> from multihead.edit.sharing.moments import moments_of
->>> from multihead.edit.weights import HeadWeights
+>>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 3, batch_first=True).eval()
 >>> layer = mh.anatomy(encoder)[0]
 >>> cost = costs(HeadWeights.of(layer), moments_of(encoder, layer, [{"src": torch.randn(9, 13, 24)}]))
@@ -24,7 +24,7 @@ from multihead.edit.sharing import factor
 from multihead.edit.sharing.factor import Maps, Metrics
 from multihead.edit.sharing.moments import Moments
 from multihead.edit.sharing.rotary_factor import Pairs, shared_turn
-from multihead.edit.weights import HeadWeights
+from multihead.model.head_weights import HeadWeights
 
 VALUE_SHRINK, KEY_SHRINK = 0.2, 0.5
 """How far the metric of a head is drawn to the mean of all heads: its own has few directions where it looks at few

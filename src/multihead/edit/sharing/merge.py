@@ -7,7 +7,7 @@ left as they are, and only W_O takes over what it can. Which heads are twins: `m
 >>> import torch, multihead as mh
 >>> from multihead.edit.sharing.merge import merged
 >>> from multihead.edit.sharing.moments import moments_of
->>> from multihead.edit.weights import HeadWeights
+>>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 3, batch_first=True).eval()
 >>> layer = mh.anatomy(encoder)[0]
 >>> found = moments_of(encoder, layer, [{"src": torch.randn(9, 13, 24)}])
@@ -23,8 +23,8 @@ import torch
 
 from multihead.edit.sharing import factor
 from multihead.edit.sharing.moments import Moments
-from multihead.edit.weights import HeadWeights
 from multihead.errors import SizeError
+from multihead.model.head_weights import HeadWeights
 
 
 def merged(own: HeadWeights, goes: int, stays: int, moments: Moments) -> HeadWeights:

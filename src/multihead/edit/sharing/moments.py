@@ -36,7 +36,6 @@ from multihead.corpus.run import run as run_corpus
 from multihead.edit.sharing.between import Between, Kind, find_between
 from multihead.edit.sharing.projection_inputs import Inputs, ProjectionInputs
 from multihead.edit.sharing.rotary_factor import Pairs
-from multihead.edit.weights import HeadWeights
 from multihead.errors import MultiheadError
 from multihead.layer.ask import Cells, weights_of
 from multihead.layer.problem import Problem, own_precision
@@ -44,6 +43,7 @@ from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.head_weights import HeadWeights
 from multihead.model.sites import Site
 from multihead.model.statistics.cross_moments import CrossMoments
 

@@ -6,7 +6,7 @@ mean is taken.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.sharing.pool import mean_pooled
->>> from multihead.edit.weights import HeadWeights
+>>> from multihead.model.head_weights import HeadWeights
 >>> own = HeadWeights.of(mh.anatomy(torch.nn.TransformerEncoderLayer(24, 4, batch_first=True))[0])
 >>> pooled = mean_pooled(own, [0, 0, 1, 1])
 >>> torch.allclose(pooled.k[1], own.k[2:].mean(0)), pooled.groups.kv_of_head
@@ -23,8 +23,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.edit.sharing.moments import Moments
-from multihead.edit.weights import HeadWeights
 from multihead.layer.problem import Groups
+from multihead.model.head_weights import HeadWeights
 
 
 def mean_pooled(own: HeadWeights, kv_of: Sequence[int]) -> HeadWeights:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import multihead as mh
-from multihead.statements.gather import subjects
-from multihead.statements.subject import Passage, Subject
+from multihead.statements.layer_sample import LayerSample, Passage
+from multihead.statements.sampling import layer_samples
 
 
 def turn(size: int, seed: int = 0) -> Tensor:
@@ -51,22 +51,22 @@ def twins(d_model: int = 12, heads: int = 3, sign: float = 1.0) -> mh.MultiHeadA
     return made
 
 
-def subject(made: torch.nn.Module, x: Tensor | None = None) -> Subject:
-    [found] = subjects(made, tokens() if x is None else x)
+def subject(made: torch.nn.Module, x: Tensor | None = None) -> LayerSample:
+    [found] = layer_samples(made, tokens() if x is None else x)
     return found
 
 
-def with_outputs(base: Subject, z: Tensor) -> Subject:
+def with_outputs(base: LayerSample, z: Tensor) -> LayerSample:
     """The subject with these outputs of its heads, (token, head, value_dim), as one sequence."""
     return replace(base, sequences=[_passage(base, len(z), len(z), z.transpose(0, 1).contiguous(), None)])
 
 
-def with_maps(base: Subject, maps: Sequence[Tensor]) -> Subject:
+def with_maps(base: LayerSample, maps: Sequence[Tensor]) -> LayerSample:
     """The subject with these maps, (head, query, key) each."""
     return replace(base, sequences=[_passage(base, *m.shape[1:], None, m.double()) for m in maps])
 
 
-def _passage(base: Subject, queries: int, keys: int, z: Tensor | None, attention: Tensor | None) -> Passage:
+def _passage(base: LayerSample, queries: int, keys: int, z: Tensor | None, attention: Tensor | None) -> Passage:
     """A sequence of zeros, but for what is given."""
     zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)
     x = zeros(queries, base.d_model)

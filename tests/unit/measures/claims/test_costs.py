@@ -7,13 +7,13 @@ import torch
 
 import multihead as mh
 from multihead.statements import costs
-from multihead.statements.gather import subjects
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
+from multihead.statements.sampling import layer_samples
 
 
-def subject(d_model: int = 12, heads: int = 3, tokens: int = 7, **options: int) -> Subject:
+def subject(d_model: int = 12, heads: int = 3, tokens: int = 7, **options: int) -> LayerSample:
     attn = mh.MultiHeadAttention(d_model, heads, **options)  # type: ignore[arg-type]
-    return next(iter(subjects(attn, torch.randn(2, tokens, d_model))))
+    return next(iter(layer_samples(attn, torch.randn(2, tokens, d_model))))
 
 
 def test_counted_flops_are_the_closed_form() -> None:

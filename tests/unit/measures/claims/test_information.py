@@ -115,7 +115,7 @@ def test_the_capacity_of_twins_in_closed_form() -> None:
     """Sequences of one token, so that attention is 1: det(1 + [[G G],[G G]]/n) = det(1 + 2G/n)."""
     subject = made.subject(made.twins(12, 2), made.tokens(9, 1))
     found = capacity(subject)
-    gram = subject.weights.W_V[0] @ subject.weights.W_V[0].T
+    gram = subject.weights.v[0] @ subject.weights.v[0].T
     noise = NOISE * float(gram.trace()) / 6
     assert found.numbers["noise"] == pytest.approx(noise)
     assert found.numbers["total"] == pytest.approx(information(2 * gram, noise))

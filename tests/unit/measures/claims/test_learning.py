@@ -8,14 +8,14 @@ from torch import Tensor
 
 import multihead as mh
 from multihead.statements import learning
-from multihead.statements.gather import subjects
+from multihead.statements.layer_sample import LayerSample
+from multihead.statements.sampling import layer_samples
 from multihead.statements.small import Weights, small
-from multihead.statements.subject import Subject
 
 
-def subject(tokens: int = 7, **options: int | bool) -> Subject:
+def subject(tokens: int = 7, **options: int | bool) -> LayerSample:
     attn = mh.MultiHeadAttention(12, 3, **options)  # type: ignore[arg-type]
-    return next(iter(subjects(attn, torch.randn(3, tokens, 12))))
+    return next(iter(layer_samples(attn, torch.randn(3, tokens, 12))))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -26,7 +26,7 @@ def test_the_small_copy_is_the_layer(causal: bool) -> None:
         torch.nn.init.normal_(getattr(attn, name).bias)
     x = torch.randn(2, 5, 30)
     data = {"query": x, "mask": mh.mask.causal()} if causal else x
-    [layer] = subjects(attn, data)
+    [layer] = layer_samples(attn, data)
     assert layer.causal == causal
     little = small(layer, heads=6)
     ours = little.run(little.weights).flatten(0, 1)
@@ -52,7 +52,7 @@ def test_gradient_flow_holds_and_says_which_heads_get_none() -> None:
     alone = learning.gradient_flow(subject(tokens=1))  # one key: the softmax is 1, whatever W_Q
     assert (alone.verdict, max(alone.numbers["norms"])) == ("holds", 0.0)
     assert "3 of 3 heads get no gradient" in alone.why
-    [alike] = subjects(mh.MultiHeadAttention(12, 3), torch.ones(2, 5, 12))  # equal keys: 0 but for rounding
+    [alike] = layer_samples(mh.MultiHeadAttention(12, 3), torch.ones(2, 5, 12))  # equal keys: 0 but for rounding
     assert learning.gradient_flow(alike).verdict == "holds"
 
 
@@ -139,7 +139,7 @@ def test_a_layer_of_zeros_has_a_hessian_of_zeros() -> None:
     with torch.no_grad():
         for p in attn.parameters():
             p.zero_()
-    [layer] = subjects(attn, torch.randn(3, 7, 12))
+    [layer] = layer_samples(attn, torch.randn(3, 7, 12))
     found = learning.hessian(layer)
     assert found.numbers["largest"][2] == found.numbers["lowest"][2] == 0  # type: ignore[index]
     assert found.verdict in ("holds", "holds only if")
@@ -149,5 +149,5 @@ def test_a_head_that_nobody_listens_to_gets_no_gradient() -> None:
     attn = mh.MultiHeadAttention(12, 3)
     with torch.no_grad():
         attn.o_proj.weight.view(12, 3, 4)[:, 1] = 0
-    [layer] = subjects(attn, torch.randn(3, 7, 12))
+    [layer] = layer_samples(attn, torch.randn(3, 7, 12))
     assert "1 of 3 heads get no gradient: where they look makes no difference" in learning.gradient_flow(layer).why

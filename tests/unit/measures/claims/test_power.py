@@ -9,14 +9,14 @@ import torch
 
 import multihead as mh
 from multihead.statements import power
-from multihead.statements.gather import subjects
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
+from multihead.statements.sampling import layer_samples
 from zoo import ZOO
 
 
-def subject(d_model: int = 24, heads: int = 3, tokens: int = 7, x: torch.Tensor | None = None) -> Subject:
+def subject(d_model: int = 24, heads: int = 3, tokens: int = 7, x: torch.Tensor | None = None) -> LayerSample:
     attn = mh.MultiHeadAttention(d_model, heads)
-    return next(iter(subjects(attn, torch.randn(2, tokens, d_model) if x is None else x)))
+    return next(iter(layer_samples(attn, torch.randn(2, tokens, d_model) if x is None else x)))
 
 
 def test_weights_for_any_pattern() -> None:
@@ -64,7 +64,7 @@ def test_many_heads_are_one_only_in_special_cases() -> None:
         ours.k_proj.weight.copy_(torch.ones(24, 24))
     x = torch.rand(2, 7, 24)
     x[:, -1] += 1
-    [saturated] = subjects(ours, x)
+    [saturated] = layer_samples(ours, x)
     assert power.one_head(saturated).verdict == "holds"
     assert power.one_head(saturated).numbers["heads_agree"] == 1
 
@@ -79,10 +79,10 @@ def test_the_map_of_one_head_is_a_product_of_the_others() -> None:
     w = layer.weights
     with torch.no_grad():
         for name, weight, bias in (
-            ("q", w.W_Q.flatten(0, 1), w.b_Q.flatten()),
-            ("k", w.W_K.flatten(0, 1), w.b_K.flatten()),
-            ("v", w.W_V.flatten(0, 1), w.b_V.flatten()),
-            ("o", w.W_O.transpose(0, 1).flatten(1), torch.zeros(24)),
+            ("q", w.q.flatten(0, 1), w.bias("q").flatten()),
+            ("k", w.k.flatten(0, 1), w.bias("k").flatten()),
+            ("v", w.v.flatten(0, 1), w.bias("v").flatten()),
+            ("o", w.o.transpose(0, 1).flatten(1), torch.zeros(24)),
         ):
             getattr(attn, f"{name}_proj").weight.copy_(weight)
             getattr(attn, f"{name}_proj").bias.copy_(bias)
@@ -94,7 +94,7 @@ def test_heads_alike_differ_from_one_by_how_sharp_it_is() -> None:
     with torch.no_grad():
         for linear in (attn.q_proj, attn.k_proj, attn.v_proj):
             linear.weight.view(2, 12, 24)[1] = linear.weight.view(2, 12, 24)[0]
-    [twins] = subjects(attn, torch.randn(2, 7, 24))
+    [twins] = layer_samples(attn, torch.randn(2, 7, 24))
     found = power.one_head(twins)
     assert (found.verdict, "agree on their first keys" in found.why) == ("fails", True)
 
@@ -107,7 +107,7 @@ def test_one_dimension_less_than_tokens_is_enough() -> None:
 
 @pytest.mark.parametrize(("name", "said"), [("bloom", True), ("gemma2", True), ("gpt2", False)])
 def test_what_is_done_to_scores_beside_scaling_is_said_to_be_left_out(name: str, said: bool) -> None:
-    first = next(iter(subjects(ZOO[name].build(), [ZOO[name].batch(False)])))
+    first = next(iter(layer_samples(ZOO[name].build(), [ZOO[name].batch(False)])))
     found = power.one_head(first)
     assert ("is left out" in found.why) == said
     assert (float(found.numbers["left_out"]) > 0.01) == said  # type: ignore[arg-type]

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import spearmanr
 
 import multihead as mh
-from multihead.statements.gather import subjects
 from multihead.statements.information import at_least_the_best, chain
+from multihead.statements.sampling import layer_samples
 from multihead.statements.signals import correlation, coverage, importance, redundancy, size, variance
 from unit.measures.claims import made
 from zoo import ZOO
@@ -178,7 +178,7 @@ def test_ablation_in_a_model_is_what_silence_does() -> None:
     batch = ZOO["bert"].padded(model)
     assert batch is not None
     real = batch["attention_mask"].bool()
-    for subject in subjects(model, batch):
+    for subject in layer_samples(model, batch):
         assert subject.ablation is not None
         with torch.no_grad():
             whole = model(**batch)[0][real].double()
@@ -222,13 +222,13 @@ def test_zeros_are_redundant_with_nothing() -> None:
 
 
 def test_maps_that_were_not_kept_are_not_too_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multihead.statements.gather.CELLS", 10)
+    monkeypatch.setattr("multihead.statements.sampling.CELLS", 10)
     found = coverage(made.subject(made.layer()))
     assert (found.verdict, found.left) == ("not applicable", "13 tokens")
 
 
 def test_a_correlation_within_chance_is_not_enough_data() -> None:
-    [few] = subjects(made.layer(), made.tokens(1, 3))
+    [few] = layer_samples(made.layer(), made.tokens(1, 3))
     found = correlation(few)
     assert (found.verdict, found.left) == ("not enough data", "3 tokens")
     assert float(found.numbers["tokens_needed"]) > 3  # type: ignore[arg-type]
@@ -247,7 +247,7 @@ def test_the_size_for_independent_tokens_has_the_bias_of_the_values() -> None:
     layer.q_proj.weight.zero_()  # every head looks at 13 tokens alike
     for linear in (layer.v_proj, layer.o_proj):
         torch.nn.init.normal_(linear.bias, generator=torch.Generator().manual_seed(0))
-    [subject] = subjects(layer, made.tokens(2, 13))
+    [subject] = layer_samples(layer, made.tokens(2, 13))
     predicted = float(size(subject).numbers["independent_tokens"])  # type: ignore[arg-type]
     x = torch.randn(20000, 13, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     seen = float(layer(x).square().sum(-1).mean())
@@ -259,7 +259,8 @@ def test_the_size_for_independent_tokens_has_the_bias_of_the_values() -> None:
 def test_labels_do_not_change_what_is_taken_out() -> None:
     model, batch = ZOO["gpt2"].build(), ZOO["gpt2"].batch(False)
     plain, labelled = (
-        next(iter(subjects(model, [b], layers=["L1"]))) for b in (batch, {**batch, "labels": batch["input_ids"]})
+        next(iter(layer_samples(model, [b], layers=["L1"])))
+        for b in (batch, {**batch, "labels": batch["input_ids"]})
     )
     assert plain.ablation is not None
     assert labelled.ablation is not None
@@ -271,7 +272,7 @@ def test_rounding_around_a_bias_is_no_variance() -> None:
     layer = made.layer().float()
     layer.v_proj.weight.zero_()
     torch.nn.init.normal_(layer.v_proj.bias, generator=torch.Generator().manual_seed(0))
-    [subject] = subjects(layer, made.tokens(40, 13).float())
+    [subject] = layer_samples(layer, made.tokens(40, 13).float())
     assert float(subject.outputs.var(0).max()) > 0  # rows of maps add up to 1 but for rounding
     for test in (correlation, variance, at_least_the_best, chain):
         assert test(subject).verdict == "not applicable"

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from multihead.errors import SizeError
 from multihead.statements import geometry
-from multihead.statements.gather import subjects
+from multihead.statements.sampling import layer_samples
 from multihead.statements.spaces import direct, diversity, orthogonal
 from unit.measures.claims import made
 from zoo import ZOO
@@ -89,7 +89,7 @@ def test_orthogonal_heads_are_orthogonal_and_drawn_ones_are_not() -> None:
     drawn = made.subject(made.layer())
     found = orthogonal(drawn)
     assert found.verdict == "fails"
-    w = drawn.weights.W_Q.numpy()
+    w = drawn.weights.q.numpy()
     least = min(math.degrees(subspace_angles(w[i].T, w[j].T).min()) for i in range(3) for j in range(i))
     assert found.numbers["smallest_angle_Q"] == pytest.approx(least)
 
@@ -172,7 +172,7 @@ def test_one_cosine_does_not_see_a_twin_in_other_coordinates() -> None:
 
 def test_a_model_with_rotation_and_groups_has_all_three() -> None:
     model = ZOO["llama"].build()
-    for subject in subjects(model, ZOO["llama"].inputs(model)):
+    for subject in layer_samples(model, ZOO["llama"].inputs(model)):
         assert {orthogonal(subject).verdict, diversity(subject).verdict} == {"fails"}
         assert direct(subject).numbers["d_model"] == 36
 

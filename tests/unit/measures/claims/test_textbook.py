@@ -7,12 +7,12 @@ import torch
 
 import multihead as mh
 from multihead.statements import textbook
-from multihead.statements.gather import subjects
-from multihead.statements.subject import Subject
+from multihead.statements.layer_sample import LayerSample
+from multihead.statements.sampling import layer_samples
 
 
-def of(attn: mh.MultiHeadAttention, tokens: int = 7) -> Subject:
-    return next(iter(subjects(attn, torch.randn(2, tokens, attn.d_model))))
+def of(attn: mh.MultiHeadAttention, tokens: int = 7) -> LayerSample:
+    return next(iter(layer_samples(attn, torch.randn(2, tokens, attn.d_model))))
 
 
 def test_time_and_space() -> None:
@@ -52,7 +52,7 @@ def test_heads_side_by_side_are_the_layer() -> None:
     """What `stacked` calls at once is the layer itself, without its output bias."""
     attn = mh.MultiHeadAttention(24, 4)
     layer = of(attn, tokens=5)
-    torch.testing.assert_close(sum(layer.part(i) for i in range(4)), layer.output - layer.weights.b_O)
+    torch.testing.assert_close(sum(layer.part(i) for i in range(4)), layer.output - layer.weights.bias("o"))
 
 
 def test_dimensions_of_a_head() -> None:
@@ -75,5 +75,5 @@ def test_work_is_similar_unless_heads_are_wide_or_share_keys() -> None:
 
 def test_values_of_another_size_are_named() -> None:
     attn = mh.MultiHeadAttention(12, 3, value_dim=1)
-    found = textbook.dimensions(next(iter(subjects(attn, torch.randn(2, 7, 12)))))
+    found = textbook.dimensions(next(iter(layer_samples(attn, torch.randn(2, 7, 12)))))
     assert (found.verdict, "d_k 4, d_v 1" in found.why) == ("fails", True)

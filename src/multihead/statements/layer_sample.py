@@ -1,8 +1,8 @@
 """One attention layer with real input: its weights per head, what went in, and what every head made of it.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.gather import subjects
->>> [layer] = subjects(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
+>>> from multihead.statements.sampling import layer_samples
+>>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
 >>> layer
 L0: 3 heads of 4, 14 tokens in 2 sequences
 >>> copy = layer.rebuild()
@@ -28,25 +28,8 @@ from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.position import Position, Rotary
 from multihead.layer.problem import Scores
+from multihead.model.head_weights import HeadWeights
 from multihead.statements.claim import plural
-
-
-@dataclass(frozen=True)
-class HeadWeights:
-    """The weights of a layer, fp64 copies. Query head i reads kv head kv_of_head[i]; no bias is a bias of 0.
-
-    q = x W_Qᵀ + b_Q, and the same for k and v; the output is Σ_i z_i W_O[i]ᵀ + b_O.
-    """
-
-    W_Q: Float[Tensor, "head key_dim d_model"]
-    W_K: Float[Tensor, "kv_head key_dim d_key"]
-    W_V: Float[Tensor, "kv_head value_dim d_value"]
-    W_O: Float[Tensor, "head d_out value_dim"]
-    b_Q: Float[Tensor, "head key_dim"]
-    b_K: Float[Tensor, "kv_head key_dim"]
-    b_V: Float[Tensor, "kv_head value_dim"]
-    b_O: Float[Tensor, " d_out"]
-    kv_of_head: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -86,7 +69,7 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, repr=False)
-class Subject:
+class LayerSample:
     """One attention layer with real input, all numbers in fp64."""
 
     name: str
@@ -100,37 +83,37 @@ class Subject:
     positions: Sequence[Position] = ()
     """encodings that the layer may have, by what its model says of itself"""
     ablation: Callable[[], Float[Tensor, " head"]] | None = None
-    """how much the model's own output changes without each head, see gather.py"""
+    """how much the model's own output changes without each head, see without.py"""
 
     # ---- sizes --------------------------------------------------------------------------------
 
     @property
     def heads(self) -> int:
-        return self.weights.W_Q.shape[0]
+        return self.weights.q.shape[0]
 
     @property
     def kv_heads(self) -> int:
-        return self.weights.W_K.shape[0]
+        return self.weights.k.shape[0]
 
     @property
     def kv_of_head(self) -> tuple[int, ...]:
-        return self.weights.kv_of_head
+        return self.weights.groups.kv_of_head
 
     @property
     def d_model(self) -> int:
-        return self.weights.W_Q.shape[2]
+        return self.weights.q.shape[2]
 
     @property
     def d_out(self) -> int:
-        return self.weights.W_O.shape[1]
+        return self.weights.o.shape[1]
 
     @property
     def key_dim(self) -> int:
-        return self.weights.W_Q.shape[1]
+        return self.weights.q.shape[1]
 
     @property
     def value_dim(self) -> int:
-        return self.weights.W_V.shape[1]
+        return self.weights.v.shape[1]
 
     @property
     def cross(self) -> bool:
@@ -187,11 +170,11 @@ class Subject:
     def output(self) -> Float[Tensor, "token d_out"]:
         """Σ_i z_i W_O[i]ᵀ + b_O: what the layer gave."""
         w = self.weights
-        return torch.einsum("thv,hov->to", self.outputs, w.W_O) + w.b_O
+        return torch.einsum("thv,hov->to", self.outputs, w.o) + w.bias("o")
 
     def part(self, head: int) -> Float[Tensor, "token d_out"]:
         """z_i W_O[i]ᵀ: what one head added to the layer's output."""
-        return self.outputs[:, head] @ self.weights.W_O[head].T
+        return self.outputs[:, head] @ self.weights.o[head].T
 
     @property
     def maps(self) -> list[Float[Tensor, "head query key"]]:
@@ -216,7 +199,7 @@ class Subject:
 
     def check_one_memory(self) -> None:
         """Raise where keys and values are made of different inputs, of which only the keys' was kept."""
-        d_key, d_value = self.weights.W_K.shape[2], self.weights.W_V.shape[2]
+        d_key, d_value = self.weights.k.shape[2], self.weights.v.shape[2]
         if d_key != d_value:
             raise SizeError(
                 f"keys of {self.name} are made of {d_key} numbers, values of {d_value}: they are two inputs",
@@ -235,7 +218,7 @@ class Subject:
     def _factor(self) -> float:
         """c in q = c (x W_Qᵀ + b_Q), for models that scale queries before the kernel; 1 where it is no such c."""
         w, first = self.weights, self.sequences[0]
-        made = torch.einsum("td,hkd->htk", first.x, w.W_Q) + w.b_Q[:, None]
+        made = torch.einsum("td,hkd->htk", first.x, w.q) + w.bias("q")[:, None]
         size = float(made.square().sum())
         factor = float((made * first.q).sum()) / size if size else 1.0
         return factor if torch.allclose(factor * made, first.q, rtol=1e-4, atol=1e-5) else 1.0
@@ -247,9 +230,9 @@ class Subject:
             self.heads,
             head_dim=self.key_dim,
             value_dim=self.value_dim,
-            kv_of_head=w.kv_of_head,
-            d_key=w.W_K.shape[2],
-            d_value=w.W_V.shape[2],
+            kv_of_head=w.groups.kv_of_head,
+            d_key=w.k.shape[2],
+            d_value=w.v.shape[2],
             d_out=self.d_out,
             position=position,
             scale=self.scores.scale * (self._factor if position is None else 1.0),
@@ -258,10 +241,10 @@ class Subject:
         )
         with torch.no_grad():
             for linear, weight, bias in (
-                (layer.q_proj, w.W_Q.flatten(0, 1), w.b_Q.flatten()),
-                (layer.k_proj, w.W_K.flatten(0, 1), w.b_K.flatten()),
-                (layer.v_proj, w.W_V.flatten(0, 1), w.b_V.flatten()),
-                (layer.o_proj, w.W_O.transpose(0, 1).flatten(1), w.b_O),
+                (layer.q_proj, w.q.flatten(0, 1), w.bias("q").flatten()),
+                (layer.k_proj, w.k.flatten(0, 1), w.bias("k").flatten()),
+                (layer.v_proj, w.v.flatten(0, 1), w.bias("v").flatten()),
+                (layer.o_proj, w.o.transpose(0, 1).flatten(1), w.bias("o")),
             ):
                 linear.weight.copy_(weight)
                 linear.bias.copy_(bias)

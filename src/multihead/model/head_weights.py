@@ -1,12 +1,12 @@
-"""The numbers of one attention, head by head, whatever parameters a model packs them in.
+"""Copies of the weights of one attention, head by head, however the model packs them into parameters.
 
-Methods change these numbers; `surgery.install` puts them into the model, whose matrices take their sizes.
+`LayerAnatomy` has views into the model; these are values to compute with and to change.
 
 >>> import torch, multihead as mh
->>> from multihead.edit.weights import HeadWeights
+>>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 3, batch_first=True)
->>> own = HeadWeights.of(mh.anatomy(encoder)[0])
->>> own.keep([0, 2]).o.shape, own.keep([0, 2]).origin
+>>> weights = HeadWeights.of(mh.anatomy(encoder)[0])
+>>> weights.keep([0, 2]).o.shape, weights.keep([0, 2]).origin
 (torch.Size([2, 24, 8]), (0, 2))
 """
 
@@ -14,22 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from multihead.errors import SizeError
+from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
 
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """q = x Wᵀ + b for every query head, k and v for every kv head; the layer gives o = Σ z_h W_O,hᵀ + b_O.
+    """q = x W_Qᵀ + b_q for every query head, k and v for every kv head; the layer returns Σ_h z_h W_O,hᵀ + b_o.
 
-    `groups` says which kv head each query head reads; `origin`, which head of the uncut layer each one was: what
-    else a layer has per head (sinks, position biases, norms) goes with it.
+    `groups` maps query heads to the kv heads that they read. `origin` is the index of each head in the uncut layer,
+    which selects its other parameters (sinks, position biases, norms).
     """
 
     q: Float[Tensor, "head key_dim d_query"]
@@ -43,11 +45,11 @@ class HeadWeights:
     groups: Groups
     origin: tuple[int, ...]
     kv_origin: tuple[int, ...]
-    """which kv head of the uncut layer each one was, or was made of first"""
+    """the index of each kv head in the uncut layer; of a merged one, of its first part"""
 
     @staticmethod
     def of(layer: LayerAnatomy) -> HeadWeights:
-        """A copy of a layer's own."""
+        """A copy of the weights of a layer."""
 
         def copied(parts: Sequence[Tensor] | None) -> Tensor | None:
             return None if parts is None else torch.stack([p.detach() for p in parts])
@@ -67,6 +69,26 @@ class HeadWeights:
             tuple(range(layer.num_kv_heads)),
         )
 
+    @staticmethod
+    def of_module(layer: MultiHeadAttention) -> HeadWeights:
+        """A copy of the weights of our layer, whose layout needs no proof: it may have heads that do nothing."""
+
+        def rows(linear: nn.Linear, dim: int) -> tuple[Tensor, Tensor | None]:
+            bias = cast(Tensor | None, linear.bias)
+            weight = linear.weight.detach().clone()
+            return weight.unflatten(0, (-1, dim)), None if bias is None else bias.detach().clone().view(-1, dim)
+
+        q, b_q = rows(layer.q_proj, layer.head_dim)
+        k, b_k = rows(layer.k_proj, layer.head_dim)
+        v, b_v = rows(layer.v_proj, layer.value_dim)
+        o = layer.o_proj.weight.detach().unflatten(1, (layer.num_heads, -1)).transpose(0, 1).contiguous()
+        b_o = cast(Tensor | None, layer.o_proj.bias)
+        b_o = None if b_o is None else b_o.detach().clone()
+        groups = Groups(tuple(layer.kv_of_head), k.shape[0])
+        return HeadWeights(
+            q, k, v, o, b_q, b_k, b_v, b_o, groups, tuple(range(q.shape[0])), tuple(range(k.shape[0]))
+        )
+
     @property
     def heads(self) -> int:
         return self.q.shape[0]
@@ -74,6 +96,22 @@ class HeadWeights:
     @property
     def kv_heads(self) -> int:
         return self.k.shape[0]
+
+    def bias(self, letter: Literal["q", "k", "v", "o"]) -> Float[Tensor, "..."]:
+        """The bias of a projection, (head, dim) or (d_out) for "o"; zeros if it has none."""
+        weight, bias = {
+            "q": (self.q, self.b_q),
+            "k": (self.k, self.b_k),
+            "v": (self.v, self.b_v),
+            "o": (self.o, self.b_o),
+        }[letter]
+        shape = weight.shape[1:2] if letter == "o" else weight.shape[:2]
+        return weight.new_zeros(shape) if bias is None else bias
+
+    def double(self) -> HeadWeights:
+        """The same in fp64."""
+        tensors = {name: x.double() for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **tensors)
 
     def keep(self, heads: Sequence[int]) -> HeadWeights:
         """Only these query heads, in this order, and the kv heads that they read, in the order they first do."""
@@ -99,7 +137,7 @@ class HeadWeights:
         )
 
     def apart(self) -> HeadWeights:
-        """Every query head with a kv head of its own: the same function, written as multi-head attention."""
+        """A copy of the kv head for every query head that reads it: the same function as multi-head attention."""
         kv = list(self.groups.kv_of_head)
         return replace(
             self,

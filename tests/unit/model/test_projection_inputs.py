@@ -1,0 +1,90 @@
+"""The inputs of projections are those that q, k and v were computed from, in the order (batch, token)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import multihead as mh
+from multihead._base.shapes import HeadOutputs
+from multihead.errors import MultiheadError
+from multihead.layer.attention import MultiHeadAttention
+from multihead.model.anatomy import anatomy
+from multihead.model.call import Call, Compute
+from multihead.model.forward import Forward
+from multihead.model.head_weights import HeadWeights
+from multihead.model.projection_inputs import ProjectionInputs, QKVInputs
+from zoo import ZOO
+
+Taken = list[tuple[HeadWeights, Call, QKVInputs]]
+
+
+def taken(model: nn.Module, batch: dict[str, Any]) -> Taken:
+    layers = {layer.site.key: layer for layer in anatomy(model, batch)}
+    weights = {key: HeadWeights.of(layer) for key, layer in layers.items()}
+    inputs = ProjectionInputs({key: (x.W_Q[0], x.W_K[0], x.W_V[0]) for key, x in layers.items()})
+    calls: Taken = []
+
+    def listen(call: Call, compute: Compute) -> HeadOutputs:
+        calls.append((weights[call.key], call, inputs.take(call, weights[call.key])))
+        return compute()
+
+    with inputs:
+        Forward(model)(batch, listen)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "albert", "gpt2", "qwen3", "t5", "deberta-v2", "torch-decoder", "torch-cross"]
+)
+def test_values_are_computed_from_the_inputs(name: str) -> None:
+    model = ZOO[name].build()
+    calls = taken(model, dict(ZOO[name].inputs(model)))
+    assert len(calls) == sum(stack.sites * stack.turns for stack in ZOO[name].stacks)
+    for weights, call, inputs in calls:
+        values = torch.einsum("btd,hvd->bhtv", inputs.v, weights.v) + weights.bias("v")[:, None]
+        of_kernel = [
+            call.problem.groups.kv_of_head[weights.groups.kv_of_head.index(i)] for i in range(weights.kv_heads)
+        ]
+        assert_close(values, call.problem.v[:, of_kernel], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_both_orders_of_tokens_and_batch(batch_first: bool) -> None:
+    layer = nn.MultiheadAttention(12, 3, batch_first=batch_first, dtype=torch.float64)
+    x = torch.randn(5, 7, 12, dtype=torch.float64)
+    passed = x if batch_first else x.transpose(0, 1)
+    [(_, _, inputs)] = taken(layer, {"query": passed, "key": passed, "value": passed})
+    for one in (inputs.q, inputs.k, inputs.v):
+        assert_close(one, x)
+
+
+def test_an_input_that_did_not_pass_is_an_error() -> None:
+    layer = mh.MultiHeadAttention(12, 3)
+    other = mh.MultiHeadAttention(12, 3)  # its weights are elsewhere
+    inputs = ProjectionInputs({("", 0): (other.q_proj.weight, other.k_proj.weight, other.v_proj.weight)})
+
+    def listen(call: Call, compute: Compute) -> HeadOutputs:
+        inputs.take(call, HeadWeights.of_module(layer))
+        return compute()
+
+    with inputs, pytest.raises(MultiheadError, match="projections of MultiHeadAttention were not seen"):
+        Forward(layer)({"query": torch.randn(2, 7, 12)}, listen)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_weights_of_our_layer_are_those_of_its_anatomy(bias: bool) -> None:
+    layer = MultiHeadAttention(12, 6, num_kv_heads=3, head_dim=5, value_dim=7, d_out=11, bias=bias)
+    found, known = HeadWeights.of(anatomy(layer)[0]), HeadWeights.of_module(layer)
+    for name, value in vars(known).items():
+        if isinstance(value, Tensor):
+            assert_close(value, getattr(found, name))
+        else:
+            assert value == getattr(found, name)
+    assert known.bias("o").shape == (11,)
+    assert known.bias("v").shape == (3, 7)
+    assert known.double().q.dtype == torch.float64
