@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, overrides
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import SizeError
@@ -42,9 +43,16 @@ def attend_heads(
     return attend(problem_of(q, k, v, mask=rule, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout))
 
 
-def without_interception() -> AbstractContextManager[None]:
-    """A context in which no TorchFunctionMode intercepts attention."""
-    return torch._C.DisableTorchFunction()  # pyright: ignore[reportPrivateUsage]  # no public equivalent
+@contextmanager
+def without_interception() -> Generator[None]:
+    """A context in which no TorchFunctionMode intercepts attention, except modes entered inside it."""
+    count = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]  # no public equivalent
+    modes = [overrides._pop_mode() for _ in range(count)]  # pyright: ignore[reportPrivateUsage]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            overrides._push_mode(mode)  # pyright: ignore[reportPrivateUsage]
 
 
 def problem_of(
