@@ -287,7 +287,7 @@ def _four_axes(
             x = x.unsqueeze(-3)
         return x.expand(*batch, *head_axis, *x.shape[-2:]).reshape(-1, *head_axis, *x.shape[-2:])
 
-    kv_heads = k.shape[-3:-2] if grouped and len(lead) > 1 else heads
+    k_heads, v_heads = (x.shape[-3:-2] if grouped and len(lead) > 1 else heads for x in (k, v))
     if mask is not None:
         mask = mask.view(*[1] * max(0, 2 - mask.ndim), *mask.shape)
         if mask.ndim > 2:
@@ -295,7 +295,7 @@ def _four_axes(
             mask = (
                 mask.expand(*batch, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:]) if mask.ndim > 3 else mask[None]
             )
-    return flatten_batch(q, heads), flatten_batch(k, kv_heads), flatten_batch(v, kv_heads), mask
+    return flatten_batch(q, heads), flatten_batch(k, k_heads), flatten_batch(v, v_heads), mask
 
 
 def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import local
 
-import torch
 from torch import nn
 
 
@@ -71,8 +70,6 @@ def isolated() -> Generator[None]:
 
 def interception_of(module: nn.Module) -> Interception | None:
     """The innermost active interception that a call of the module belongs to."""
-    if not torch._C._is_torch_function_enabled():  # pyright: ignore[reportPrivateUsage]  # it has no public name
-        return None  # `without_interception`
     return next((block for block in reversed(_active()) if id(module) in block.modules), None)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function
+from torch import Tensor, overrides
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]  # no public equivalent
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
@@ -18,6 +17,7 @@ from multihead.layer.frame import Frame
 from multihead.layer.mask_algebra import Mask
 from multihead.layer.problem import Groups, Problem, Scores
 from multihead.layer.routes import attend
+from multihead.model.interception import isolated
 
 HIDES = -1e4
 """A mask value this low hides the key: exp(-1e4) is 0 in every dtype."""
@@ -47,14 +47,22 @@ def attend_heads(
 
 def attend_as(problem: Problem, compute: Callable[[], HeadOutputs]) -> HeadOutputs:
     """compute(), which solves the problem; an interception sees the problem, as with `attend`."""
-    if has_torch_function((problem.q,)):
-        return handle_torch_function(attend_as, (problem.q,), problem, compute)
+    if overrides.has_torch_function((problem.q,)):
+        return overrides.handle_torch_function(attend_as, (problem.q,), problem, compute)
     return compute()
 
 
-def without_interception() -> AbstractContextManager[None]:
-    """A context in which no TorchFunctionMode intercepts attention."""
-    return torch._C.DisableTorchFunction()  # pyright: ignore[reportPrivateUsage]  # no public equivalent
+@contextmanager
+def without_interception() -> Generator[None]:
+    """A context in which nothing intercepts attention, except modes entered inside it."""
+    count = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]  # no public equivalent
+    modes = [overrides._pop_mode() for _ in range(count)]  # pyright: ignore[reportPrivateUsage]
+    try:
+        with isolated():
+            yield
+    finally:
+        for mode in reversed(modes):
+            overrides._push_mode(mode)  # pyright: ignore[reportPrivateUsage]
 
 
 @contextmanager

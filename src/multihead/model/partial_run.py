@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
@@ -35,6 +34,7 @@ from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
+from multihead.model.interception import interception_of
 from multihead.model.sites import Key, Site, Sites
 
 Change = Callable[[HeadOutputs], HeadOutputs]
@@ -143,8 +143,8 @@ class Recording:
 
     def _recorded_or_answered(self, module: nn.Module, forward: ModuleForward) -> ModuleForward:
         def run(*args: Any, **kwargs: Any) -> Any:
-            if not torch._C._is_torch_function_enabled():  # pyright: ignore[reportPrivateUsage]  # it has no public name
-                return forward(*args, **kwargs)  # an adapter compares itself with its module: not part of the run
+            if interception_of(module) is None:  # a comparison with the model's own code: not part of the run
+                return forward(*args, **kwargs)
             if self._rerun is None:
                 return self._record(module, partial(forward, *args, **kwargs))
             calls, index = self._returned.get(id(module), ()), self._clock.next(module)

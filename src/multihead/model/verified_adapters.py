@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
@@ -29,7 +30,8 @@ from multihead.model.verify import tolerance
 def _adapter_of(module: nn.Module) -> Adapter | None:
     """The adapter for a module: the user's for its class, else the one that ships with multihead, else None."""
     kind = type(module)
-    shipped = ADAPTERS.get(kind.__name__) if kind.__module__.startswith("transformers.") else None
+    package, _, path = kind.__module__.partition(".models.")
+    shipped = ADAPTERS.get(f"{path.partition('.')[0]}.{kind.__name__}") if package == "transformers" else None
     return BY_CLASS.get(kind) or shipped
 
 
@@ -84,32 +86,40 @@ class _VerifiedAdapter:
                 f"{type(result).__name__}",
                 hint="return the same structure as the method that the adapter replaces",
             )
-        result, expected = _first_tensor(result), _first_tensor(expected)
-        if result.shape != expected.shape:
-            raise MultiheadError(
-                f"the adapter of {name} must return shape {tuple(expected.shape)}, as the module does, got "
-                f"{tuple(result.shape)}",
-                hint="return the same shape as the method that the adapter replaces",
-            )
-        compared = ~result.isnan() if attend.marked else torch.ones_like(result, dtype=torch.bool)
-        if not bool(compared.any()):
+        pairs = _paired_tensors(result, expected)
+        if attend.marked and all(bool(x.isnan().all()) for x, _ in pairs):
             raise MultiheadError(
                 f"the adapter of {name} hides every key from every query",
                 hint="a bool mask is True where a query may attend",
             )
-        finite = expected[compared & expected.isfinite()].abs()
-        size = float(finite.max()) if finite.numel() else 0.0
-        limit = tolerance(expected, *args, *kwargs.values()) * max(size, 1e-6)
-        wrong = compared & ~torch.isclose(result, expected, rtol=0.0, atol=limit, equal_nan=True)
-        if bool(wrong.any()):
-            rows, difference = int(wrong.any(-1).sum()), float((result - expected)[wrong].abs().max())
-            raise MultiheadError(
-                f"the adapter of {name} must match the module, but {rows} of {int(compared.any(-1).sum())} rows "
-                f"differ, by up to {difference:.3g} at values of {size:.3g}",
-                hint="check the scale, the mask (True = may attend), the order of the heads, and that there is no "
-                "dropout in eval mode",
-            )
+        for x, y in pairs:
+            _compare(name, x, y, marked=attend.marked, limit=tolerance(y, *args, *kwargs.values()))
         return True
+
+
+def _compare(name: str, result: Tensor, expected: Tensor, *, marked: bool, limit: float) -> None:
+    """Raise unless both agree within `limit`, relative to the largest value.
+
+    If `marked`, NaN in the result comes from rows that see no key; it is not compared.
+    """
+    if result.shape != expected.shape:
+        raise MultiheadError(
+            f"the adapter of {name} must return shape {tuple(expected.shape)}, as the module does, got "
+            f"{tuple(result.shape)}",
+            hint="return the same shape as the method that the adapter replaces",
+        )
+    compared = ~result.isnan() if marked else torch.ones_like(result, dtype=torch.bool)
+    finite = expected[compared & expected.isfinite()].abs()
+    size = float(finite.max()) if finite.numel() else 0.0
+    wrong = compared & ~torch.isclose(result, expected, rtol=0.0, atol=limit * max(size, 1e-6), equal_nan=True)
+    if bool(wrong.any()):
+        rows, difference = int(wrong.any(-1).sum()), float((result - expected)[wrong].abs().max())
+        raise MultiheadError(
+            f"the adapter of {name} must match the module, but {rows} of {int(compared.any(-1).sum())} rows "
+            f"differ, by up to {difference:.3g} at values of {size:.3g}",
+            hint="check the scale, the mask (True = may attend), the order of the heads, and that there is no "
+            "dropout in eval mode",
+        )
 
 
 class _AttendAndMark:
@@ -130,5 +140,7 @@ class _AttendAndMark:
         return heads.masked_fill(empty, torch.nan)
 
 
-def _first_tensor(x: Any) -> Tensor:
-    return x if isinstance(x, Tensor) else x[0]
+def _paired_tensors(result: Any, expected: Any) -> list[tuple[Tensor, Tensor]]:
+    """The float tensors that both return, in order; an adapter may return None in place of the weights."""
+    pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(expected), strict=False)
+    return [(x, y) for x, y in pairs if isinstance(x, Tensor) and isinstance(y, Tensor) and y.is_floating_point()]
