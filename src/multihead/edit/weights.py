@@ -28,22 +28,27 @@ from multihead.model.anatomy import LayerAnatomy
 class HeadWeights:
     """q = x Wᵀ + b for every query head, k and v for every kv head; the layer gives o = Σ z_h W_O,hᵀ + b_O.
 
+    With a gate, z_h is multiplied by an activation of x W_G,hᵀ + b_G,h before W_O. In latent attention k and v are
+    the up-projections of a latent vector that all heads share: k has no rotary part.
+
     `groups` says which kv head each query head reads; `origin`, which head of the uncut layer each one was: what
     else a layer has per head (sinks, position biases, norms) goes with it.
     """
 
     q: Float[Tensor, "head key_dim d_query"]
-    k: Float[Tensor, "kv_head key_dim d_key"]
+    k: Float[Tensor, "kv_head _ d_key"]
     v: Float[Tensor, "kv_head value_dim d_value"]
     o: Float[Tensor, "head d_out value_dim"]
     b_q: Float[Tensor, "head key_dim"] | None
-    b_k: Float[Tensor, "kv_head key_dim"] | None
+    b_k: Float[Tensor, "kv_head _"] | None
     b_v: Float[Tensor, "kv_head value_dim"] | None
     b_o: Float[Tensor, " d_out"] | None
     groups: Groups
     origin: tuple[int, ...]
     kv_origin: tuple[int, ...]
     """which kv head of the uncut layer each one was, or was made of first"""
+    g: Float[Tensor, "head gate_dim d_gate"] | None = None
+    b_g: Float[Tensor, "head gate_dim"] | None = None
 
     @staticmethod
     def of(layer: LayerAnatomy) -> HeadWeights:
@@ -65,6 +70,8 @@ class HeadWeights:
             layer.groups,
             tuple(range(layer.num_heads)),
             tuple(range(layer.num_kv_heads)),
+            copied(layer.W_G),
+            copied(layer.b_G),
         )
 
     @property
@@ -94,6 +101,8 @@ class HeadWeights:
             b_k=None if self.b_k is None else self.b_k[kv],
             b_v=None if self.b_v is None else self.b_v[kv],
             groups=Groups(tuple(kv.index(i) for i in read), len(kv)),
+            g=None if self.g is None else self.g[list(heads)],
+            b_g=None if self.b_g is None else self.b_g[list(heads)],
             origin=tuple(self.origin[h] for h in heads),
             kv_origin=tuple(self.kv_origin[i] for i in kv),
         )

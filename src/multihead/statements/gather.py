@@ -132,7 +132,10 @@ def _layers(model: nn.Module, batch: Batch) -> list[_Layer]:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     few = {n: x[:2].to(device) if isinstance(x, Tensor) and x.ndim > 1 else x for n, x in batch.items()}
     small = few if not isinstance(root, nn.MultiheadAttention) else batch
-    return [_of_anatomy(layer) for layer in anatomy(model, small)]
+    layers = anatomy(model, small)
+    for layer in layers:
+        layer.require("the theory", direct=True, ungated=True)
+    return [_of_anatomy(layer) for layer in layers]
 
 
 def _own_weights(layer: MultiHeadAttention) -> HeadWeights:

@@ -14,9 +14,11 @@ import multihead as mh
 from multihead.errors import AnatomyError, MultiheadError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import Head, LayerAnatomy, anatomy
-from multihead.model.finder import Slots, Trace, find
+from multihead.model.finder import find
 from multihead.model.graph import Graph
 from multihead.model.proof import prove
+from multihead.model.storage import Slots
+from multihead.model.trace import Trace
 from multihead.model.traced_run import Frozen, discover
 from zoo import ZOO, model
 from zoo_blocks import TimmAttention

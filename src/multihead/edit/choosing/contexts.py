@@ -12,6 +12,7 @@ torch.Size([12, 12])
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 
 import torch
 from jaxtyping import Float64
@@ -25,6 +26,7 @@ from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward
+from multihead.model.intercept import inner
 from multihead.model.sites import Key
 
 Covariance = Float64[Tensor, "column column"]
@@ -58,16 +60,35 @@ def contexts(
     place: dict[Key, str] = {layer.site.key: same[0].name for same in layers for layer in same}
     sums = {name: _Sums() for name in place.values()}
 
+    gated = {layer.path: layer for same in layers for layer in same if layer.gated}
+    calls: dict[str, Call] = {}
+
     def listen(call: Call, run: Compute) -> HeadOutputs:
         heads = run()
         name = place.get(call.key)
-        if name is not None:
+        calls[call.path] = call
+        if name is not None and call.path not in gated:
             sums[name].add(outputs_of_real_rows(call, heads))
         return heads
 
+    def reads(layer: LayerAnatomy) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        """A hook of W_O: the heads' outputs with their gate."""
+
+        def read(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            call, columns = calls[layer.path], [i for slots in layer.weights["o"].heads for i in slots.indices()]
+            name = place.get(call.key)
+            if name is not None:
+                outputs = args[0].reshape(*call.real_rows.shape, -1)[..., columns]
+                sums[name].add(outputs[call.real_rows].double())
+
+        return read
+
     mine, summed = shard(batches)
     forward = Forward(model)
-    with forward.listening(listen):
+    with ExitStack() as stack, forward.listening(listen):
+        for layer in gated.values():
+            module = inner(model).get_submodule(layer.weights["o"].module)
+            stack.callback(module.register_forward_pre_hook(reads(layer)).remove)
         for done, batch in enumerate(mine, start=1):
             forward.run(batch)
             if progress is not None:

@@ -178,7 +178,8 @@ def _write(attention: Attention) -> None:
     """The new numbers at the places of the heads that they were; o's bias too."""
     layer, new, own = attention.layer, attention.new, attention.own_parameters()
     kv_of = {layer.groups.kv_of_head[h]: new.groups.kv_of_head[i] for i, h in enumerate(new.origin)}
-    of = {"q": {h: i for i, h in enumerate(new.origin)}, "k": kv_of, "v": kv_of}
+    query_of = {h: i for i, h in enumerate(new.origin)}
+    of = {"q": query_of, "k": kv_of, "v": kv_of} | ({"g": query_of} if layer.gated else {})
     for letter, heads in of.items():
         part = layer.weights[letter]
         for old, i in heads.items():

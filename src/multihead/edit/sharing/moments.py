@@ -79,6 +79,7 @@ def moments_of(
     model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = from_start
 ) -> Moments:
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
+    layer.require("sharing and merging of heads", direct=True, ungated=True)
     sums = _Sums(layer, inner(model))
     mine, summed = shard(batches)
     forward = Forward(model)
