@@ -99,9 +99,18 @@ class Graph:
 
     @cached_property
     def users(self) -> Mapping[Node, list[Node]]:
-        """The nodes that use the output of each node."""
+        """The nodes that use the output of each node, on the way to the model's output."""
+        return self._users(cast(Node, x.grad_fn) for x in self.traced.outputs)
+
+    @cached_property
+    def all_users(self) -> Mapping[Node, list[Node]]:
+        """The nodes that use the output of each node, on the way to the result of any module."""
+        return self._users(self.traced.results)
+
+    @staticmethod
+    def _users(ends: Iterable[Node]) -> dict[Node, list[Node]]:
         users: dict[Node, list[Node]] = {}
-        waiting = [cast(Node, x.grad_fn) for x in self.traced.outputs]
+        waiting = list(dict.fromkeys(ends))
         visited = set(waiting)
         while waiting:
             node = waiting.pop()
@@ -146,12 +155,15 @@ class Graph:
         return BackwardSearch(list(products.values()), [name for name in between if name not in biases], ones)
 
     def on(self, x: Tensor) -> list[Product]:
-        """The first products on all paths forward from x."""
+        """The first products on all paths forward from x; if it does not reach the output, in its own module."""
+        return self._on(x, self.users) or self._on(x, self.all_users)
+
+    def _on(self, x: Tensor, users: Mapping[Node, list[Node]]) -> list[Product]:
         products: dict[Node, Product] = {}
         waiting = [cast(Node, x.grad_fn)]
         visited = set(waiting)
         while waiting:
-            for above in self.users.get(waiting.pop(), ()):
+            for above in users.get(waiting.pop(), ()):
                 product = self.product(above)
                 if product is not None:
                     products[above] = product

@@ -630,3 +630,22 @@ def test_without_gradients_around_it(around: Callable[[], object]) -> None:
 def test_it_is_a_public_name() -> None:
     assert mh.anatomy is anatomy
     assert mh.AnatomyError is AnatomyError
+
+
+def test_an_attention_whose_result_does_not_reach_the_output() -> None:
+    """Vision-language models run the pooling head of their vision tower, and use the vectors before it."""
+
+    class Unused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = Attention(), Attention()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.used(x)
+            self.unused(out)
+            return out
+
+    module = Unused()
+    first, second = anatomy(module, inputs())
+    assert (first.path, second.path) == ("used", "unused")
+    assert torch.equal(second.W_O[1], module.unused.out.weight[:, DIM : 2 * DIM])
