@@ -86,7 +86,7 @@ def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
 
     def make(way: Any, more: Callable[[Structure], Structure]) -> Callable[[], Structure]:
         def made() -> Structure:
-            return more(attention.structure(way, returns=_returns(returned)))
+            return more(attention.structure(way, returns=_returns(attention, returned)))
 
         return made
 
@@ -138,9 +138,11 @@ def _plain(attention: Attention, made: Structure) -> Structure:
     return made
 
 
-def _returns(returned: Any) -> str:
-    """What a module without heads has to return, by what it returned before."""
-    return "=o" if isinstance(returned, Tensor) or returned is None else "o" + "-" * (len(returned) - 1)
+def _returns(attention: Attention, returned: Any) -> str:
+    """What a module without heads has to return, by what it returned before, and by whether it holds W_O."""
+    path, out = attention.layer.path, attention.layer.weights["o"].module
+    first = "o" if not path or f"{out}.".startswith(f"{path}.") else "z"
+    return f"={first}" if isinstance(returned, Tensor) or returned is None else first + "-" * (len(returned) - 1)
 
 
 def _expected(attention: Attention, forward: Forward, given: ModelInputs, returned: list[Any]) -> list[Tensor]:
