@@ -83,7 +83,7 @@ class Frozen(TorchFunctionMode):
         out = x * inverse_std - mean * inverse_std * one
         out = out if weight is None else out * weight
         out = out if bias is None else out + bias * one
-        return out.to(input.dtype)
+        return out.to(input.dtype).contiguous()  # as torch's: models view the result in other shapes
 
     def _rms_norm(
         self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None

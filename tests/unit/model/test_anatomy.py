@@ -565,6 +565,15 @@ def test_frozen_norms_have_the_same_values(affine: bool) -> None:
 # ---- names and traces -------------------------------------------------------------------------
 
 
+def test_a_frozen_layer_norm_is_contiguous_as_torchs_is() -> None:
+    """Idefics3 views the normed patches, which a convolution put out channels first, in another shape."""
+    x = torch.randn(2, WIDTH, 6).transpose(1, 2)
+    with Frozen():
+        frozen = F.layer_norm(x, (WIDTH,))
+    assert frozen.stride() == F.layer_norm(x, (WIDTH,)).stride()
+    assert frozen.view(2, 3, 2 * WIDTH).shape == (2, 3, 2 * WIDTH)
+
+
 def test_names() -> None:
     layers = anatomy(model("bart"))
     assert layers["decoder.L1"] is layers["model.decoder.layers.1.self_attn"]
