@@ -40,6 +40,8 @@ def unseen_attentions(model: nn.Module, seen: Sequence[str]) -> list[str]:
         kind, name = type(module).__name__, path.rpartition(".")[2]
         if not path or not (any(word in kind.lower() for word in _WORDS) or name.endswith(_WORDS)):
             continue
+        if not any(p.dim() > 1 for p in module.parameters()):  # a norm or dropout of attention
+            continue
         others = [*seen, *(other for other, _ in paths)]
         if not any(f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.") for other in others):
             paths.append((path, kind))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import multihead as mh
 from multihead.errors import AnatomyError
 from multihead.model.anatomy import LayerAnatomy
+from zoo import ZOO, model
 from zoo_latent import GATED_MODELS, HEADS, LATENT, LATENT_MODELS, MODELS, NOPE, QUERY, ROPE, VALUE, attentions
 
 
@@ -123,6 +124,12 @@ def test_layers_without_softmax_attention_are_named(name: str) -> None:
     assert "1 of 2" in note
     assert "model.layers.0.linear_attn" in note
     assert note in str(found)
+
+
+@pytest.mark.parametrize("name", ["falcon-grouped", "bert", "t5"])
+def test_there_is_no_note_where_all_attentions_are_listed(name: str) -> None:
+    """Falcon has a norm that is called ln_attn."""
+    assert mh.anatomy(model(name), ZOO[name].inputs(model(name))).notes == ()
 
 
 def test_a_gate_that_mixes_heads_is_refused() -> None:
