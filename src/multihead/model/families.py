@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from multihead.errors import AnatomyError, SizeError
 from multihead.layer.layouts import LAYOUTS, Layout, Sizes, linears, unpack
 from multihead.layer.problem import Groups
-from multihead.model.finder import Projection, Slots, Storage, Trace, as_slots
+from multihead.model.storage import Projection, Slots, Storage, as_slots
+from multihead.model.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ rows became which channel of y.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -32,6 +33,8 @@ _LINEAR = (
 )  # fmt: skip
 """Operations allowed between a projection and the kernel: rotation, scaling, frozen norms. Others may pass every
 numerical check on one input although they are not linear (abs) or mix tokens (cumsum)."""
+ELEMENTWISE = ("Sigmoid", "Silu", "Softplus", "Tanh", "Relu", "Gelu")
+"""Activations allowed between the projection of a gate and the heads' outputs."""
 _BASE = 128  # integers below this are exact in every float dtype, bfloat16 included
 
 Edge = tuple[Node | None, int]
@@ -76,6 +79,15 @@ class BackwardSearch:
     ones: list[Tensor]
 
 
+@dataclass(frozen=True)
+class Multiplication:
+    """x · factor, elementwise: its node, and the edges that x and the factor arrive by."""
+
+    node: Node
+    x: GradientEdge
+    factor: GradientEdge
+
+
 class Graph:
     """The autograd graph of one run of a model, with forward links as well, which autograd does not keep."""
 
@@ -87,9 +99,18 @@ class Graph:
 
     @cached_property
     def users(self) -> Mapping[Node, list[Node]]:
-        """The nodes that use the output of each node."""
+        """The nodes that use the output of each node, on the way to the model's output."""
+        return self._users(cast(Node, x.grad_fn) for x in self.traced.outputs)
+
+    @cached_property
+    def all_users(self) -> Mapping[Node, list[Node]]:
+        """The nodes that use the output of each node, on the way to the result of any module."""
+        return self._users(self.traced.results)
+
+    @staticmethod
+    def _users(ends: Iterable[Node]) -> dict[Node, list[Node]]:
         users: dict[Node, list[Node]] = {}
-        waiting = [cast(Node, x.grad_fn) for x in self.traced.outputs]
+        waiting = list(dict.fromkeys(ends))
         visited = set(waiting)
         while waiting:
             node = waiting.pop()
@@ -101,12 +122,13 @@ class Graph:
                         waiting.append(below)
         return users
 
-    def back(self, x: Tensor) -> BackwardSearch:
+    def back(self, x: Tensor | GradientEdge, activations: Sequence[str] = ()) -> BackwardSearch:
         """The first products on all paths back from x, and the parameters before them."""
         products: dict[Node, Product] = {}
         between: dict[str, None] = {}
         ones: list[Tensor] = []
-        waiting = [] if x.grad_fn is None else [x.grad_fn]
+        start = x.grad_fn if isinstance(x, Tensor) else x.node
+        waiting = [] if start is None else [start]
         visited = set(waiting)
         while waiting:
             node = waiting.pop()
@@ -115,7 +137,7 @@ class Graph:
                 products[node] = product
                 continue
             leaf = getattr(node, "variable", None)
-            if leaf is None and _kind(node) not in _LINEAR:
+            if leaf is None and _kind(node) not in _LINEAR and _kind(node) not in activations:
                 raise AnatomyError(
                     "only rotation, scaling and norms are supported between the projections and the kernel, got "
                     f"{_kind(node)}",
@@ -133,12 +155,15 @@ class Graph:
         return BackwardSearch(list(products.values()), [name for name in between if name not in biases], ones)
 
     def on(self, x: Tensor) -> list[Product]:
-        """The first products on all paths forward from x."""
+        """The first products on all paths forward from x; if it does not reach the output, in its own module."""
+        return self._on(x, self.users) or self._on(x, self.all_users)
+
+    def _on(self, x: Tensor, users: Mapping[Node, list[Node]]) -> list[Product]:
         products: dict[Node, Product] = {}
         waiting = [cast(Node, x.grad_fn)]
         visited = set(waiting)
         while waiting:
-            for above in self.users.get(waiting.pop(), ()):
+            for above in users.get(waiting.pop(), ()):
                 product = self.product(above)
                 if product is not None:
                     products[above] = product
@@ -147,19 +172,49 @@ class Graph:
                     waiting.append(above)
         return list(products.values())
 
-    def feeds(self, product: Product) -> str | None:
-        """The name of a weight that this product feeds without passing through attention; None if there is none."""
-        kernels = {cast(Node, s.heads.grad_fn) for s in self.traced.seen}
+    def feeds(self, product: Product, gate: Node | None = None) -> list[str]:
+        """The names of the weights that this product feeds without passing through attention or its gate."""
+        ends = {cast(Node, s.heads.grad_fn) for s in self.traced.seen} | ({gate} if gate is not None else set())
+        names: dict[str, None] = {}
         waiting, visited = [product.node], {product.node}
         while waiting:
             for above in self.users.get(waiting.pop(), ()):
                 other = self.product(above)
                 if other is not None:
-                    return other.weight.name
-                if above not in visited and above not in kernels:
+                    names[other.weight.name] = None
+                elif above not in visited and above not in ends:
                     visited.add(above)
                     waiting.append(above)
-        return None
+        return list(names)
+
+    def multiplication(self, x: Tensor, product: Product) -> Multiplication | None:
+        """The one place where x is multiplied by another tensor before it reaches the product; None if not one."""
+        start = cast(Node, x.grad_fn)
+        above = self._reach(start, lambda node: self.users.get(node, ()), product.node)
+        below = self._reach(
+            product.source().node, lambda node: [n for n, _ in _inputs(node) if n is not None], start
+        )
+        nodes = [node for node in above & below if _kind(node) == "Mul"]
+        if len(nodes) != 1:
+            return None
+        edges = [GradientEdge(node, index) for node, index in _inputs(nodes[0]) if node is not None]
+        of_x = [edge for edge in edges if edge.node in above]
+        others = [edge for edge in edges if edge.node not in above]
+        return Multiplication(nodes[0], of_x[0], others[0]) if len(of_x) == len(others) == 1 else None
+
+    @staticmethod
+    def _reach(start: Node, following: Callable[[Node], Iterable[Node]], end: Node) -> set[Node]:
+        """The nodes that can be reached from `start` without passing `end`, both included."""
+        waiting, visited = [start], {start}
+        while waiting:
+            node = waiting.pop()
+            if node is end:
+                continue
+            for other in following(node):
+                if other not in visited:
+                    visited.add(other)
+                    waiting.append(other)
+        return visited
 
     def product(self, node: Node) -> Product | None:
         """This node as a product with a parameter; None if it is not one."""
@@ -204,7 +259,7 @@ class Graph:
         if parameter is None or id(parameter) not in self.names or parameter.dim() != dims:
             return None
         start = GradientEdge(cast(Node, edge[0]), edge[1])
-        shape = _shape(start)
+        shape = shape_of(start)
         if len(shape) != dims:
             return None
         channels = torch.arange(1, shape[-1] + 1, device=parameter.device)
@@ -256,9 +311,22 @@ def sent_back(start: GradientEdge, to: Tensor | GradientEdge, codes: Int[Tensor,
     return total
 
 
-def gradients(of: Tensor, weights: Tensor, to: Iterable[Tensor | GradientEdge]) -> tuple[Tensor | None, ...]:
-    """∂(of · weights)/∂to."""
-    return _grad([of], list(to), [weights])
+def gradients(
+    of: Tensor | GradientEdge,
+    weights: Tensor,
+    to: Iterable[Tensor | GradientEdge],
+    *,
+    without: Iterable[Product] = (),
+) -> tuple[Tensor | None, ...]:
+    """∂(of · weights)/∂to, with the results of the products `without` held constant."""
+
+    def hold_constant(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(torch.zeros_like(gradient) for gradient in gradients)
+
+    with ExitStack() as stack:
+        for product in without:
+            stack.callback(product.node.register_prehook(hold_constant).remove)
+        return _grad([of], list(to), [weights])
 
 
 def _grad(
@@ -281,10 +349,10 @@ def _is_view(node: Node) -> bool:
 
 
 def _kind(node: Node) -> str:
-    return node.name().rstrip("0123456789").removesuffix("Backward")
+    return node.name().rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
 
 
-def _shape(edge: GradientEdge) -> torch.Size:
+def shape_of(edge: GradientEdge) -> torch.Size:
     return torch.Size(cast(Any, edge.node)._input_metadata[edge.output_nr].shape)
 
 

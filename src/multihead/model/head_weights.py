@@ -30,22 +30,27 @@ from multihead.model.anatomy import LayerAnatomy
 class HeadWeights:
     """q = x W_Qᵀ + b_q for every query head, k and v for every kv head; the layer returns Σ_h z_h W_O,hᵀ + b_o.
 
+    With a gate, z_h is multiplied by an activation of x W_G,hᵀ + b_g,h before W_O. In latent attention k and v are
+    the up-projections of a latent vector that all heads share: k has no rotary part.
+
     `groups` maps query heads to the kv heads that they read. `origin` is the index of each head in the uncut layer,
     which selects its other parameters (sinks, position biases, norms).
     """
 
     q: Float[Tensor, "head key_dim d_query"]
-    k: Float[Tensor, "kv_head key_dim d_key"]
+    k: Float[Tensor, "kv_head _ d_key"]
     v: Float[Tensor, "kv_head value_dim d_value"]
     o: Float[Tensor, "head d_out value_dim"]
     b_q: Float[Tensor, "head key_dim"] | None
-    b_k: Float[Tensor, "kv_head key_dim"] | None
+    b_k: Float[Tensor, "kv_head _"] | None
     b_v: Float[Tensor, "kv_head value_dim"] | None
     b_o: Float[Tensor, " d_out"] | None
     groups: Groups
     origin: tuple[int, ...]
     kv_origin: tuple[int, ...]
     """the index of each kv head in the uncut layer; of a merged one, of its first part"""
+    g: Float[Tensor, "head gate_dim d_gate"] | None = None
+    b_g: Float[Tensor, "head gate_dim"] | None = None
 
     @staticmethod
     def of(layer: LayerAnatomy) -> HeadWeights:
@@ -67,6 +72,8 @@ class HeadWeights:
             layer.groups,
             tuple(range(layer.num_heads)),
             tuple(range(layer.num_kv_heads)),
+            copied(layer.W_G),
+            copied(layer.b_G),
         )
 
     @staticmethod
@@ -132,6 +139,8 @@ class HeadWeights:
             b_k=None if self.b_k is None else self.b_k[kv],
             b_v=None if self.b_v is None else self.b_v[kv],
             groups=Groups(tuple(kv.index(i) for i in read), len(kv)),
+            g=None if self.g is None else self.g[list(heads)],
+            b_g=None if self.b_g is None else self.b_g[list(heads)],
             origin=tuple(self.origin[h] for h in heads),
             kv_origin=tuple(self.kv_origin[i] for i in kv),
         )

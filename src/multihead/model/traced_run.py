@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -82,7 +83,7 @@ class Frozen(TorchFunctionMode):
         out = x * inverse_std - mean * inverse_std * one
         out = out if weight is None else out * weight
         out = out if bias is None else out + bias * one
-        return out.to(input.dtype)
+        return out.to(input.dtype).contiguous()  # as torch's: models view the result in other shapes
 
     def _rms_norm(
         self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
@@ -140,6 +141,8 @@ class Discovery:
     model: nn.Module
     seen: list[Seen] = field(default_factory=list[Seen])
     outputs: list[Tensor] = field(default_factory=list[Tensor])
+    results: list[Node] = field(default_factory=list[Node])
+    """the graph behind the results of all modules: some do not reach the output"""
     products: Products = field(default_factory=Products)
     frozen: Frozen = field(default_factory=Frozen)
 
@@ -155,8 +158,13 @@ def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
         traced.seen.append(Seen(call, heads))
         return heads
 
+    def keep_result(module: nn.Module, args: Any, output: Any) -> None:
+        traced.results.extend(x.grad_fn for x in tensors_in(output) if x.grad_fn is not None)
+
     forward = Forward(model, grad=True, learning=True)
-    with _all_learning(model), torch.inference_mode(False), torch.enable_grad():
+    with ExitStack() as stack, _all_learning(model), torch.inference_mode(False), torch.enable_grad():
+        for module in traced.model.modules():
+            stack.callback(module.register_forward_hook(keep_result).remove)
         with traced.frozen, traced.products, forward.listening(listen):
             if isinstance(inputs, tuple):
                 out = forward.run(tuple(_requiring_gradient(x) for x in inputs))

@@ -53,6 +53,8 @@ def written_with(model: nn.Module) -> tuple[dict[str, list[Tensor]], str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             layers = anatomy(model)
+        for layer in layers:
+            layer.require("the size of what a head writes", ungated=True)
         return {layer.name: list(layer.W_O) for layer in layers}, ""
     except MultiheadError as refused:
         return {}, refused.message.partition("\n")[0]

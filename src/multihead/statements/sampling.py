@@ -153,7 +153,10 @@ def _layers(model: nn.Module, batch: Inputs) -> list[SampledLayer]:
         return [SampledLayer(site, root, HeadWeights.of_module(root).double(), views)]
     if not isinstance(root, nn.MultiheadAttention):  # the first axis of its inputs may be tokens
         batch = {n: x[:2] if isinstance(x, Tensor) and x.ndim > 1 else x for n, x in batch.items()}
-    return [_of_anatomy(layer) for layer in anatomy(model, batch)]
+    layers = anatomy(model, batch)
+    for layer in layers:
+        layer.require("the theory", direct=True, ungated=True)
+    return [_of_anatomy(layer) for layer in layers]
 
 
 def _of_anatomy(layer: LayerAnatomy) -> SampledLayer:

@@ -101,7 +101,9 @@ def _sizes(layers: Anatomy) -> dict[str, int]:
                 f"layers differ, and a config has one number for all: {first} has {_words(sizes)}, "
                 f"{name} has {_words(other)}"
             )
-    return {"num_attention_heads": sizes[0], "num_key_value_heads": sizes[1], "head_dim": sizes[2]}
+    counts = {"num_attention_heads": sizes[0], "num_key_value_heads": sizes[1]}
+    latent = any(layer.latent is not None for layer in layers)  # whose configs say its head sizes in other words
+    return counts if latent else counts | {"head_dim": sizes[2]}
 
 
 def _words(sizes: tuple[int, int, int]) -> str:

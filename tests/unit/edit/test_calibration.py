@@ -168,3 +168,13 @@ def test_a_sample_is_the_first_batches() -> None:
     assert [id(b) for b in text.sample(21)] == [id(first), id(second)]
     assert list(text.sample(0)) == []
     assert len(list(text.sample(10**6))) == len(text)
+
+
+def test_a_batch_without_a_row_for_every_document_is_not_split() -> None:
+    """Vision models get the patches of all images along one axis, and the sizes of the images along another."""
+    model = nn.TransformerEncoderLayer(12, 3, batch_first=True)
+    images = {"src": torch.randn(30, 7, 12), "sizes": torch.tensor([[3, 5], [3, 5]])}
+    with pytest.raises(SizeError, match=r"30, 7, 12.*2, 2"):
+        Calibration(model, images)
+    several = Calibration(model, [images, dict(images)])
+    assert several.example()["src"].shape == (30, 7, 12)

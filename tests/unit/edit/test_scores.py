@@ -118,7 +118,7 @@ def test_covariances_are_those_of_real_tokens(bert: BertModel, text: Calibration
 
 def test_covariances_of_parts_add_up(bert: BertModel, text: Calibration) -> None:
     batches, turns = list(text.fit()), _turns(bert)
-    sums = HeadCovariance(turns)
+    sums = HeadCovariance(turns, bert)
     assert run(bert, Corpus(bert, batches, batch_size=1, part_batches=2), [sums]).batches > 4
     for name, covariance in head_covariance(bert, turns, batches).items():
         torch.testing.assert_close(sums.moments()[name].covariance(), covariance)
@@ -131,7 +131,7 @@ def test_layers_with_the_same_weights_have_one_covariance() -> None:
     (same,) = _turns(model)
     assert len(same) == 2
     together = head_covariance(model, [same], batches)["L0"]
-    sums = HeadCovariance([[layer] for layer in same])
+    sums = HeadCovariance([[layer] for layer in same], model)
     run(model, Corpus(model, batches), [sums])
     each = [sums.of[layer.site.key].sums() for layer in same]
     tokens = 2 * sums.of[same[0].site.key].count

@@ -124,3 +124,13 @@ def test_silence_knows_what_is_left() -> None:
         mh.ablate(model, ["L0H2"])
     with pytest.raises(mh.MultiheadError, match=r"unknown layer in 'L1H0'"):
         mh.ablate(model, ["L1H0"])
+
+
+def test_all_heads_of_an_unknown_class_go_where_the_output_projection_is_outside_of_it() -> None:
+    model = build("RobertaPreLayerNormForCausalLM", **BERT, is_decoder=True)
+    names = [f"L0H{h}" for h in range(3)]
+    small = mh.cut(model, mh.Plan.whole(model, anatomy(model)).edit(remove=names), refit=None)
+    with torch.no_grad(), mh.ablate(model, names):
+        expected = model(IDS).logits
+    with torch.no_grad():
+        torch.testing.assert_close(small(IDS).logits, expected)

@@ -14,9 +14,11 @@ import multihead as mh
 from multihead.errors import AnatomyError, MultiheadError
 from multihead.layer.problem import Groups
 from multihead.model.anatomy import Head, LayerAnatomy, anatomy
-from multihead.model.finder import Slots, Trace, find
+from multihead.model.finder import find
 from multihead.model.graph import Graph
 from multihead.model.proof import prove
+from multihead.model.storage import Slots
+from multihead.model.trace import Trace
 from multihead.model.traced_run import Frozen, discover
 from zoo import ZOO, model
 from zoo_blocks import TimmAttention
@@ -563,6 +565,15 @@ def test_frozen_norms_have_the_same_values(affine: bool) -> None:
 # ---- names and traces -------------------------------------------------------------------------
 
 
+def test_a_frozen_layer_norm_is_contiguous_as_torchs_is() -> None:
+    """Idefics3 views the normed patches, which a convolution put out channels first, in another shape."""
+    x = torch.randn(2, WIDTH, 6).transpose(1, 2)
+    with Frozen():
+        frozen = F.layer_norm(x, (WIDTH,))
+    assert frozen.stride() == F.layer_norm(x, (WIDTH,)).stride()
+    assert frozen.view(2, 3, 2 * WIDTH).shape == (2, 3, 2 * WIDTH)
+
+
 def test_names() -> None:
     layers = anatomy(model("bart"))
     assert layers["decoder.L1"] is layers["model.decoder.layers.1.self_attn"]
@@ -628,3 +639,22 @@ def test_without_gradients_around_it(around: Callable[[], object]) -> None:
 def test_it_is_a_public_name() -> None:
     assert mh.anatomy is anatomy
     assert mh.AnatomyError is AnatomyError
+
+
+def test_an_attention_whose_result_does_not_reach_the_output() -> None:
+    """Vision-language models run the pooling head of their vision tower, and use the vectors before it."""
+
+    class Unused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = Attention(), Attention()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.used(x)
+            self.unused(out)
+            return out
+
+    module = Unused()
+    first, second = anatomy(module, inputs())
+    assert (first.path, second.path) == ("used", "unused")
+    assert torch.equal(second.W_O[1], module.unused.out.weight[:, DIM : 2 * DIM])

@@ -135,6 +135,8 @@ class CacheBytes(_Share):
 
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Bytes per token; a kv head goes with the last query head that reads it."""
+        for layer in layers:
+            layer.require("a budget of cache bytes", direct=True)  # it caches the latent vector, which heads share
 
         def of(kept: Kept, reads: Reads = NONE, /) -> float:
             return float(
@@ -207,9 +209,10 @@ def _flops(layer: LayerAnatomy, heads: Sequence[int], reads: Reads, length: floa
     """FLOPs per token of a layer with these heads, at a length."""
     width = {letter: parts[0].shape[1] for letter, parts in (("q", layer.W_Q), ("k", layer.W_K), ("v", layer.W_V))}
     rows = layer.W_O[0].shape[0]
-    each = 2 * layer.key_dim * width["q"] + 2 * rows * layer.value_dim
+    gate = 0 if layer.W_G is None else layer.W_G[0].numel()
+    each = 2 * layer.key_dim * width["q"] + 2 * rows * layer.value_dim + 2 * gate
     each += 2 * length * (layer.key_dim + layer.value_dim)
-    shared = 2 * layer.key_dim * width["k"] + 2 * layer.value_dim * width["v"]
+    shared = 2 * layer.W_K[0].shape[0] * width["k"] + 2 * layer.value_dim * width["v"]
     return len(heads) * each + _kv(layer, heads, reads) * shared
 
 
@@ -221,6 +224,7 @@ def latencies(layers: Sequence[LayerAnatomy], tokens: int, rounds: int) -> dict[
     known: dict[tuple[int, ...], tuple[float, ...]] = {}
     found: dict[str, tuple[float, ...]] = {}
     for layer in layers:
+        layer.require("a measured table of latencies", direct=True, ungated=True)
         sizes = (layer.num_heads, layer.num_kv_heads, layer.key_dim, layer.value_dim, *layer.W_Q[0].shape[1:])
         if sizes not in known:
             known[sizes] = _timed(layer, tokens, rounds)

@@ -11,7 +11,9 @@ torch.Size([12, 12])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -24,6 +26,8 @@ from multihead.corpus.run import run
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
+from multihead.model.compiled import inner
+from multihead.model.interception import interception_of
 from multihead.model.sites import Site
 from multihead.model.statistics.cross_moments import CrossMoments, Square
 
@@ -32,14 +36,19 @@ Turns = Sequence[Sequence[LayerAnatomy]]
 
 
 class HeadCovariance(PerSite[CrossMoments]):
-    """The moments of the outputs of all heads of some layers side by side, over real tokens."""
+    """The moments of the outputs of all heads of some layers side by side, over real tokens, as W_O reads them.
+
+    Outputs that pass a gate are read at W_O; all others at the kernel.
+    """
 
     name = "head_covariance"
 
-    def __init__(self, layers: Turns) -> None:
+    def __init__(self, layers: Turns, model: nn.Module) -> None:
         super().__init__()
-        self.layers = layers
+        self.layers, self.model = layers, inner(model)
         self._wanted = {layer.site.key for same in layers for layer in same}
+        self._gated = {layer.path: layer for same in layers for layer in same if layer.gated}
+        self._calls: dict[str, Call] = {}
 
     def make(self, site: Site) -> CrossMoments:
         return CrossMoments()
@@ -47,9 +56,28 @@ class HeadCovariance(PerSite[CrossMoments]):
     def restore(self, site: Site, state: State) -> CrossMoments:
         return CrossMoments.from_state(state)
 
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        with ExitStack() as stack:
+            for layer in self._gated.values():
+                module = self.model.get_submodule(layer.weights["o"].module)
+                stack.callback(module.register_forward_pre_hook(partial(self._add_gated, layer)).remove)
+            yield
+        self._calls.clear()
+
     def add(self, call: Call, out: HeadOutputs) -> None:
-        if call.key in self._wanted:
+        if call.path in self._gated:
+            self._calls[call.path] = call
+        elif call.key in self._wanted:
             self.of_call(call).add(outputs_of_real_rows(call, out))
+
+    def _add_gated(self, layer: LayerAnatomy, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        """Before W_O runs."""
+        call = self._calls.get(layer.path)
+        if call is not None and call.key in self._wanted and interception_of(call.module) is not None:
+            columns = [index for slots in layer.weights["o"].heads for index in slots.indices()]
+            outputs = args[0].reshape(*call.real_rows.shape, -1)[..., columns]
+            self.of_call(call).add(outputs[call.real_rows])
 
     def moments(self) -> dict[str, CrossMoments]:
         """By the name of the first of the layers that share weights; all of these count."""
@@ -79,7 +107,7 @@ def head_covariance(
 ) -> dict[str, Square]:
     """The covariance of the heads' outputs, by the name of the first of the layers that share weights."""
     mine, all_reduce = shard(batches)
-    sums = HeadCovariance(layers)
+    sums = HeadCovariance(layers, model)
 
     def tell(batches: float) -> None:
         if progress is not None:

@@ -141,6 +141,10 @@ def _cannot(same: Sequence[LayerAnatomy], own: HeadWeights) -> str:
         return "several layers have its weights, and none of them is fitted again"
     if same[0].site.cross:
         return "it looks at another sequence"
+    if same[0].latent is not None:
+        return "its keys and values come from a latent vector"
+    if same[0].gated:
+        return "a gate multiplies its heads' outputs"
     return "it has one" if own.kv_heads == 1 else ""
 
 

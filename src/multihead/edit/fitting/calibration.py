@@ -113,7 +113,7 @@ class Calibration:
     def example(self) -> Inputs:
         """Two documents: what a model can be run on to find its heads."""
         batch = next(self.held_out(), None) or next(self.fit())
-        return _rows(batch, slice(2), documents_in(batch))
+        return _rows(batch, slice(2), documents_in(batch)) if _has_rows(batch) else batch
 
     def __len__(self) -> int:
         """Batches to fit to."""
@@ -267,18 +267,26 @@ def _ready_parts(
     fit: list[Inputs] = []
     out: list[Inputs] = []
     for batch in ready:
-        count = documents_in(batch)
+        count = documents_in(batch) if _has_rows(batch) else 1
         held = min(max(1, round(share * count)), count - 1)
         fit.append(_rows(batch, slice(held, None), count))
         out += [_rows(batch, slice(held), count)] if held else []
     if not out and not judged:
         if len(ready) < 2:
+            shapes = {name: tuple(x.shape) for name, x in ready[0].items() if isinstance(x, Tensor)}
             raise SizeError(
-                "the calibration data is one batch of one document: nothing can be held out",
-                hint="two documents are the least, hundreds are good",
+                "the calibration data is one batch of one document, or its tensors have no row for every document: "
+                f"nothing of {shapes} can be held out",
+                hint="two documents are the least, hundreds are good; or pass several batches",
             )
         return fit[1:], fit[:1]
     return fit, out
+
+
+def _has_rows(batch: Inputs) -> bool:
+    """Whether every tensor has a row for every document, or one for all; patches of several images have not."""
+    count = documents_in(batch)
+    return all(x.shape[0] in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim)
 
 
 def _rows(batch: Inputs, rows: slice, count: int) -> Inputs:

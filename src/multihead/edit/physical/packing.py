@@ -17,19 +17,20 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer.problem import Groups
-from multihead.model.finder import Slots, Storage
 from multihead.model.head_weights import HeadWeights
+from multihead.model.storage import Slots, Storage
 
-Order = Literal["blocks", "grouped"]
+Order = Literal["blocks", "grouped", "paired"]
 Piece = tuple[str, int]
 """(letter, head): the rows of one head."""
 
 
 @dataclass(frozen=True)
 class Pack:
-    """One parameter with the rows of q, k or v, or of several of them.
+    """One parameter with the rows of q, k, v or the gate, or of several of them.
 
-    `blocks`: all q, all k, all v; `grouped`: kv head by kv head, its queries, its key, its value.
+    `blocks`: all q, all k, all v; `grouped`: kv head by kv head, its queries, its key, its value; `paired`: query
+    head by query head, its query and its gate.
     """
 
     parameter: str
@@ -40,9 +41,12 @@ class Pack:
 
     def pieces(self, groups: Groups) -> list[Piece]:
         """The heads in the order in which they stand."""
-        count = {"q": len(groups.kv_of_head), "k": groups.kv_heads, "v": groups.kv_heads}
+        heads = len(groups.kv_of_head)
+        count = {"q": heads, "g": heads, "k": groups.kv_heads, "v": groups.kv_heads}
         if self.order == "blocks":
             return [(letter, i) for letter in self.letters for i in range(count[letter])]
+        if self.order == "paired":
+            return [(letter, i) for i in range(heads) for letter in self.letters]
         found: list[Piece] = []
         for kv in range(groups.kv_heads):
             found += (
@@ -72,10 +76,11 @@ def _rows(new: HeadWeights, letter: str, bias: bool) -> Tensor:
 
 
 def packs_of(storage: Storage, place: str) -> list[Pack]:
-    """The parameters of q, k and v, weights and biases."""
+    """The parameters of q, k, v and the gate, weights and biases."""
     places: dict[tuple[str, int, bool], dict[str, tuple[Slots, ...]]] = {}
-    for letter in "qkv":
-        part = storage[letter]
+    for letter, part in storage.projections.items():
+        if letter == "o":
+            continue
         places.setdefault((part.parameter, part.axis, False), {})[letter] = part.heads
         if part.bias is not None:
             places.setdefault((part.bias, 0, True), {})[letter] = part.bias_heads
@@ -91,14 +96,15 @@ def _order(of: dict[str, tuple[Slots, ...]], letters: str, groups: Groups, place
     lying = sorted((slots.start, letter, i) for letter, heads in of.items() for i, slots in enumerate(heads))
     found = [(letter, i) for _, letter, i in lying]
     fits = all(slots.step == 1 for heads in of.values() for slots in heads)
-    orders: tuple[Order, ...] = ("blocks", "grouped")
+    orders: tuple[Order, ...] = ("blocks", "paired") if "g" in letters else ("blocks", "grouped")
     for order in orders:
         if fits and found == Pack("", letters, 0, order).pieces(groups):
             return order
     shown = " ".join(f"{letter}{i}" for letter, i in found[:8])
     raise MultiheadError(
         f"{place} holds its heads as {shown} ...: an order in which it cannot be cut",
-        hint="known are all q, all k, all v; or kv head by kv head; rows of one head side by side",
+        hint="known are all q, all k, all v; kv head by kv head; query head by query head with its gate; rows of "
+        "one head side by side",
     )
 
 

@@ -86,7 +86,7 @@ def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
 
     def make(way: Any, more: Callable[[Structure], Structure]) -> Callable[[], Structure]:
         def made() -> Structure:
-            return more(attention.structure(way, returns=_returns(returned)))
+            return more(attention.structure(way, returns=_returns(attention, returned)))
 
         return made
 
@@ -138,9 +138,11 @@ def _plain(attention: Attention, made: Structure) -> Structure:
     return made
 
 
-def _returns(returned: Any) -> str:
-    """What a module without heads has to return, by what it returned before."""
-    return "=o" if isinstance(returned, Tensor) or returned is None else "o" + "-" * (len(returned) - 1)
+def _returns(attention: Attention, returned: Any) -> str:
+    """What a module without heads has to return, by what it returned before, and by whether it holds W_O."""
+    path, out = attention.layer.path, attention.layer.weights["o"].module
+    first = "o" if not path or f"{out}.".startswith(f"{path}.") else "z"
+    return f"={first}" if isinstance(returned, Tensor) or returned is None else first + "-" * (len(returned) - 1)
 
 
 def _expected(attention: Attention, forward: Forward, given: ModelInputs, returned: list[Any]) -> list[Tensor]:
@@ -178,7 +180,8 @@ def _write(attention: Attention) -> None:
     """The new numbers at the places of the heads that they were; o's bias too."""
     layer, new, own = attention.layer, attention.new, attention.own_parameters()
     kv_of = {layer.groups.kv_of_head[h]: new.groups.kv_of_head[i] for i, h in enumerate(new.origin)}
-    of = {"q": {h: i for i, h in enumerate(new.origin)}, "k": kv_of, "v": kv_of}
+    query_of = {h: i for i, h in enumerate(new.origin)}
+    of = {"q": query_of, "k": kv_of, "v": kv_of} | ({"g": query_of} if layer.gated else {})
     for letter, heads in of.items():
         part = layer.weights[letter]
         for old, i in heads.items():

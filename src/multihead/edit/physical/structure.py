@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from multihead.edit.physical.kernels import on_interface
 from multihead.edit.physical.packing import Pack, Piece, check_covered, out_numbers, packs_of
-from multihead.edit.physical.shells import CACHES, SharedBias, Spread, is_shell
+from multihead.edit.physical.shells import CACHES, NoHeads, SharedBias, Spread, is_shell
 from multihead.edit.physical.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer.attention import MultiHeadAttention
@@ -135,7 +135,7 @@ class Attention:
                     hint="give q, k and v weights of their own: such a norm needs the rows of heads that go, too",
                 )
             check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
-            if way == "copies" and (len(pack.letters) > 1 or pack.letters != "q"):
+            if way == "copies" and set(pack.letters) & set("kv"):
                 made.put(pack.parameter, self._spread(made, pack, spread))
             else:
                 made.put(pack.parameter, pack.numbers(new))
@@ -205,6 +205,7 @@ class Attention:
             "q": self.new.heads * layer.key_dim,
             "k": kv_heads * layer.key_dim,
             "v": kv_heads * layer.value_dim,
+            "g": 0 if self.new.g is None else self.new.heads * self.new.g.shape[1],
         }
         packs = [p for p in packs_of(layer.storage, layer.path) if len(p.letters) > 1 and not p.bias]
         found = [counts[letter] for pack in packs[:1] for letter in pack.letters]
@@ -213,6 +214,8 @@ class Attention:
     def _no_heads(self, made: Structure, returns: str) -> None:
         if isinstance(self.module, MultiHeadAttention):
             returns = "=o"
+        elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns what it did
+            returns = self.module.multihead_shell["returns"]
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
         # What the module would have been told is of no use to a module that runs none of its code.
         made.steps = [s for s in made.steps if s.do in ("resize", "groups") or s.name in (NAME, "num_heads")]
@@ -314,7 +317,8 @@ class Attention:
 
     def _rows_of(self, made: Structure, name: str) -> None:
         own = self.root.get_parameter(name).detach()
-        made.put(name, own.unflatten(0, (self.q.count, -1))[self.q.now].flatten(0, 1))
+        size = own.shape[0] // max(self.q.count, 1)  # not -1: a layer may have no heads left
+        made.put(name, own.unflatten(0, (self.q.count, size))[self.q.now].flatten(0, 1))
 
 
 def _arguments(module: nn.Module) -> set[str]:

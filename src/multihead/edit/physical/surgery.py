@@ -70,6 +70,8 @@ def arranged(new: HeadWeights) -> HeadWeights:
         q=new.q[order],
         o=new.o[order],
         b_q=None if new.b_q is None else new.b_q[order],
+        g=None if new.g is None else new.g[order],
+        b_g=None if new.b_g is None else new.b_g[order],
         groups=Groups(tuple(new.groups.kv_of_head[h] for h in order), new.groups.kv_heads),
         origin=tuple(new.origin[h] for h in order),
     )

@@ -81,6 +81,7 @@ def moments_of(
     model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = Forward.run
 ) -> Moments:
     """The sums over one pass of `model`, in which the layer still has the heads that `layer` says it has."""
+    layer.require("sharing and merging of heads", direct=True, ungated=True)
     mine, all_reduce = shard(batches)
     sums = GroupingMoments(layer, inner(model))
     with sums.reads.recorded():

@@ -74,7 +74,7 @@ def _spec_of_latent(attn: LatentAttention) -> Spec:
 
 
 def _spec_of_config(config: Any) -> Spec:
-    """Latent attention from the fields of DeepSeek's config; its keys have no separate weights for `anatomy`."""
+    """Latent attention from the fields of DeepSeek's config: without a run, so also on the meta device."""
     query: int | None = config.q_lora_rank
     return Spec(
         config.hidden_size,
@@ -102,6 +102,8 @@ def _spec_of_anatomy(
                 per_head += layer.key_dim
             else:
                 per_kv_head += layer.key_dim
+    if layer.W_G is not None:
+        per_head += layer.W_G[0].numel() + (0 if layer.b_G is None else layer.b_G[0].numel())
     for part in module.modules():
         if isinstance(part, nn.Embedding) and part.weight.shape[-1] == heads:  # a table of relative positions
             per_head += part.weight.shape[0]

@@ -27,7 +27,7 @@ from multihead.errors import MultiheadError
 from multihead.model.anatomy import Head, LayerAnatomy, anatomy
 from multihead.model.sites import Key
 
-Basis = Float[Tensor, "width _"]
+Basis = Float[Tensor, "_ _"]  # width, rank
 
 
 def spaces(head: Head) -> tuple[Basis, Basis]:
@@ -39,12 +39,20 @@ def spaces(head: Head) -> tuple[Basis, Basis]:
     return written.Q @ U[:, :rank], read.Q @ Vh[:rank].T
 
 
-def overlaps(bases: Sequence[Basis]) -> Float[Tensor, "head other"]:
-    """mean cos² of the principal angles of every pair; NaN if a subspace is empty or the widths differ."""
+def overlaps(bases: Sequence[Basis], streams: Sequence[object] | None = None) -> Float[Tensor, "head other"]:
+    """mean cos² of the principal angles of every pair; NaN if a subspace is empty or the widths differ.
+
+    `streams` name the vectors that each subspace is of, by default the same for all; else pairs are NaN too.
+    """
     count = len(bases)
+    streams = [None] * count if streams is None else streams
     overlap = torch.full((count, count), torch.nan, dtype=torch.float64)
     for i, basis in enumerate(bases):
-        comparable = [j for j, other in enumerate(bases) if other.shape[0] == basis.shape[0] and other.shape[1]]
+        comparable = [
+            j
+            for j, other in enumerate(bases)
+            if other.shape[0] == basis.shape[0] and other.shape[1] and streams[i] == streams[j]
+        ]
         if not basis.shape[1] or not comparable:
             continue
         others = torch.cat([bases[j] for j in comparable], dim=1).double()
@@ -66,6 +74,8 @@ def find_weights(model: nn.Module, inputs: Inputs | None = None) -> OVWeights:
     """W_V and W_O of every head, from a run on `inputs`, by default on a small example."""
     try:
         layers = anatomy(model) if inputs is None else anatomy(model, dict(inputs))
+        for layer in layers:
+            layer.require("the comparison of what heads write", ungated=True)
     except (MultiheadError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         return OVWeights({}, str(error).partition("\n")[0])
     return OVWeights({layer.site.key: layer for layer in layers})

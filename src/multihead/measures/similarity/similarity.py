@@ -317,9 +317,16 @@ class SimilaritySum(Accumulator):
         if empty:
             for name in ("write", "read"):
                 undefined.setdefault(name, []).append(f"W_O W_V of {', '.join(empty)} is 0")
+        layers = [self.weights.layers[site.key] for site in sites for _ in range(site.heads)]
+        # The heads of latent attention read the latent vector of their layer.
+        streams = [None if layer.latent is None else layer.site.key for layer in layers]
+        if any(stream is not None for stream in streams):
+            undefined.setdefault("read", []).append(
+                "heads of latent attention in different layers read other vectors"
+            )
         return {
             "write": overlaps([written for written, _ in bases]),
-            "read": overlaps([read for _, read in bases]),
+            "read": overlaps([read for _, read in bases], streams),
         }
 
     def _few_tokens(self) -> list[str]:

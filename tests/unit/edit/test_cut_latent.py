@@ -1,0 +1,112 @@
+"""Cutting heads of latent and of gated attention: exact, fitted, saved; what is not supported is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import multihead as mh
+from multihead.edit.choosing.head_covariance import head_covariance
+from multihead.errors import AnatomyError
+from multihead.model.anatomy import anatomy
+from zoo import ZOO
+from zoo_latent import MODELS
+
+TEXTS = [[5 + (7 * i + j * j + i * j) % 90 for j in range(31)] for i in range(24)]
+
+
+def logits(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = model(**inputs).logits
+    return out
+
+
+def removed(model: nn.Module, heads: tuple[int, ...]) -> list[str]:
+    return [f"{layer.name}H{h}" for layer in anatomy(model) for h in heads]
+
+
+@pytest.mark.parametrize("heads", [(1,), (0, 2), (0, 1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_cut_is_the_same_as_ablation(name: str, heads: tuple[int, ...], tmp_path: Path) -> None:
+    model = MODELS[name].build()
+    inputs = MODELS[name].inputs(model)
+    count = anatomy(model)[0].num_heads
+    names = removed(model, tuple(h for h in heads if h < count))
+    small = mh.cut(model, mh.Plan.whole(model, anatomy(model)).edit(remove=names), refit=None)
+    with mh.ablate(model, names):
+        expected = logits(model, inputs)
+    assert float((logits(model, inputs) - expected).abs().max()) > 0.1  # the heads matter
+    torch.testing.assert_close(logits(small, inputs), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+    assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in model.parameters())
+    mh.save(small, tmp_path / "small")
+    loaded = mh.load(tmp_path / "small")
+    assert torch.equal(logits(loaded, inputs), logits(small, inputs))
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3.5"])
+def test_a_cut_model_generates_with_its_cache(name: str) -> None:
+    model = MODELS[name].build()
+    ids = MODELS[name].inputs(model)["input_ids"]
+    names = removed(model, (1,))
+    small: Any = mh.cut(model, mh.Plan.whole(model, anatomy(model)).edit(remove=names), refit=None)
+    whole: Any = model
+    with mh.ablate(model, names):
+        expected = whole.generate(input_ids=ids, max_new_tokens=5, do_sample=False)
+    assert torch.equal(small.generate(input_ids=ids, max_new_tokens=5, do_sample=False), expected)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3.5"])
+def test_the_fit_brings_a_cut_model_closer(name: str) -> None:
+    model = MODELS[name].build()
+    plan = mh.plan(model, TEXTS, keep=0.5)
+    held_out = {"input_ids": torch.tensor([[5 + (11 * i + 3 * j * j) % 90 for j in range(31)] for i in range(4)])}
+    target = logits(model, held_out)
+    apart = [
+        float((logits(mh.cut(model, plan, refit=refit), held_out) - target).square().mean())
+        for refit in (None, mh.Refit())
+    ]
+    assert apart[1] < apart[0]
+
+
+@pytest.mark.parametrize("name", ["afmoe", "laguna"])
+def test_the_covariance_of_gated_heads_is_that_of_the_input_of_the_output_projection(name: str) -> None:
+    model = MODELS[name].build()
+    inputs = MODELS[name].inputs(model)
+    layer = anatomy(model)[1]
+    seen: list[Tensor] = []
+    module = model.get_submodule(layer.weights["o"].module)
+    handle = module.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().flatten(0, 1).double()))
+    covariance = head_covariance(model, [[layer]], [inputs])[layer.name]
+    handle.remove()
+    torch.testing.assert_close(covariance, torch.cov(seen[0].T, correction=0))
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "afmoe"])
+def test_sharing_of_keys_and_values_is_refused(name: str) -> None:
+    model = MODELS[name].build()
+    kind = "latent attention" if name == "deepseek-v3" else "gated attention"
+    plan = mh.Plan.whole(model, anatomy(model))
+    count = anatomy(model)[0].num_heads
+    plan = plan.edit(groups={"L0": [list(range(count))]})
+    with pytest.raises(AnatomyError, match=f"does not support {kind}"):
+        mh.cut(model, plan, TEXTS)
+
+
+def test_budgets() -> None:
+    model = MODELS["deepseek-v3"].build()
+    with pytest.raises(AnatomyError, match="cache bytes does not support latent attention"):
+        mh.plan(model, TEXTS, budget="cache=0.9")
+    plan = mh.plan(model, TEXTS, budget="flops=0.95")
+    assert any(layer.gone for layer in plan.layers)
+
+
+def test_a_layer_with_sinks_may_lose_all_its_heads_and_be_fitted() -> None:
+    model = ZOO["gpt-oss"].build()
+    plan = mh.plan(model, TEXTS, keep=1.0).edit(remove=[f"L0H{h}" for h in range(6)])
+    small = mh.cut(model, plan)
+    assert [layer.name for layer in anatomy(small)] == ["L0"]
+    assert anatomy(small)[0].path == "model.layers.1.self_attn"
