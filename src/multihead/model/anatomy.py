@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_model
-from multihead.errors import AnatomyError
+from multihead.errors import AnatomyError, ModelRunError
 from multihead.layer.problem import Groups
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall
@@ -28,7 +28,7 @@ from multihead.model.finder import LETTERS, HiddenRowsError, Projection, Storage
 from multihead.model.graph import Graph
 from multihead.model.intercept import inner
 from multihead.model.proof import Proof, prove
-from multihead.model.sites import Key, Site, name_sites
+from multihead.model.sites import Key, Site
 from multihead.model.sites import find as find_site
 from multihead.model.traced_run import Discovery, discover, nonzero
 from multihead.table.head_names import HeadName
@@ -184,8 +184,10 @@ class Anatomy(Sequence[LayerAnatomy]):
     Index it by position, by layer name ("L3", "decoder.L3"), or by head: anatomy["L3H7"], anatomy[3, 7].
     """
 
-    def __init__(self, layers: Sequence[LayerAnatomy]) -> None:
+    def __init__(self, layers: Sequence[LayerAnatomy], notes: Sequence[str] = ()) -> None:
         self.layers = tuple(layers)
+        self.notes = tuple(notes)
+        """what the run of the model did not see"""
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -211,7 +213,7 @@ class Anatomy(Sequence[LayerAnatomy]):
         return next(layer for layer in self.layers if layer.site == site).head(head)
 
     def __str__(self) -> str:
-        return "\n".join(str(layer) for layer in self.layers)
+        return "\n".join([*map(str, self.layers), *self.notes])
 
     __repr__ = __str__
 
@@ -235,13 +237,13 @@ def anatomy(
         inputs = (inputs,)
     with _traced(model, inputs) as traced:
         try:
-            return Anatomy(_layers(traced, families))
+            return Anatomy(_layers(traced, families), traced.notes)
         except HiddenRowsError:
             factors = _factors(traced)
             if not factors:
                 raise
     with nonzero(factors), _traced(model, inputs) as traced:
-        return Anatomy(_layers(traced, families))
+        return Anatomy(_layers(traced, families), traced.notes)
 
 
 @contextmanager
@@ -258,14 +260,12 @@ def _traced(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None
 
 
 def _layers(traced: Discovery, families: bool) -> list[LayerAnatomy]:
-    calls = {s.call.key: s.call for s in traced.seen}
-    sites = name_sites({key: (call.problem.q.shape[1], call.cross) for key, call in calls.items()})
     graph = Graph(traced)
     layers: dict[Key, LayerAnatomy] = {}
     for seen in traced.seen:
         key, trace = seen.call.key, Trace(seen, graph)
         if key not in layers:
-            layers[key] = _layer(sites[key], trace, traced, families)
+            layers[key] = _layer(seen.call.site, trace, traced, families)
         else:  # the module calls the kernel more than once: all its calls must use the same heads
             prove(layers[key].storage, trace)
     return list(layers.values())
@@ -292,9 +292,9 @@ def _run_example(model: nn.Module, stack: ExitStack) -> Discovery:
     inputs = example_inputs(inner(model))
     try:
         return stack.enter_context(discover(model, inputs))
-    except (TypeError, ValueError, LookupError, RuntimeError, AttributeError) as error:
+    except (ModelRunError, TypeError, ValueError, RuntimeError) as error:
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if isinstance(x, Tensor)}
-        reason = str(error).partition("\n")[0]
+        reason = str(error.__cause__ if isinstance(error, ModelRunError) else error).partition("\n")[0]
         raise AnatomyError(
             f"{type(inner(model)).__name__} does not run on the example input made for it, {shapes}: {reason}",
             hint="pass inputs={...}, the arguments of model(**inputs)",

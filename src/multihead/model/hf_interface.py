@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from multihead.layer import mask as masks
 from multihead.layer.routes import attend
 from multihead.model.kernel_arguments import mask_of, problem_of
-from multihead.model.sites import is_cross
 
 NAME = "multihead"
 GROUPED = "multihead-grouped"  # of cut models, permanently: see edit/physical/kernels.py
@@ -108,9 +107,8 @@ def attention(
     mask = mask_of(attention_mask)
     if position_bias is not None:
         mask = mask & masks.additive(position_bias)
-    cross = is_cross(type(module).__name__)
     problem = problem_of(
         query, key, value, mask=mask, top_left=causal, scale=scaling, softcap=softcap, sinks=s_aux,
-        dropout=dropout, cross=cross,
+        dropout=dropout,
     )  # fmt: skip
     return attend(problem).transpose(1, 2), None

@@ -1,12 +1,29 @@
-"""The error for a model in which no attention was intercepted."""
+"""What to say of attention that was not intercepted: an error if there was none, a note if some was missed."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from torch import nn
 
 from multihead.errors import MultiheadError
 
 _WORDS = ("attention", "attn")
+_SHOWN = 4
+
+
+def unseen_note(unseen: Mapping[str, nn.Module], seen: int) -> str | None:
+    """A note on the attentions that ran and were not seen, beside the number of seen ones; None without any."""
+    if not unseen:
+        return None
+    names = [f"{path or 'the model'} ({type(module).__name__})" for path, module in unseen.items()]
+    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    kinds = dict.fromkeys(type(module).__name__ for module in unseen.values())
+    adapters = ", ".join(f"@mh.adapter({kind})" for kind in kinds)
+    return (
+        f"{len(unseen)} of {len(unseen) + seen} attentions are not seen: {', '.join(names[:_SHOWN])}{more}; "
+        f"write an adapter: {adapters}"
+    )
 
 
 def nothing_found(model: nn.Module, runs: int) -> MultiheadError:

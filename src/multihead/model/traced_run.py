@@ -142,6 +142,8 @@ class Discovery:
     outputs: list[Tensor] = field(default_factory=list[Tensor])
     products: Products = field(default_factory=Products)
     frozen: Frozen = field(default_factory=Frozen)
+    notes: list[str] = field(default_factory=list[str])
+    """attentions that ran and were not seen"""
 
 
 @contextmanager
@@ -158,10 +160,12 @@ def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
     forward = Forward(model, grad=True, learning=True)
     with _all_learning(model), torch.inference_mode(False), torch.enable_grad():
         with traced.frozen, traced.products, forward.listening(listen):
+            before = len(forward.notes)  # notes on eval mode: nothing is measured here
             if isinstance(inputs, tuple):
                 out = forward.run(tuple(_requiring_gradient(x) for x in inputs))
             else:
                 out = forward.run({name: _requiring_gradient(x) for name, x in inputs.items()})
+        traced.notes.extend(forward.notes[before:])
         traced.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
         yield traced
 

@@ -138,8 +138,8 @@ class _Sums:
         if call.path == self.layer.path:
             self.add(call)
             self.given.clear()
-            self.calls = max(self.calls, call.call_index + 1)
-            if self.stops and call.call_index + 1 == self.calls:
+            self.calls = max(self.calls, call.site.call_index + 1)
+            if self.stops and call.site.call_index + 1 == self.calls:
                 raise StopForward
         return run()
 

@@ -146,7 +146,7 @@ class SimilaritySum(Accumulator):
     # ---- one batch ----------------------------------------------------------------------------
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        self._sites.register(call.key, call.heads, call.cross)
+        self._sites.register(call.site)
         if call.key not in self._seen:  # copies, because the model may modify its tensors in place later
             problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
             self._seen[call.key] = _Seen(out.clone(), problem, call.real_rows)

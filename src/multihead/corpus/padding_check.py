@@ -1,0 +1,90 @@
+"""Whether a model may read documents of different lengths in one batch: does it hide padding from attention?
+
+>>> import torch
+>>> from transformers import BertConfig, BertModel
+>>> from multihead.corpus.padding_check import PaddingCheck
+>>> config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=19)
+>>> PaddingCheck(BertModel(config).eval()).may_pad([3, 1, 4])
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from multihead._base.shapes import HeadOutputs
+from multihead.errors import MultiheadError
+from multihead.model.call import Call, Compute
+from multihead.model.eval_mode import takes_argument
+from multihead.model.forward import Forward
+from multihead.model.intercept import inner, isolated
+from multihead.model.sites import Key
+
+TOKENS, PADDING = 8, 5
+
+
+class PaddingCheck:
+    """Answers once per model. A model that does not hide padding gets batches of one length, and `notes` say so."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.notes: list[str] = []
+        self._may_pad: bool | None = None
+
+    def may_pad(self, ids: Sequence[int]) -> bool:
+        """Whether padding changes nothing for real tokens; `ids` is some document."""
+        if self._may_pad is None:
+            name = type(inner(self.model)).__name__
+            reason = ""
+            if not takes_argument(self.model, "attention_mask"):
+                reason = f"{name} takes no attention_mask"
+            elif _padding_changes_heads(self.model, ids[:TOKENS]):
+                reason = f"{name} takes an attention_mask, but its attention depends on padding"
+            self._may_pad = not reason
+            self.notes += [f"{reason}: every batch has documents of one length"] if reason else []
+        return self._may_pad
+
+
+def _padding_changes_heads(model: nn.Module, ids: Sequence[int]) -> bool:
+    """Run a document alone and with padding behind it; compare what every head puts out for the real tokens."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    alone = torch.tensor([list(ids)], device=device)
+    padding = alone.new_zeros(1, PADDING)
+    padded = {
+        "input_ids": torch.cat([alone, padding], dim=1),
+        "attention_mask": torch.cat([torch.ones_like(alone), padding], dim=1),
+    }
+    with torch.random.fork_rng(devices=[]), isolated():
+        try:
+            expected = _heads(model, {"input_ids": alone}, len(ids))
+            heads = _heads(model, padded, len(ids))
+        except (MultiheadError, RuntimeError, AssertionError):  # the first batch raises it again
+            return False
+    return any(_differ(expected[key], heads[key]) for key in expected.keys() & heads.keys())
+
+
+def _heads(model: nn.Module, inputs: Mapping[str, Tensor], count: int) -> dict[Key, HeadOutputs]:
+    """The outputs of all heads for the first `count` queries."""
+    outputs: dict[Key, HeadOutputs] = {}
+    length = inputs["input_ids"].shape[1]
+
+    def listen(call: Call, compute: Compute) -> HeadOutputs:
+        out = compute()
+        if out.shape[2] == length:  # else the rows are not the tokens
+            outputs.setdefault(call.key, out[:, :, :count].detach().clone())
+        return out
+
+    Forward(model)(inputs, listen, sharded=True, required=False)
+    return outputs
+
+
+def _differ(expected: HeadOutputs, heads: HeadOutputs) -> bool:
+    """Whether outputs differ by more than their dtype explains."""
+    if expected.shape != heads.shape:
+        return False
+    tolerance = max(1e-3, 16 * torch.finfo(expected.dtype).eps)
+    difference, size = (expected - heads).float().norm(), expected.float().norm()
+    return bool(difference > tolerance * size)
