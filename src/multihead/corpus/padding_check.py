@@ -10,10 +10,10 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
@@ -50,31 +50,26 @@ class PaddingCheck:
 
 def _padding_changes_heads(model: nn.Module, ids: Sequence[int]) -> bool:
     """Run a document alone and with padding behind it; compare what every head puts out for the real tokens."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    alone = torch.tensor([list(ids)], device=device)
-    padding = alone.new_zeros(1, PADDING)
-    padded = {
-        "input_ids": torch.cat([alone, padding], dim=1),
-        "attention_mask": torch.cat([torch.ones_like(alone), padding], dim=1),
-    }
     with torch.random.fork_rng(devices=[]), isolated():
         try:
-            expected = _heads(model, {"input_ids": alone}, len(ids))
-            heads = _heads(model, padded, len(ids))
+            expected, heads = _heads(model, ids), _heads(model, ids, padding=PADDING)
         except (MultiheadError, RuntimeError, AssertionError):  # the first batch raises it again
             return False
     return any(_differ(expected[key], heads[key]) for key in expected.keys() & heads.keys())
 
 
-def _heads(model: nn.Module, inputs: Mapping[str, Tensor], count: int) -> dict[Key, HeadOutputs]:
-    """The outputs of all heads for the first `count` queries."""
+def _heads(model: nn.Module, ids: Sequence[int], *, padding: int = 0) -> dict[Key, HeadOutputs]:
+    """The outputs of all heads for the tokens of a document."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    inputs = {"input_ids": torch.tensor([[*ids, *[0] * padding]], device=device)}
+    if padding:
+        inputs["attention_mask"] = torch.tensor([[1] * len(ids) + [0] * padding], device=device)
     outputs: dict[Key, HeadOutputs] = {}
-    length = inputs["input_ids"].shape[1]
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
         out = compute()
-        if out.shape[2] == length:  # else the rows are not the tokens
-            outputs.setdefault(call.key, out[:, :, :count].detach().clone())
+        if out.shape[2] == len(ids) + padding:  # else the rows are not the tokens
+            outputs.setdefault(call.key, out[:, :, : len(ids)].detach().clone())
         return out
 
     Forward(model)(inputs, listen, sharded=True, required=False)

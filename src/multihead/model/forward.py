@@ -100,8 +100,12 @@ class Forward:
             heard = listener is not None or self._recording is not None
             if heard:
                 self._unseen = stack.enter_context(intercept(self.model, listen, sharded=sharded))
+                stack.callback(self._forget_block)
             self._calls = 0 if heard and required else None
             yield
+
+    def _forget_block(self) -> None:
+        self._unseen = lambda: None  # the other function holds the inputs of the block
 
     def _heard(self, listener: Listener, call: Call, compute: Compute) -> HeadOutputs:
         """The result of the listener; its errors are not those of the model."""

@@ -71,8 +71,7 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
         stack.enter_context(adapted(root))
         stack.callback(root.register_forward_pre_hook(mode.begin, with_kwargs=True).remove)
         stack.callback(root.register_forward_hook(mode.end, always_call=True).remove)
-        stack.callback(mode.call_index.close)
-        stack.callback(mode.sequences.close)
+        stack.callback(mode.close)
         mode.sequences.watch(root, mode.attentions)
         stack.enter_context(mode)
         yield lambda: unseen_note(mode.attentions.unseen(mode.sequences.called, mode.seen), len(mode.seen))
@@ -135,6 +134,12 @@ class InterceptMode(TorchFunctionMode):
         if self._active():
             self.call_index.end()
             self.inputs.keep(output)
+
+    def close(self) -> None:
+        """Remove all hooks, and forget the inputs: the mode is part of a reference cycle."""
+        self.call_index.close()
+        self.sequences.close()
+        self.inputs = Inputs()
 
     def _active(self) -> bool:
         return self.depth == _current_depth() and get_ident() == self.thread

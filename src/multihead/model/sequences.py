@@ -69,6 +69,7 @@ class Sequences:
         """Remove all hooks from the model."""
         for hook in self._hooks:
             hook.remove()
+        self.begin()
 
     def follow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """`func(*args, **kwargs)` has returned `out`, which belongs to the sequences of the arguments."""
