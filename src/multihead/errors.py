@@ -26,3 +26,7 @@ class CacheError(MultiheadError, RuntimeError):
 
 class AnatomyError(MultiheadError):
     """Weights of heads that could not be found, or that the numbers do not agree with."""
+
+
+class ModelRunError(MultiheadError):
+    """A model that raised an error in its forward, on inputs that it cannot use."""

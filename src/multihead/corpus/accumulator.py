@@ -162,7 +162,7 @@ class PerSite(Accumulator, Generic[T]):
 
     def of_call(self, call: Call) -> T:
         """The sums of the attention that runs."""
-        self.sites.register(call.key, call.heads, call.cross)
+        self.sites.register(call.site)
         if call.key not in self.of:
             self.of[call.key] = self.make(self.sites[call.key])
         return self.of[call.key]

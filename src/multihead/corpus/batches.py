@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_data, check_model, check_tokenizer
 from multihead.corpus.accumulator import Inputs
+from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.call_tokens import learned_positions
-from multihead.model.eval_mode import takes_argument
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
 
@@ -122,9 +122,9 @@ def batches(
 ) -> Iterator[Inputs]:
     """The inputs of `model(**inputs)`, on the model's device, from texts, lists of token ids or ready batches.
 
-    A row is a document, or a piece of a longer one; rows are padded on the right. A model whose forward takes no
-    attention_mask gets rows of one length: it would read padding as text. The same data gives the same batches in
-    the same order. Documents without a token are skipped with a warning.
+    A row is a document, or a piece of a longer one; rows are padded on the right. A model that takes no
+    attention_mask, or ignores it, gets rows of one length: it would read padding as text. The same data gives the
+    same batches in the same order. Documents without a token are skipped with a warning.
     """
     check_data(data)
     documents = [cast(Document, data)] if isinstance(data, Mapping) else data
@@ -144,17 +144,20 @@ def make_batches(
     *,
     padding: PaddingStats | None = None,
     seen: SeenTexts | None = None,
+    check: PaddingCheck | None = None,
     required: bool = False,
 ) -> Iterator[Made]:
     """Batches of (document, whether it came before).
 
-    `seen` finds repeated rows in ready batches. `required`: an error if no document has a token.
+    `check` knows whether the model hides padding. `seen` finds repeated rows in ready batches. `required`: an error
+    if no document has a token.
     """
     options.check(model)
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         documents = _only_batches(documents, type(model).__name__)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    made = _batched(_rows(model, documents, options, seen), model, options, padding or PaddingStats())
+    rows = _rows(model, documents, options, seen)
+    made = _batched(rows, check or PaddingCheck(model), options, padding or PaddingStats())
     empty = batches_made = 0
     for batch in made:
         if batch is None:
@@ -227,11 +230,10 @@ def _repeated_rows(inputs: Inputs, seen: SeenTexts) -> Bool[Tensor, " row"] | No
 
 
 def _batched(
-    rows: Iterable[Made | list[_Row]], model: nn.Module, options: Batching, padding: PaddingStats
+    rows: Iterable[Made | list[_Row]], check: PaddingCheck, options: Batching, padding: PaddingStats
 ) -> Iterator[Made | None]:
     """Batches that the model takes; None for a document without a token."""
     pad_id = getattr(options.tokenizer, "pad_token_id", None)
-    may_pad = takes_argument(model, "attention_mask")
     size, waiting = options.batch_size, list[_Row]()
 
     def flush(some: list[_Row]) -> Iterator[Made]:
@@ -239,7 +241,8 @@ def _batched(
         ordered = sorted(some, key=lambda row: len(row.ids)) if options.window > 1 else some
         for start in range(0, len(ordered), size):
             chunk = ordered[start : start + size]
-            for batch in [chunk] if may_pad else _of_one_length(chunk):
+            by_length = _of_one_length(chunk)
+            for batch in [chunk] if len(by_length) > 1 and check.may_pad(chunk[0].ids) else by_length:
                 padding.positions += _positions(batch)
                 padding.tokens += sum(len(row.ids) for row in batch)
                 repeated = torch.tensor([row.repeated for row in batch])

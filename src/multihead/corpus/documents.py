@@ -30,6 +30,7 @@ from multihead.corpus.batches import (
     no_tokens,
 )
 from multihead.corpus.merge_tree import BATCHES, part_range, parts_of
+from multihead.corpus.padding_check import PaddingCheck
 
 NUMBERED = 1_000_000
 """Batches of part p are numbered from p · this. Random draws belong to the number, whoever makes them."""
@@ -68,6 +69,7 @@ class Corpus:
         self.documents: Iterable[Document] = [cast(Document, data)] if isinstance(data, Mapping) else data
         self.batching = Batching(tokenizer, batch_size, max_tokens, window, column)
         self.batching.check(model)
+        self.padding_check = PaddingCheck(model)
         self._open: Iterator[Document] = iter(())
         self._restart()
 
@@ -100,7 +102,9 @@ class Corpus:
     def read(self, part: int, padding: PaddingStats | None = None) -> Iterator[Batch]:
         """The batches of a part."""
         documents = self._documents(part_range(part, unit=self.unit))
-        made = make_batches(self.model, documents, self.batching, padding=padding, seen=self._seen)
+        made = make_batches(
+            self.model, documents, self.batching, padding=padding, seen=self._seen, check=self.padding_check
+        )
         for number, (inputs, repeated) in enumerate(made):
             yield Batch(inputs, part * NUMBERED + number, repeated)
 

@@ -115,6 +115,12 @@ class _Pass:
         self._told = 0.0
 
     def run(self) -> Summary:
+        summary = self._run()
+        for one in self.accumulators:
+            one.note(self.corpus.padding_check.notes)
+        return summary
+
+    def _run(self) -> Summary:
         blank = self._state()
         if self.checkpoint is None:
             self._read(self.corpus.parts(), blank)

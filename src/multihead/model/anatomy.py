@@ -20,16 +20,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_model
-from multihead.errors import AnatomyError
+from multihead.errors import AnatomyError, ModelRunError
 from multihead.layer.problem import Groups
 from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall
 from multihead.model.finder import HiddenRowsError, find
 from multihead.model.graph import Graph
-from multihead.model.missing import unseen_attentions
 from multihead.model.proof import Proof, prove
-from multihead.model.sites import Key, Site, name_sites
+from multihead.model.sites import Key, Site
 from multihead.model.sites import find as find_site
 from multihead.model.storage import Projection, Storage
 from multihead.model.trace import LETTERS, Trace
@@ -264,7 +263,9 @@ class Anatomy(Sequence[LayerAnatomy]):
     """
 
     def __init__(self, layers: Sequence[LayerAnatomy], notes: Sequence[str] = ()) -> None:
-        self.layers, self.notes = tuple(layers), tuple(notes)
+        self.layers = tuple(layers)
+        self.notes = tuple(notes)
+        """what the run of the model did not see"""
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -314,18 +315,13 @@ def anatomy(
         inputs = (inputs,)
     with _traced(model, inputs) as traced:
         try:
-            return _anatomy(traced, families)
+            return Anatomy(_layers(traced, families), traced.notes)
         except HiddenRowsError:
             factors = _factors(traced)
             if not factors:
                 raise
     with nonzero(factors), _traced(model, inputs) as traced:
-        return _anatomy(traced, families)
-
-
-def _anatomy(traced: Discovery, families: bool) -> Anatomy:
-    layers = _layers(traced, families)
-    return Anatomy(layers, unseen_attentions(traced.model, [layer.path for layer in layers]))
+        return Anatomy(_layers(traced, families), traced.notes)
 
 
 @contextmanager
@@ -342,14 +338,12 @@ def _traced(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None
 
 
 def _layers(traced: Discovery, families: bool) -> list[LayerAnatomy]:
-    calls = {s.call.key: s.call for s in traced.seen}
-    sites = name_sites({key: (call.problem.q.shape[1], call.cross) for key, call in calls.items()})
     graph = Graph(traced)
     layers: dict[Key, LayerAnatomy] = {}
     for seen in traced.seen:
         key, trace = seen.call.key, Trace(seen, graph)
         if key not in layers:
-            layers[key] = _layer(sites[key], trace, traced, families)
+            layers[key] = _layer(seen.call.site, trace, traced, families)
         else:  # the module calls the kernel more than once: all its calls must use the same heads
             prove(layers[key].storage, trace)
     return list(layers.values())
@@ -376,9 +370,9 @@ def _run_example(model: nn.Module, stack: ExitStack) -> Discovery:
     inputs = example_inputs(inner(model))
     try:
         return stack.enter_context(discover(model, inputs))
-    except (TypeError, ValueError, LookupError, RuntimeError, AttributeError) as error:
+    except (ModelRunError, TypeError, ValueError, RuntimeError) as error:
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if isinstance(x, Tensor)}
-        reason = str(error).partition("\n")[0]
+        reason = str(error.__cause__ if isinstance(error, ModelRunError) else error).partition("\n")[0]
         raise AnatomyError(
             f"{type(inner(model)).__name__} does not run on the example input made for it, {shapes}: {reason}",
             hint="pass inputs={...}, the arguments of model(**inputs)",

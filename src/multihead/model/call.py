@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.layer.problem import Problem
 from multihead.layer.share import Share
+from multihead.model.sites import Key, Site
 
 
 @dataclass(frozen=True)
@@ -30,29 +31,34 @@ class Tokens:
 class Call:
     """softmax(scores) v of one attention module: q, k, v after rotation and norms, mask, scale, softcap, sinks.
 
-    `path` is the module that called the kernel. `call_index` counts the calls of that module within one forward of
-    the model: 0, 1, 2, … if one module serves as several layers, else 0. If `cross`, the keys come from a different
-    sequence than the queries. If `share` is set, the problem holds only the heads on this rank; `share.heads` are
+    `module` called the kernel. If `share` is set, the problem holds only the heads on this rank; `share.heads` are
     their indices in the whole layer.
     """
 
-    path: str
+    site: Site
     module: nn.Module
-    call_index: int
     problem: Problem
     queries: Tokens
     keys: Tokens
-    cross: bool
     share: Share | None = None
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.path, self.call_index
+    def key(self) -> Key:
+        return self.site.key
+
+    @property
+    def path(self) -> str:
+        return self.site.path
+
+    @property
+    def cross(self) -> bool:
+        """Whether the keys come from a different sequence than the queries."""
+        return self.site.cross
 
     @property
     def heads(self) -> int:
         """The number of heads in the layer, over all ranks."""
-        return self.problem.frame.heads if self.share is None else self.share.of
+        return self.site.heads
 
     @property
     def real_rows(self) -> Bool[Tensor, "batch query"]:

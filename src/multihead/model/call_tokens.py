@@ -61,6 +61,8 @@ class Inputs:
     sequences: dict[str, Sequence] = field(default_factory=dict[str, Sequence])
     two: bool = False
     """whether the model has an encoder and a decoder with separate sequences"""
+    padded: bool = False
+    """whether a mask that the model was called with hides something"""
     histories: dict[int, tuple[Callable[[], object], dict[str, Sequence]]] = field(default_factory=dict)
     """id of a cache → a function that returns it while it is alive, and the sequences it holds"""
 
@@ -69,6 +71,7 @@ class Inputs:
         arguments = _bound_arguments(model, args, kwargs)
         _refuse_silent_failures(model, arguments)
         self.two = _is_encoder_decoder(model)
+        self.padded = any(_hides(name, x) for name, x in arguments.items() if "mask" in name)
         cache = arguments.get("past_key_values")
         past = _cache_length(cache)
         earlier = self._history(cache) if past else {}
@@ -110,9 +113,9 @@ class Inputs:
         batch, queries, keys = frame.batch, frame.queries, frame.keys
         if "vision" in stack or "audio" in stack:
             return Tokens(), Tokens()
-        unknown = Sequence()
+        unknown, encodes = Sequence(), "encoder" in stack.split("_")
         default = self.sequences.get("", unknown)
-        query_sequence = self.sequences.get("decoder", unknown) if self.two and stack != "encoder" else default
+        query_sequence = self.sequences.get("decoder", unknown) if self.two and not encodes else default
         if cross and not self.two:
             return Tokens(), Tokens()
         key_sequence = default if cross else query_sequence
@@ -187,6 +190,13 @@ def _is_ids(x: object) -> bool:
 
 def _is_flat_mask(x: object) -> bool:
     return isinstance(x, Tensor) and x.ndim == 2
+
+
+def _hides(name: str, mask: object) -> bool:
+    """Whether a mask marks padding: 0 for attention_mask and its like, True for the padding masks of torch.nn."""
+    if not isinstance(mask, Tensor) or mask.ndim < 2:
+        return False
+    return bool(mask.bool().any()) if name.endswith("key_padding_mask") else not bool(mask.bool().all())
 
 
 def _cache_length(cache: object) -> int:

@@ -140,7 +140,7 @@ class Capture:
 
     def add(self, call: Call, out: HeadOutputs) -> None:
         """Add one call of an attention."""
-        self.sites.register(call.key, call.heads, call.cross)
+        self.sites.register(call.site)
         record = self._records.setdefault(call.key, _Record(call.share))
         if self.options is not None:
             if record.statistics is None:
@@ -163,10 +163,13 @@ class Capture:
                 self.add(call, out)
             return out
 
-        with runs, intercept(model, listen, sharded=True):
+        with runs, intercept(model, listen, sharded=True) as unseen:
             yield
+            note = unseen()
         if not len(self):
             raise nothing_found(inner(model), runs.count)
+        if note is not None:
+            warnings.warn(note, stacklevel=6)
 
     def finish(self) -> None:
         """Release the working memory, and warn of rows that the statistics exclude.

@@ -17,7 +17,7 @@ from torch import nn
 
 from multihead._base.arguments import check_model
 from multihead._base.shapes import HeadOutputs
-from multihead.errors import MultiheadError
+from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
@@ -33,18 +33,19 @@ def find_sites(model: nn.Module, inputs: Mapping[str, Any] | None = None) -> Sit
     sites = Sites()
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
-        sites.register(call.key, call.heads, call.cross)
+        sites.register(call.site)
         return compute()
 
     with torch.random.fork_rng(devices=[]), isolated():
         try:
             Forward(model)(example, listen, sharded=True)
-        except MultiheadError:
-            raise
         except Exception as wrong:
+            if isinstance(wrong, MultiheadError) and not isinstance(wrong, ModelRunError):
+                raise
             shapes = {name: tuple(x.shape) for name, x in example.items() if isinstance(x, torch.Tensor)}
+            reason = wrong.__cause__ if isinstance(wrong, ModelRunError) else wrong
             raise MultiheadError(
-                f"{type(inner(model)).__name__} does not run on the example made for it, {shapes}: {wrong}",
+                f"{type(inner(model)).__name__} does not run on the example made for it, {shapes}: {reason}",
                 hint="pass sites=heads.sites of a capture: with mh.capture(model) as heads: model(**batch)",
             ) from wrong
     return sites

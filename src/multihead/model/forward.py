@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -26,12 +27,14 @@ from torch import nn
 
 from multihead._base.arguments import check_inputs, check_model
 from multihead._base.shapes import HeadOutputs
+from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import eval_mode, plain_inputs
-from multihead.model.intercept import intercept
+from multihead.model.intercept import Unseen, intercept
 from multihead.model.missing import nothing_found
 from multihead.model.partial_run import Change, Recording
+from multihead.model.run_errors import EXPLAINED, explained
 from multihead.model.sites import Key, Sites
 
 ModelInputs = Mapping[str, Any] | tuple[Any, ...]
@@ -56,9 +59,11 @@ class Forward:
         self.sites = Sites()
         """the attentions that a listener has seen so far"""
         self.notes: list[str] = []
-        """what had to be changed for the runs so far, each note once"""
+        """what had to be changed for the runs so far, and what they did not see; each note once"""
         self._recording: Recording | None = None
         self._calls: int | None = None  # attentions of this block; None: nobody counts them
+        self._raised: list[Exception] = []  # by a listener
+        self._unseen: Unseen = lambda: None  # a note on attentions of this block that were not seen
 
     def __call__(
         self, inputs: ModelInputs, listener: Listener | None = None, *, sharded: bool = False, required: bool = True
@@ -80,11 +85,11 @@ class Forward:
         def listen(call: Call, compute: Compute) -> HeadOutputs:
             if self._calls is not None:
                 self._calls += 1
-            self.sites.register(call.key, call.heads, call.cross)
+            self.sites.register(call.site)
             recording = self._recording
             if recording is not None and recording.replaying:
                 return recording.listen(call, compute)
-            heard = compute if listener is None else partial(listener, call, compute)
+            heard = compute if listener is None else partial(self._heard, listener, call, compute)
             return heard() if recording is None else recording.listen(call, heard)
 
         with ExitStack() as stack:
@@ -95,9 +100,21 @@ class Forward:
             self.notes += [note for note in notes if note not in self.notes]
             heard = listener is not None or self._recording is not None
             if heard:
-                stack.enter_context(intercept(self.model, listen, sharded=sharded))
+                self._unseen = stack.enter_context(intercept(self.model, listen, sharded=sharded))
+                stack.callback(self._forget_block)
             self._calls = 0 if heard and required else None
             yield
+
+    def _forget_block(self) -> None:
+        self._unseen = lambda: None  # the other function holds the inputs of the block
+
+    def _heard(self, listener: Listener, call: Call, compute: Compute) -> HeadOutputs:
+        """The result of the listener; its errors are not those of the model."""
+        try:
+            return listener(call, compute)
+        except Exception as error:
+            self._raised.append(error)
+            raise
 
     @contextmanager
     def recording(self, listener: Listener | None = None, *, sharded: bool = False) -> Generator[Recording]:
@@ -114,12 +131,25 @@ class Forward:
         call = self.prepared(inputs)
         if self._recording is not None:
             self._recording.start(call.keywords)
+        self._raised.clear()
         try:
             output = call()
         except StopForward:
             return None
+        except MultiheadError:
+            raise
+        except EXPLAINED as error:
+            if error in self._raised:  # by the listener, not by the model
+                raise
+            explanation = explained(error, inner(self.model), _arguments(inner(self.model), call))
+            if explanation is None:
+                raise
+            raise explanation from error
         if self._calls == 0:
             raise nothing_found(inner(self.model), 1)
+        unseen = None if self._calls is None else self._unseen()
+        if unseen is not None and unseen not in self.notes:
+            self.notes.append(unseen)
         return output
 
     def prepared(self, inputs: ModelInputs) -> partial[Any]:
@@ -142,3 +172,7 @@ class Forward:
         computed again.
         """
         return self.model(**self.recorded.rerun(changes, copies, whole=whole))
+
+
+def _arguments(model: nn.Module, call: partial[Any]) -> dict[str, Any]:
+    return dict(inspect.signature(model.forward).bind_partial(*call.args, **call.keywords).arguments)

@@ -33,12 +33,13 @@ from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.frame import ALL
+from multihead.layer.mask_algebra import Mask
 from multihead.layer.mask_cells import TensorMask
 from multihead.layer.mask_kinds import Lengths, Padding, Ragged
 from multihead.layer.problem import Problem
 from multihead.layer.routes import attend
+from multihead.model.attention_modules import AttentionModules
 from multihead.model.call import Call, Listener, Tokens
 from multihead.model.call_index import CallIndex
 from multihead.model.call_tokens import Inputs
@@ -47,17 +48,23 @@ from multihead.model.head_sharding import share_of
 from multihead.model.hf_interface import through_interface
 from multihead.model.interception import Interception, heads_are_changed, interception
 from multihead.model.kernel_arguments import attend_as, problem_of
+from multihead.model.missing import unseen_note
 from multihead.model.output_proof import OutputProof
-from multihead.model.sites import is_cross, stack_of
+from multihead.model.sequences import EXACT, Sequences
+from multihead.model.sites import Site
+from multihead.model.stack_names import StackNames
 from multihead.model.torch_mha import as_dropin, verify_dropin
 from multihead.model.verified_adapters import adapted
 from multihead.model.verify import verify_call
 
+Unseen = Callable[[], str | None]
+
 
 @contextmanager
-def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) -> Generator[None]:
+def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) -> Generator[Unseen]:
     """Route every attention call of `model` in this thread through `listener(call, run)`, which returns the output.
 
+    Yields a function that returns a note on the attentions that ran inside the block and were not seen, or None.
     `sharded`: the listener handles calls in which this rank has only some of the heads (see `call.share`).
     """
     root = inner(model)
@@ -74,9 +81,10 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
         stack.enter_context(adapted(root))
         stack.callback(root.register_forward_pre_hook(mode.begin, with_kwargs=True).remove)
         stack.callback(root.register_forward_hook(mode.end, always_call=True).remove)
-        stack.callback(mode.call_index.close)
+        stack.callback(mode.close)
+        mode.sequences.watch(root, mode.attentions)
         stack.enter_context(mode)
-        yield
+        yield lambda: unseen_note(mode.attentions.unseen(mode.sequences.called, mode.seen), len(mode.seen))
 
 
 class InterceptMode(TorchFunctionMode):
@@ -89,13 +97,19 @@ class InterceptMode(TorchFunctionMode):
         self.listener, self.sharded, self.block, self.paths = listener, sharded, block, paths
         self.inputs = Inputs()
         self.call_index = CallIndex(lambda: block.active)
+        self.sequences = Sequences(lambda: block.active)
         self.output_proof = OutputProof(model)
+        self.attentions = AttentionModules.of(model)
+        self.stack_names = StackNames(self.paths.values(), self.attentions.innermost)
+        self.seen: set[str] = set()
+        """paths of the modules that called a kernel"""
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Pre-forward hook of the model."""
         if self.block.active:
             self.block.changed = False
             self.call_index.begin()
+            self.sequences.begin()
             self.inputs.read(module, args, kwargs)
             self.output_proof.begin(args, kwargs)
 
@@ -107,12 +121,22 @@ class InterceptMode(TorchFunctionMode):
             if output is not None and not heads_are_changed():
                 self.output_proof.end(output)
 
+    def close(self) -> None:
+        """Remove all hooks, and forget the inputs: the mode is part of a reference cycle."""
+        self.call_index.close()
+        self.sequences.close()
+        self.inputs = Inputs()
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _INTERCEPTED or not self.block.active:  # the common case: first, for speed
-            return func(*args, **kwargs)
+        active = self.block.active
+        if func not in _INTERCEPTED or not active:  # the common case: first, for speed
+            out = func(*args, **kwargs)
+            if active and self.sequences.running:
+                self.sequences.follow(func, args, kwargs, out)
+            return out
         if func is F.scaled_dot_product_attention:
             return self._fused(func, *args, **kwargs)
         if func is attend or func is attend_as:
@@ -148,7 +172,7 @@ class InterceptMode(TorchFunctionMode):
         module, path = caller
         q, k, v, mask = _four_axes(query, key, value, attn_mask, module, path, grouped=enable_gqa)
         k, v = _without_repeats(k, v)
-        cross = is_cross(path) or q.shape[2] > k.shape[2]
+        cross = self.sequences.cross(query, key, value) or q.shape[2] > k.shape[2]
         problem = problem_of(q, k, v, mask=mask, top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross)
 
         def compute() -> HeadOutputs:
@@ -158,7 +182,9 @@ class InterceptMode(TorchFunctionMode):
             return heads
 
         heads = self._listen(module, path, cross, problem, compute)
-        return heads.reshape(*lead_of(query, key, value, grouped=enable_gqa), query.shape[-2], value.shape[-1])
+        out = heads.reshape(*lead_of(query, key, value, grouped=enable_gqa), query.shape[-2], value.shape[-1])
+        self.sequences.attended(query, out)
+        return out
 
     def _torch_mha(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """F.multi_head_attention_forward by the drop-in, whose `attend` is intercepted."""
@@ -183,16 +209,32 @@ class InterceptMode(TorchFunctionMode):
                 f"{path}: heads cannot be observed while the {problem.frame.keys} keys are split over ranks",
                 hint="run the model outside mh.context_parallel",
             )
-        sets_cross = isinstance(module, nn.MultiheadAttention | MultiHeadAttention)  # then problem.cross is exact
-        cross = problem.cross or (not sets_cross and is_cross(path))
-        return self._listen(module, path, cross, problem, lambda: func(problem, route_or_compute))
+        cross, frame = problem.cross, problem.frame
+        if not isinstance(module, EXACT):
+            cross = cross or self.sequences.cross(problem.q, problem.k, problem.v) or frame.queries > frame.keys
+            if cross and frame.query_places is not None:  # read from the mask, as those of a static cache
+                problem = replace(problem, frame=replace(frame, query_places=None))
+        out = self._listen(module, path, cross, problem, lambda: func(problem, route_or_compute))
+        self.sequences.attended(problem.q, out)
+        return out
 
     def _listen(
         self, module: nn.Module, path: str, cross: bool, problem: Problem, run: Callable[[], HeadOutputs]
     ) -> HeadOutputs:
-        queries, keys = self.inputs.of_call(stack_of(path, cross), cross, problem.frame)
+        self.seen.add(path)
+        call_index = self.call_index.of(module, path, problem.q)
+        stack, layer = self.stack_names.of(path, call_index, cross=cross)
+        queries, keys = self.inputs.of_call(stack, cross, problem.frame)
         if queries.valid is None or keys.valid is None:
-            queries, keys = _padding_from_mask(problem, queries, keys, cross)
+            parts: tuple[type[Mask], ...] = ()
+            if isinstance(module, EXACT):
+                parts = _PADDING
+            elif self.inputs.padded and keys.valid is None and (queries.valid is None or cross):
+                parts = (
+                    *_PADDING,
+                    TensorMask,
+                )  # the model has made its mask from the user's: audio frames, patches
+            queries, keys = _padding_from_mask(problem, queries, keys, cross, parts)
         share = share_of(module, problem)
         if share is not None and not self.sharded:
             raise MultiheadError(
@@ -200,8 +242,9 @@ class InterceptMode(TorchFunctionMode):
                 hint="capture, measure, ablate, gate and patch support models sharded over ranks; "
                 "for anything else, load the whole model on one rank",
             )
-        call_index = self.call_index.of(module, path, problem.q)
-        call = Call(path, module, call_index, problem, queries, keys, cross, share)
+        all_heads = problem.frame.heads if share is None else share.of
+        site = Site(path, call_index, stack, layer, all_heads, cross)
+        call = Call(site, module, problem, queries, keys, share)
         computed: list[HeadOutputs] = []
 
         def compute() -> HeadOutputs:
@@ -315,12 +358,21 @@ def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return k[:, ::size], v[:, ::size]
 
 
-def _padding_from_mask(problem: Problem, queries: Tokens, keys: Tokens, cross: bool) -> tuple[Tokens, Tokens]:
-    """Padding inferred from the mask if the model's inputs do not give it: keys hidden from every query."""
+_PADDING = (Lengths, Padding, Ragged)
+"""Masks that state padding: mask.lengths, mask.padding, mask.ragged of our layer, key_padding_mask of torch.nn."""
+
+
+def _padding_from_mask(
+    problem: Problem, queries: Tokens, keys: Tokens, cross: bool, kinds: tuple[type[Mask], ...]
+) -> tuple[Tokens, Tokens]:
+    """Padding from the mask of the call where the model's inputs do not give it: keys hidden from every query.
+
+    `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
+    """
     frame = problem.frame
     visible: Tensor | None = None
     for part in problem.mask.parts():
-        if not isinstance(part, Lengths | Padding | Ragged | TensorMask):
+        if not isinstance(part, kinds):
             continue
         rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
         allowed = part.allowed(frame.grid(rows=rows))

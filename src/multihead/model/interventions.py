@@ -85,7 +85,7 @@ class Gates:
 
     def of(self, call: Call, like: Tensor) -> Tensor:
         key = call.key
-        self.sites.register(key, call.heads, call.cross)
+        self.sites.register(call.site)
         if key not in self._of:
             self._of[key] = torch.ones(call.heads, dtype=torch.float32, device=like.device, requires_grad=True)
         return self._of[key]

@@ -1,14 +1,29 @@
-"""Attention that was not intercepted: the error if there was none, and a note for some."""
+"""What to say of attention that was not intercepted: an error if there was none, a note if some was missed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from torch import nn
 
 from multihead.errors import MultiheadError
 
 _WORDS = ("attention", "attn")
+_SHOWN = 4
+
+
+def unseen_note(unseen: Mapping[str, nn.Module], seen: int) -> str | None:
+    """A note on the attentions that ran and were not seen, beside the number of seen ones; None without any."""
+    if not unseen:
+        return None
+    names = [f"{path or 'the model'} ({type(module).__name__})" for path, module in unseen.items()]
+    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    kinds = dict.fromkeys(type(module).__name__ for module in unseen.values())
+    adapters = ", ".join(f"@mh.adapter({kind})" for kind in kinds)
+    return (
+        f"{len(unseen)} of {len(unseen) + seen} attentions are not seen: {', '.join(names[:_SHOWN])}{more}; "
+        f"write an adapter: {adapters}"
+    )
 
 
 def nothing_found(model: nn.Module, runs: int) -> MultiheadError:
@@ -31,27 +46,3 @@ def nothing_found(model: nn.Module, runs: int) -> MultiheadError:
         hint="if a module computes attention itself, write an adapter: @mh.adapter(ItsClass); "
         "a scripted or exported model cannot be captured: capture the original",
     )
-
-
-def unseen_attentions(model: nn.Module, seen: Sequence[str]) -> list[str]:
-    """A note that names the modules that look like attention and were not seen; none if all were."""
-    paths: list[tuple[str, str]] = []
-    for path, module in model.named_modules():
-        kind, name = type(module).__name__, path.rpartition(".")[2]
-        if not path or not (any(word in kind.lower() for word in _WORDS) or name.endswith(_WORDS)):
-            continue
-        if not any(p.dim() > 1 for p in module.parameters()):  # a norm or dropout of attention
-            continue
-        others = [*seen, *(other for other, _ in paths)]
-        if not any(f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.") for other in others):
-            paths.append((path, kind))
-    if not paths:
-        return []
-    kinds: dict[str, list[str]] = {}
-    for path, kind in paths:
-        kinds.setdefault(kind, []).append(path)
-    names = "; ".join(
-        f"{len(of_kind)} {kind} ({', '.join(of_kind[:3])}{', …' if len(of_kind) > 3 else ''})"
-        for kind, of_kind in kinds.items()
-    )
-    return [f"{len(paths)} of {len(paths) + len(set(seen))} attentions are not seen: {names}"]

@@ -122,7 +122,7 @@ class Recording:
         position, rerun = self._clock.attention, self._rerun
         self._clock.attention += 1
         if rerun is None:
-            self._sites.register(call.key, call.heads, call.cross)
+            self._sites.register(call.site)
             self.rows = self.rows or call.problem.frame.batch
             heads = compute()
             self._calls.append(call.key)

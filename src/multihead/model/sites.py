@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from multihead.errors import SizeError
 from multihead.table.head_names import HeadName, parse
 
 Key = tuple[str, int]
 """(module path, call_index): identifies one attention of the model."""
-
-
-# (word in a module's path, stack it belongs to)
-_STACKS = (("vision", "vision"), ("visual", "vision"), ("image", "vision"), ("text", "text"), ("audio", "audio"))
-_CROSS = ("cross", "encoder_attn", "encdec")
 
 
 @dataclass(frozen=True)
@@ -45,39 +41,28 @@ class Site:
 class Sites:
     """The attentions of a model, in the order in which they run: `sites[key]` is a `Site`.
 
-    Names depend on all sites: the layers of a model with one stack are L0, L1, ...; those of the decoder in an
-    encoder–decoder are decoder.L0, ...
+    A site has its name from the module tree of the model (see `stack_names.py`), whatever else has run.
     """
 
-    def __init__(self, seen: Mapping[Key, tuple[int, bool]] | None = None) -> None:
-        """`seen`: {key: (heads, cross)}."""
-        self._seen = dict(seen or {})
-        self._named: dict[Key, Site] | None = None
+    def __init__(self, sites: Iterable[Site] = ()) -> None:
+        self._sites = {site.key: site for site in sites}
 
-    def register(self, key: Key, heads: int, cross: bool) -> None:
-        """Add an attention. If it is already known, it keeps its position."""
-        if self._seen.get(key) != (heads, cross):
-            self._seen[key] = heads, cross
-            self._named = None
-
-    @property
-    def named(self) -> Mapping[Key, Site]:
-        if self._named is None:
-            self._named = name_sites(self._seen)
-        return self._named
+    def register(self, site: Site) -> None:
+        """Add an attention. If it is already known, it keeps its position and its name."""
+        self._sites.setdefault(site.key, site)
 
     def __getitem__(self, which: Key | int) -> Site:
         """By key, or by position."""
-        return list(self.named.values())[which] if isinstance(which, int) else self.named[which]
+        return list(self._sites.values())[which] if isinstance(which, int) else self._sites[which]
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._seen
+        return key in self._sites
 
     def __iter__(self) -> Iterator[Site]:
-        return iter(self.named.values())
+        return iter(self._sites.values())
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._sites)
 
     @property
     def heads(self) -> list[str]:
@@ -102,69 +87,24 @@ class Sites:
 
     def merge(self, later: Sites) -> None:
         """Add the attentions of a later run of the same model."""
-        for key, (heads, cross) in later._seen.items():
-            if key not in self:
-                self.register(key, heads, cross)
+        for site in later:
+            self.register(site)
 
     def state(self) -> list[list[str | int]]:
-        return [[*key, heads, int(cross)] for key, (heads, cross) in self._seen.items()]
+        return [[s.path, s.call_index, s.stack, s.layer, s.heads, int(s.cross)] for s in self]
 
     @staticmethod
-    def from_state(state: Iterable[Sequence[str | int]]) -> Sites:
-        return Sites({(str(path), int(index)): (int(heads), bool(cross)) for path, index, heads, cross in state})
-
-
-def is_cross(path: str) -> bool:
-    """Whether a module's path marks it as cross-attention, whose keys come from a different sequence."""
-    parts = path.lower().split(".")
-    return any(word in part for part in parts for word in _CROSS)
-
-
-def name_sites(attentions: Mapping[Key, tuple[int, bool]]) -> dict[Key, Site]:
-    """The stack and layer of every attention, from {key: (heads, cross)} in the order of the run."""
-    stacks: dict[str, list[Key]] = {}
-    for (path, call_index), (_, cross) in attentions.items():
-        stacks.setdefault(stack_of(path, cross), []).append((path, call_index))
-    if "cross" in stacks and "main" in stacks and "decoder" not in stacks:
-        stacks["decoder"] = stacks.pop("main")  # a stack with cross-attention is a decoder
-    single_stack = len(stacks) == 1
-    named: dict[Key, Site] = {}
-    for stack, keys in stacks.items():
-        for key, layer in zip(keys, _layers(keys), strict=True):
-            heads, cross = attentions[key]
-            named[key] = Site(*key, "" if single_stack else stack, layer, heads, cross)
-    return {key: named[key] for key in attentions}
-
-
-def stack_of(path: str, cross: bool) -> str:
-    """The stack that a module belongs to, inferred from the words of its path."""
-    parts = path.lower().split(".")
-    for word, stack in _STACKS:
-        if any(word in p.split("_") for p in parts):
-            return f"{stack}_cross" if cross else stack
-    if cross:
-        return "cross"
-    for stack in ("decoder", "encoder"):
-        if any(p.startswith(stack) for p in parts):
-            return stack
-    return "main"
-
-
-def _layers(keys: Sequence[Key]) -> list[int]:
-    """Layer indices of a stack's modules: the one number in which their paths differ, else their order."""
-    numbers = [[int(p) for p in path.split(".") if p.isdigit()] + [call_index] for path, call_index in keys]
-    if len({len(n) for n in numbers}) == 1:
-        varying = [i for i in range(len(numbers[0])) if len({n[i] for n in numbers}) > 1]
-        if len(varying) == 1 and len({n[varying[0]] for n in numbers}) == len(keys):
-            return [n[varying[0]] for n in numbers]
-    return list(range(len(keys)))
+    def from_state(state: Iterable[Sequence[Any]]) -> Sites:
+        return Sites(Site(*row[:5], cross=bool(row[5])) for row in state)
 
 
 def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
     """The site and head index of a name. Raises, and lists the sites, if no site or more than one matches."""
     stack, layer, head = parse(name)
     sites = list(sites)
-    matches = [s for s in sites if s.layer == layer and (stack is None or s.stack == stack)]
+    matches = [s for s in sites if s.layer == layer and s.stack == (stack or "")]
+    if stack is None and not matches:
+        matches = [s for s in sites if s.layer == layer]
     labels = ", ".join(f"{s.label} ({s.heads} heads)" for s in sites[:6]) + (", ..." if len(sites) > 6 else "")
     if len(matches) > 1:
         raise SizeError(

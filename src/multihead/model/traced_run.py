@@ -145,6 +145,8 @@ class Discovery:
     """the graph behind the results of all modules: some do not reach the output"""
     products: Products = field(default_factory=Products)
     frozen: Frozen = field(default_factory=Frozen)
+    notes: list[str] = field(default_factory=list[str])
+    """attentions that ran and were not seen"""
 
 
 @contextmanager
@@ -166,10 +168,12 @@ def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
         for module in traced.model.modules():
             stack.callback(module.register_forward_hook(keep_result).remove)
         with traced.frozen, traced.products, forward.listening(listen):
+            before = len(forward.notes)  # notes on eval mode: nothing is measured here
             if isinstance(inputs, tuple):
                 out = forward.run(tuple(_requiring_gradient(x) for x in inputs))
             else:
                 out = forward.run({name: _requiring_gradient(x) for name, x in inputs.items()})
+        traced.notes.extend(forward.notes[before:])
         traced.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
         yield traced
 

@@ -263,6 +263,7 @@ class _Work:
         if part == "measure":
             self.found.corpus["tokens"] = measured[0].capture.tokens
             self.found.join(measured[0].columns())
+            self.found.notes += measured[0].notes
         elif part == "kinds":
             kinds.text, kinds.shuffled = measured
             kinds.run_repeats()

@@ -215,7 +215,7 @@ def _sequences(
     seats: list[tuple[tuple[str, int], tuple[str, int]]] = []
     for shape in seen:
         site = shape.place
-        late = site.stack in ("decoder", "cross") or site.cross
+        late = "decoder" in site.stack.split("_") or site.cross
         seats.append((seat(shape.queries, late), seat(shape.keys, late and not site.cross)))
     index = {key: at for at, key in enumerate(made)}
     return list(made.values()), [(index[rows], index[columns]) for rows, columns in seats]

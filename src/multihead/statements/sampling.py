@@ -270,7 +270,7 @@ class LayerSampler(PerSite[Passages]):
             yield
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        self.sites.register(call.key, call.heads, call.cross)
+        self.sites.register(call.site)
         if call.key not in self.layers:
             return
         layer, kept, problem = self.layers[call.key], self.of_call(call), call.problem

@@ -12,7 +12,7 @@ from multihead.errors import SizeError
 
 HeadName = str | tuple[int, int] | tuple[str, int, int]
 
-_NAME = re.compile(r"^(?:(?P<stack>[A-Za-z_]+)\.)?L?(?P<layer>\d+)(?:\.|H)(?P<head>\d+)$")
+_NAME = re.compile(r"^(?:(?P<stack>[A-Za-z_]\w*)\.)?L?(?P<layer>\d+)(?:\.|H)(?P<head>\d+)$")
 
 
 def parse(name: HeadName) -> tuple[str | None, int, int]:

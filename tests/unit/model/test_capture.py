@@ -14,7 +14,7 @@ import multihead as mh
 import zoo
 from multihead import mask, position
 from multihead.model.keep import Keep
-from multihead.model.sites import name_sites
+from multihead.model.stack_names import layers_of
 from multihead.table.head_names import parse
 
 
@@ -42,10 +42,8 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
 
 
 def test_layers_are_the_number_that_differs() -> None:
-    found = {(f"decoder.block.{i}.layer.0.SelfAttention", 0): (3, False) for i in (0, 2, 5)}
-    assert [s.layer for s in name_sites(found).values()] == [0, 2, 5]
-    stages = {(f"stages.{i}.blocks.{j}.attn", 0): (3, False) for i in (0, 1) for j in (0, 1)}
-    assert [s.layer for s in name_sites(stages).values()] == [0, 1, 2, 3]
+    assert layers_of([f"decoder.block.{i}.layer.0.SelfAttention" for i in (0, 2, 5)]) == [0, 2, 5]
+    assert layers_of([f"stages.{i}.blocks.{j}.attn" for i in (0, 1) for j in (0, 1)]) == [0, 1, 2, 3]
 
 
 def test_stacks_of_a_translator() -> None:

@@ -24,12 +24,13 @@ import torch
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.batches import Document, batches
+from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
+from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.call_tokens import learned_positions
-from multihead.model.eval_mode import documents_in, takes_argument
+from multihead.model.eval_mode import documents_in
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
@@ -299,16 +300,15 @@ def _batched(
     """Padded batches of like length, of the same length for a model that knows no padding, in a drawn order."""
     if not rows:
         return []
-    left, made, padded = (
-        sorted(rows, key=len, reverse=True),
-        list[Inputs](),
-        takes_argument(model, "attention_mask"),
-    )
+    left, made, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)
+    one_length = len(left[0]) == len(left[-1])
     while left:
         count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
-        if not padded:
+        if not one_length and not check.may_pad(left[-1]):
             count = min(count, sum(len(row) == len(left[0]) for row in left))
-        made += batches(model, left[:count], tokenizer=tokenizer, batch_size=count)
+        options = Batching(tokenizer, count, window=1)
+        some = make_batches(model, ((row, False) for row in left[:count]), options, check=check)
+        made += [inputs for inputs, _ in some]
         left = left[count:]
     draw.shuffle(made)
     return made

@@ -262,10 +262,10 @@ class GroupingMoments(PerSite[InputMoments]):
             sums.between = find_between(self.layer, self.model, self.weights, problem, x, queries, keys)
         with own_precision(problem.q.device):
             sums.add(problem, x, queries, keys, self.weights.kv_heads)
-        self._calls = max(self._calls, call.call_index + 1)
+        self._calls = max(self._calls, call.site.call_index + 1)
 
     def satisfied(self, call: Call) -> bool:
-        return self.batches > 0 and call.path == self.layer.path and call.call_index + 1 == self._calls
+        return self.batches > 0 and call.path == self.layer.path and call.site.call_index + 1 == self._calls
 
     def moments(self, all_reduce: Callable[..., None]) -> Moments:
         """The moments of all calls and all ranks."""

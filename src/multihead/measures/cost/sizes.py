@@ -107,7 +107,7 @@ def _spec_of_anatomy(
     for part in module.modules():
         if isinstance(part, nn.Embedding) and part.weight.shape[-1] == heads:  # a table of relative positions
             per_head += part.weight.shape[0]
-    encodes = getattr(config, "is_encoder_decoder", False) and stack == "encoder"
+    encodes = getattr(config, "is_encoder_decoder", False) and "encoder" in stack.split("_")
     return Spec(
         layer.W_Q[0].shape[1],
         heads,

@@ -162,7 +162,7 @@ class _DocumentGates:
     def gated(self, call: Call, heads: HeadOutputs) -> HeadOutputs:
         check_documents(self.documents, call.problem.frame.batch)
         if call.key not in self.of:
-            self.sites.register(call.key, call.heads, call.cross)
+            self.sites.register(call.site)
             like = heads.new_empty(0, dtype=torch.promote_types(heads.dtype, torch.float32))
             self.of[call.key] = like.new_ones(self.documents, heads.shape[1]).requires_grad_()
         gate = self.of[call.key].to(heads.dtype)

@@ -146,7 +146,7 @@ class SimilaritySum(Accumulator):
     # ---- one batch ----------------------------------------------------------------------------
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        self._sites.register(call.key, call.heads, call.cross)
+        self._sites.register(call.site)
         if call.key not in self._seen:  # copies, because the model may modify its tensors in place later
             problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
             self._seen[call.key] = _Seen(out.clone(), problem, call.real_rows)
@@ -169,8 +169,10 @@ class SimilaritySum(Accumulator):
                 self._sites.layer(label)
             sites = [site for site in sites if site.label in self.layers]
         groups: dict[tuple[str, int, int], list[Site]] = {}
+        stacks = {site.stack for site in sites}
+        asking = next((stack for stack in ("decoder", "main", "", "encoder") if stack in stacks), "decoder")
         for site in sites:
-            stack = site.stack.removesuffix("_cross") if site.stack != "cross" else "decoder"
+            stack = site.stack.removesuffix("_cross") if site.stack != "cross" else asking
             shape = seen[site.key].heads.shape
             groups.setdefault((stack, shape[0], shape[2]), []).append(site)
         return list(groups.values())

@@ -1,0 +1,98 @@
+"""Explain an error that a model raised in its forward: which input is missing, which token id does not exist."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead.errors import ModelRunError
+
+EXPLAINED = (AttributeError, TypeError, ValueError, LookupError, AssertionError, RuntimeError)
+"""Errors that a model raises for inputs that it cannot use."""
+_INPUTS = (
+    "pixel", "image", "video", "visual", "audio", "speech", "input", "feature", "feats", "bbox", "boxes", "patches",
+    "points", "values",
+)  # fmt: skip
+_TOKEN_IDS = ("input_ids", "decoder_input_ids", "idx", "ids", "tokens", "src", "x")
+_NO_INPUTS = ("embeds", "mask", "output_", "return_", "position", "label", "key_values")
+
+
+def explained(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) -> ModelRunError | None:
+    """One error that names what is wrong with the arguments; None for a failure that they do not explain."""
+    name = type(model).__name__
+    wrong_id = _unknown_id(model, arguments) if isinstance(error, IndexError | RuntimeError) else None
+    if wrong_id is not None:
+        argument, token, size = wrong_id
+        return ModelRunError(
+            f"{argument} has the token id {token}, {name} has embeddings for 0 to {size - 1}",
+            hint="use the model's own tokenizer",
+        )
+    missing = _missing_inputs(error, model, arguments)
+    reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if missing:
+        passed = ", ".join(arguments) or "nothing"
+        return ModelRunError(
+            f"{name} cannot run without {' or '.join(missing)}; it got {passed} ({reason})",
+            hint=f"pass batches with all inputs of the model: {{'{missing[0]}': ..., ...}}",
+        )
+    if isinstance(error, RuntimeError | AssertionError):  # out of memory, or a failure of the user's own code
+        return None
+    return ModelRunError(
+        f"{name} does not run on {', '.join(arguments) or 'no arguments'} ({reason})",
+        hint="does model(**inputs) run outside of multihead?",
+    )
+
+
+def _missing_inputs(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) -> list[str]:
+    """Inputs that forward takes and did not get: those that are None where the error was raised, else all."""
+    parameters = inspect.signature(model.forward).parameters
+    absent = [n for n in parameters if arguments.get(n) is None and _is_input(n)]
+    for frame in _frames(error):
+        unset = [n for n in absent if n in frame.f_locals and frame.f_locals[n] is None]
+        if unset and frame.f_locals.get("self") is not model:
+            return unset
+    return [] if isinstance(error, RuntimeError) else absent  # out of memory, sizes: no sign of a missing input
+
+
+def _is_input(name: str) -> bool:
+    return any(word in name for word in _INPUTS) and not any(word in name for word in _NO_INPUTS)
+
+
+def _frames(error: Exception) -> Iterator[FrameType]:
+    """The frames that the error went through, the innermost first."""
+    frames: list[FrameType] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    return reversed(frames)
+
+
+def _unknown_id(model: nn.Module, arguments: Mapping[str, Any]) -> tuple[str, int, int] | None:
+    """(argument, token id, size of the vocabulary) of an id that has no embedding."""
+    table = _embedding(model)
+    if table is None:
+        return None
+    for name, ids in arguments.items():
+        if (
+            isinstance(ids, Tensor)
+            and ids.dtype in (torch.int64, torch.int32)
+            and name.endswith(("ids", "idx", "tokens"))
+        ):
+            unknown = ids[(ids < 0) | (ids >= table.num_embeddings)]
+            if unknown.numel() and "position" not in name and "type" not in name:
+                return name, int(unknown[0]), table.num_embeddings
+    return None
+
+
+def _embedding(model: nn.Module) -> nn.Embedding | None:
+    try:
+        table: object = model.get_input_embeddings()  # type: ignore[operator]
+    except (AttributeError, NotImplementedError, TypeError):
+        table = next((m for m in model.modules() if isinstance(m, nn.Embedding)), None)
+    return table if isinstance(table, nn.Embedding) else None
