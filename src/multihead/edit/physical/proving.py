@@ -16,7 +16,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.edit.physical.shells import Spread
 from multihead.edit.physical.steps import Step, apply
 from multihead.edit.physical.structure import NAME, Attention, Structure
-from multihead.errors import MultiheadError
+from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
@@ -24,7 +24,7 @@ from multihead.model.forward import Forward, ModelInputs
 
 Inputs = ModelInputs | Tensor | None
 Candidate = tuple[str, Callable[[], Structure]]
-_FAILS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+_FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 def put(root: nn.Module, made: Structure) -> list[Step]:
@@ -68,7 +68,8 @@ def proven(attention: Attention, inputs: Inputs) -> list[Step]:
                     return done
                 tried.append(f"{way}: other shapes" if far is None else f"{way}: off by {far:.2g}")
             except _FAILS as failed:
-                tried.append(f"{way}: {str(failed).partition(chr(10))[0]}")
+                reason = failed.__cause__ if isinstance(failed, ModelRunError) else failed
+                tried.append(f"{way}: {str(reason).partition(chr(10))[0]}")
             if restore is not None:
                 restore()
             for name, numbers in before.items():
