@@ -1,0 +1,155 @@
+"""What single types want in addition to the rules: fields of their config, another class, inputs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sweep.inputs import OUTPUT_TOKENS, ROWS, TOKENS, first, ids, noise
+
+_FORECAST = {"prediction_length": 8, "context_length": 16}
+_FOUR_STAGES = {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False}
+_HIERA = {
+    "hidden_size": 24,
+    "embed_dim_per_stage": [24, 48, 96, 192],
+    "num_attention_heads": 1,
+    "num_attention_heads_per_stage": [1, 2, 4, 8],
+    "blocks_per_stage": [1, 1, 2, 1],
+    "global_attention_blocks": [2],
+}
+_HIERA_VISION = {"backbone_config": _HIERA, "backbone_channel_list": [192, 96, 48, 24]}
+_DAVIT = {
+    "embed_dim": [16, 24, 32, 48],
+    "num_heads": [2, 2, 2, 2],
+    "num_groups": [2, 2, 2, 2],
+    "depths": [1, 1, 1, 1],
+    "projection_dim": 48,
+}
+
+OVERRIDES: dict[str, dict[str, Any]] = {
+    # one layer of each kind, where the default has none of them among the first two
+    "bamba": {"attn_layer_indices": [1]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "reformer": {
+        "axial_pos_embds_dim": [16, 32],
+        "axial_pos_shape": [8, 8],
+        "attn_layers": ["local", "lsh"],
+        "attention_head_size": 8,
+        "local_attn_chunk_length": 4,
+        "lsh_attn_chunk_length": 4,
+        "num_buckets": 4,
+    },
+    # fields that the config leaves to the checkpoint
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dots1": {"num_experts_per_tok": 2, "n_shared_experts": 1},
+    "esm": {"mask_token_id": 99, "pad_token_id": 1},
+    "step3p5": {"sliding_window": 8},
+    "xmod": {"default_language": "en_XX"},
+    "pix2struct_text_model": {"initializer_range": 0.02},
+    "t5gemma2_decoder": {"dropout_rate": 0.0},
+    "t5gemma2_encoder": {"text_config": {"dropout_rate": 0.0}},
+    "t5gemma2_text": {"dropout_rate": 0.0},
+    "autoformer": _FORECAST,
+    "informer": _FORECAST,
+    "time_series_transformer": _FORECAST,
+    # sizes that the code fixes, or that must fit each other
+    "mpnet": {"relative_attention_num_buckets": 32},
+    "mamba2": {"num_heads": 12},
+    "dbrx": {"attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 40}},
+    "depth_anything": {"backbone_config": _FOUR_STAGES, "reassemble_hidden_size": 48},
+    "prompt_depth_anything": {"backbone_config": _FOUR_STAGES, "reassemble_hidden_size": 48},
+    "zoedepth": {"backbone_config": _FOUR_STAGES},
+    "sam2_hiera_det_model": _HIERA,
+    "sam2_vision_model": _HIERA_VISION,
+    "sam2": {"vision_config": _HIERA_VISION},
+    "florence_vision": _DAVIT,
+    "florence2": {"vision_config": _DAVIT},
+    "janus": {"vq_config": {"base_channels": 32}},
+    "janus_vqgan": {"base_channels": 32},
+}  # fmt: skip
+
+CLASSES: dict[str, tuple[str, ...]] = {
+    "speecht5": ("SpeechT5ForSpeechToText",),
+    "musicgen": ("MusicgenForConditionalGeneration",),
+    "musicgen_melody": ("MusicgenMelodyForConditionalGeneration",),
+    "qwen2_5_omni": ("Qwen2_5OmniThinkerForConditionalGeneration",),
+}
+
+
+def _words() -> dict[str, Any]:
+    return {"input_ids": ids(), "attention_mask": torch.ones(ROWS, TOKENS, dtype=torch.long)}
+
+
+def _patches(config: Any) -> dict[str, Any]:
+    """Row and column of each patch, from 1, then its pixels."""
+    width = first(config, "patch_embed_hidden_size", default=48)
+    cells = torch.stack(torch.meshgrid(torch.arange(1.0, 4), torch.arange(1.0, 4), indexing="ij"), -1).view(1, 9, 2)
+    return {
+        "flattened_patches": torch.cat([cells.expand(ROWS, -1, -1), noise(ROWS, 9, width)], -1),
+        "decoder_input_ids": ids(OUTPUT_TOKENS, seed=2),
+    }
+
+
+def _forecast(config: Any) -> dict[str, Any]:
+    past = config.context_length + max(config.lags_sequence)
+    return {
+        "past_values": noise(ROWS, past),
+        "past_time_features": noise(ROWS, past, 1),
+        "past_observed_mask": torch.ones(ROWS, past),
+        "future_values": noise(ROWS, config.prediction_length, seed=2),
+        "future_time_features": noise(ROWS, config.prediction_length, 1),
+    }
+
+
+INPUTS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "pix2struct": _patches,
+    "pix2struct_vision_model": lambda c: {"flattened_patches": _patches(c)["flattened_patches"]},
+    "autoformer": _forecast,
+    "informer": _forecast,
+    "time_series_transformer": _forecast,
+    "moshi_depth": lambda c: {"input_ids": ids(7), "last_hidden_state": noise(ROWS, 1, c.input_size)},
+    "blip_2_qformer": lambda c: {
+        "query_embeds": noise(ROWS, 4, c.hidden_size),
+        "encoder_hidden_states": noise(ROWS, 9, c.encoder_hidden_size),
+    },
+    "kosmos-2": lambda c: (
+        _words()
+        | {
+            "pixel_values": noise(ROWS, 3, 32, 32),
+            "image_embeds_position_mask": (torch.arange(TOKENS) < 4).long().expand(ROWS, -1),
+        }
+    ),
+    "lxmert": lambda c: (
+        _words() | {"visual_feats": noise(ROWS, 5, c.visual_feat_dim), "visual_pos": noise(ROWS, 5, 4).abs()}
+    ),
+    "speecht5": lambda c: {"input_values": noise(ROWS, 4000), "decoder_input_ids": ids(OUTPUT_TOKENS)},
+    "timesfm2_5": lambda c: {"past_values": noise(ROWS, 64)},
+    "timesfm": lambda c: {
+        "past_values": noise(ROWS, 64),
+        "past_values_padding": torch.zeros(ROWS, 64, dtype=torch.long),
+        "freq": torch.zeros(ROWS, 1, dtype=torch.long),
+    },
+    "rag": lambda c: (
+        _words()
+        | {
+            "context_input_ids": ids(rows=ROWS * 2),
+            "context_attention_mask": torch.ones(ROWS * 2, TOKENS, dtype=torch.long),
+            "doc_scores": noise(ROWS, 2),
+            "decoder_input_ids": ids(OUTPUT_TOKENS),
+            "n_docs": 2,
+        }
+    ),
+    "seggpt": lambda c: {
+        "pixel_values": noise(ROWS, 3, 32, 32),
+        "prompt_pixel_values": noise(ROWS, 3, 32, 32),
+        "prompt_masks": noise(ROWS, 3, 32, 32),
+    },
+}
+
+UNBUILT: dict[str, str] = {}
+"""Types that are not tried, and why."""
