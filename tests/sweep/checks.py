@@ -436,7 +436,8 @@ class Type:
             names = [n for n, site in zip(self._one_per_layer(heads), heads.sites, strict=True) if site.heads > 1]
             if not names:
                 raise NotApplicable("no layer has two heads")
-            plan = mh.plan(model, [self.inputs], remove=names)
+            uses = {heads[name].site.path: name for name in reversed(names)}  # a layer used twice is cut once
+            plan = mh.plan(model, [self.inputs], remove=list(reversed(uses.values())))
             small = mh.cut(model, plan, refit=None)
             with mh.ablate(model, names, sites=heads.sites):
                 ablated = self.run(model)

@@ -67,16 +67,19 @@ def page(results: dict[str, Any]) -> str:
     for model_type, result in built.items():
         verdicts = {check: VERDICTS[letter] for check, letter in zip(checks, result["verdicts"], strict=True)}
         cells = [_cell([verdicts[check] for check in names]) for names in COLUMNS.values()]
-        reasons = list(
-            dict.fromkeys(_short(d) for c, d in result.get("why", {}).items() if verdicts[c] == "refused")
-        )
-        lines.append(f"| {model_type} | {' | '.join(cells)} | {'; '.join(reasons)} |")
+        why = result.get("why", {})
+        reasons = [_short(reason) for reason, names in why.items() if any(_refused(n, verdicts) for n in names)]
+        lines.append(f"| {model_type} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(reasons))} |")
     lines += ["", f"## {len(unbuilt)} types that are not tested\n"]
     groups: dict[str, list[str]] = defaultdict(list)
     for model_type, reason in unbuilt.items():
         groups[_kind(reason)].append(model_type)
     lines += [f"- **{kind}**: {', '.join(types)}" for kind, types in sorted(groups.items())]
     return "\n".join(lines) + "\n"
+
+
+def _refused(check: str, verdicts: dict[str, str]) -> bool:
+    return verdicts[check] == "refused" and any(check in checks for checks in COLUMNS.values())
 
 
 def _cell(verdicts: list[str]) -> str:

@@ -111,6 +111,9 @@ def pictures(names: dict[str, Any], config: Any) -> Iterator[Batch]:
     yield {key: noise(ROWS, channels, 224, 224)}
 
 
+_SOUNDS = ("input_features", "input_values", "audio_values", "audio", "speech", "features", "audio_features")
+
+
 def sounds(names: dict[str, Any], config: Any) -> Iterator[Batch]:
     """Waves or spectrograms, in either order of axes."""
     bins = first(
@@ -129,21 +132,13 @@ def sounds(names: dict[str, Any], config: Any) -> Iterator[Batch]:
     )
     bins = bins if isinstance(bins, int) else 80
     longest = first(config, "max_source_positions", "max_length", default=64)
-    for key in (
-        "input_features",
-        "input_values",
-        "audio_values",
-        "audio",
-        "speech",
-        "features",
-        "input_audio",
-        "audio_features",
-    ):
+    for key in _SOUNDS:
         if key not in names:
             continue
         frames = 2 * longest if isinstance(longest, int) else 128
         shapes = [
             (ROWS, bins, frames),
+            (ROWS, frames // 2, bins),
             (ROWS, 128, bins),
             (ROWS, bins, 128),
             (ROWS, frames, bins),

@@ -1,7 +1,7 @@
 """The committed verdicts, one line per type: `results.json`, which docs/families.md is made from.
 
 A verdict is a letter (right R, refused F, raw X, wrong W, not applicable -), in the order of the checks; the
-reason of a refusal stands beside it.
+reasons of refusals stand beside them, each with its checks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def compact(results: list[dict[str, Any]], checks: list[str]) -> dict[str, Any]:
             continue
         verdicts = result["checks"]
         letters = "".join(LETTERS[verdicts[c][0]] if c in verdicts else "-" for c in checks)
-        why = {c: d for c, (v, d) in verdicts.items() if v in ("refused", "raw", "wrong")}
+        why: dict[str, list[str]] = {}
+        for check, (verdict, detail) in verdicts.items():
+            if verdict in ("refused", "raw", "wrong"):
+                why.setdefault(detail[:160], []).append(check)
         types[result["type"]] = {"class": result["class"], "verdicts": letters} | ({"why": why} if why else {})
     return {"checks": checks, "types": types}
 

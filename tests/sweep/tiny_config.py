@@ -116,7 +116,8 @@ RULES: dict[str, Rule] = _rules(
         memory_encoder_hidden_size mm_embed_dim feature_size mask_dim output_dim pairwise_hidden_size
         text_encoder_width memory_fuser_embed_dim mask_downsampler_embed_dim vit_dim projection_dim
         embedding_size projection_size embedding_dim codevector_dim proj_codevector_dim classifier_proj_size
-        pooler_output_size text_projection_in_dim text_projection_out_dim project_dim output_channels""",
+        pooler_output_size text_projection_in_dim text_projection_out_dim project_dim output_channels
+        upsample_groups""",
         lambda value, sizes: sizes.width if isinstance(value, int) and value else value,
     ),
     (
@@ -234,7 +235,7 @@ def _options(cls: type[PreTrainedConfig], sizes: Sizes) -> dict[str, Any]:
         value = _value(default, name)
         if isinstance(value, PreTrainedConfig):
             needs_timm = value.model_type == "timm_backbone"
-            options[name] = _backbone(value) if needs_timm else _tiny(type(value), sizes, {})
+            options[name] = _backbone(value) if needs_timm else _tiny(type(value), sizes, _stages(value, sizes))
         elif value is not None and not isinstance(value, bool | str):
             options |= _ruled(name, value, sizes)
         elif value is None and name in _WANTED:
@@ -264,6 +265,18 @@ def _backbone(timm: Any) -> PreTrainedConfig:
     features = [f"stage{i}" for i in range(5 - stages, 5)] if stages <= 4 else None
     sizes = {"embedding_size": 16, "hidden_sizes": [16, 24, 32, 40], "depths": [1, 1, 1, 1], "layer_type": "basic"}
     return CONFIG_MAPPING["resnet"](**sizes, out_features=features)
+
+
+def _stages(backbone: Any, sizes: Sizes) -> dict[str, Any]:
+    """The stages that a model reads from its backbone; in a backbone of plain layers, its last ones."""
+    features = getattr(backbone, "_out_features", None) or []
+    if len(features) < 2:
+        return {}
+    if isinstance(_value(backbone, "depths"), list | tuple):
+        return {"out_features": list(features)}
+    layers = max(sizes.layers, len(features))
+    stages = range(layers - len(features) + 1, layers + 1)
+    return {"num_hidden_layers": layers, "out_features": [f"stage{i}" for i in stages]}
 
 
 def _value(config: Any, name: str) -> Any:
