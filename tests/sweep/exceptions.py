@@ -63,7 +63,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "dbrx": {"attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 40}},
     "depth_anything": {"backbone_config": _FOUR_STAGES, "reassemble_hidden_size": 48},
     "prompt_depth_anything": {"backbone_config": _FOUR_STAGES, "reassemble_hidden_size": 48},
-    "zoedepth": {"backbone_config": _FOUR_STAGES},
+    "zoedepth": {"backbone_config": _FOUR_STAGES, "bottleneck_features": 48},
+    "vitmatte": {"fusion_hidden_sizes": [16, 24, 32, 48], "convstream_hidden_sizes": [16, 24, 32]},
     "sam2_hiera_det_model": _HIERA,
     "sam2_vision_model": _HIERA_VISION,
     "sam2": {"vision_config": _HIERA_VISION},
@@ -162,39 +163,47 @@ INPUTS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 _NOT_TRIED = {
-    "needs the package timm": """edgetam edgetam_video edgetam_vision_model fast_vlm gemma3n gemma3n_vision pe_video
-        pe_video_encoder perception_lm timm_backbone timm_wrapper omdet-turbo""",
+    "needs the package timm": """
+        edgetam edgetam_video edgetam_vision_model fast_vlm gemma3n gemma3n_vision omdet-turbo pe_video
+        pe_video_encoder perception_lm timm_backbone timm_wrapper
+    """,
     "needs the package natten": "dinat",
     "needs the package torchaudio": "higgs_audio_v2_tokenizer",
     "needs the package detectron2": "layoutlmv2",
-    "part of another type, without a model of its own": """chameleon_vqgan deepseek_ocr2_encoder
-        edgetam_mask_decoder edgetam_prompt_encoder edgetam_video_mask_decoder edgetam_video_prompt_encoder emu3_vqgan
-        gemma4_unified_audio gemma4_unified_vision idefics_perciever idefics_vision layoutxlm pp_chart2table
-        pp_chart2table_vision pp_formulanet_text sam2_mask_decoder sam2_prompt_encoder sam2_video_mask_decoder
-        sam2_video_prompt_encoder sam3_geometry_encoder sam3_lite_text_geometry_encoder sam3_tracker_mask_decoder
-        sam3_tracker_prompt_encoder sam3_tracker_video_mask_decoder sam3_tracker_video_prompt_encoder
-        sam_hq_mask_decoder sam_hq_prompt_encoder sam_mask_decoder sam_prompt_encoder sapiens2_head
-        t5_gemma_module vibevoice_diffusion""",
+    "part of another type, without a model of its own": """
+        chameleon_vqgan deepseek_ocr2_encoder edgetam_mask_decoder edgetam_prompt_encoder
+        edgetam_video_mask_decoder edgetam_video_prompt_encoder emu3_vqgan gemma4_unified_audio
+        gemma4_unified_vision idefics_perciever idefics_vision layoutxlm pp_chart2table pp_chart2table_vision
+        pp_formulanet_text sam2_mask_decoder sam2_prompt_encoder sam2_video_mask_decoder
+        sam2_video_prompt_encoder sam3_geometry_encoder sam3_lite_text_geometry_encoder
+        sam3_tracker_mask_decoder sam3_tracker_prompt_encoder sam3_tracker_video_mask_decoder
+        sam3_tracker_video_prompt_encoder sam_hq_mask_decoder sam_hq_prompt_encoder sam_mask_decoder
+        sam_prompt_encoder sapiens2_head t5_gemma_module vibevoice_diffusion
+    """,
     "runs on a session of a video": "sam2_video sam3_tracker_video sam3_video",
-    "too large at every size tried": """align align_vision_model bark blt efficientnet neucodec emu3 xcodec xcodec2
-        qwen2_5_omni_bigvgan qwen2_5_omni_token2wav vibevoice vibevoice_acoustic_tokenizer
-        vibevoice_acoustic_tokenizer_decoder vibevoice_acoustic_tokenizer_encoder vibevoice_asr""",
+    "too large at every size tried": """
+        align align_vision_model bark blt efficientnet emu3 neucodec qwen2_5_omni_bigvgan qwen2_5_omni_token2wav
+        vibevoice vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_decoder
+        vibevoice_acoustic_tokenizer_encoder vibevoice_asr xcodec xcodec2
+    """,
     "a vocoder, without attention": "fastspeech2_conformer_hifigan speecht5_hifigan",
-    "no small config and inputs that run": """audioflamingo3_encoder blt_local_decoder blt_local_encoder
-        bridgetower_vision_model chmv2 clap clap_audio_model d_fine deepseek_ocr2 deepseek_ocr2_text
-        deepseek_ocr2_vision depth_pro dia diffusion_gemma diffusion_gemma_text efficientloftr esmfold2 fun_asr_nano
-        fun_asr_nano_encoder gemma3n_audio gemma4_assistant gemma4_unified_assistant gradium_phonon_tts
-        granite4_vision granite_speech5_ctc granite_speech5_encoder granite_speech_encoder
-        granite_speech_plus_encoder hrm_text idefics2_perceiver inkling_audio inkling_vision llama4_vision_model
-        lw_detr lw_detr_vit minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision mllama_vision_model molmo2
-        molmo2_adapter molmo2_vision moonshine_streaming muse_glimmer_assistant muse_spark_audio musicgen
-        musicgen_melody nemo_speechlm nemotron3_5_transcribe_audio nemotron3_diarization nemotron_h_omni nougat
-        pe_audio_video pe_audio_video_encoder phi4_multimodal_audio pi0 pocket_tts pp_doclayout_v2 pp_doclayout_v3
+    "no small config and inputs that run": """
+        audioflamingo3_encoder blt_local_decoder blt_local_encoder bridgetower_vision_model chmv2 clap
+        clap_audio_model d_fine deepseek_ocr2 deepseek_ocr2_text deepseek_ocr2_vision depth_pro dia
+        diffusion_gemma diffusion_gemma_text efficientloftr esmfold2 fun_asr_nano fun_asr_nano_encoder
+        gemma3n_audio gemma4_assistant gemma4_unified_assistant gradium_phonon_tts granite4_vision
+        granite_speech5_ctc granite_speech5_encoder granite_speech_encoder granite_speech_plus_encoder hrm_text
+        idefics2_perceiver inkling_audio inkling_vision llama4_vision_model lw_detr lw_detr_vit
+        minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision mllama_vision_model molmo2 molmo2_adapter
+        molmo2_vision moonshine_streaming muse_glimmer_assistant muse_spark_audio musicgen musicgen_melody
+        nemo_speechlm nemotron3_5_transcribe_audio nemotron3_diarization nemotron_h_omni nougat pe_audio_video
+        pe_audio_video_encoder phi4_multimodal_audio pi0 pocket_tts pp_doclayout_v2 pp_doclayout_v3
         pp_doclayout_v4 pp_ocrv5_mobile_det pp_ocrv5_server_det pp_ocrv6_medium_det pp_ocrv6_small_det
         qwen2_5_omni qwen2_5_omni_audio_encoder qwen2_5_omni_dit qwen3_asr_encoder qwen3_omni_moe
         qwen3_omni_moe_audio_encoder qwen3_omni_moe_talker_text qwen4_exp qwen4_exp_text rt_detr rt_detr_v2
         sam3_tracker sapiens2 shieldgemma2 slanet step3p7 superglue tipsv2_dpt tvp unlimited_ocr_vision upernet
-        uvdoc video_llama_3_vision vitmatte voxtral_realtime voxtral_realtime_text zamba""",
+        uvdoc video_llama_3_vision vitmatte voxtral_realtime voxtral_realtime_text zamba
+    """,
 }
 UNBUILT: dict[str, str] = {name: reason for reason, names in _NOT_TRIED.items() for name in names.split()}
 """Types that are not tried, and why."""

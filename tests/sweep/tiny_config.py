@@ -240,6 +240,10 @@ def _options(cls: type[PreTrainedConfig], sizes: Sizes) -> dict[str, Any]:
             options |= _ruled(name, value, sizes)
         elif value is None and name in _WANTED:
             options |= _ruled(name, 1_000, sizes)
+    if isinstance(options.get("depths"), list):  # one number per stage: then the layers are these stages
+        options = {
+            name: value for name, value in options.items() if name not in ("num_layers", "num_hidden_layers")
+        }
     options |= _per_layer(default, names, sizes.layers)
     options |= _tokens(default, names)
     if "rope_parameters" in names and sizes.width:
