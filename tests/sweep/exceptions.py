@@ -9,17 +9,8 @@ import torch
 
 from sweep.inputs import OUTPUT_TOKENS, ROWS, TOKENS, first, ids, noise
 
-_FORECAST = {"prediction_length": 8, "context_length": 16}
+_FORECAST = {"prediction_length": 8, "context_length": 16, "num_time_features": 1}
 _FOUR_STAGES = {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False}
-_HIERA = {
-    "hidden_size": 24,
-    "embed_dim_per_stage": [24, 48, 96, 192],
-    "num_attention_heads": 1,
-    "num_attention_heads_per_stage": [1, 2, 4, 8],
-    "blocks_per_stage": [1, 1, 2, 1],
-    "global_attention_blocks": [2],
-}
-_HIERA_VISION = {"backbone_config": _HIERA, "backbone_channel_list": [192, 96, 48, 24]}
 _DAVIT = {
     "embed_dim": [16, 24, 32, 48],
     "num_heads": [2, 2, 2, 2],
@@ -34,6 +25,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5},
+    "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"], "num_experts_per_tok": 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "reformer": {
         "axial_pos_embds_dim": [16, 32],
@@ -65,9 +57,6 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "prompt_depth_anything": {"backbone_config": _FOUR_STAGES, "reassemble_hidden_size": 48},
     "zoedepth": {"backbone_config": _FOUR_STAGES, "bottleneck_features": 48},
     "vitmatte": {"fusion_hidden_sizes": [16, 24, 32, 48], "convstream_hidden_sizes": [16, 24, 32]},
-    "sam2_hiera_det_model": _HIERA,
-    "sam2_vision_model": _HIERA_VISION,
-    "sam2": {"vision_config": _HIERA_VISION},
     "florence_vision": _DAVIT,
     "florence2": {"vision_config": _DAVIT},
     "janus": {"vq_config": {"base_channels": 32}},
@@ -75,6 +64,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
     "donut-swin": {"window_size": 4},
     "blip-2": {"image_token_index": 99},
+    "instructblip": {"image_token_index": 99},
+    "instructblipvideo": {"video_token_index": 99},
+    "lw_detr": {"backbone_config": {"num_windows": 4}},
+    "lw_detr_vit": {"num_windows": 4},
     "chameleon": {"vocabulary_map": {"<image>": 99}},
 }  # fmt: skip
 
@@ -146,6 +139,16 @@ INPUTS: dict[str, Callable[[Any], dict[str, Any]]] = {
             "n_docs": 2,
         }
     ),
+    "oneformer": lambda c: {"pixel_values": noise(ROWS, 3, 32, 32), "task_inputs": ids(c.task_seq_len)},
+    "granite_speech_encoder": lambda c: {"hidden_states": noise(ROWS, TOKENS, c.input_dim)},
+    "granite_speech_plus_encoder": lambda c: {"hidden_states": noise(ROWS, TOKENS, c.input_dim)},
+    "audioflamingo3_encoder": lambda c: {
+        "input_features": noise(ROWS, c.num_mel_bins, 2 * c.max_source_positions),
+        "input_features_mask": torch.ones(ROWS, 2 * c.max_source_positions, dtype=torch.long),
+    },
+    "dia": lambda c: _words() | {"decoder_input_ids": ids(9 * OUTPUT_TOKENS).view(ROWS, OUTPUT_TOKENS, 9)},
+    "mimi_decoder": lambda c: {"latents": noise(ROWS, c.hidden_size, TOKENS)},
+    "pocket_tts_audio_tokenizer_decoder": lambda c: {"latents": noise(ROWS, c.hidden_size, TOKENS)},
     "seamless_m4t": lambda c: _words() | {"decoder_input_ids": ids(OUTPUT_TOKENS, seed=2)},
     "seamless_m4t_v2": lambda c: _words() | {"decoder_input_ids": ids(OUTPUT_TOKENS, seed=2)},
     "idefics": lambda c: (
@@ -188,21 +191,21 @@ _NOT_TRIED = {
     """,
     "a vocoder, without attention": "fastspeech2_conformer_hifigan speecht5_hifigan",
     "no small config and inputs that run": """
-        audioflamingo3_encoder blt_local_decoder blt_local_encoder bridgetower_vision_model chmv2 clap
-        clap_audio_model d_fine deepseek_ocr2 deepseek_ocr2_text deepseek_ocr2_vision depth_pro dia
-        diffusion_gemma diffusion_gemma_text efficientloftr esmfold2 fun_asr_nano fun_asr_nano_encoder
-        gemma3n_audio gemma4_assistant gemma4_unified_assistant gradium_phonon_tts granite4_vision
-        granite_speech5_ctc granite_speech5_encoder granite_speech_encoder granite_speech_plus_encoder hrm_text
-        idefics2_perceiver inkling_audio inkling_vision llama4_vision_model lw_detr lw_detr_vit
-        minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision mllama_vision_model molmo2 molmo2_adapter
-        molmo2_vision moonshine_streaming muse_glimmer_assistant muse_spark_audio musicgen musicgen_melody
-        nemo_speechlm nemotron3_5_transcribe_audio nemotron3_diarization nemotron_h_omni nougat pe_audio_video
-        pe_audio_video_encoder phi4_multimodal_audio pi0 pocket_tts pp_doclayout_v2 pp_doclayout_v3
-        pp_doclayout_v4 pp_ocrv5_mobile_det pp_ocrv5_server_det pp_ocrv6_medium_det pp_ocrv6_small_det
-        qwen2_5_omni qwen2_5_omni_audio_encoder qwen2_5_omni_dit qwen3_asr_encoder qwen3_omni_moe
-        qwen3_omni_moe_audio_encoder qwen3_omni_moe_talker_text qwen4_exp qwen4_exp_text rt_detr rt_detr_v2
-        sam3_tracker sapiens2 shieldgemma2 slanet step3p7 superglue tipsv2_dpt tvp unlimited_ocr_vision upernet
-        uvdoc video_llama_3_vision vitmatte voxtral_realtime voxtral_realtime_text zamba
+        blt_local_decoder blt_local_encoder bridgetower_vision_model chmv2 clap clap_audio_model cohere_compass
+        cohere_compass_text deepseek_ocr2 deepseek_ocr2_vision depth_pro dia_decoder diffusion_gemma
+        diffusion_gemma_text efficientloftr esmfold2 fun_asr_nano fun_asr_nano_encoder gemma3n_audio
+        gemma4_assistant gemma4_unified_assistant gradium_phonon_tts granite4_vision granite_speech5_ctc
+        granite_speech5_encoder hrm_text idefics2_perceiver inkling_audio inkling_vision llama4_vision_model
+        lw_detr minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision mllama_vision_model molmo2
+        molmo2_adapter molmo2_vision moonshine_streaming muse_glimmer_assistant muse_spark_audio musicgen
+        musicgen_melody nemo_speechlm nemotron3_5_transcribe_audio nemotron3_diarization nemotron_h_omni nougat
+        pe_audio_video pe_audio_video_encoder phi4_multimodal_audio pi0 pocket_tts pp_ocrv5_mobile_det
+        pp_ocrv5_server_det pp_ocrv6_medium_det pp_ocrv6_small_det qwen2_5_omni qwen2_5_omni_audio_encoder
+        qwen2_5_omni_dit qwen3_asr_encoder qwen3_omni_moe qwen3_omni_moe_audio_encoder
+        qwen3_omni_moe_talker_text qwen4_exp qwen4_exp_text sam2 sam2_hiera_det_model sam2_vision_model
+        sam3_detr_decoder sam3_detr_encoder sam3_lite_text_detr_decoder sam3_lite_text_detr_encoder
+        sam3_lite_text_mask_decoder sam3_mask_decoder sam3_tracker shieldgemma2 slanet step3p7 tipsv2_dpt tvp
+        unlimited_ocr_vision uvdoc video_llama_3_vision vitmatte voxtral_realtime voxtral_realtime_text zamba
     """,
 }
 UNBUILT: dict[str, str] = {name: reason for reason, names in _NOT_TRIED.items() for name in names.split()}

@@ -133,6 +133,7 @@ RULES: dict[str, Rule] = _rules(
         moe_hidden_size""",
         lambda value, sizes: sizes.hidden if isinstance(value, int) and value else value,
     ),
+    ("decoder_in_channels", lambda value, sizes: _each(value, sizes.width)),
     # experts
     (
         "num_experts n_routed_experts num_local_experts moe_num_experts zero_expert_num",
@@ -165,6 +166,7 @@ RULES: dict[str, Rule] = _rules(
         "sliding_window attention_window_size local_attention sliding_window_size attention_chunk_size",
         lambda value, sizes: WINDOW if isinstance(value, int) and value > 0 else value,
     ),
+    ("context_size", lambda value, sizes: 16),
     ("attention_window", lambda value, sizes: 4 if isinstance(value, int) else value),
     ("index_topk index_block_size", lambda value, sizes: 4),
     ("index_topk_blocks index_kpool", lambda value, sizes: 2),
@@ -216,17 +218,13 @@ def tiny(model_type: str, sizes: Sizes, overrides: dict[str, Any] | None = None)
 
 
 def _tiny(cls: type[PreTrainedConfig], sizes: Sizes, overrides: dict[str, Any]) -> PreTrainedConfig:
-    options = _options(cls, sizes)
-    for name, value in overrides.items():
-        if isinstance(value, dict) and isinstance(options.get(name), PreTrainedConfig):
-            sub = type(options[name])
-            options[name] = _tiny(sub, sizes, value)
-        else:
-            options[name] = value
-    return cls(**options)
+    """The config with these fields changed; a dict for a sub-config changes fields of that."""
+    options = _options(cls, sizes, overrides)
+    subs = [name for name, value in options.items() if isinstance(value, PreTrainedConfig)]
+    return cls(**options | {name: value for name, value in overrides.items() if name not in subs})
 
 
-def _options(cls: type[PreTrainedConfig], sizes: Sizes) -> dict[str, Any]:
+def _options(cls: type[PreTrainedConfig], sizes: Sizes, overrides: dict[str, Any]) -> dict[str, Any]:
     """What the constructor gets: every field that a rule knows, and every sub-config."""
     default = cls()
     options: dict[str, Any] = {}
@@ -234,8 +232,10 @@ def _options(cls: type[PreTrainedConfig], sizes: Sizes) -> dict[str, Any]:
     for name in names:
         value = _value(default, name)
         if isinstance(value, PreTrainedConfig):
-            needs_timm = value.model_type == "timm_backbone"
-            options[name] = _backbone(value) if needs_timm else _tiny(type(value), sizes, _stages(value, sizes))
+            if value.model_type == "timm_backbone":
+                options[name] = _backbone(value)
+            else:
+                options[name] = _tiny(type(value), sizes, _stages(value, sizes) | overrides.get(name, {}))
         elif value is not None and not isinstance(value, bool | str):
             options |= _ruled(name, value, sizes)
         elif value is None and name in _WANTED:
@@ -244,7 +244,8 @@ def _options(cls: type[PreTrainedConfig], sizes: Sizes) -> dict[str, Any]:
         options = {
             name: value for name, value in options.items() if name not in ("num_layers", "num_hidden_layers")
         }
-    options |= _per_layer(default, names, sizes.layers)
+    else:
+        options |= _per_layer(default, names, sizes.layers)
     options |= _tokens(default, names)
     if "rope_parameters" in names and sizes.width:
         options |= _rope(default, sizes)
@@ -259,6 +260,10 @@ _WANTED = (
     "q_lora_rank",
     "kv_lora_rank",
     "num_key_value_heads",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
 )
 """Fields that some configs leave to the checkpoint."""
 
