@@ -43,7 +43,6 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "step3p5": {"sliding_window": 8},
     "xmod": {"default_language": "en_XX"},
     "pix2struct_text_model": {"initializer_range": 0.02},
-    "t5gemma2_decoder": {"dropout_rate": 0.0},
     "t5gemma2_encoder": {"text_config": {"dropout_rate": 0.0}},
     "t5gemma2_text": {"dropout_rate": 0.0},
     "autoformer": _FORECAST,
@@ -52,7 +51,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     # sizes that the code fixes, or that must fit each other
     "mpnet": {"relative_attention_num_buckets": 32},
     "mamba2": {"num_heads": 12},
-    "dbrx": {"attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 40}},
+    "dbrx": {
+        "attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 40},
+    },
     "depth_anything": {"backbone_config": _FOUR_STAGES, "reassemble_hidden_size": 48},
     "prompt_depth_anything": {"backbone_config": _FOUR_STAGES, "reassemble_hidden_size": 48},
     "zoedepth": {"backbone_config": _FOUR_STAGES, "bottleneck_features": 48},
@@ -60,9 +62,9 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "florence_vision": _DAVIT,
     "florence2": {"vision_config": _DAVIT},
     "janus": {"vq_config": {"base_channels": 32}},
-    "janus_vqgan": {"base_channels": 32},
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
     "donut-swin": {"window_size": 4},
+    "seggpt": {"image_size": [64, 32]},
     "blip-2": {"image_token_index": 99},
     "instructblip": {"image_token_index": 99},
     "instructblipvideo": {"video_token_index": 99},
@@ -139,6 +141,7 @@ INPUTS: dict[str, Callable[[Any], dict[str, Any]]] = {
             "n_docs": 2,
         }
     ),
+    "florence_vision": lambda c: {"hidden_states": noise(ROWS, 3, 32, 32)},
     "oneformer": lambda c: {"pixel_values": noise(ROWS, 3, 32, 32), "task_inputs": ids(c.task_seq_len)},
     "granite_speech_encoder": lambda c: {"hidden_states": noise(ROWS, TOKENS, c.input_dim)},
     "granite_speech_plus_encoder": lambda c: {"hidden_states": noise(ROWS, TOKENS, c.input_dim)},
@@ -185,27 +188,28 @@ _NOT_TRIED = {
     """,
     "runs on a session of a video": "sam2_video sam3_tracker_video sam3_video",
     "too large at every size tried": """
-        align align_vision_model bark blt efficientnet emu3 neucodec qwen2_5_omni_bigvgan qwen2_5_omni_token2wav
-        vibevoice vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_decoder
-        vibevoice_acoustic_tokenizer_encoder vibevoice_asr xcodec xcodec2
+        align align_vision_model bark blt efficientnet emu3 kosmos_2_5_vision_model neucodec
+        qwen2_5_omni_bigvgan qwen2_5_omni_token2wav vibevoice vibevoice_acoustic_tokenizer
+        vibevoice_acoustic_tokenizer_decoder vibevoice_acoustic_tokenizer_encoder vibevoice_asr xcodec xcodec2
     """,
     "a vocoder, without attention": "fastspeech2_conformer_hifigan speecht5_hifigan",
     "no small config and inputs that run": """
         blt_local_decoder blt_local_encoder bridgetower_vision_model chmv2 clap clap_audio_model cohere_compass
         cohere_compass_text deepseek_ocr2 deepseek_ocr2_vision depth_pro dia_decoder diffusion_gemma
-        diffusion_gemma_text efficientloftr esmfold2 fun_asr_nano fun_asr_nano_encoder gemma3n_audio
-        gemma4_assistant gemma4_unified_assistant gradium_phonon_tts granite4_vision granite_speech5_ctc
-        granite_speech5_encoder hrm_text idefics2_perceiver inkling_audio inkling_vision llama4_vision_model
-        lw_detr minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision mllama_vision_model molmo2
-        molmo2_adapter molmo2_vision moonshine_streaming muse_glimmer_assistant muse_spark_audio musicgen
-        musicgen_melody nemo_speechlm nemotron3_5_transcribe_audio nemotron3_diarization nemotron_h_omni nougat
-        pe_audio_video pe_audio_video_encoder phi4_multimodal_audio pi0 pocket_tts pp_ocrv5_mobile_det
-        pp_ocrv5_server_det pp_ocrv6_medium_det pp_ocrv6_small_det qwen2_5_omni qwen2_5_omni_audio_encoder
-        qwen2_5_omni_dit qwen3_asr_encoder qwen3_omni_moe qwen3_omni_moe_audio_encoder
-        qwen3_omni_moe_talker_text qwen4_exp qwen4_exp_text sam2 sam2_hiera_det_model sam2_vision_model
-        sam3_detr_decoder sam3_detr_encoder sam3_lite_text_detr_decoder sam3_lite_text_detr_encoder
-        sam3_lite_text_mask_decoder sam3_mask_decoder sam3_tracker shieldgemma2 slanet step3p7 tipsv2_dpt tvp
-        unlimited_ocr_vision uvdoc video_llama_3_vision vitmatte voxtral_realtime voxtral_realtime_text zamba
+        diffusion_gemma_text efficientloftr ernie4_5_vl_moe esmfold2 fun_asr_nano fun_asr_nano_encoder
+        gemma3n_audio gemma4_assistant gemma4_unified_assistant gradium_phonon_tts granite4_vision
+        granite_speech5_ctc granite_speech5_encoder hrm_text idefics2_perceiver inkling_audio inkling_vision
+        janus_vqgan llama4_vision_model lw_detr minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision
+        mllama_vision_model molmo2 molmo2_adapter molmo2_vision moonshine_streaming muse_glimmer_assistant
+        muse_spark_audio musicgen musicgen_melody nemo_speechlm nemotron3_5_transcribe_audio
+        nemotron3_diarization nemotron_h_omni nougat pe_audio_video pe_audio_video_encoder phi4_multimodal_audio
+        pi0 pocket_tts pp_ocrv5_mobile_det pp_ocrv5_server_det pp_ocrv6_medium_det pp_ocrv6_small_det
+        qwen2_5_omni qwen2_5_omni_audio_encoder qwen2_5_omni_dit qwen3_asr_encoder qwen3_omni_moe
+        qwen3_omni_moe_audio_encoder qwen3_omni_moe_talker_text qwen4_exp qwen4_exp_text sam2
+        sam2_hiera_det_model sam2_vision_model sam3_detr_decoder sam3_detr_encoder sam3_lite_text_detr_decoder
+        sam3_lite_text_detr_encoder sam3_lite_text_mask_decoder sam3_mask_decoder sam3_tracker shieldgemma2
+        slanet step3p7 t5gemma2_decoder tipsv2_dpt tvp unlimited_ocr_vision uvdoc video_llama_3_vision vitmatte
+        voxtral_realtime voxtral_realtime_text zamba
     """,
 }
 UNBUILT: dict[str, str] = {name: reason for reason, names in _NOT_TRIED.items() for name in names.split()}
