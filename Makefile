@@ -9,13 +9,13 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # No model or tokenizer is looked up outside this machine.
 export HF_HUB_OFFLINE := 1
 # The tests run side by side, so each process keeps to one core; a report has the machine to itself.
-test test-all test-nightly golden: export OMP_NUM_THREADS := 1
+test test-all test-nightly sweep golden: export OMP_NUM_THREADS := 1
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all test-nightly golden lint format bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
+.PHONY: help report test test-all test-nightly sweep families golden lint format bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,6 +32,13 @@ test-all: lint $(VENV)/.browser-ready ## lint, then every case of every test, wi
 
 test-nightly: lint $(VENV)/.browser-ready ## the same with 10,000 drawn cases per property
 	$(PYTEST) --tier nightly --cov --cov-report=term
+
+sweep: $(VENV)/.test-ready ## every model type of transformers against its own computation, write tests/sweep/results.json and the page
+	$(BIN)/python tests/sweep/run.py --jobs $(JOBS) --keep
+	$(BIN)/python tests/sweep/families_page.py
+
+families: $(VENV)/.test-ready ## write docs/families.md from the results of the last sweep
+	$(BIN)/python tests/sweep/families_page.py
 
 golden: $(VENV)/.test-ready ## write the golden values again and show what changed
 	$(BIN)/python tests/golden/make.py

@@ -23,7 +23,6 @@ import torch
 
 import annotation_checks
 import tiers
-from families_table import pytest_runtest_logreport, pytest_sessionfinish  # noqa: F401  # hooks, found by their names
 
 annotation_checks.install()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -54,7 +53,7 @@ def traces(model: nn.Module) -> list[object]:
 
 @pytest.mark.parametrize("name", ZOO)
 @torch.no_grad()
-def test_capture(name: str, record_property: Callable[[str, object], None]) -> None:
+def test_capture(name: str) -> None:
     entry = ZOO[name]
     model = entry.build()
     for batch in batches(entry):
@@ -86,7 +85,6 @@ def test_capture(name: str, record_property: Callable[[str, object], None]) -> N
             want = [s for s in entry.stacks if s.cross is cross]
             found = {(p.frame.heads, p.groups.kv_heads, p.q.shape[3]) for p in mine}
             assert found == {(s.heads, s.kv_heads, s.head_dim) for s in want}
-    record_property("works", f"capture {name}")
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -112,7 +110,7 @@ def test_statistics_and_maps(name: str) -> None:
 
 @pytest.mark.parametrize("name", ZOO)
 @torch.no_grad()
-def test_silence(name: str, record_property: Callable[[str, object], None]) -> None:
+def test_silence(name: str) -> None:
     """A ablated head gives nothing, the others in its layer give what they gave; then all is as before."""
     entry = ZOO[name]
     model = entry.build()
@@ -133,4 +131,3 @@ def test_silence(name: str, record_property: Callable[[str, object], None]) -> N
         assert_close(own[:, :head], was[:, :head])
         assert not torch.allclose(after, before)
     assert torch.equal(output(model(**batch)), before)
-    record_property("works", f"ablate {name}")

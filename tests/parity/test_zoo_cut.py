@@ -23,15 +23,12 @@ def entry(request: pytest.FixtureRequest) -> Entry:
     return ZOO[request.param]
 
 
-def test_heads_that_go_are_as_if_ablated_heads(
-    entry: Entry, record_property: Callable[[str, object], None]
-) -> None:
+def test_heads_that_go_are_as_if_ablated_heads(entry: Entry) -> None:
     """Another number of heads in every layer."""
     check(entry.name, made(entry.name, uneven))
-    record_property("works", f"prune {entry.name}")
 
 
-def test_heads_that_share(entry: Entry, record_property: Callable[[str, object], None]) -> None:
+def test_heads_that_share(entry: Entry) -> None:
     """Keys and values of a group are one head's, with numbers of their own; its readers are not neighbours."""
     if any(layer.num_kv_heads > 1 for layer in layers(entry.name)):
         cut = made(entry.name, shared)
@@ -39,7 +36,6 @@ def test_heads_that_share(entry: Entry, record_property: Callable[[str, object],
         for layer in anatomy(small, entry.inputs(small)):
             assert layer.num_kv_heads == cut[layer.path].kv_heads
             assert layer.num_heads == cut[layer.path].heads
-    record_property("works", f"group {entry.name}")
 
 
 def test_a_layer_without_heads(entry: Entry) -> None:

@@ -1,0 +1,680 @@
+"""The checks of one type; each holds multihead against what the model does by itself."""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.models.auto import modeling_auto
+
+import multihead as mh
+from multihead.errors import MultiheadError
+from sweep import own_maps
+from sweep.build import Built, NotBuilt, build, make, tensors
+from sweep.inputs import FIRST_ID, LAST_ID, Batch, parameters
+from sweep.judge import NotApplicable, Verdict, Wrong, first_line, judge
+
+TOLERANCE = 1e-4
+IMPLEMENTATIONS = ("eager", "sdpa")
+FLEX = ("llama",)  # compiling takes a minute
+LENGTHS = (9, 4, 7, 5)
+
+
+def distance(a: list[Tensor], b: list[Tensor]) -> float:
+    """The largest difference, relative to the largest value of its tensor."""
+    if len(a) != len(b) or any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
+        return float("inf")
+    worst = 0.0
+    for x, y in zip(a, b, strict=True):
+        finite = torch.isfinite(x) & (x.abs() < 1e30)
+        if not torch.equal(finite, torch.isfinite(y) & (y.abs() < 1e30)):
+            return float("inf")
+        x, y = x[finite], y[finite]
+        if x.numel():
+            worst = max(worst, float((x - y).abs().max() / x.abs().max().clamp_min(1e-6)))
+    return worst
+
+
+def same(a: list[Tensor], b: list[Tensor], what: str, tolerance: float = TOLERANCE) -> None:
+    apart = distance(a, b)
+    if not apart <= tolerance:
+        raise Wrong(f"{what}: off by {apart:.2g}")
+
+
+@contextmanager
+def quiet() -> Iterator[list[str]]:
+    """The warnings of the block, as text."""
+    texts: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield texts
+    texts += [str(w.message) for w in caught]
+
+
+class Type:
+    """One type with its models, built once for all checks."""
+
+    def __init__(self, built: Built) -> None:
+        self.built, self.inputs = built, built.inputs
+        self._models: dict[str, nn.Module | str] = {}
+
+    def model(self, implementation: str | None = None) -> nn.Module:
+        """The model under one implementation. NotApplicable where it does not take it."""
+        key = implementation or "default"
+        if key not in self._models:
+            try:
+                model = self.built.model(implementation)
+                self.run(model)
+            except Exception as error:
+                self._models[key] = f"the model itself does not run under {key}: {first_line(error)}"
+            else:
+                self._models[key] = model
+        model = self._models[key]
+        if isinstance(model, str):
+            raise NotApplicable(model)
+        return model
+
+    def run(self, model: nn.Module, inputs: Batch | None = None, **options: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        with torch.no_grad():
+            return tensors(model(**(self.inputs if inputs is None else inputs), **options))
+
+    def captured(
+        self, model: nn.Module, inputs: Batch | None = None, **options: Any
+    ) -> tuple[Any, list[Tensor], list[str]]:
+        """A capture, the output inside it, and its warnings."""
+        with quiet() as texts, mh.capture(model, **options) as heads:
+            output = self.run(model, inputs)
+        return heads, output, texts
+
+    @cached_property
+    def random(self) -> bool:
+        """Whether the model gives other numbers every time."""
+        model = self.model()
+        return distance(self.run(model), self.run(model)) > 1e-6
+
+    @cached_property
+    def own(self) -> own_maps.Run:
+        """The run of an eager copy, maps and all; without maps where there is no eager."""
+        for implementation in ("eager", None):
+            try:
+                model = self.model(implementation)
+            except NotApplicable:
+                continue
+            for options in ({"output_attentions": True}, {}):
+                try:
+                    with own_maps.watched(model) as run:
+                        self.run(model, **options)
+                    return run
+                except Exception:
+                    continue
+        raise NotApplicable("the model does not run with hooks")
+
+    @property
+    def takes_ids(self) -> bool:
+        return (
+            set(self.inputs) <= {"input_ids", "attention_mask", "decoder_input_ids"} and "input_ids" in self.inputs
+        )
+
+    # ---- output and maps ----------------------------------------------------------------------
+
+    def output(self, implementation: str) -> None:
+        model = self.model(implementation)
+        if self.random:
+            raise NotApplicable("the model is random")
+        outside = self.run(model)
+        _, inside, _ = self.captured(model)
+        if len(outside) != len(inside):
+            raise Wrong(f"the output has {len(outside)} tensors outside the capture, {len(inside)} inside")
+        if TOLERANCE < distance(outside, inside) < 100 * TOLERANCE:  # rounding, or a small fault: float64 tells
+            model, inputs = copy.deepcopy(model).double(), _double(self.inputs)
+            outside = self.run(model, inputs)
+            _, inside, _ = self.captured(model, inputs)
+        same(outside, inside, "output inside the capture")
+
+    def maps(self, implementation: str) -> str:
+        """The weights of every head are those that the model returns under eager."""
+        model = self.model(implementation)
+        if self.random:
+            raise NotApplicable("the model is random")
+        if not self.agrees(implementation):
+            raise NotApplicable(f"the model itself does not compute the same under eager and {implementation}")
+        own = self.own.innermost()
+        if not own:
+            raise NotApplicable("the model returns no maps")
+        heads, _, _ = self.captured(model, keep="qk")
+        compared = 0
+        for path in dict.fromkeys(site.path for site in heads.sites):
+            theirs = self._of(path, own)
+            if theirs is None:
+                continue
+            calls = [(i, site) for site in heads.sites if site.path == path for i in range(len(heads.calls(site)))]
+            if len(calls) % len(theirs):
+                raise Wrong(f"{path}: {len(calls)} calls seen, the model made {len(theirs)}")
+            several = len(calls) // len(
+                theirs
+            )  # calls for one map: each reads a part of the tokens, or of the values
+            for n, (i, site) in enumerate(sorted(calls, key=lambda c: (c[0], c[1].call_index))):
+                ours = torch.stack([heads[site.name(h)].weights(call=i).detach() for h in range(site.heads)], 1)
+                part = _part(theirs[n // several], ours, n % several, several)
+                _same_map(ours, part, f"{site.label} ({path})")
+                compared += site.heads
+        if not compared:
+            raise NotApplicable("no attention both seen and returned by the model")
+        return f"{compared} maps"
+
+    def agrees(self, implementation: str) -> bool:
+        """Whether the model computes the same under eager and this implementation: some are causal by it."""
+        try:
+            eager = self.model("eager")
+        except NotApplicable:
+            return True
+        return distance(self.run(eager), self.run(self.model(implementation))) < 1e-3
+
+    @staticmethod
+    def _of(path: str, own: dict[str, list[Tensor]]) -> list[Tensor] | None:
+        """The model's own maps of a site: of the same module, or of the only one around or inside it."""
+        if path in own:
+            return own[path]
+        near = [p for p in own if own_maps.inside(path, p) or own_maps.inside(p, path)]
+        return own[near[0]] if len(near) == 1 else None
+
+    def seen(self) -> str:
+        """Attentions that ran and are not in the capture are named in a warning."""
+        model = self.model()
+        heads, _, texts = self.captured(model)
+        paths = [site.path for site in heads.sites]
+        missing: list[str] = []
+        candidates = {**self.own.attentions(), **dict.fromkeys(self.own.innermost(), "")}
+        for path in candidates:
+            if not any(own_maps.inside(path, p) or own_maps.inside(p, path) for p in paths):
+                missing.append(path)
+        named = [p for p in missing if any(p in text or _numberless(p) in text for text in texts)]
+        silent = [p for p in missing if p not in named]
+        about = any("not seen" in text for text in texts)
+        if silent and not (about and named):
+            kinds = sorted({type(model.get_submodule(p)).__name__ for p in silent})
+            share = f"{len(silent)} of {len(silent) + len(paths)} attentions"
+            raise Wrong(f"{share} missing without a warning: {', '.join(kinds)} ({silent[0]})")
+        return f"{len(paths)} seen, {len(missing)} named as not seen"
+
+    # ---- trace --------------------------------------------------------------------------------
+
+    def trace(self) -> None:
+        for implementation in IMPLEMENTATIONS:
+            try:
+                model = self.model(implementation)
+            except NotApplicable:
+                continue
+            before, bits = _state(model), self.run(model)
+            error: MultiheadError | None = None
+            try:
+                self.captured(model, keep="qk")
+            except MultiheadError as refusal:
+                error = refusal
+            except Exception:
+                pass  # `output` has it
+            after = _state(model)
+            for name in before:
+                if before[name] != after[name]:
+                    raise Wrong(f"{implementation}: {name} differs after the capture")
+            if not self.random and distance(bits, self.run(model)) != 0:
+                raise Wrong(f"{implementation}: other bits after the capture")
+            if error is not None:
+                raise error
+
+    # ---- names --------------------------------------------------------------------------------
+
+    def names(self) -> str:
+        first, _, _ = self.captured(self.model())
+        names = {site.key: site.label for site in first.sites}
+        if len(set(names.values())) != len(names):
+            raise Wrong("two attentions have one name")
+        _check_stacks(list(first.sites))
+        model = self.built.model()
+        for part in self._parts(model):
+            with quiet():
+                try:
+                    with mh.capture(model) as some, torch.no_grad():
+                        part()
+                except Exception:
+                    continue
+            for site in some.sites:
+                if site.key in names and names[site.key] != site.label:
+                    raise Wrong(f"{site.path} is {site.label} in a run of a part, {names[site.key]} in the whole")
+        again, _, _ = self.captured(model)
+        for site in again.sites:
+            if names.get(site.key) != site.label:
+                raise Wrong(f"{site.path} is {names.get(site.key)} at first, {site.label} after other runs")
+        for site in first.sites:
+            self._check_cross(first, site)
+        return f"{len(names)} names"
+
+    def _parts(self, model: Any) -> Iterator[Callable[[], Any]]:
+        """Runs of a part of the model: the encoder alone, one tower alone."""
+        inputs = self.inputs
+        words = {k: v for k, v in inputs.items() if k in ("input_ids", "attention_mask")}
+        if "decoder_input_ids" in inputs or "decoder_input_ids" in parameters(model):
+            media = {k: v for k, v in inputs.items() if not k.startswith("decoder")}
+            yield lambda: model.get_encoder()(**media)
+        if words and hasattr(model, "get_text_features"):
+            yield lambda: model.get_text_features(**words)
+        media = {k: v for k, v in inputs.items() if k not in words}
+        if media:
+            for name in ("get_image_features", "get_audio_features", "get_video_features"):
+                if hasattr(model, name):
+                    yield lambda name=name: getattr(model, name)(**media)
+        if words and len(words) < len(inputs):
+            yield lambda: model(**words)
+
+    def _check_cross(self, heads: Any, site: Any) -> None:
+        own = self.own
+        maps = self._of(site.path, own.innermost())
+        memory = next(
+            (
+                n
+                for p, n in own.memory.items()
+                if own_maps.inside(site.path, p)
+                and not any(o != p and own_maps.inside(o, p) and own_maps.inside(site.path, o) for o in own.memory)
+            ),
+            None,
+        )
+        if maps is None:
+            return
+        queries, keys = maps[0].shape[2:]
+        if memory is not None and keys == memory != queries and not site.cross:
+            raise Wrong(f"{site.path} reads {keys} keys of another sequence, and is not called cross")
+        if memory is None and queries == keys and site.cross:
+            raise Wrong(f"{site.path} reads its own {keys} keys, and is called cross")
+
+    # ---- padding ------------------------------------------------------------------------------
+
+    def documents(self) -> list[list[int]]:
+        generator = torch.Generator().manual_seed(4)
+        return [torch.randint(FIRST_ID, LAST_ID, (n,), generator=generator).tolist() for n in LENGTHS]
+
+    def padding(self) -> None:
+        """Statistics do not depend on the batch: documents alone and together; batches of the caller likewise."""
+        if not self.takes_ids:
+            raise NotApplicable("the model needs more than text")
+        model, documents = self.model(), self.documents()
+        if self.random:
+            raise NotApplicable("the model is random")
+        with quiet():
+            if "decoder_input_ids" in self.inputs:
+                together = self._padded("right")
+                rows = [{k: v[i : i + 1] for k, v in together.items()} for i in range(len(LENGTHS))]
+                for row, length in zip(rows, LENGTHS, strict=True):
+                    row |= {k: row[k][:, :length] for k in ("input_ids", "attention_mask")}
+                outputs = [self.run(model, row)[0] for row in rows]
+                if distance([torch.cat(outputs)], self.run(model, together)[:1]) > 1e-3:
+                    raise NotApplicable("the output of the model itself depends on padding")
+                tables = mh.measure(model, rows), mh.measure(model, [together])
+            else:
+                tables = tuple(mh.measure(model, documents, batch_size=size) for size in (1, 4))
+        _same_tables(*tables)
+
+    def masks(self) -> str:
+        """Padding on either side: the entropies of the real rows are those of the model's own maps."""
+        if "attention_mask" not in self.inputs or not self.takes_ids:
+            raise NotApplicable("the model takes no attention_mask with text")
+        if self.random:
+            raise NotApplicable("the model is random")
+        eager, checked = self.model("eager"), 0
+        for side in ("right", "left"):
+            batch = self._padded(side)
+            try:
+                with own_maps.watched(eager) as own:
+                    self.run(eager, batch)
+            except Exception as error:
+                raise NotApplicable(f"the model itself fails with padding: {first_line(error)}") from error
+            maps_of = own.innermost()
+            for implementation in IMPLEMENTATIONS:
+                try:
+                    model = self.model(implementation)
+                except NotApplicable:
+                    continue
+                if not self.agrees(implementation):
+                    continue
+                heads, _, _ = self.captured(model, batch)
+                for site in heads.sites:
+                    maps = self._of(site.path, maps_of)
+                    real = batch["attention_mask"].bool()
+                    if (
+                        maps is None
+                        or len(maps) != 1
+                        or maps[0].shape[0] != real.shape[0]
+                        or maps[0].shape[2] != real.shape[1]
+                    ):
+                        continue
+                    p = maps[0].double()
+                    sums = p.sum(-1, keepdim=True)
+                    p = p / sums.clamp_min(1e-30)  # without the share of a sink
+                    entropy = -(p * p.clamp_min(1e-30).log()).sum(-1)  # batch, head, query
+                    if maps[0].shape[3] != real.shape[1]:
+                        continue
+                    theirs = torch.stack([entropy[:, h][real].mean() for h in range(entropy.shape[1])])
+                    if float((1 - sums).abs().max()) > 1e-3:
+                        continue  # sinks: entropies are defined differently
+                    ours = torch.tensor([heads[site.name(h)].mean("entropy") for h in range(site.heads)]).double()
+                    apart = float((ours - theirs).abs().max())
+                    if not apart <= 1e-3:
+                        raise Wrong(
+                            f"{implementation}, padded on the {side}: entropy of {site.label} off by {apart:.2g}"
+                        )
+                    checked += 1
+        if not checked:
+            raise NotApplicable("the model returns no maps for a padded batch")
+        return f"{checked} attentions"
+
+    def _padded(self, side: str) -> Batch:
+        documents, longest = self.documents(), max(LENGTHS)
+        config = self.built.config
+        pad = getattr(config, "pad_token_id", None)
+        pad = pad if isinstance(pad, int) and pad >= 0 else 1
+        rows, masks = [], []
+        for ids in documents:
+            fill = longest - len(ids)
+            rows.append([*ids, *[pad] * fill] if side == "right" else [*[pad] * fill, *ids])
+            masks.append([*[1] * len(ids), *[0] * fill] if side == "right" else [*[0] * fill, *[1] * len(ids)])
+        batch = {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor(masks)}
+        if "decoder_input_ids" in self.inputs:
+            words = self.inputs["decoder_input_ids"]
+            batch["decoder_input_ids"] = words[torch.arange(len(documents)) % words.shape[0]]
+        return batch
+
+    # ---- labels -------------------------------------------------------------------------------
+
+    def labels(self) -> None:
+        """With labels in the batch nothing changes."""
+        cls = _labelled(self.built)
+        if cls is None:
+            raise NotApplicable("no class of this type takes labels for its text")
+        if self.random:
+            raise NotApplicable("the model is random")
+        try:
+            model = make(cls, self.built.config)
+            ids = self.inputs["decoder_input_ids" if "decoder_input_ids" in self.inputs else "input_ids"]
+            batch = self.inputs | {"labels": ids.clone()}
+            outside = self.run(model, batch)
+        except Exception as error:
+            raise NotApplicable(f"the model itself does not run with labels: {first_line(error)}") from error
+        _, inside, _ = self.captured(model, batch)
+        same(outside, inside, "output with labels")
+        with quiet():
+            _same_tables(mh.measure(model, [self.inputs]), mh.measure(model, [batch]))
+
+    # ---- anatomy and cut ----------------------------------------------------------------------
+
+    def anatomy(self) -> str:
+        """W_O of a head set to zero does what ablating the head does."""
+        model = copy.deepcopy(self.model())
+        if self.random:
+            raise NotApplicable("the model is random")
+        heads, _, _ = self.captured(model)
+        with quiet() as texts:
+            found = mh.anatomy(model, self.inputs)
+        missing = [site.label for site in heads.sites if site.key not in {layer.site.key for layer in found}]
+        if missing and not any("not seen" in text for text in texts):
+            raise Wrong(f"anatomy lacks {', '.join(missing)}")
+        names = self._one_per_layer(heads)
+        with torch.no_grad(), quiet():
+            with mh.ablate(model, names, sites=heads.sites):
+                ablated = self.run(model)
+            for name in names:
+                found[name].W_O.zero_()
+            zeroed = self.run(model)
+        same(ablated, zeroed, "W_O = 0 against ablation")
+        return f"{len(found)} attentions"
+
+    @staticmethod
+    def _one_per_layer(heads: Any) -> list[str]:
+        """A head of every attention; of an attention that is used several times, the same one."""
+        return [site.name((sum(map(ord, site.path)) % 7) % site.heads) for site in heads.sites]
+
+    def cut(self) -> str:
+        model = self.model()
+        if self.random:
+            raise NotApplicable("the model is random")
+        with quiet():
+            heads, _, _ = self.captured(model)
+            names = [n for n, site in zip(self._one_per_layer(heads), heads.sites, strict=True) if site.heads > 1]
+            if not names:
+                raise NotApplicable("no layer has two heads")
+            uses = {heads[name].site.path: name for name in reversed(names)}  # a layer used twice is cut once
+            plan = mh.plan(model, [self.inputs], remove=list(reversed(uses.values())))
+            small = mh.cut(model, plan, refit=None)
+            with mh.ablate(model, names, sites=heads.sites):
+                ablated = self.run(model)
+            after = self.run(small)
+        same(ablated, after, "cut against ablation")
+        return f"{len(names)} heads"
+
+    def refit(self) -> str:
+        """A layer that loses all its heads, with the rest fitted: finite, or refused."""
+        if not self.takes_ids or "decoder_input_ids" in self.inputs:
+            raise NotApplicable("the model needs more than text")
+        generator = torch.Generator().manual_seed(5)
+        texts = torch.randint(FIRST_ID, LAST_ID, (32, 24), generator=generator).tolist()
+        with quiet():
+            heads, _, _ = self.captured(self.model())
+            last = heads.sites[len(heads.sites) - 1]
+            plan = mh.plan(self.model(), texts, remove=[last.name(h) for h in range(last.heads)])
+            small = mh.cut(self.model(), plan)
+            output = self.run(small)
+        if not all(bool(torch.isfinite(x).all()) for x in output):
+            raise Wrong("the cut model's output is not finite")
+        return f"all {last.heads} heads of {last.label}"
+
+    # ---- missing inputs -----------------------------------------------------------------------
+
+    def missing(self) -> str:
+        """A model that needs pictures says so when it is given ids alone."""
+        needed = [
+            n
+            for n in self.inputs
+            if n not in ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+        ]
+        model = self.model()
+        if "input_ids" not in parameters(model) or not needed:
+            raise NotApplicable("text is enough" if not needed else "the model takes no text")
+        try:
+            self.run(model, {"input_ids": self.inputs.get("input_ids", torch.tensor([self.documents()[0]]))})
+        except Exception:
+            pass
+        else:
+            raise NotApplicable("the model runs on text alone")
+        try:
+            with quiet():
+                mh.measure(model, self.documents(), batch_size=1)
+        except MultiheadError as error:
+            if not any(name in str(error) for name in needed):
+                raise  # a refusal, but not a helpful one
+            return first_line(error)
+        raise Wrong("no error")
+
+
+def _check_stacks(sites: list[Any]) -> None:
+    """An encoder and a decoder are two stacks, and neither is called by the other's name."""
+    for site in sites:
+        parts = site.path.split(".")
+        encoder = any("encoder" in part for part in parts)
+        decoder = any("decoder" in part for part in parts)
+        if encoder != decoder and ("decoder" if encoder else "encoder") in site.stack:
+            raise Wrong(f"{site.path} is called {site.label}")
+        for other in sites:
+            a, b = next(((a, b) for a, b in zip(parts, other.path.split("."), strict=False) if a != b), ("", ""))
+            if other.stack == site.stack and "encoder" in a and "decoder" in b:
+                raise Wrong(f"{site.path} and {other.path} are one stack, {site.stack!r}")
+
+
+def _double(inputs: Batch) -> Batch:
+    return {n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for n, x in inputs.items()}
+
+
+def _part(theirs: Tensor, ours: Tensor, index: int, several: int) -> Tensor:
+    """The block of a map that one of several calls computes, where the map is block-diagonal."""
+    queries, keys = ours.shape[-2:]
+    if several == 1 or theirs.shape[-2:] != (several * queries, several * keys):
+        return theirs
+    return theirs[..., index * queries : (index + 1) * queries, index * keys : (index + 1) * keys]
+
+
+def _same_map(ours: Tensor, theirs: Tensor, where: str) -> None:
+    if ours.shape != theirs.shape:
+        if ours.numel() == theirs.numel() and ours.shape[-2:] == theirs.shape[-2:]:
+            theirs = theirs.reshape(ours.shape)
+        elif theirs.shape[:3] == ours.shape[:3] and theirs.shape[3] == ours.shape[3] + 1:
+            theirs = theirs[..., :-1]  # the column of the sink
+        elif theirs.shape[:3] == ours.shape[:3] and theirs.shape[3] < ours.shape[3]:
+            ours = ours[
+                ..., : theirs.shape[3]
+            ]  # one softmax over its own and other keys: the model returns two parts
+        else:
+            raise Wrong(f"{where}: map of shape {tuple(ours.shape)}, the model's is {tuple(theirs.shape)}")
+    apart = float((ours - theirs).abs().max())
+    if not apart <= TOLERANCE:
+        raise Wrong(f"{where}: map off by {apart:.2g}")
+
+
+def _numberless(path: str) -> str:
+    """`layers.*.attn` for `layers.3.attn`."""
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+def _same_tables(a: Any, b: Any) -> None:
+    if list(a.columns) != list(b.columns) or len(a) != len(b):
+        raise Wrong(f"tables of {len(a)} × {len(a.columns)} and {len(b)} × {len(b.columns)}")
+    for name in a.columns:
+        x, y = a[name], b[name]
+        if len(x) and isinstance(x[0], str):
+            if list(x) != list(y):
+                raise Wrong(f"{name} differs")
+            continue
+        x, y = torch.as_tensor(x).double(), torch.as_tensor(y).double()
+        if not torch.equal(x.isnan(), y.isnan()):
+            raise Wrong(f"{name} is NaN in one of them")
+        apart = (
+            (x - y).nan_to_num(0, 0, 0).abs().max() / x[~x.isnan()].abs().max().clamp_min(1e-2)
+            if x.numel() and (~x.isnan()).any()
+            else torch.tensor(0.0)
+        )
+        if not float(apart) <= 1e-3:
+            raise Wrong(f"{name} off by {float(apart):.2g}")
+
+
+def _labelled(built: Built) -> Any:
+    if "input_ids" not in built.inputs:
+        return None
+    if "labels" in parameters(built.cls):  # type: ignore[arg-type]
+        return built.cls
+    import transformers
+
+    mappings = ["CAUSAL_LM", "MASKED_LM", "IMAGE_TEXT_TO_TEXT", "PRETRAINING"]
+    seq2seq = "decoder_input_ids" in built.inputs
+    for mapping in ["SEQ_TO_SEQ_CAUSAL_LM", *mappings] if seq2seq else mappings:
+        name = getattr(modeling_auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES").get(built.model_type)
+        name = name[0] if isinstance(name, tuple) else name
+        cls = getattr(transformers, name, None) if name else None
+        if cls is not None and "labels" in parameters(cls):
+            return cls
+    return None
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+)
+
+
+def _state(model: Any) -> dict[str, Any]:
+    """Everything that a capture could leave behind."""
+    modules = list(model.named_modules())
+    configs = [m.config for _, m in modules if hasattr(m, "config") and hasattr(m.config, "to_dict")]
+    return {
+        "config": [str(c.to_dict()) for c in {id(c): c for c in configs}.values()],
+        "_attn_implementation": [getattr(c, "_attn_implementation", None) for c in configs],
+        "hooks": [len(getattr(m, name)) for _, m in modules for name in _HOOKS],
+        "attributes": [(name, sorted(vars(m))) for name, m in modules],
+        "methods": [(type(m).__name__, id(type(m).forward)) for _, m in modules],
+        "interface": [sorted(i._global_mapping) for i in (AttentionInterface, AttentionMaskInterface)],
+        "functions": [
+            id(i._global_mapping[n])
+            for i in (AttentionInterface, AttentionMaskInterface)
+            for n in sorted(i._global_mapping)
+        ],
+        "modes": torch._C._len_torch_function_stack(),
+        "grad": torch.is_grad_enabled(),
+    }
+
+
+CHECKS: dict[str, Callable[[Type], str | None]] = {
+    "output eager": lambda t: t.output("eager"),
+    "output sdpa": lambda t: t.output("sdpa"),
+    "output flex": lambda t: t.output("flex_attention"),
+    "trace": Type.trace,
+    "maps eager": lambda t: t.maps("eager"),
+    "maps sdpa": lambda t: t.maps("sdpa"),
+    "seen": Type.seen,
+    "padding": Type.padding,
+    "masks": Type.masks,
+    "labels": Type.labels,
+    "names": Type.names,
+    "anatomy": Type.anatomy,
+    "cut": Type.cut,
+    "refit": Type.refit,
+    "missing": Type.missing,
+}
+
+
+def sweep(model_type: str, checks: list[str] | None = None) -> dict[str, Any]:
+    """The verdicts of one type, as plain data."""
+    start = time.perf_counter()
+    result: dict[str, Any] = {"type": model_type}
+    try:
+        built = build(model_type)
+    except NotBuilt as reason:
+        return result | {"unbuilt": str(reason)[:1000], "seconds": round(time.perf_counter() - start, 1)}
+    subject = Type(built)
+    result |= {
+        "class": built.cls.__name__,
+        "sizes": built.sizes,
+        "inputs": {k: list(v.shape) for k, v in built.inputs.items() if isinstance(v, Tensor)},
+    }
+    if not has_attention(subject):
+        return result | {"unbuilt": "no attention", "seconds": round(time.perf_counter() - start, 1)}
+    verdicts: dict[str, list[str]] = {}
+    for name, check in CHECKS.items():
+        if checks and name not in checks:
+            continue
+        if name == "output flex" and model_type not in FLEX:
+            continue
+        if name in ("cut", "refit") and verdicts.get("anatomy", [""])[0] not in ("right", ""):
+            verdicts[name] = ["n.a.", "no anatomy"]
+            continue
+        verdict: Verdict = judge(lambda check=check: check(subject))
+        verdicts[name] = [verdict.verdict, verdict.detail]
+    return result | {"checks": verdicts, "seconds": round(time.perf_counter() - start, 1)}
+
+
+def has_attention(subject: Type) -> bool:
+    try:
+        if subject.own.innermost() or subject.own.attentions():
+            return True
+        heads, _, _ = subject.captured(subject.model())
+    except NotApplicable:
+        return True
+    except Exception:
+        return False
+    return len(heads.sites) > 0
