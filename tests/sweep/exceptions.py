@@ -63,7 +63,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "florence2": {"vision_config": _DAVIT},
     "janus": {"vq_config": {"base_channels": 32}},
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
-    "donut-swin": {"window_size": 4},
+    "donut-swin": {"window_size": 2, "image_size": [64, 64]},
     "seggpt": {"image_size": [64, 32]},
     "blip-2": {"image_token_index": 99},
     "instructblip": {"image_token_index": 99},
