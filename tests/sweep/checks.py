@@ -4,125 +4,30 @@ from __future__ import annotations
 
 import copy
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+import transformers
+from torch import Tensor
 from transformers.models.auto import modeling_auto
 
 import multihead as mh
 from multihead.errors import MultiheadError
 from sweep import own_maps
-from sweep.build import Built, NotBuilt, build, make, tensors
+from sweep.build import Built, NotBuilt, build, make
+from sweep.compare import TOLERANCE, check_stacks, distance, part_of, same, same_map, same_tables, state_of
 from sweep.inputs import FIRST_ID, LAST_ID, Batch, parameters
 from sweep.judge import NotApplicable, Verdict, Wrong, first_line, judge
+from sweep.subject import Subject, quiet
 
-TOLERANCE = 1e-4
 IMPLEMENTATIONS = ("eager", "sdpa")
 FLEX = ("llama",)  # compiling takes a minute
 LENGTHS = (9, 4, 7, 5)
 
 
-def distance(a: list[Tensor], b: list[Tensor]) -> float:
-    """The largest difference, relative to the largest value of its tensor."""
-    if len(a) != len(b) or any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
-        return float("inf")
-    worst = 0.0
-    for x, y in zip(a, b, strict=True):
-        finite = torch.isfinite(x) & (x.abs() < 1e30)
-        if not torch.equal(finite, torch.isfinite(y) & (y.abs() < 1e30)):
-            return float("inf")
-        x, y = x[finite], y[finite]
-        if x.numel():
-            worst = max(worst, float((x - y).abs().max() / x.abs().max().clamp_min(1e-6)))
-    return worst
-
-
-def same(a: list[Tensor], b: list[Tensor], what: str, tolerance: float = TOLERANCE) -> None:
-    apart = distance(a, b)
-    if not apart <= tolerance:
-        raise Wrong(f"{what}: off by {apart:.2g}")
-
-
-@contextmanager
-def quiet() -> Iterator[list[str]]:
-    """The warnings of the block, as text."""
-    texts: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield texts
-    texts += [str(w.message) for w in caught]
-
-
-class Type:
-    """One type with its models, built once for all checks."""
-
-    def __init__(self, built: Built) -> None:
-        self.built, self.inputs = built, built.inputs
-        self._models: dict[str, nn.Module | str] = {}
-
-    def model(self, implementation: str | None = None) -> nn.Module:
-        """The model under one implementation. NotApplicable where it does not take it."""
-        key = implementation or "default"
-        if key not in self._models:
-            try:
-                model = self.built.model(implementation)
-                self.run(model)
-            except Exception as error:
-                self._models[key] = f"the model itself does not run under {key}: {first_line(error)}"
-            else:
-                self._models[key] = model
-        model = self._models[key]
-        if isinstance(model, str):
-            raise NotApplicable(model)
-        return model
-
-    def run(self, model: nn.Module, inputs: Batch | None = None, **options: Any) -> list[Tensor]:
-        torch.manual_seed(0)
-        with torch.no_grad():
-            return tensors(model(**(self.inputs if inputs is None else inputs), **options))
-
-    def captured(
-        self, model: nn.Module, inputs: Batch | None = None, **options: Any
-    ) -> tuple[Any, list[Tensor], list[str]]:
-        """A capture, the output inside it, and its warnings."""
-        with quiet() as texts, mh.capture(model, **options) as heads:
-            output = self.run(model, inputs)
-        return heads, output, texts
-
-    @cached_property
-    def random(self) -> bool:
-        """Whether the model gives other numbers every time."""
-        model = self.model()
-        return distance(self.run(model), self.run(model)) > 1e-6
-
-    @cached_property
-    def own(self) -> own_maps.Run:
-        """The run of an eager copy, maps and all; without maps where there is no eager."""
-        for implementation in ("eager", None):
-            try:
-                model = self.model(implementation)
-            except NotApplicable:
-                continue
-            for options in ({"output_attentions": True}, {}):
-                try:
-                    with own_maps.watched(model) as run:
-                        self.run(model, **options)
-                    return run
-                except Exception:
-                    continue
-        raise NotApplicable("the model does not run with hooks")
-
-    @property
-    def takes_ids(self) -> bool:
-        return (
-            set(self.inputs) <= {"input_ids", "attention_mask", "decoder_input_ids"} and "input_ids" in self.inputs
-        )
+class Type(Subject):
+    """The checks."""
 
     # ---- output and maps ----------------------------------------------------------------------
 
@@ -164,20 +69,12 @@ class Type:
             )  # calls for one map: each reads a part of the tokens, or of the values
             for n, (i, site) in enumerate(sorted(calls, key=lambda c: (c[0], c[1].call_index))):
                 ours = torch.stack([heads[site.name(h)].weights(call=i).detach() for h in range(site.heads)], 1)
-                part = _part(theirs[n // several], ours, n % several, several)
-                _same_map(ours, part, f"{site.label} ({path})")
+                part = part_of(theirs[n // several], ours, n % several, several)
+                same_map(ours, part, f"{site.label} ({path})")
                 compared += site.heads
         if not compared:
             raise NotApplicable("no attention both seen and returned by the model")
         return f"{compared} maps"
-
-    def agrees(self, implementation: str) -> bool:
-        """Whether the model computes the same under eager and this implementation: some are causal by it."""
-        try:
-            eager = self.model("eager")
-        except NotApplicable:
-            return True
-        return distance(self.run(eager), self.run(self.model(implementation))) < 1e-3
 
     @staticmethod
     def _of(path: str, own: dict[str, list[Tensor]]) -> list[Tensor] | None:
@@ -214,7 +111,7 @@ class Type:
                 model = self.model(implementation)
             except NotApplicable:
                 continue
-            before, bits = _state(model), self.run(model)
+            before, bits = state_of(model), self.run(model)
             error: MultiheadError | None = None
             try:
                 self.captured(model, keep="qk")
@@ -222,7 +119,7 @@ class Type:
                 error = refusal
             except Exception:
                 pass  # `output` has it
-            after = _state(model)
+            after = state_of(model)
             for name in before:
                 if before[name] != after[name]:
                     raise Wrong(f"{implementation}: {name} differs after the capture")
@@ -238,7 +135,7 @@ class Type:
         names = {site.key: site.label for site in first.sites}
         if len(set(names.values())) != len(names):
             raise Wrong("two attentions have one name")
-        _check_stacks(list(first.sites))
+        check_stacks(list(first.sites))
         model = self.built.model()
         for part in self._parts(model):
             with quiet():
@@ -320,7 +217,7 @@ class Type:
                 tables = mh.measure(model, rows), mh.measure(model, [together])
             else:
                 tables = tuple(mh.measure(model, documents, batch_size=size) for size in (1, 4))
-        _same_tables(*tables)
+        same_tables(*tables)
 
     def masks(self) -> str:
         """Padding on either side: the entropies of the real rows are those of the model's own maps."""
@@ -410,7 +307,7 @@ class Type:
         _, inside, _ = self.captured(model, batch)
         same(outside, inside, "output with labels")
         with quiet():
-            _same_tables(mh.measure(model, [self.inputs]), mh.measure(model, [batch]))
+            same_tables(mh.measure(model, [self.inputs]), mh.measure(model, [batch]))
 
     # ---- anatomy and cut ----------------------------------------------------------------------
 
@@ -502,47 +399,8 @@ class Type:
         raise Wrong("no error")
 
 
-def _check_stacks(sites: list[Any]) -> None:
-    """An encoder and a decoder are two stacks, and neither is called by the other's name."""
-    for site in sites:
-        parts = site.path.split(".")
-        encoder = any("encoder" in part for part in parts)
-        decoder = any("decoder" in part for part in parts)
-        if encoder != decoder and ("decoder" if encoder else "encoder") in site.stack:
-            raise Wrong(f"{site.path} is called {site.label}")
-        for other in sites:
-            a, b = next(((a, b) for a, b in zip(parts, other.path.split("."), strict=False) if a != b), ("", ""))
-            if other.stack == site.stack and "encoder" in a and "decoder" in b:
-                raise Wrong(f"{site.path} and {other.path} are one stack, {site.stack!r}")
-
-
 def _double(inputs: Batch) -> Batch:
     return {n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for n, x in inputs.items()}
-
-
-def _part(theirs: Tensor, ours: Tensor, index: int, several: int) -> Tensor:
-    """The block of a map that one of several calls computes, where the map is block-diagonal."""
-    queries, keys = ours.shape[-2:]
-    if several == 1 or theirs.shape[-2:] != (several * queries, several * keys):
-        return theirs
-    return theirs[..., index * queries : (index + 1) * queries, index * keys : (index + 1) * keys]
-
-
-def _same_map(ours: Tensor, theirs: Tensor, where: str) -> None:
-    if ours.shape != theirs.shape:
-        if ours.numel() == theirs.numel() and ours.shape[-2:] == theirs.shape[-2:]:
-            theirs = theirs.reshape(ours.shape)
-        elif theirs.shape[:3] == ours.shape[:3] and theirs.shape[3] == ours.shape[3] + 1:
-            theirs = theirs[..., :-1]  # the column of the sink
-        elif theirs.shape[:3] == ours.shape[:3] and theirs.shape[3] < ours.shape[3]:
-            ours = ours[
-                ..., : theirs.shape[3]
-            ]  # one softmax over its own and other keys: the model returns two parts
-        else:
-            raise Wrong(f"{where}: map of shape {tuple(ours.shape)}, the model's is {tuple(theirs.shape)}")
-    apart = float((ours - theirs).abs().max())
-    if not apart <= TOLERANCE:
-        raise Wrong(f"{where}: map off by {apart:.2g}")
 
 
 def _numberless(path: str) -> str:
@@ -550,34 +408,11 @@ def _numberless(path: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 
-def _same_tables(a: Any, b: Any) -> None:
-    if list(a.columns) != list(b.columns) or len(a) != len(b):
-        raise Wrong(f"tables of {len(a)} × {len(a.columns)} and {len(b)} × {len(b.columns)}")
-    for name in a.columns:
-        x, y = a[name], b[name]
-        if len(x) and isinstance(x[0], str):
-            if list(x) != list(y):
-                raise Wrong(f"{name} differs")
-            continue
-        x, y = torch.as_tensor(x).double(), torch.as_tensor(y).double()
-        if not torch.equal(x.isnan(), y.isnan()):
-            raise Wrong(f"{name} is NaN in one of them")
-        apart = (
-            (x - y).nan_to_num(0, 0, 0).abs().max() / x[~x.isnan()].abs().max().clamp_min(1e-2)
-            if x.numel() and (~x.isnan()).any()
-            else torch.tensor(0.0)
-        )
-        if not float(apart) <= 1e-3:
-            raise Wrong(f"{name} off by {float(apart):.2g}")
-
-
 def _labelled(built: Built) -> Any:
     if "input_ids" not in built.inputs:
         return None
     if "labels" in parameters(built.cls):  # type: ignore[arg-type]
         return built.cls
-    import transformers
-
     mappings = ["CAUSAL_LM", "MASKED_LM", "IMAGE_TEXT_TO_TEXT", "PRETRAINING"]
     seq2seq = "decoder_input_ids" in built.inputs
     for mapping in ["SEQ_TO_SEQ_CAUSAL_LM", *mappings] if seq2seq else mappings:
@@ -587,36 +422,6 @@ def _labelled(built: Built) -> Any:
         if cls is not None and "labels" in parameters(cls):
             return cls
     return None
-
-
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_forward_hooks_with_kwargs",
-)
-
-
-def _state(model: Any) -> dict[str, Any]:
-    """Everything that a capture could leave behind."""
-    modules = list(model.named_modules())
-    configs = [m.config for _, m in modules if hasattr(m, "config") and hasattr(m.config, "to_dict")]
-    return {
-        "config": [str(c.to_dict()) for c in {id(c): c for c in configs}.values()],
-        "_attn_implementation": [getattr(c, "_attn_implementation", None) for c in configs],
-        "hooks": [len(getattr(m, name)) for _, m in modules for name in _HOOKS],
-        "attributes": [(name, sorted(vars(m))) for name, m in modules],
-        "methods": [(type(m).__name__, id(type(m).forward)) for _, m in modules],
-        "interface": [sorted(i._global_mapping) for i in (AttentionInterface, AttentionMaskInterface)],
-        "functions": [
-            id(i._global_mapping[n])
-            for i in (AttentionInterface, AttentionMaskInterface)
-            for n in sorted(i._global_mapping)
-        ],
-        "modes": torch._C._len_torch_function_stack(),
-        "grad": torch.is_grad_enabled(),
-    }
 
 
 CHECKS: dict[str, Callable[[Type], str | None]] = {

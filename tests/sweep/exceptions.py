@@ -63,7 +63,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "florence2": {"vision_config": _DAVIT},
     "janus": {"vq_config": {"base_channels": 32}},
     "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
-    "donut-swin": {"window_size": 4},
+    "donut-swin": {"window_size": 2, "image_size": [64, 64]},
     "seggpt": {"image_size": [64, 32]},
     "blip-2": {"image_token_index": 99},
     "instructblip": {"image_token_index": 99},
@@ -179,8 +179,8 @@ _NOT_TRIED = {
     "part of another type, without a model of its own": """
         chameleon_vqgan deepseek_ocr2_encoder edgetam_mask_decoder edgetam_prompt_encoder
         edgetam_video_mask_decoder edgetam_video_prompt_encoder emu3_vqgan gemma4_unified_audio
-        gemma4_unified_vision idefics_perciever idefics_vision layoutxlm pp_chart2table pp_chart2table_vision
-        pp_formulanet_text sam2_mask_decoder sam2_prompt_encoder sam2_video_mask_decoder
+        gemma4_unified_vision glm_image_vqmodel idefics_perciever idefics_vision layoutxlm pp_chart2table
+        pp_chart2table_vision pp_formulanet_text sam2_mask_decoder sam2_prompt_encoder sam2_video_mask_decoder
         sam2_video_prompt_encoder sam3_geometry_encoder sam3_lite_text_geometry_encoder
         sam3_tracker_mask_decoder sam3_tracker_prompt_encoder sam3_tracker_video_mask_decoder
         sam3_tracker_video_prompt_encoder sam_hq_mask_decoder sam_hq_prompt_encoder sam_mask_decoder
@@ -188,7 +188,7 @@ _NOT_TRIED = {
     """,
     "runs on a session of a video": "sam2_video sam3_tracker_video sam3_video",
     "too large at every size tried": """
-        align align_vision_model bark blt efficientnet emu3 kosmos_2_5_vision_model neucodec
+        align align_vision_model bark blt efficientnet emu3 kosmos_2_5_vision_model muse_spark neucodec
         qwen2_5_omni_bigvgan qwen2_5_omni_token2wav vibevoice vibevoice_acoustic_tokenizer
         vibevoice_acoustic_tokenizer_decoder vibevoice_acoustic_tokenizer_encoder vibevoice_asr xcodec xcodec2
     """,
@@ -196,20 +196,21 @@ _NOT_TRIED = {
     "no small config and inputs that run": """
         blt_local_decoder blt_local_encoder bridgetower_vision_model chmv2 clap clap_audio_model cohere_compass
         cohere_compass_text deepseek_ocr2 deepseek_ocr2_vision depth_pro dia_decoder diffusion_gemma
-        diffusion_gemma_text efficientloftr ernie4_5_vl_moe esmfold2 fun_asr_nano fun_asr_nano_encoder
-        gemma3n_audio gemma4_assistant gemma4_unified_assistant gradium_phonon_tts granite4_vision
-        granite_speech5_ctc granite_speech5_encoder hrm_text idefics2_perceiver inkling_audio inkling_vision
-        janus_vqgan llama4_vision_model lw_detr minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision
-        mllama_vision_model molmo2 molmo2_adapter molmo2_vision moonshine_streaming muse_glimmer_assistant
-        muse_spark_audio musicgen musicgen_melody nemo_speechlm nemotron3_5_transcribe_audio
-        nemotron3_diarization nemotron_h_omni nougat pe_audio_video pe_audio_video_encoder phi4_multimodal_audio
-        pi0 pocket_tts pp_ocrv5_mobile_det pp_ocrv5_server_det pp_ocrv6_medium_det pp_ocrv6_small_det
-        qwen2_5_omni qwen2_5_omni_audio_encoder qwen2_5_omni_dit qwen3_asr_encoder qwen3_omni_moe
-        qwen3_omni_moe_audio_encoder qwen3_omni_moe_talker_text qwen4_exp qwen4_exp_text sam2
-        sam2_hiera_det_model sam2_vision_model sam3_detr_decoder sam3_detr_encoder sam3_lite_text_detr_decoder
-        sam3_lite_text_detr_encoder sam3_lite_text_mask_decoder sam3_mask_decoder sam3_tracker shieldgemma2
-        slanet step3p7 t5gemma2_decoder tipsv2_dpt tvp unlimited_ocr_vision uvdoc video_llama_3_vision vitmatte
-        voxtral_realtime voxtral_realtime_text zamba
+        diffusion_gemma_text efficientloftr ernie4_5_vl_moe ernie4_5_vl_moe_text esmfold2 fun_asr_nano
+        fun_asr_nano_encoder gemma3n_audio gemma4_assistant gemma4_unified_assistant gradium_phonon_tts
+        granite4_vision granite_speech5_ctc granite_speech5_encoder hrm_text idefics2_perceiver inkling_audio
+        inkling_vision janus_vqgan llama4_vision_model lw_detr minicpm_ocr_vision minicpmv4_6_vision
+        minicpmv4_7_vision mllama_vision_model molmo2 molmo2_adapter molmo2_vision moonshine_streaming
+        muse_glimmer_assistant muse_spark_audio musicgen musicgen_melody nemo_speechlm
+        nemotron3_5_transcribe_audio nemotron3_diarization nemotron_h_omni nougat pe_audio_video
+        pe_audio_video_encoder phi4_multimodal_audio pi0 pocket_tts pp_ocrv5_mobile_det pp_ocrv5_server_det
+        pp_ocrv6_medium_det pp_ocrv6_small_det qwen2_5_omni qwen2_5_omni_audio_encoder qwen2_5_omni_dit
+        qwen3_asr_encoder qwen3_omni_moe qwen3_omni_moe_audio_encoder qwen3_omni_moe_talker_text qwen4_exp
+        qwen4_exp_text sam2 sam2_hiera_det_model sam2_vision_model sam3_detr_decoder sam3_detr_encoder
+        sam3_lite_text_detr_decoder sam3_lite_text_detr_encoder sam3_lite_text_mask_decoder sam3_mask_decoder
+        sam3_tracker shieldgemma2 slanet step3p7 t5gemma2_decoder tipsv2_dpt tvp unlimited_ocr_vision
+        unlimited_ocr_vision_encoder uvdoc video_llama_3_vision vitmatte voxtral_realtime voxtral_realtime_text
+        zamba
     """,
 }
 UNBUILT: dict[str, str] = {name: reason for reason, names in _NOT_TRIED.items() for name in names.split()}
