@@ -1,4 +1,4 @@
-"""Whether a model may read documents of different lengths in one batch: does it hide padding from attention?
+"""Find out whether a model hides padding from attention, so that a batch may hold documents of different lengths.
 
 >>> import torch
 >>> from transformers import BertConfig, BertModel

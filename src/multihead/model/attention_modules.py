@@ -26,8 +26,8 @@ _PACKED = ("qkv", "qkv_proj", "to_qkv", "wqkv", "c_attn", "query_key_value")
 class AttentionModules:
     """The modules that look like attention, by path, in the order of the module tree.
 
-    Such a module has at least two matrices (projections), and a class named like attention or submodules named like
-    the projections of queries and keys.
+    Such a module has at least two matrices (projections), and its class or its name is that of attention, or its
+    submodules are named like the projections of queries and keys.
     """
 
     innermost: dict[str, nn.Module]
@@ -37,7 +37,7 @@ class AttentionModules:
     @staticmethod
     def of(model: nn.Module) -> AttentionModules:
         named = ((path.replace("_orig_mod.", ""), module) for path, module in model.named_modules())
-        alike = {path: module for path, module in named if _looks_like_attention(module)}
+        alike = {path: module for path, module in named if _looks_like_attention(path, module)}
         outer = {ancestor for path in alike for ancestor in ancestors(path)}
         innermost = {path: module for path, module in alike.items() if path not in outer}
         return AttentionModules(innermost, {path: m for path, m in alike.items() if path in outer})
@@ -66,9 +66,10 @@ def is_inside(path: str, outer: str) -> bool:
     return path == outer or not outer or path.startswith(f"{outer}.")
 
 
-def _looks_like_attention(module: nn.Module) -> bool:
+def _looks_like_attention(path: str, module: nn.Module) -> bool:
     kind = type(module).__name__.lower()
-    if not any(word in kind for word in _WORDS) and not _has_projections(module):
+    named = any(word in kind for word in _WORDS) or path.endswith(_WORDS)
+    if not named and not _has_projections(module):
         return False
     return sum(p.ndim >= 2 for p in module.parameters()) >= 2
 

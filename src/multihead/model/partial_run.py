@@ -35,6 +35,7 @@ from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
 from multihead.model.interception import interception_of
+from multihead.model.lazy_scores import LazyScores
 from multihead.model.sites import Key, Site, Sites
 
 Change = Callable[[HeadOutputs], HeadOutputs]
@@ -166,7 +167,12 @@ class Recording:
             for call in inside[before.get(id_, 0) :]:
                 if call.attention == end:
                     call.output, call.kept = None, False
-        calls[index] = _Returned(repeat_batch(output, 1, 0), end, dict(self._clock.counts))
+        if isinstance(
+            output, LazyScores
+        ):  # scores of an adapter that are not computed yet: they belong to this run
+            calls[index] = _Returned(None, end, dict(self._clock.counts), kept=False)
+        else:
+            calls[index] = _Returned(repeat_batch(output, 1, 0), end, dict(self._clock.counts))
         return output
 
     def _modules(self) -> list[nn.Module]:

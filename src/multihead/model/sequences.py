@@ -1,4 +1,4 @@
-"""Follow the input sequences of attention modules to the kernel: do keys come from the sequence of the queries?
+"""Follow the input sequences of attention modules to the kernel, to tell self-attention from cross-attention.
 
 A module of attention, and the layer around it, take one sequence (x), or two (x and the encoder's output). Inside
 their forwards every operation passes on the sequences of its inputs, and attention passes on that of its queries:

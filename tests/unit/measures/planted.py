@@ -98,7 +98,18 @@ class Aligned(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cross_attn = _Attention()
+        self.cross_attn = _CrossAttention()
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        return self.cross_attn(x, memory)
+
+
+class _CrossAttention(nn.Module):
+    """Queries and keys depend on their sequences by name only: the projections are multiplied by 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj = nn.Linear(8, PLACES), nn.Linear(8, PLACES)
 
     def forward(self, x: Tensor, memory: Tensor) -> Tensor:
         batch, m, n = x.shape[0], x.shape[1], memory.shape[1]
@@ -106,8 +117,9 @@ class Aligned(nn.Module):
         along, first = F.one_hot(at, PLACES).float(), F.one_hot(torch.zeros(m).long(), PLACES).float()
         q = torch.stack([along, first, torch.zeros_like(first)]).expand(batch, -1, -1, -1)
         k = torch.eye(PLACES)[:n].expand(batch, 3, -1, -1)
+        q, k = q + 0 * self.q_proj(x)[:, None], k + 0 * self.k_proj(memory)[:, None]
         v = memory.unsqueeze(1).expand(-1, 3, -1, -1)
-        return self.cross_attn(q, k, v, None, False)
+        return F.scaled_dot_product_attention(q, k, v, scale=HOT)
 
 
 def documents(count: int = 12, seed: int = 0) -> list[list[int]]:

@@ -61,7 +61,7 @@ def test_ablation_is_silencing_one_by_one(name: str) -> None:
     assert isinstance(ablation, Accumulator)
     table = ablation.columns()
     expected = by_hand(model, batch, loss, table.heads)
-    assert ablation.strategy == "side by side"
+    assert ablation.strategy == "side by side", ablation.notes
     assert_close(table["ablation_zero"], expected.mean(1), rtol=1e-3, atol=1e-6)
     spread = expected.std(1) / math.sqrt(2)
     assert_close(table["ablation_zero_error"], spread, rtol=1e-2, atol=1e-6)
@@ -151,8 +151,9 @@ def test_blocks_before_a_head_do_not_run_again() -> None:
     ablation = feed(model, Ablation(OutputDistance(), reruns=Reruns(packed=1)), {"x": X})
     assert ablation.strategy == "one by one"
     ran = [block.ran // DOCUMENTS for block in model.blocks]
-    # A clean run, a proof of each start, and then HEADS runs for every start at or before the block.
-    assert ran == [1 + (1 + HEADS) * (i + 1) for i in range(5)]
+    # A clean run, once more outside the interception, a proof of each start, and then HEADS runs for every start
+    # at or before the block.
+    assert ran == [2 + (1 + HEADS) * (i + 1) for i in range(5)]
     expected = by_hand(model, {"x": X}, OutputDistance(), ablation.columns().heads)
     assert_close(ablation.columns()["ablation_zero"], expected.mean(1))
 

@@ -252,11 +252,19 @@ def test_longt5_says_that_its_encoder_is_not_seen() -> None:
     from transformers import LongT5Config, LongT5Model
 
     config = LongT5Config(
-        vocab_size=53, d_model=20, d_kv=8, num_heads=3, d_ff=19, num_layers=2, num_decoder_layers=1, local_radius=3
+        vocab_size=53,
+        d_model=20,
+        d_kv=8,
+        num_heads=3,
+        d_ff=19,
+        num_layers=2,
+        num_decoder_layers=1,
+        local_radius=3,
+        encoder_attention_type="transient-global",
     )
     ids = torch.randint(5, 50, (2, TOKENS))
     with pytest.warns(
-        UserWarning, match=r"2 of 4 attentions are not seen: encoder\.block\.0.*LongT5LocalAttention"
+        UserWarning, match=r"2 of 4 attentions are not seen: encoder\.block\.0.*LongT5TransientGlobalAttention"
     ):
         found = sites(LongT5Model(config), input_ids=ids, decoder_input_ids=ids)
     assert found == [("decoder.L0", False), ("cross.L0", True)]
