@@ -12,8 +12,8 @@ from torch.testing import assert_close
 
 import cases
 from multihead import mask, position
-from multihead.layer.frame import Frame
-from multihead.layer.problem import Groups, PositionScores, Problem, Scores
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._problem import Groups, PositionScores, Problem, ScoreConfig
 from multihead.model.call import Tokens
 from multihead.model.statistics.head_statistics import HeadStatistics
 from multihead.model.statistics.options import Statistics
@@ -57,18 +57,20 @@ def problems(
     g = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
     normal = lambda *shape: torch.randn(shape, generator=g).to(dtype)
     hot = draw(st.sampled_from([1.0, 3.0]))  # some rows nearly one-hot
-    frame, known = Frame(batch, heads, queries, keys, torch.device("cpu")), draw(st.integers(0, 4)) > 0
+    frame, known = Coordinates(batch, heads, queries, keys, torch.device("cpu")), draw(st.integers(0, 4)) > 0
     seen = mask.of(draw(cases.looks(batch, heads, queries, keys))(dtype).mask)
     if draw(st.integers(0, 5)) == 0 and not cross:
         seen = seen & PositionScores(position.ALiBi(heads), None, dtype)
     if not cross and draw(st.integers(0, 5)) == 0:  # a cache whose rows stand at different places
-        key_places = torch.stack([torch.randperm(keys + 2, generator=g)[:keys] for _ in range(batch)])
+        key_positions = torch.stack([torch.randperm(keys + 2, generator=g)[:keys] for _ in range(batch)])
         if draw(st.booleans()):
-            key_places[:, 0] = key_places[:, -1]  # two keys at one place: no token is the one before
+            key_positions[:, 0] = key_positions[:, -1]  # two keys at one place: no token is the one before
             known = False
-        frame = Frame(batch, heads, queries, keys, frame.device, key_places[:, :queries].clone(), key_places)
+        frame = Coordinates(
+            batch, heads, queries, keys, frame.device, key_positions[:, :queries].clone(), key_positions
+        )
         seen = draw(st.sampled_from([mask.everything(), mask.causal(), mask.window(3, 1)]))
-    scores = Scores(
+    scores = ScoreConfig(
         scale=hot * key_dim**-0.5,
         softcap=draw(st.sampled_from([None, None, 2.0])),
         sinks=normal(heads) if draw(st.integers(0, 2)) == 0 else None,
@@ -130,7 +132,7 @@ def same(got: HeadStatistics, want: dict[str, Tensor], dtype: torch.dtype) -> No
 def test_they_are_the_numbers_of_the_explicit_map(drawn: Any, options: str) -> None:
     problem, queries, keys, cross = drawn
     out = brute.maps(problem).out.to(problem.q.dtype)
-    got = HeadStatistics(problem.frame.heads, OPTIONS[options])
+    got = HeadStatistics(problem.coordinates.heads, OPTIONS[options])
     got.update(problem, out, queries, keys, cross=cross)
     want = brute.rows(problem, out, queries, keys, OPTIONS[options], cross=cross)
     same(got, want, problem.q.dtype)

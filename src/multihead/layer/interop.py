@@ -22,9 +22,9 @@ from typing import TypedDict, Unpack, cast
 from torch import Tensor, nn
 
 from multihead.errors import SizeError, TypeMismatchError
+from multihead.layer._layouts import LAYOUTS, Layout, Order, Sizes, State, linears, modulo_heads, pack, unpack
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.init import XavierPerHead
-from multihead.layer.layouts import LAYOUTS, Layout, Order, Sizes, State, linears, modulo_heads, pack, unpack
 from multihead.layer.options import QKNorm, Sinks
 from multihead.layer.position import Position, PositionBias
 from multihead.layer.textbook import Textbook, from_module, textbook_mask

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.layer.problem import Problem
-from multihead.layer.share import Share
+from multihead.layer._head_shard import HeadShard
+from multihead.layer._problem import Problem
 from multihead.model.sites import Key, Site
 
 
@@ -40,7 +40,7 @@ class Call:
     problem: Problem
     queries: Tokens
     keys: Tokens
-    share: Share | None = None
+    share: HeadShard | None = None
 
     @property
     def key(self) -> Key:
@@ -71,7 +71,7 @@ class Call:
 
     def here(self, heads: Sequence[int]) -> list[int]:
         """The given heads that are on this rank, as indices into the problem."""
-        return list(heads) if self.share is None else self.share.here(heads)
+        return list(heads) if self.share is None else self.share.indices(heads)
 
     def among(self, heads: Sequence[int]) -> list[int]:
         """The given heads that are on this rank, as positions in `heads`."""

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from multihead._base.arguments import check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer.apart import runs_again
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.share import Share
+from multihead.layer._head_shard import HeadShard
+from multihead.layer._kv_store import in_backward
+from multihead.layer.outputs import Cells, weights_of
 from multihead.model.call import Call, Compute
 from multihead.model.capture_html import head_html, heads_html
 from multihead.model.capture_table import table_of
@@ -55,7 +55,7 @@ LARGEST_MAP = 1 << 30
 class _Record:
     """The captured data of one attention."""
 
-    share: Share | None = None
+    share: HeadShard | None = None
     """the heads on this rank, which the statistics cover; if None, all heads"""
     statistics: HeadStatistics | None = None
     gathered: HeadStatistics | None = None
@@ -132,7 +132,7 @@ class Capture:
     def here(self, site: Site, heads: Sequence[int]) -> list[int]:
         """The given heads that are on this rank, as indices into its kept tensors."""
         share = self._records[site.key].share
-        return list(heads) if share is None else share.here(heads)
+        return list(heads) if share is None else share.indices(heads)
 
     def calls(self, site: Site) -> list[Kept]:
         """The kept tensors of one attention, call by call."""
@@ -144,7 +144,7 @@ class Capture:
         record = self._records.setdefault(call.key, _Record(call.share))
         if self.options is not None:
             if record.statistics is None:
-                record.statistics = HeadStatistics(call.problem.frame.heads, self.options, self._memory)
+                record.statistics = HeadStatistics(call.problem.coordinates.heads, self.options, self._memory)
             record.gathered = None
             record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         if self.keep != Keep():
@@ -159,7 +159,7 @@ class Capture:
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
             out = compute()
-            if not runs_again():
+            if not in_backward():
                 self.add(call, out)
             return out
 
@@ -277,13 +277,13 @@ class Head:
         problem = self._kept(call, "qk").problem
         assert problem is not None
         rows = [rows] if isinstance(rows, int) else rows
-        count = problem.frame.queries if rows is None else len(rows)
-        bytes_ = problem.frame.batch * count * problem.frame.keys * 4
+        count = problem.coordinates.queries if rows is None else len(rows)
+        bytes_ = problem.coordinates.batch * count * problem.coordinates.keys * 4
         if bytes_ > largest:
-            rows_that_fit = max(1, largest // (problem.frame.batch * problem.frame.keys * 4))
+            rows_that_fit = max(1, largest // (problem.coordinates.batch * problem.coordinates.keys * 4))
             raise SizeError(
                 f"the map of {self.name} must take at most {largest / 2**30:.1f} GiB, but "
-                f"{problem.frame.batch} x {count} x {problem.frame.keys} cells take {bytes_ / 2**30:.1f} GiB",
+                f"{problem.coordinates.batch} x {count} x {problem.coordinates.keys} cells take {bytes_ / 2**30:.1f} GiB",
                 hint=f"select rows: weights(rows=range({min(rows_that_fit, 64)})), read a statistic: "
                 f"mean('entropy'), or raise the limit: weights(largest={bytes_})",
             )

@@ -98,7 +98,7 @@ def _weights(head: Head, limit: int) -> Cells | None:
     problem = calls[-1].problem if calls else None
     if problem is None:
         return None
-    frame = problem.frame
+    frame = problem.coordinates
     if frame.batch * frame.queries * frame.keys > limit:
         raise MultiheadError(
             f"the map of {head.name} has {frame.queries} × {frame.keys} cells: use weights(rows=[...])"

@@ -4,7 +4,7 @@ Attention reaches a kernel through one of three functions, and one TorchFunction
 
 - `F.scaled_dot_product_attention`, called from anywhere;
 - `F.multi_head_attention_forward`, used by nn.MultiheadAttention (torch skips its fast path under a mode);
-- `multihead.layer.routes.attend`, used by our own layer and by every adapter (see `verified_adapters.py`), and
+- `multihead.layer._plan.attend`, used by our own layer and by every adapter (see `verified_adapters.py`), and
   `attend_as`, used for Hugging Face's attention interface (see `hf_interface.py`).
 
 A mode belongs to one thread, can be nested, and is removed at the end of the block, even after an exception. The
@@ -33,12 +33,12 @@ from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.layer.frame import ALL
-from multihead.layer.mask_algebra import Mask
-from multihead.layer.mask_cells import TensorMask
-from multihead.layer.mask_kinds import Lengths, Padding, Ragged
-from multihead.layer.problem import Problem
-from multihead.layer.routes import attend
+from multihead.layer._attend import attend
+from multihead.layer._coordinates import ALL
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._mask_cells import TensorMask
+from multihead.layer._mask_structured import Lengths, Padding, Ragged
+from multihead.layer._problem import Problem
 from multihead.model.attention_modules import AttentionModules
 from multihead.model.call import Call, Listener, Tokens
 from multihead.model.call_index import CallIndex
@@ -204,16 +204,16 @@ class InterceptMode(TorchFunctionMode):
         if caller is None:
             return func(problem, route_or_compute)
         module, path = caller
-        if problem.frame.apart is not None:
+        if problem.coordinates.shard is not None:
             raise MultiheadError(
-                f"{path}: heads cannot be observed while the {problem.frame.keys} keys are split over ranks",
+                f"{path}: heads cannot be observed while the {problem.coordinates.keys} keys are split over ranks",
                 hint="run the model outside mh.context_parallel",
             )
-        cross, frame = problem.cross, problem.frame
+        cross, frame = problem.cross, problem.coordinates
         if not isinstance(module, EXACT):
             cross = cross or self.sequences.cross(problem.q, problem.k, problem.v) or frame.queries > frame.keys
-            if cross and frame.query_places is not None:  # read from the mask, as those of a static cache
-                problem = replace(problem, frame=replace(frame, query_places=None))
+            if cross and frame.query_positions is not None:  # read from the mask, as those of a static cache
+                problem = replace(problem, coordinates=replace(frame, query_positions=None))
         out = self._listen(module, path, cross, problem, lambda: func(problem, route_or_compute))
         self.sequences.attended(problem.q, out)
         return out
@@ -224,7 +224,7 @@ class InterceptMode(TorchFunctionMode):
         self.seen.add(path)
         call_index = self.call_index.of(module, path, problem.q)
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
-        queries, keys = self.inputs.of_call(stack, cross, problem.frame)
+        queries, keys = self.inputs.of_call(stack, cross, problem.coordinates)
         if queries.valid is None or keys.valid is None:
             parts: tuple[type[Mask], ...] = ()
             if isinstance(module, EXACT):
@@ -238,11 +238,11 @@ class InterceptMode(TorchFunctionMode):
         share = share_of(module, problem)
         if share is not None and not self.sharded:
             raise MultiheadError(
-                f"{path}: this function needs all {share.of} heads, but this rank has {len(share.heads)}",
+                f"{path}: this function needs all {share.all_heads} heads, but this rank has {len(share.heads)}",
                 hint="capture, measure, ablate, gate and patch support models sharded over ranks; "
                 "for anything else, load the whole model on one rank",
             )
-        all_heads = problem.frame.heads if share is None else share.of
+        all_heads = problem.coordinates.heads if share is None else share.all_heads
         site = Site(path, call_index, stack, layer, all_heads, cross)
         call = Call(site, module, problem, queries, keys, share)
         computed: list[HeadOutputs] = []
@@ -369,7 +369,7 @@ def _padding_from_mask(
 
     `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
     """
-    frame = problem.frame
+    frame = problem.coordinates
     visible: Tensor | None = None
     for part in problem.mask.parts():
         if not isinstance(part, kinds):
@@ -383,7 +383,7 @@ def _padding_from_mask(
         return queries, keys
     valid_queries = None
     if not cross and frame.queries <= frame.keys:
-        valid_queries = visible.gather(1, frame.queries_at().expand(frame.batch, -1))
+        valid_queries = visible.gather(1, frame.all_queries().expand(frame.batch, -1))
     return (
         replace(queries, valid=valid_queries) if queries.valid is None else queries,
         replace(keys, valid=visible) if keys.valid is None else keys,

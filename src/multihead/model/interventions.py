@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer.mask_views import HeadsOf, Visible
-from multihead.layer.problem import Groups, Problem
-from multihead.layer.routes import attend
+from multihead.layer._attend import attend
+from multihead.layer._problem import Groups, Problem
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.capture import Capture
 from multihead.model.find_sites import find_sites
@@ -93,7 +92,7 @@ class Gates:
     def here(self, call: Call, like: Tensor) -> Tensor:
         """The gates of the heads on this rank; gradients reach all ranks."""
         gates = self.of(call, like)
-        return gates if call.share is None else call.share.own(gates)
+        return gates if call.share is None else call.share.local(gates)
 
     def __getitem__(self, layer: str | int) -> Float[Tensor, " head"]:
         label = f"L{layer}" if isinstance(layer, int) else layer
@@ -244,8 +243,7 @@ def _select_heads(problem: Problem, heads: Sequence[int]) -> Problem:
         k=problem.k[:, kv],
         v=problem.v[:, kv],
         groups=Groups.even(len(kv), len(kv)),
-        mask=HeadsOf(problem.mask, heads) if problem.mask.per_head else problem.mask,
-        frame=with_fields(problem.frame, heads=len(kv)),
+        coordinates=problem.coordinates.of_heads(heads),
         scores=scores,
     )
 
@@ -253,7 +251,7 @@ def _select_heads(problem: Problem, heads: Sequence[int]) -> Problem:
 def _uniform(problem: Problem) -> Problem:
     """The same attention with equal weights for all visible keys: all scores are 0, without bias or sinks."""
     scores = with_fields(problem.scores, softcap=None, sinks=None, dropout=0.0)
-    return with_fields(problem, q=torch.zeros_like(problem.q), mask=Visible(problem.mask), scores=scores)
+    return with_fields(problem, q=torch.zeros_like(problem.q), mask=problem.mask.without_bias(), scores=scores)
 
 
 def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import _disable_current_modes  # pyright: igno
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
-from multihead.layer.frame import Frame
-from multihead.layer.mask_algebra import Mask
-from multihead.layer.problem import Groups, Problem, Scores
-from multihead.layer.routes import attend
+from multihead.layer._attend import attend
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._problem import Groups, Problem, ScoreConfig
 from multihead.model.interception import isolated
 
 HIDES = -1e4
@@ -101,14 +101,14 @@ def problem_of(
     rule = mask if isinstance(mask, Mask) else mask_of(mask)
     positions: Int[Tensor, "#batch query"] | None = None
     if rule.parts() and not cross and queries < keys:
-        positions = _query_positions(rule, Frame(batch, heads, queries, keys, q.device))
+        positions = _query_positions(rule, Coordinates(batch, heads, queries, keys, q.device))
     if top_left and queries != keys:
         positions = torch.arange(queries, device=q.device).unsqueeze(0)
-    frame = Frame(batch, heads, queries, keys, q.device, query_places=positions)
+    frame = Coordinates(batch, heads, queries, keys, q.device, query_positions=positions)
     rule = rule & masks.causal() if top_left else rule
     groups = Groups.even(heads, k.shape[1])
     factor = q.shape[3] ** -0.5 if scale is None else float(scale)
-    return Problem(q, k, v, groups, rule, frame, Scores(factor, softcap, sinks, dropout))
+    return Problem(q, k, v, groups, rule, frame, ScoreConfig(factor, softcap, sinks, dropout))
 
 
 def mask_of(mask: Tensor | None) -> Mask:
@@ -146,7 +146,7 @@ def _structured_mask(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
     return masks.tensor(allowed)
 
 
-def _query_positions(rule: Mask, frame: Frame) -> Int[Tensor, "#batch query"] | None:
+def _query_positions(rule: Mask, frame: Coordinates) -> Int[Tensor, "#batch query"] | None:
     """Query positions in a static cache with empty slots: the last key that each query may see.
 
     None if the queries are aligned with the last keys, as in a growing cache.

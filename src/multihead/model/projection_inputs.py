@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead.errors import MultiheadError
-from multihead.layer.problem import Problem
+from multihead.layer._problem import Problem
 from multihead.model.call import Call
 from multihead.model.head_weights import HeadWeights
 from multihead.model.sites import Key

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.problem import Problem
+from multihead.layer._problem import Problem
+from multihead.layer.outputs import Cells, weights_of
 from multihead.model.capture import Capture
 from multihead.model.sites import Site
 from multihead.page.encode import (
@@ -83,7 +83,7 @@ def _layer(
     heads: Capture, site: Site, lines: Lines, writes: Sequence[Tensor] | None, only: str | None, chosen: Any
 ) -> dict[str, Any]:
     problem = last_problem(heads, site)
-    frame, groups = problem.frame, problem.groups.kv_of_head
+    frame, groups = problem.coordinates, problem.groups.kv_of_head
     wanted = [h for h in range(frame.heads) if chosen is None or site.name(h) in chosen]
     found: list[dict[str, Any] | None] = [None] * frame.heads
     if problem.packing is None and frame.batch == 1:
@@ -100,9 +100,9 @@ def _layer(
 def _group(problem: Problem, mine: Sequence[int], lines: Lines, only: str | None) -> list[dict[str, Any]]:
     """The heads of one kv head: q and k, k being theirs together, or maps."""
     pair = None if only == "maps" else _pair(problem, mine)
-    if pair is not None and (only == "qk" or problem.frame.queries > LONG):
+    if pair is not None and (only == "qk" or problem.coordinates.queries > LONG):
         return _kept(pair, lines)
-    maps = [map_text(_rows(problem, h, range(problem.frame.queries))) for h in mine]
+    maps = [map_text(_rows(problem, h, range(problem.coordinates.queries))) for h in mine]
     if pair is not None and pair.size < sum(map(len, maps)):
         return _kept(pair, lines)
     return [{"map": lines.add(text)} for text in maps]
@@ -162,8 +162,8 @@ def _pair(problem: Problem, mine: Sequence[int]) -> _Pair | None:
 
 def _near(problem: Problem, head: int, q: Tensor, k: Tensor, seen: Seen) -> bool:
     """Whether the map that follows from q and k is the head's own."""
-    for start in range(0, problem.frame.queries, ROWS):
-        rows = range(start, min(start + ROWS, problem.frame.queries))
+    for start in range(0, problem.coordinates.queries, ROWS):
+        rows = range(start, min(start + ROWS, problem.coordinates.queries))
         far = (weights_from(q, k, seen, rows) - _rows(problem, head, rows)).abs()
         if not bool((far <= 0.9 * NEAR).all()):  # also where it is NaN
             return False
@@ -177,7 +177,7 @@ def _rows(problem: Problem, head: int, rows: range) -> Float[Tensor, "row key"]:
 
 def _seen(problem: Problem, head: int) -> Seen | None:
     """The mask of a head as one run of keys per row and a bias by distance; None where it is more than that."""
-    frame = problem.frame
+    frame = problem.coordinates
     index = torch.tensor([head], device=frame.device)
     first, end = torch.zeros(2, frame.queries, dtype=torch.long)
     bias = torch.full((frame.queries + frame.keys - 1,), math.nan)
@@ -185,7 +185,7 @@ def _seen(problem: Problem, head: int) -> Seen | None:
     for start in range(0, frame.queries, ROWS):
         at = torch.arange(start, min(start + ROWS, frame.queries), device=frame.device)
         grid = frame.grid(rows=at, heads=index)
-        allowed, added = problem.mask.allowed(grid), problem.mask.added(grid)
+        allowed, added = problem.mask.allowed(grid), problem.mask.score_bias(grid)
         shape = (len(at), frame.keys)
         may = torch.ones(shape, dtype=torch.bool) if allowed is None else allowed[0, 0].cpu().expand(shape)
         extra = torch.zeros(shape) if added is None else added[0, 0].detach().float().cpu().expand(shape)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import PerSite, State
-from multihead.layer.ask import Cells, weights_of
+from multihead.layer.outputs import Cells, weights_of
 from multihead.model.call import Call
 from multihead.model.sites import Site, find
 
@@ -143,7 +143,7 @@ class TokenPairs(PerSite[PairSums]):
 
 def _strongest(call: Call, special: Tensor) -> Iterator[tuple[Int[Tensor, " found"], Float[Tensor, " found"]]]:
     """(code, weight) of the strongest key in every row of every head, in blocks of rows."""
-    problem, frame = call.problem, call.problem.frame
+    problem, frame = call.problem, call.problem.coordinates
     query_ids, key_ids = call.queries.ids, call.keys.ids
     if query_ids is None or key_ids is None or problem.packing is not None:
         return

@@ -25,9 +25,9 @@ from multihead.corpus.batches import Document, batches
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer.ask import Cells, weights_of
+from multihead.layer._problem import Problem, ScoreConfig
 from multihead.layer.attention import MultiHeadAttention
-from multihead.layer.problem import Problem, Scores
+from multihead.layer.outputs import Cells, weights_of
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
@@ -192,7 +192,7 @@ class Passages:
 
     limit: int
     passages: list[Passage] = field(default_factory=list[Passage])
-    scores: Scores = field(default_factory=lambda: Scores(1.0))
+    scores: ScoreConfig = field(default_factory=lambda: ScoreConfig(1.0))
     causal: bool = True
 
     @property
@@ -244,7 +244,7 @@ class LayerSampler(PerSite[Passages]):
 
     def restore(self, site: Site, state: State) -> Passages:
         kept = self.make(site)
-        kept.scores, kept.causal = Scores(**state["scores"]), bool(state["causal"])
+        kept.scores, kept.causal = ScoreConfig(**state["scores"]), bool(state["causal"])
         for saved in state["passages"]:
             kept.passages.append(
                 Passage(**{**saved, "memory": saved["x"] if saved["memory"] is None else saved["memory"]})
@@ -333,7 +333,7 @@ def _rows(call: Call) -> Iterator[tuple[int, Tensor, Tensor]]:
 
 def _maps(problem: Problem, kept: Passages) -> Float[Tensor, "row head query key"] | None:
     """The maps of the first rows of the batch, as many as there is room for; None if there is no room."""
-    frame = problem.frame
+    frame = problem.coordinates
     rows = min(frame.batch, 8 * CELLS // max(frame.heads * frame.queries * frame.keys, 1))
     if kept.cells >= CELLS or not rows or problem.packing is not None:
         return None
@@ -352,7 +352,7 @@ def _looks_ahead(
     if len(queries) < 2:
         return False
     if problem.packing is not None:
-        allowed = problem.mask.allowed(problem.frame.grid(rows=slice(0, 1)))
+        allowed = problem.mask.allowed(problem.coordinates.grid(rows=slice(0, 1)))
         return allowed is None or bool(allowed[..., 0, 1:].any())
     first = queries[:-1][:4].tolist()
     seen = weights_of(problem, Cells(rows=first))[row]

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import multihead as mh
 from multihead import cache, mask, position
-from multihead.layer.mask_algebra import Mask
+from multihead.layer._mask_algebra import Mask
 from multihead.parallel import ring
 from multihead.parallel.context import ContextParallel
 from multihead.parallel.ring import _RingTask
@@ -195,14 +195,14 @@ def causal_work_is_balanced(mesh: DeviceMesh) -> None:
     def cells(rule: Mask) -> Tensor:
         with torch.device("meta"):
             q = torch.empty(1, 4, block.here(), 5)
-        from multihead.layer.frame import Frame
-        from multihead.layer.problem import Problem, Scores
+        from multihead.layer._coordinates import Coordinates
+        from multihead.layer._problem import Problem, ScoreConfig
 
-        frame = Frame(1, 4, total, total, torch.device("cpu"), apart=block)
-        task = _RingTask(Problem(q, q, q, attn.groups, rule, frame, Scores(1.0)), block)
+        frame = Coordinates(1, 4, total, total, torch.device("cpu"), apart=block)
+        task = _RingTask(Problem(q, q, q, attn.groups, rule, frame, ScoreConfig(1.0)), block)
         mine = sum(t.shape[1] * t.shape[2] for rank in range(ranks) for t, _, _ in task.tiles(rank))
         at = torch.zeros(ranks).index_fill(0, torch.tensor([mesh.get_local_rank()]), float(mine))
-        from multihead.layer.share import joined
+        from multihead.layer._head_shard import joined
 
         return joined(at, mesh)
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import multihead as mh
 from multihead import cache, mask, position
-from multihead.layer.share import local
+from multihead.layer._head_shard import local
 from multihead.parallel.tensor import parts, whole_state_dict
 
 from .common import draw, layer, refused, tokens, whole

@@ -9,7 +9,7 @@ from torch import Tensor
 from multihead.edit.sharing.factor import gram, loss, root, shared
 from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, shared_turn
 from multihead.errors import MultiheadError
-from multihead.layer.rotary import Rotary
+from multihead.layer._rotary import Rotary
 
 HEADS, DIM, WIDTH = 3, 5, 17
 

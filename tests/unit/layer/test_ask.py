@@ -13,7 +13,7 @@ import multihead as mh
 import oracle
 from multihead import mask, position
 from multihead.layer import ask as ask_module
-from multihead.layer.kernels import Block, explicit
+from multihead.layer._kernels import Block, explicit
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 11, 26, 6
 VARIANT = oracle.Variant(HEADS, 4, 3, (0, 0, 0, 1, 1, 1), oracle.Slopes(tuple(0.1 * h for h in range(HEADS))))
@@ -61,7 +61,7 @@ def test_what_was_asked_for_and_no_more(
     said: Any, there: set[str], layer: mh.MultiHeadAttention, x: Tensor
 ) -> None:
     got = layer(x, mask=SEEN, ask=said)
-    assert isinstance(got, mh.Attended)
+    assert isinstance(got, mh.AttentionOutput)
     assert {name for name in ("weights", "lse", "heads") if getattr(got, name) is not None} == there
     assert torch.equal(got.out, layer(x, mask=SEEN))
 

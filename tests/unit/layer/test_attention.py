@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import multihead as mh
 import oracle
 from multihead import mask, position
-from multihead.layer.routes import ROUTES
+from multihead.layer._plan import ROUTES
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 7, 30, 6
 LOUD = mh.init.XavierPerHead(1.4)

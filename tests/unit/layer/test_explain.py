@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import multihead as mh
 from multihead import cache, mask, position
-from multihead.layer.routes import ROUTES
+from multihead.layer._plan import ROUTES
 
 WIDTH, HEADS = 30, 6
 

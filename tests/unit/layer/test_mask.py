@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import cases
 from multihead import mask
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer.frame import Frame, Span
-from multihead.layer.mask_algebra import intersect, union
-from multihead.layer.mask_kinds import Bounds, RaggedQueries
+from multihead.layer._coordinates import Coordinates, Span
+from multihead.layer._mask_algebra import intersect, union
+from multihead.layer._mask_structured import Bounds, RaggedQueries
 
 CPU = torch.device("cpu")
 Explicit = Callable[[int, int, int, int], bool]
@@ -157,7 +157,7 @@ class TestTensors:
     def test_what_is_added_is_summed_and_finite(self) -> None:
         one, two = torch.randn(5, 7), torch.randn(2, 5, 7).masked_fill(torch.rand(2, 5, 7) < 0.3, -torch.inf)
         both = mask.additive(one) & mask.additive(two) & mask.causal()
-        added = both.added(Frame(2, 3, 5, 7, CPU).grid())
+        added = both.added(Coordinates(2, 3, 5, 7, CPU).grid())
         want = one + two.nan_to_num(neginf=0.0)
         assert added is not None
         assert torch.equal(added, want[:, None])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multihead.layer.problem import Problem
+from multihead.layer._problem import Problem
 from multihead.model.call import Tokens
 from multihead.model.statistics.options import Statistics
 
@@ -32,14 +32,14 @@ class Maps:
 
 
 def maps(problem: Problem) -> Maps:
-    frame, scores = problem.frame, problem.scores
+    frame, scores = problem.coordinates, problem.scores
     kv = list(problem.groups.kv_of_head)
     q, k, v = problem.q.detach().double(), problem.k.detach().double()[:, kv], problem.v.detach().double()[:, kv]
     raw = torch.einsum("bhid,bhjd->bhij", q, k) * scores.scale
     if scores.softcap is not None:
         raw = scores.softcap * torch.tanh(raw / scores.softcap)
     grid = frame.grid()
-    allowed, added = problem.mask.allowed(grid), problem.mask.added(grid)
+    allowed, added = problem.mask.allowed(grid), problem.mask.score_bias(grid)
     seen = torch.ones_like(raw, dtype=torch.bool) if allowed is None else allowed.expand_as(raw)
     logits = raw if added is None else raw + added.detach().double()
     logits = logits.masked_fill(~seen, -torch.inf)
@@ -57,11 +57,11 @@ def rows(
     problem: Problem, out: Tensor, queries: Tokens, keys: Tokens, options: Statistics, *, cross: bool = False
 ) -> dict[str, Tensor]:
     """Each statistic of each row; rows that are padding, see nothing or are not finite are NaN."""
-    m, frame = maps(problem), problem.frame
+    m, frame = maps(problem), problem.coordinates
     w, seen = m.weights, m.seen
     p = w / w.sum(-1, keepdim=True)  # the shape of the row
     n = seen.sum(-1).double()
-    away = (frame.queries_at()[:, None, :, None] - frame.keys_at()[:, None, None, :]).double()
+    away = (frame.all_queries()[:, None, :, None] - frame.all_keys()[:, None, None, :]).double()
     mean = (m.scores.masked_fill(~seen, 0).sum(-1) / n).unsqueeze(-1)
     centre = (p * away).sum(-1, keepdim=True)
     mass = lambda where: (w * where).sum(-1)
@@ -104,7 +104,7 @@ def rows(
         mine = queries.ids[:, None, :, None]
         found["same_token"] = mass((mine == keys.ids[:, None, None, :]) & (away != 0))
         # follows[b, j, l]: key l is real and stands one place before key j
-        place = frame.keys_at()
+        place = frame.all_keys()
         follows = (place[:, :, None] - place[:, None, :] == 1) & real[:, None, :]
         named = mine[:, 0] == keys.ids[:, None, :]  # (batch, query, l)
         after = torch.einsum("bjl,bil->bij", follows.expand(frame.batch, -1, -1).double(), named.double()) > 0

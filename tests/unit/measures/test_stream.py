@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import multihead as mh
 from multihead import mask
-from multihead.layer.frame import Frame
-from multihead.layer.problem import Groups, Problem, Scores
-from multihead.layer.routes import attend
+from multihead.layer._attend import attend
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._problem import Groups, Problem, ScoreConfig
 from multihead.model.call import Tokens
 from multihead.model.statistics.catalogue import MEANING
 from multihead.model.statistics.head_statistics import HeadStatistics
@@ -31,13 +31,13 @@ def problem_of(
     q: Tensor, k: Tensor, v: Tensor | None = None, *, seen: Any = None, scale: float = 1.0, **scores: Any
 ) -> Problem:
     v = torch.randn(*k.shape[:3], 3, dtype=k.dtype) if v is None else v
-    frame = Frame(q.shape[0], q.shape[1], q.shape[2], k.shape[2], CPU)
-    return Problem(q, k, v, Groups.even(q.shape[1], k.shape[1]), mask.of(seen), frame, Scores(scale, **scores))
+    frame = Coordinates(q.shape[0], q.shape[1], q.shape[2], k.shape[2], CPU)
+    return Problem(q, k, v, Groups.even(q.shape[1], k.shape[1]), mask.of(seen), frame, ScoreConfig(scale, **scores))
 
 
 def measured(problem: Problem, tokens: Tokens | None = None, options: Statistics | None = None) -> HeadStatistics:
     tokens = tokens or Tokens()
-    found = HeadStatistics(problem.frame.heads, options)
+    found = HeadStatistics(problem.coordinates.heads, options)
     with torch.no_grad():
         found.update(problem, attend(problem), tokens, tokens)
     return found

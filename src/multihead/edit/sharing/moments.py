@@ -37,8 +37,8 @@ from multihead.edit.sharing.between import Between, Kind, find_between
 from multihead.edit.sharing.projection_inputs import Inputs, ProjectionInputs
 from multihead.edit.sharing.rotary_factor import Pairs
 from multihead.errors import MultiheadError
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.problem import Problem, own_precision
+from multihead.layer._problem import Problem, autocast_disabled
+from multihead.layer.outputs import Cells, weights_of
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
 from multihead.model.compiled import inner
@@ -125,7 +125,7 @@ class InputMoments:
     def _add_attention(
         self, problem: Problem, xk: Tensor, xv: Tensor | None, queries: Bool[Tensor, "batch query"]
     ) -> None:
-        frame = problem.frame
+        frame = problem.coordinates
         step = max(1, BYTES // max(1, frame.batch * frame.heads * max(frame.keys, xk.shape[-1] + 1) * 8))
         mass = torch.zeros(frame.batch, frame.heads, frame.keys, dtype=torch.float64, device=xk.device)
         read = {"centre": _with_one(xk)} | ({} if xv is None else {"averaged": _with_one(xv)})
@@ -247,7 +247,7 @@ class GroupingMoments(PerSite[InputMoments]):
     def add(self, call: Call, out: HeadOutputs) -> None:
         if call.path != self.layer.path:
             return
-        problem, frame = call.problem, call.problem.frame
+        problem, frame = call.problem, call.problem.coordinates
         if problem.packing is not None:
             raise MultiheadError(
                 f"{self.layer.name} packs its rows without padding: its inputs cannot be told apart by document",
@@ -260,7 +260,7 @@ class GroupingMoments(PerSite[InputMoments]):
         sums = self.of_call(call)
         if sums.between is None:
             sums.between = find_between(self.layer, self.model, self.weights, problem, x, queries, keys)
-        with own_precision(problem.q.device):
+        with autocast_disabled(problem.q.device):
             sums.add(problem, x, queries, keys, self.weights.kv_heads)
         self._calls = max(self._calls, call.site.call_index + 1)
 

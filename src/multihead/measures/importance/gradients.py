@@ -160,7 +160,7 @@ class _DocumentGates:
         self.of: dict[Key, Float[Tensor, "document head"]] = {}
 
     def gated(self, call: Call, heads: HeadOutputs) -> HeadOutputs:
-        check_documents(self.documents, call.problem.frame.batch)
+        check_documents(self.documents, call.problem.coordinates.batch)
         if call.key not in self.of:
             self.sites.register(call.site)
             like = heads.new_empty(0, dtype=torch.promote_types(heads.dtype, torch.float32))

@@ -22,8 +22,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from multihead.corpus.batch_generator import batch_generator
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.problem import Problem, own_precision
+from multihead.layer._problem import Problem, autocast_disabled
+from multihead.layer.outputs import Cells, weights_of
 
 ROWS = 64
 """Query positions used per batch."""
@@ -74,7 +74,7 @@ class AttentionDistances:
             rows = positions[start : start + step]
             parts: list[Tensor] = []
             for problem in problems:
-                with own_precision(problem.q.device):
+                with autocast_disabled(problem.q.device):
                     w = weights_of(problem, Cells(rows=rows)).double()  # batch, head, row, key
                 sink = (1 - w.sum(-1, keepdim=True)).clamp_min(0.0)
                 if problem.scores.sinks is None:

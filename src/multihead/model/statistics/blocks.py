@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from multihead.layer.frame import Span
-from multihead.layer.mask_algebra import Interval
-from multihead.layer.problem import Problem
-from multihead.layer.tiles import Inside, Tile, tile, whole
+from multihead.layer._coordinates import Span
+from multihead.layer._mask_algebra import Interval
+from multihead.layer._problem import Problem
+from multihead.layer._tiles import Inside, Tile, single_tile, tile
 
 ROWS = 96
 """Maximum queries per block; more would compute more cells above the diagonal."""
@@ -68,12 +68,12 @@ def cut(problem: Problem, real: Bool[Tensor, "batch query"], features: int, bloc
 
     A (query, key) pair takes two values per head (score and weight) and one per feature.
     """
-    frame = problem.frame
+    frame = problem.coordinates
     itemsize = torch.promote_types(problem.q.dtype, torch.float32).itemsize
     budget, keys = block_bytes // itemsize, max(frame.keys, 1)
     size = problem.groups.size or 1
     heads = min(max((budget // (FEW_ROWS * keys) - features) // 2, 1), frame.heads)
-    heads = max(heads // size * size, min(heads, size))  # whole groups, if they fit
+    heads = max(heads // size * size, min(heads, size))  # single_tile groups, if they fit
     pairs = max(budget // (2 * heads + features), 1)
     for _, group in groupby(_tiles(problem, min(pairs, ROWS * keys)), key=lambda t: (t.batch.start, t.batch.stop)):
         tiles = list(group)
@@ -110,13 +110,13 @@ def together(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlock]]:
 
 
 def _tiles(problem: Problem, pairs: int) -> Iterator[Tile]:
-    mask, frame = problem.mask, problem.frame
+    mask, frame = problem.mask, problem.coordinates
     if _is_structured(problem):
         # `tile` counts a per-head mask `heads` times; block sizes already account for the heads.
         largest = pairs * (frame.heads if mask.per_head else 1)
         yield from tile(mask, frame, largest=largest, every=True)
         return
-    full = whole(mask, frame)
+    full = single_tile(mask, frame)
     inside = Inside.FULL if full.inside is Inside.FULL else Inside.MASKED
     step = max(1, pairs // max(frame.keys, 1))
     for row in range(0, frame.queries, step):
@@ -124,14 +124,14 @@ def _tiles(problem: Problem, pairs: int) -> Iterator[Tile]:
 
 
 def _is_structured(problem: Problem) -> bool:
-    return problem.mask.structured and problem.frame.aligned
+    return problem.mask.structured and problem.coordinates.aligned
 
 
 def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
     """The keys of a tile that the mask hides, or may hide, from some of its queries."""
     if t.inside is Inside.FULL:
         return ()
-    mask, frame = problem.mask, problem.frame
+    mask, frame = problem.mask, problem.coordinates
     if not _is_structured(problem):
         return t.keys
     rows = range(batch.start, batch.stop) if mask.per_row else range(batch.start, batch.start + 1)
@@ -140,7 +140,7 @@ def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
     hidden: list[Interval] = []
 
     def scan(lo: int, hi: int) -> None:
-        if all(mask.covers(span, lo, hi) for span in spans):
+        if all(mask.is_full(span, lo, hi) for span in spans):
             return
         if hi - lo > STEP:
             middle = lo + (hi - lo) // 2

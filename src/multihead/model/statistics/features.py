@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from multihead.layer.mask_kinds import Causal
-from multihead.layer.problem import Problem
+from multihead.layer._mask_structured import Causal
+from multihead.layer._problem import Problem
 from multihead.model.call import Tokens
 from multihead.model.statistics.blocks import RowBlock
 from multihead.model.statistics.options import Statistics
@@ -43,7 +43,7 @@ class Pairs:
 
     @staticmethod
     def of(problem: Problem, queries: Tokens, keys: Tokens, options: Statistics, cross: bool) -> Pairs:
-        frame, position = problem.frame, problem.frame.keys_at()
+        frame, position = problem.coordinates, problem.coordinates.all_keys()
         exact = torch.promote_types(problem.q.dtype, torch.float32)
         real_key = _real(problem, keys, frame.keys)
         key_id = _unpacked(problem, keys.ids, frame.keys)
@@ -67,7 +67,7 @@ class Pairs:
         names = ["place"] if cross else ["behind"] + ["before", "ahead", "after"] * sees_ahead
         names += ["same_token", "induction"] * (query_id is not None)
         return Pairs(
-            frame.queries_at().to(exact),
+            frame.all_queries().to(exact),
             position.to(exact),
             _real(problem, queries, frame.queries),
             None if query_id is None else query_id.to(exact),
@@ -116,7 +116,7 @@ class Pairs:
 
 
 def _real(problem: Problem, tokens: Tokens, length: int) -> Bool[Tensor, "batch token"]:
-    frame = problem.frame
+    frame = problem.coordinates
     valid = _unpacked(problem, tokens.valid, length)
     if valid is None:
         valid = torch.ones(frame.batch, length, dtype=torch.bool, device=frame.device)
@@ -128,7 +128,7 @@ def _real(problem: Problem, tokens: Tokens, length: int) -> Bool[Tensor, "batch 
 
 def _unpacked(problem: Problem, x: Tensor | None, length: int) -> Tensor | None:
     """`x` as (batch, token), unpacked if its rows are packed into one."""
-    frame, packing = problem.frame, problem.packing
+    frame, packing = problem.coordinates, problem.packing
     if x is None:
         return None
     x = x.to(frame.device)

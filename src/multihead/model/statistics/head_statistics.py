@@ -12,7 +12,7 @@ from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import SizeError
-from multihead.layer.problem import Problem, own_precision
+from multihead.layer._problem import Problem, autocast_disabled
 from multihead.model.call import Tokens
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock, cut, together
@@ -70,16 +70,16 @@ class HeadStatistics:
 
         If `cross` or `problem.cross` is true, queries and keys are different sequences.
         """
-        if problem.frame.heads != self.heads:
+        if problem.coordinates.heads != self.heads:
             raise SizeError(
-                f"the call must have {self.heads} heads, got {problem.frame.heads}",
+                f"the call must have {self.heads} heads, got {problem.coordinates.heads}",
                 hint="keep one HeadStatistics per attention site",
             )
-        with own_precision(problem.q.device):
+        with autocast_disabled(problem.q.device):
             self._update(problem, out.detach(), queries, keys, cross or problem.cross)
 
     def _update(self, problem: Problem, out: HeadOutputs, queries: Tokens, keys: Tokens, cross: bool) -> None:
-        frame = problem.frame
+        frame = problem.coordinates
         pairs = Pairs.of(problem, queries, keys, self.options, cross)
         real = pairs.real
         self.rows += int(real.sum())

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from multihead.layer.problem import Problem
+from multihead.layer._problem import Problem
 from multihead.model.statistics.arena import Scratch
 from multihead.model.statistics.blocks import RowBlock
 

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs, Weights
-from multihead.layer.problem import Problem
+from multihead.layer._problem import Problem
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock
 from multihead.model.statistics.features import Pairs
@@ -97,7 +97,7 @@ class BlockRows:
     def _shifted_scores(
         self, block: RowBlock, side: KeySide, masks: Sequence[ColumnMask], sums: RowSums
     ) -> Weights:
-        """Scores − their maximum, FAR where hidden; writes the moments of the visible scores to `sums`."""
+        """ScoreConfig − their maximum, FAR where hidden; writes the moments of the visible scores to `sums`."""
         mask, s = self.problem.mask, self._scores(block, side)
         masked = [(s[..., columns], visible, visible - 1) for columns, visible in masks]
         for cells, visible, hidden in masked:
@@ -108,8 +108,12 @@ class BlockRows:
             cells.mul_(visible)
         torch.sum(s, -1, out=sums["below"])
         torch.linalg.vector_norm(s, dim=-1, out=sums["below_norm"])
-        grid = self.problem.frame.grid(block.batch, block.queries, block.keys, block.heads) if mask.adds else None
-        added = None if grid is None else mask.added(grid)
+        grid = (
+            self.problem.coordinates.grid(block.batch, block.queries, block.keys, block.heads)
+            if mask.has_bias
+            else None
+        )
+        added = None if grid is None else mask.score_bias(grid)
         if added is None:
             for cells, _, hidden in masked:
                 cells.add_(hidden, alpha=-FAR)  # exp(FAR) is 0, and unlike -inf, p · s is 0 too
@@ -141,7 +145,7 @@ class BlockRows:
         """The mask of the keys that it may hide, as floats, which are much cheaper to apply than bools."""
         masks: list[ColumnMask] = []
         for part in block.written:
-            grid = self.problem.frame.grid(block.batch, block.queries, (part,), block.heads)
+            grid = self.problem.coordinates.grid(block.batch, block.queries, (part,), block.heads)
             allowed = self.problem.mask.allowed(grid)
             if allowed is not None:
                 start = block.column(part.start)
@@ -205,7 +209,7 @@ class BlockRows:
         """
         rows, (batch, heads, queries, width) = max(query.shape[0], key.shape[0]), p.shape
         positions = (query.unsqueeze(-1) + self.offsets).expand(rows, -1, -1)
-        if joined and self.problem.frame.aligned:
+        if joined and self.problem.coordinates.aligned:
             index = positions - key[:, :1, None]
             exists = (index >= 0) & (index < width)
             index = index.clamp_(0, width - 1).long()

@@ -1,9 +1,9 @@
-"""Cut the score matrix into rectangles that leave out what the mask hides.
+"""Split the score matrix into rectangles that skip what the mask hides.
 
-A tile is a run of batch rows, a run of queries and the keys that they may look at, with what remains of the
-mask inside it: nothing (FULL), the square lower triangle that kernels know by a flag (CAUSAL), or cells to
-be written out (MASKED). A window becomes a band of tiles, packed documents become blocks on the diagonal,
-padding becomes keys and queries that are in no tile's work.
+A tile is a run of batch rows, a run of queries and the keys that they may attend to, with the rest of the mask
+inside it: nothing (FULL), the square lower triangle that kernels know by a flag (CAUSAL), or cells to be written
+out (MASKED). A window becomes a band of tiles, packed documents become blocks on the diagonal, and padding is in
+no tile.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from itertools import pairwise
 
 import torch
 
-from multihead.layer.frame import ALL, Frame, Span
-from multihead.layer.mask_algebra import Interval, Mask, conjunction, intersect
-from multihead.layer.mask_kinds import Causal
+from multihead.layer._coordinates import ALL, Coordinates, Span
+from multihead.layer._mask_algebra import Interval, Mask, conjunction, intersect
+from multihead.layer._mask_structured import Causal
 
 LARGEST_MASK = 1 << 22
 """Cells of a mask that is written out at once, per batch row and head: 4 MiB of bools."""
@@ -34,7 +34,7 @@ CAUSAL_ROWS = 128
 
 
 class Inside(Enum):
-    """What remains of the mask inside a tile."""
+    """The rest of the mask inside a tile."""
 
     FULL = "full"
     CAUSAL = "causal"
@@ -43,7 +43,7 @@ class Inside(Enum):
 
 @dataclass(frozen=True)
 class Tile:
-    """Queries `queries` of batch rows `batch`, and the key ranges `keys` that they may look at."""
+    """Queries `queries` of batch rows `batch`, and the key ranges `keys` that they may attend to."""
 
     batch: slice
     queries: slice
@@ -64,46 +64,51 @@ class Tile:
 
     @property
     def work(self) -> float:
-        """What the fused kernel spends on one head, in scores: its causal flag skips keys by whole steps."""
+        """Cost of the fused kernel on one head, in scores: its causal flag skips keys by whole steps."""
         rows, queries, keys = self.shape
         if self.inside is Inside.CAUSAL:
             return rows * queries * min(keys, (keys + KERNEL_STEP) / 2)
         return rows * queries * keys * (MASK_COST if self.inside is Inside.MASKED else 1.0)
 
 
-def whole(mask: Mask, frame: Frame) -> Tile:
+def single_tile(mask: Mask, coordinates: Coordinates) -> Tile:
     """Everything as one tile."""
     inside = Inside.MASKED
     if not mask.parts():
         inside = Inside.FULL
-    elif _is_plain_causal(mask) and frame.aligned and frame.queries == frame.keys:
+    elif _is_plain_causal(mask) and coordinates.aligned and coordinates.queries == coordinates.keys:
         inside = Inside.CAUSAL
     if torch.compiler.is_compiling():  # sizes may be symbols, and a symbol inside a tile would become a number
         return Tile(ALL, ALL, (ALL,), inside)
-    return Tile(slice(0, frame.batch), slice(0, frame.queries), (slice(0, frame.keys),), inside)
+    return Tile(slice(0, coordinates.batch), slice(0, coordinates.queries), (slice(0, coordinates.keys),), inside)
 
 
 def tile(
     mask: Mask,
-    frame: Frame,
+    coordinates: Coordinates,
     *,
     largest: int = LARGEST_MASK,
     every: bool = False,
     part: tuple[Interval, Interval] | None = None,
 ) -> list[Tile]:
-    """The tiles of an aligned frame under a mask whose structure is known on the host, row by row.
+    """The tiles of aligned coordinates under a mask whose structure is known on the host, row by row.
 
     Together they hold every query of every row exactly once. `largest` bounds the cells of a masked tile,
-    with `every` those of any tile (for kernels that write all scores out). `part` is (places of queries, of keys):
-    only these.
+    with `every` those of any tile (for kernels that write all scores out). `part` limits them to some positions,
+    (of queries, of keys).
     """
-    part = ((frame.offset, frame.keys), (0, frame.keys)) if part is None else part
+    mask = mask.frozen()
+    part = ((coordinates.offset, coordinates.keys), (0, coordinates.keys)) if part is None else part
     if mask.per_head:
-        largest //= max(frame.heads, 1)
+        largest //= max(coordinates.heads, 1)
     if not mask.per_row:
-        rows = [(slice(0, frame.batch), _tiles_of_row(mask, frame, 0, largest, every, part))] if frame.batch else []
+        rows = (
+            [(slice(0, coordinates.batch), _tiles_of_row(mask, coordinates, 0, largest, every, part))]
+            if coordinates.batch
+            else []
+        )
     else:
-        each = [_tiles_of_row(mask, frame, row, largest, every, part) for row in range(frame.batch)]
+        each = [_tiles_of_row(mask, coordinates, row, largest, every, part) for row in range(coordinates.batch)]
         rows = _join_equal_rows(each)
     return [
         Tile(batch, slice(start, stop), keys, inside)
@@ -116,19 +121,19 @@ _RowTile = tuple[int, int, tuple[slice, ...], Inside]
 
 
 def _tiles_of_row(
-    mask: Mask, frame: Frame, row: int, largest: int, every: bool, part: tuple[Interval, Interval]
+    mask: Mask, coordinates: Coordinates, row: int, largest: int, every: bool, part: tuple[Interval, Interval]
 ) -> list[_RowTile]:
     tiles: list[_RowTile] = []
     (first, last), seen = part
-    everything = Span(row, first, last, frame.offset, frame.keys)
-    inner = {cut for cut in mask.cuts(everything) if first < cut < last}
+    everything = Span(row, first, last, coordinates.offset, coordinates.keys)
+    inner = {cut for cut in mask.split_points(everything) if first < cut < last}
     bounds = sorted({first, last} | inner)
     for start, stop in pairwise(bounds):
         step = mask.block or stop - start
         while start < stop:
             block = min(step, stop - start)
-            span = Span(row, start, start + block, frame.offset, frame.keys)
-            intervals = intersect(mask.intervals(span), [seen])
+            span = Span(row, start, start + block, coordinates.offset, coordinates.keys)
+            intervals = intersect(mask.key_ranges(span), [seen])
             inside = _inside(mask, span, intervals)
             cells = block * sum(hi - lo for lo, hi in intervals)
             smaller = block
@@ -140,18 +145,18 @@ def _tiles_of_row(
                 step = smaller
                 continue
             keys = tuple(slice(lo, hi) for lo, hi in intervals)
-            tiles.append((start - frame.offset, start + block - frame.offset, keys, inside))
+            tiles.append((start - coordinates.offset, start + block - coordinates.offset, keys, inside))
             start += block
     return tiles if every else _join_neighbours(tiles)
 
 
 def _inside(mask: Mask, span: Span, intervals: Sequence[Interval]) -> Inside:
-    if all(mask.covers(span, lo, hi) for lo, hi in intervals):
+    if all(mask.is_full(span, lo, hi) for lo, hi in intervals):
         return Inside.FULL
     if list(intervals) == [(span.start, span.stop)]:
         others = [p for p in mask.parts() if not isinstance(p, Causal)]
         diagonal = len(others) < len(mask.parts())
-        if diagonal and conjunction(others).covers(span, span.start, span.stop):
+        if diagonal and conjunction(others).is_full(span, span.start, span.stop):
             return Inside.CAUSAL
     return Inside.MASKED
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
-from multihead.layer.kernels import Block, lower
-from multihead.layer.problem import Problem
-from multihead.layer.tiles import Tile
+from multihead.layer._kernels import Block, lower
+from multihead.layer._problem import Problem
+from multihead.layer._tiles import Tile
 
 Kernel = Callable[[Block], HeadOutputs]
 TileKernel = Callable[[Problem, Tile, Queries, Keys, Values], HeadOutputs]
@@ -31,7 +31,7 @@ def run_tiles(problem: Problem, tiles: Sequence[Tile], kernel: TileKernel, *, no
     """Each tile through the kernel; together they hold every query once. Queries without keys give `nothing`."""
     q, k, v = problem.q, problem.k, problem.v
     if problem.packing is not None:
-        return _run_rows(problem, _stored(tiles, problem.packing), q, k, v, kernel, nothing)
+        return _run_rows(problem, _stored(tiles, problem.packing.bounds), q, k, v, kernel, nothing)
     if torch.compiler.is_compiling() or (len(tiles) == 1 and tiles[0].shape[2] == k.shape[2]):
         return kernel(problem, tiles[0], q, k, v)  # everything at once: nothing to cut, and a graph shows it
     groups = [(rows, [(t, t.queries, t.keys) for t in same]) for rows, same in groupby(tiles, key=_rows)]
@@ -48,15 +48,15 @@ def _rows(tile: Tile) -> tuple[int, int]:
     return tile.batch.start, tile.batch.stop
 
 
-def _stored(tiles: Sequence[Tile], packing: Sequence[int]) -> list[_Placed]:
+def _stored(tiles: Sequence[Tile], bounds: Sequence[int]) -> list[_Placed]:
     """Tiles of packed rows: one row each, shifted to where the row is stored; what is not stored is left out."""
     placed: list[_Placed] = []
-    by_row = {row: [t for t in tiles if t.batch.start <= row < t.batch.stop] for row in range(len(packing) - 1)}
+    by_row = {row: [t for t in tiles if t.batch.start <= row < t.batch.stop] for row in range(len(bounds) - 1)}
     for row, mine in by_row.items():
-        base = packing[row]
+        base = bounds[row]
         for t in mine:
             queries = slice(base + t.queries.start, base + t.queries.stop)
-            if queries.start >= packing[row + 1]:
+            if queries.start >= bounds[row + 1]:
                 continue
             keys = tuple(slice(base + k.start, base + k.stop) for k in t.keys)
             placed.append((Tile(slice(row, row + 1), t.queries, t.keys, t.inside), queries, keys))
@@ -79,15 +79,15 @@ def _run_rows(
     for tile, queries, ranges in placed:
         rows = asked.take((queries,))
         if not ranges:
-            outs.append(no_weight(rows, v.shape[3]) + nothing)
+            outs.append(zero_output(rows, v.shape[3]) + nothing)
             continue
         outs.append(kernel(problem, tile, rows, keys.take(ranges), values.take(ranges)))
     if not outs:
-        return no_weight(q, v.shape[3])
+        return zero_output(q, v.shape[3])
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
 
 
-def no_weight(q: Tensor, value_dim: int) -> HeadOutputs:
+def zero_output(q: Tensor, value_dim: int) -> HeadOutputs:
     """Zeros for queries that attend to nothing, part of the graph so that gradients are zeros too."""
     return q[..., :0].sum(-1, keepdim=True).expand(*q.shape[:-1], value_dim)
 

@@ -1,71 +1,104 @@
-"""The kernels that compute one block of attention: explicit (the meaning), fused, and folded (decoding).
+"""The kernels that compute one block of attention: explicit (the meaning) and fused.
 
-All take the same `Block` and return the same numbers; tests hold them to the explicit one. A row that may
-attend to nothing gives zeros by our own hand: it is lowered as a row that sees everything, and its output
-is then set to 0, so that no backend ever meets an empty softmax, forward or backward.
+All take the same `Block` and return the same values; tests hold them to the explicit one. A row that may attend to
+nothing is written as a row that sees every key, and its output is then set to 0, so that no backend ever meets an
+empty softmax, forward or backward.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from multihead._base.recent import Recent
 from multihead._base.shapes import Allowed, HeadOutputs, Keys, Queries, ScoreBias, Values, Weights
-from multihead.layer.dropout import dropped
-from multihead.layer.frame import Grid
-from multihead.layer.problem import Groups, Problem, Scores
-from multihead.layer.tiles import Inside, Tile
+from multihead.layer._coordinates import Coordinates, Grid
+from multihead.layer._dropout import dropped
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._problem import Groups, Problem, ScoreConfig
+from multihead.layer._tiles import Inside, Tile
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Block:
-    """One rectangle of the scores, with what remains of the mask inside it."""
+    """One rectangle of the scores, with the rest of the mask inside it."""
 
     q: Queries
     k: Keys
     v: Values
     groups: Groups
-    scores: Scores
+    scores: ScoreConfig
     causal: bool = False  # the square lower triangle
     allowed: Allowed | None = None
-    added: ScoreBias | None = None
-    alive: Bool[Tensor, "#batch #head #query 1"] | None = None  # rows that see something; None: all do
+    bias: ScoreBias | None = None
+    row_has_key: Bool[Tensor, "#batch #head #query 1"] | None = None  # None if every row has a key
 
 
 @dataclass(frozen=True)
-class Explained:
-    """What the explicit kernel knows beside its output."""
+class KernelOutput:
+    """What the explicit kernel computes besides its output."""
 
     out: HeadOutputs
     weights: Weights
     lse: Float[Tensor, "batch head query"]
 
 
+@dataclass(frozen=True)
+class WrittenMask:
+    """The mask of one tile as tensors. A row without a key is written as one that sees every key."""
+
+    allowed: Allowed | None
+    bias: ScoreBias | None
+    row_has_key: Bool[Tensor, "#batch #head #query 1"] | None
+
+
+KEPT_CELLS = 1 << 20
+_KEPT = Recent[WrittenMask](16)
+"""Written-out masks, so that the layers of a model share one."""
+
+
 def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block:
-    """The block of a tile: what remains of the mask is written out, for this tile only."""
+    """The block of a tile: the rest of the mask is written out, for this tile only."""
     block = Block(q, k, v, problem.groups, problem.scores, tile.inside is Inside.CAUSAL)
-    if tile.inside is not Inside.MASKED:
-        return block
-    return masked(block, problem, problem.frame.grid(tile.batch, tile.queries, tile.keys))
+    if tile.inside is Inside.MASKED:
+        written = write_mask(problem.mask, problem.coordinates, tile)
+        block.allowed, block.bias, block.row_has_key = written.allowed, written.bias, written.row_has_key
+    return block
 
 
-def masked(block: Block, problem: Problem, grid: Grid) -> Block:
-    """The block with the mask of its cells written out."""
-    mask, frame = problem.mask, problem.frame
-    allowed, added, alive = mask.allowed(grid), mask.added(grid), None
-    never_empty = mask.sees_self and frame.aligned and frame.queries <= frame.keys
-    if allowed is not None and not never_empty:
-        alive = allowed.any(-1, keepdim=True)
-        allowed = allowed | ~alive
-    return replace(block, allowed=allowed, added=added, alive=alive)
+def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
+    """The mask of one tile; kept for the next layer where the mask's key determines its cells."""
+    if torch.compiler.is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > KEPT_CELLS:
+        return written_mask(mask, coordinates, coordinates.grid(tile.batch, tile.queries, tile.keys))
+    key = (mask.key, coordinates, tile.batch.start, tile.batch.stop, tile.queries.start, tile.queries.stop,
+           *[(part.start, part.stop) for part in tile.keys])  # fmt: skip
+    written = _KEPT.get(key)
+    if written is None:
+        with torch.inference_mode(False), torch.no_grad():  # it may be saved for a backward pass later
+            grid = coordinates.grid(tile.batch, tile.queries, tile.keys)
+            written = written_mask(mask, coordinates, grid)
+        parts = (written.allowed, written.bias, written.row_has_key)
+        if all(part is None or (type(part) is Tensor and part.numel() <= KEPT_CELLS) for part in parts):
+            _KEPT.put(key, written)
+    return written
 
 
-def explicit(block: Block) -> Explained:
-    """softmax(softcap(q kᵀ scale) + added, masked) v, written out. The meaning that every route has.
+def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMask:
+    """The mask on the cells of a grid."""
+    allowed, bias = mask.allowed(grid), mask.score_bias(grid)
+    never_empty = mask.diagonal_visible and coordinates.aligned and coordinates.queries <= coordinates.keys
+    if allowed is None or never_empty:
+        return WrittenMask(allowed, bias, None)
+    row_has_key = allowed.any(-1, keepdim=True)
+    return WrittenMask(allowed | ~row_has_key, bias, row_has_key)
+
+
+def explicit(block: Block) -> KernelOutput:
+    """softmax(softcap(q kᵀ scale) + bias, masked) v, written out. The meaning that every route has.
 
     Computed in at least fp32; the weights returned are the clean ones, before dropout.
     """
@@ -75,19 +108,19 @@ def explicit(block: Block) -> Explained:
     logits = (block.q.to(exact) @ k.to(exact).mT) * scores.scale
     if scores.softcap is not None:
         logits = scores.softcap * torch.tanh(logits / scores.softcap)
-    if block.added is not None:
-        logits = logits + block.added
+    if block.bias is not None:
+        logits = logits + block.bias
     allowed = lower_triangle(logits.shape[2], logits.shape[3], logits.device) if block.causal else block.allowed
     if allowed is not None:
         logits = logits.masked_fill(~allowed, -torch.inf)
     weights, lse = softmax_with_sink(logits, scores.sinks)
-    if block.alive is not None:
-        weights = weights.masked_fill(~block.alive, 0.0)
+    if block.row_has_key is not None:
+        weights = weights.masked_fill(~block.row_has_key, 0.0)
         empty = -torch.inf if scores.sinks is None else scores.sinks.to(exact).detach()[:, None]
-        lse = torch.where(block.alive.squeeze(-1), lse, empty)
+        lse = torch.where(block.row_has_key.squeeze(-1), lse, empty)
     used = dropped(weights, scores.dropout) if scores.dropout else weights
     out = (used @ v.to(exact)).to(block.q.dtype)
-    return Explained(out, weights, lse)
+    return KernelOutput(out, weights, lse)
 
 
 def softmax_with_sink(
@@ -115,6 +148,8 @@ def fused(block: Block) -> HeadOutputs:
     - uneven groups read copies of their kv head.
     """
     q, k, v, scale = block.q, block.k, block.v, block.scores.scale
+    if scale <= 0:  # torch's fused kernel returns NaN
+        q, scale = q * scale, 1.0
     groups, queries, value_dim = block.groups, block.q.shape[2], block.v.shape[3]
     if groups.size is None:
         k, v = groups.expand(k), groups.expand(v)
@@ -128,24 +163,25 @@ def fused(block: Block) -> HeadOutputs:
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=block.causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
-    out = out[:, :, out.shape[2] - queries :, :value_dim]
-    return out if block.alive is None else out.masked_fill(~block.alive, 0.0)
+    if out.shape[2:] != (queries, value_dim):
+        out = out[:, :, out.shape[2] - queries :, :value_dim]
+    return out if block.row_has_key is None else out.masked_fill(~block.row_has_key, 0.0)
 
 
-def reaches(block: Block) -> HeadOutputs:
+def sees_marked_key(block: Block) -> HeadOutputs:
     """1 for each query that may attend to a key marked with v = 1, else 0."""
     if block.allowed is not None and block.allowed.shape[1] > 1:
         found = ((block.groups.expand(block.v).mT > 0) & block.allowed).any(-1, keepdim=True)
     else:
         found = block.groups.expand(_marks_seen(block)) > 0
     found = found.expand(-1, -1, block.q.shape[2], -1)
-    if block.alive is not None:
-        found = found & block.alive
+    if block.row_has_key is not None:
+        found = found & block.row_has_key
     return found.to(block.v.dtype)
 
 
 def _marks_seen(block: Block) -> Float[Tensor, "batch kv_head #query 1"]:
-    """How many marked keys a query may attend to, where all heads see alike; nothing per head is n×n."""
+    """How many marked keys a query may attend to, if all heads have one mask; nothing per head is n×n."""
     if block.causal:
         return block.v.cumsum(2)  # the square: as many queries as keys
     if block.allowed is None:
@@ -155,11 +191,11 @@ def _marks_seen(block: Block) -> Float[Tensor, "batch kv_head #query 1"]:
 
 
 def _float_mask(block: Block) -> Tensor | None:
-    """One mask tensor for the fused kernel: bool where nothing is added, else scores with -inf for hidden."""
-    if block.added is None:
+    """One mask tensor for the fused kernel: bool without a bias, else the bias with -inf for hidden cells."""
+    if block.bias is None:
         mask = block.allowed
     else:
-        mask = block.added.to(block.q.dtype)
+        mask = block.bias.to(block.q.dtype)
         if block.allowed is not None:
             mask = mask.masked_fill(~block.allowed, -torch.inf)
     if mask is None:

@@ -2,10 +2,10 @@
 
 Dropout, softcap, sinks and biases with gradients, in memory linear in tokens. Per block, with S the scores:
 
-    P = softmax([softcap(scale q kᵀ) + added, sink]),   O = (M / share ∘ P) v,   M the weights that dropout keeps
-    dS = P ∘ (M / share ∘ dO vᵀ − δ),   δ = rowsum(dO ∘ O)
+    P = softmax([softcap(scale q kᵀ) + bias, sink]),   O = (M / keep_prob ∘ P) v,   M the weights that dropout keeps
+    dS = P ∘ (M / keep_prob ∘ dO vᵀ − δ),   δ = rowsum(dO ∘ O)
 
-P is recomputed from q and k, M redrawn from its seed, what is added is lowered anew: nothing n×n is kept.
+P is recomputed from q and k, M redrawn from its seed, the bias written out again: nothing n×n is kept.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
-from multihead.layer.dropout import Keep, fresh_seed
-from multihead.layer.kernels import Block, lower, lower_triangle
-from multihead.layer.problem import Problem
-from multihead.layer.tiles import Tile
-
-BLOCK = 3 << 19
-"""Scores of one block: three fp32 buffers of it stay inside a shared cache of 32 MB."""
+from multihead.layer._dropout import DropoutMask, fresh_seed
+from multihead.layer._kernels import Block, lower, lower_triangle
+from multihead.layer._plan import BLOCK
+from multihead.layer._problem import Problem
+from multihead.layer._tiles import Tile
 
 
 def blocked(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> HeadOutputs:
@@ -35,27 +33,27 @@ def blocked(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Hea
     # The backward is given q, k and v as saved tensors; held here as well they would outlive checkpointing.
     nothing = q.new_empty(0, 0, 0, 0)
     rest = replace(problem, q=nothing, k=nothing, v=nothing)
-    task = _Task(rest, tile, fresh_seed() + scores.stream if scores.dropout else 0)
-    out = _Blocked.apply(q, groups.expand(k), groups.expand(v), scores.sinks, task, *problem.mask.learned())
+    task = _Task(rest, tile, fresh_seed() + scores.rng_offset if scores.dropout else 0)
+    out = _Blocked.apply(q, groups.expand(k), groups.expand(v), scores.sinks, task, *problem.mask.bias_params())
     return cast(Tensor, out)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What a block is computed from beside its tensors."""
+    """What a block is computed from, besides its tensors."""
 
     problem: Problem
     tile: Tile
     seed: int
 
     def lowered(self, q: Tensor, k: Tensor, v: Tensor) -> Block:
-        """The tile's block, with what is hidden as -inf in `added`: numbers are far cheaper than bool masks."""
+        """The tile's block, with hidden cells as -inf in `bias`: adding is far cheaper than a bool mask."""
         block = lower(self.problem, self.tile, q, k, v)
         allowed = lower_triangle(q.shape[2], k.shape[2], q.device) if block.causal else block.allowed
         if allowed is None:
             return block
-        added = torch.zeros((), dtype=exact_dtype(q), device=q.device) if block.added is None else block.added
-        return replace(block, added=torch.where(allowed, added, -torch.inf))
+        bias = torch.zeros((), dtype=exact_dtype(q), device=q.device) if block.bias is None else block.bias
+        return replace(block, bias=torch.where(allowed, bias, -torch.inf))
 
     def pieces(self, q: Tensor, k: Tensor) -> Iterator[tuple[int, slice]]:
         """(batch row, heads) of blocks that fit the bound."""
@@ -65,9 +63,9 @@ class _Task:
             for head in range(0, heads, some):
                 yield row, slice(head, min(head + some, heads))
 
-    def keep(self) -> Keep | None:
+    def dropout_mask(self, device: torch.device) -> DropoutMask | None:
         dropout = self.problem.scores.dropout
-        return Keep(dropout, self.seed) if dropout else None
+        return DropoutMask(dropout, self.seed, device) if dropout else None
 
 
 class _Blocked(torch.autograd.Function):
@@ -75,7 +73,7 @@ class _Blocked(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _Task, *learned: Tensor
     ) -> Tensor:
-        block, keep = task.lowered(q, k, v), task.keep()
+        block, keep = task.lowered(q, k, v), task.dropout_mask(q.device)
         buffers = _Buffers(q, k, task)
         # (tokens, heads) in memory, so that joining the heads for W_O is a view.
         out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
@@ -83,31 +81,34 @@ class _Blocked(torch.autograd.Function):
             weights, _ = _weights(block, row, heads, buffers.take("weights", heads))
             if keep is not None:
                 weights.mul_(keep.into(buffers.take("kept", heads)))
-            out[row, heads] = product(weights, v[row, heads], 1.0 if keep is None else keep.gain)
-        if block.alive is not None:
-            out.masked_fill_(~block.alive, 0.0)
-        ctx.save_for_backward(q, k, v, sinks, out, *learned)
-        ctx.task = task
+            out[row, heads] = product(weights, v[row, heads], 1.0 if keep is None else keep.rescale)
+        if block.row_has_key is not None:
+            out.masked_fill_(~block.row_has_key, 0.0)
+        # The backward pass writes the mask out again. Saved, its tensors must not have changed until then.
+        masks = [t for t in task.problem.mask.tensors() if not t.is_inference()]
+        ctx.save_for_backward(q, k, v, sinks, out, *learned, *masks)
+        ctx.task, ctx.learned = task, len(learned)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # untyped decorator
         (grad,) = grad_outputs
-        q, k, v, sinks, out, *learned = ctx.saved_tensors
+        q, k, v, sinks, out, *rest = ctx.saved_tensors
+        learned = rest[: ctx.learned]
         task: _Task = ctx.task
         with torch.enable_grad():
             block = task.lowered(q, k, v)
-        added = block.added
-        block = replace(block, added=None if added is None else added.detach())
-        if block.alive is not None:
-            grad = grad.masked_fill(~block.alive, 0.0)
-        keep, softcap, scale = task.keep(), block.scores.softcap, block.scores.scale
-        gain = 1.0 if keep is None else keep.gain
+        bias = block.bias
+        block = replace(block, bias=None if bias is None else bias.detach())
+        if block.row_has_key is not None:
+            grad = grad.masked_fill(~block.row_has_key, 0.0)
+        keep, softcap, scale = task.dropout_mask(q.device), block.scores.softcap, block.scores.scale
+        gain = 1.0 if keep is None else keep.rescale
         buffers = _Buffers(q, k, task)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         d_sinks = None if sinks is None else torch.zeros_like(sinks)
-        d_added = torch.zeros_like(added) if added is not None and added.requires_grad else None
+        d_bias = torch.zeros_like(bias) if bias is not None and bias.requires_grad else None
         for row, heads in task.pieces(q, k):
             weights, rest = _weights(block, row, heads, buffers.take("weights", heads))
             g = grad[row, heads].to(weights.dtype)
@@ -122,15 +123,15 @@ class _Blocked(torch.autograd.Function):
             else:
                 d.sub_(delta).mul_(weights)  # of the scores
             dv[row, heads] = product(weights.mT, g, gain)
-            if d_added is not None:
-                add_to(d_added, row, heads, d)
+            if d_bias is not None:
+                add_to(d_bias, row, heads, d)
             if softcap is not None:
                 d.mul_(_slope(block, row, heads))
             dq[row, heads] = product(d, k[row, heads], scale)
             dk[row, heads] = product(d.mT, q[row, heads], scale)
         d_learned: list[Tensor | None] = [None] * len(learned)
-        if added is not None and d_added is not None:
-            d_learned = list(torch.autograd.grad(added, learned, d_added, allow_unused=True))
+        if bias is not None and d_bias is not None:
+            d_learned = list(torch.autograd.grad(bias, learned, d_bias, allow_unused=True))
         return dq, dk, dv, d_sinks, None, *d_learned
 
 
@@ -156,8 +157,8 @@ def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, T
     product(block.q[row, heads], block.k[row, heads].mT, scale, s)
     if softcap is not None:
         s.tanh_().mul_(softcap)
-    if block.added is not None:
-        s.add_(part_of(block.added, row, heads))
+    if block.bias is not None:
+        s.add_(part_of(block.bias, row, heads))
     if sinks is None:
         return torch.softmax(s, dim=-1, out=s), None
     sink = sinks[heads, None, None].detach().to(s.dtype)

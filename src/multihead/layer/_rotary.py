@@ -1,17 +1,17 @@
-"""Rotary position embedding: each pair of dimensions turns by an angle that grows with the position."""
+"""Rotary position embedding: each pair of dimensions is rotated by an angle that grows with the position."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from multihead._base.recent import Recent
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer.scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
+from multihead.layer._mask_structured import HostInts
+from multihead.layer._rope_scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
 
 # Positions past this are computed when they are asked for; a table up to here is 32 MB for 64 dimensions.
 TABLE_LIMIT = 65_536
@@ -26,7 +26,7 @@ class Rotary(nn.Module):
     (i, i + dim/2) as in Llama and GPT-NeoX, or (2i, 2i + 1) as in GPT-J if `interleaved`. `dim` rotates the
     first `dim` of the head's dimensions, or that fraction if it is a float, and passes the rest on.
 
-    `angles` is the dtype in which p·θ is formed; None: that of the input, at least float32. With float32
+    `angle_dtype` is the dtype in which p·θ is formed; None: that of the input, at least float32. With float32
     the angles are those that transformers forms (for some sizes a frequency or two differs in its last
     bit); float64 keeps far positions exact: within 4096 positions the two differ by up to 4e-4 radians.
     Half-precision input is turned in float32 and rounded once.
@@ -45,7 +45,7 @@ class Rotary(nn.Module):
         interleaved: bool = False,
         dim: int | float | None = None,
         scaling: Scaling | None = None,
-        angles: torch.dtype | None = None,
+        angle_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if not base > 1:
@@ -60,20 +60,21 @@ class Rotary(nn.Module):
                 f"rotary dim={dim} does not split into pairs",
                 hint=f"choose an even size such as {max(2, dim + 1)}",
             )
-        if angles not in (None, torch.float32, torch.float64):
+        if angle_dtype not in (None, torch.float32, torch.float64):
             raise TypeMismatchError(
-                f"angles={angles} cannot hold an angle", hint="choose torch.float32 or torch.float64"
+                f"angle_dtype must be float32 or float64, got {angle_dtype}",
+                hint="choose torch.float32 or torch.float64",
             )
         self.base = float(base)
         self.interleaved = interleaved
         self.dim = dim
         self.scaling = scaling
-        self.angles = angles
+        self.angle_dtype = angle_dtype
 
     def extra_repr(self) -> str:
         said = [f"base={self.base:g}"]
         said += ["interleaved"] if self.interleaved else []
-        rest = {"dim": self.dim, "scaling": self.scaling, "angles": self.angles}
+        rest = {"dim": self.dim, "scaling": self.scaling, "angle_dtype": self.angle_dtype}
         said += [f"{name}={value}" for name, value in rest.items() if value is not None]
         return ", ".join(said)
 
@@ -97,24 +98,32 @@ class Rotary(nn.Module):
         self,
         x: Float[Tensor, "batch head token key_dim"],
         positions: Int[Tensor, " token"] | Int[Tensor, "#batch token"] | int = 0,
+        length: int | Int[Tensor, ""] | None = None,
     ) -> Float[Tensor, "batch head token key_dim"]:
-        """Turn each token by its position.
+        """Rotate each token by its position.
 
-        An int is the position of the first token, the others follow on it: the fastest way to say it, since
-        nothing has to look into a tensor.
+        An int is the position of the first token, the others follow; it is the fastest form, since no tensor has to
+        be read. `length` is that of the sequence, for scalings that depend on it; by default the last position + 1.
         """
         dim = self.rotated(x.shape[-1])
         if isinstance(positions, Tensor):
             _check_positions(x, positions)
         if x.numel() == 0:
             return x
-        # Tracers and tensor subclasses get plain operations on the whole; nothing is remembered from them.
+        # Tracers and tensor subclasses get plain operations on the whole; nothing is kept of them.
         if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
-            return _turn_plainly(x, *self._turns(x, positions, dim), interleaved=self.interleaved)
-        return turn(x, self._packed(x, positions, dim))
+            return _rotate_plainly(x, *self._angles(x, positions, dim, length), interleaved=self.interleaved)
+        return apply_rotary(x, self._packed(x, positions, dim, length))
 
-    def _packed(self, x: Tensor, positions: Tensor | int, dim: int) -> Tensor:
-        """What `turn` multiplies with, out of a table where that is cheaper than the sines."""
+    @property
+    def needs_length(self) -> bool:
+        """Whether the rotation depends on the length of the sequence."""
+        return isinstance(self.scaling, DynamicNTK)
+
+    def _packed(self, x: Tensor, positions: Tensor | int, dim: int, length: Tensor | int | None) -> Tensor:
+        """The factors of `apply_rotary`, from a table if that is cheaper than the sines."""
+        if self.needs_length and self._stretches(length):
+            return _pack(*self._angles(x, positions, dim, length), interleaved=self.interleaved)
         start = positions if isinstance(positions, int) else consecutive_from(positions)
         if start is not None:
             stop = start + x.shape[-2]
@@ -126,14 +135,23 @@ class Rotary(nn.Module):
             if least >= 0 and (table := self._table(most + 1, x, dim)) is not None:
                 rows = table[..., positions, :]
                 return rows if positions.dim() == 1 else rows.unsqueeze(-3)  # the head axis
-        return _pack(*self._turns(x, positions, dim), interleaved=self.interleaved)
+        return _pack(*self._angles(x, positions, dim, length), interleaved=self.interleaved)
+
+    def _stretches(self, length: Tensor | int | None) -> bool:
+        """Whether a sequence of this length changes the frequencies; True if only the device knows its length."""
+        if length is None or not isinstance(self.scaling, DynamicNTK):
+            return False
+        return isinstance(length, Tensor) or length > self.scaling.original
 
     def _table(self, stop: int, x: Tensor, dim: int) -> Tensor | None:
         """Packed rows for positions 0..stop-1 or more, or None if a table would not be worth its memory."""
         if stop > TABLE_LIMIT or (isinstance(self.scaling, DynamicNTK) and stop > self.scaling.original):
             return None
-        key = (self.base, dim, self.scaling, self.angles, self.interleaved, working_dtype(x.dtype), x.device)
-        table = _TABLES.get(key)
+        key = (self.base, dim, self.scaling, self.angle_dtype, self.interleaved, working_dtype(x.dtype), x.device)
+        try:
+            table = _TABLES.get(key)
+        except TypeError:  # a scaling of the user's that cannot be hashed
+            return None
         if table is None or table.shape[-2] < stop:
             rows = max(256, 1 << (stop - 1).bit_length())  # doubling, so that decoding rarely rebuilds it
             if isinstance(self.scaling, DynamicNTK):
@@ -141,37 +159,37 @@ class Rotary(nn.Module):
             # A tensor born in inference mode could not be saved for a backward pass later on.
             with torch.inference_mode(False), torch.no_grad():
                 like = torch.empty((1, 1, rows, 0), dtype=x.dtype, device=x.device)
-                table = _pack(*self._turns(like, 0, dim), interleaved=self.interleaved)
-            if type(table) is Tensor:  # not what some mode made of it
-                _TABLES[key] = table
-                if len(_TABLES) > TABLES_KEPT:
-                    _TABLES.popitem(last=False)
+                table = _pack(*self._angles(like, 0, dim, None), interleaved=self.interleaved)
+            if type(table) is Tensor:  # not a tensor of some mode
+                _TABLES.put(key, table)
         return table
 
-    def _turns(self, x: Tensor, positions: Tensor | int, dim: int) -> tuple[Tensor, Tensor]:
+    def _angles(
+        self, x: Tensor, positions: Tensor | int, dim: int, length: Tensor | int | None
+    ) -> tuple[Tensor, Tensor]:
         """cos pθ and sin pθ times the scaling's gain, each (token, dim/2) or (batch, 1, token, dim/2)."""
         working = working_dtype(x.dtype)
-        form = self.angles or working
+        form = self.angle_dtype or working
         if isinstance(positions, int):
             positions = torch.arange(positions, positions + x.shape[-2], device=x.device)
         positions = positions.to(x.device)
-        angle = positions[..., None].to(form) * self._frequencies(dim, positions, form)
+        angle = positions[..., None].to(form) * self._frequencies(dim, positions, form, length)
         gain = 1.0 if self.scaling is None else self.scaling.gain
         cos, sin = (angle.cos() * gain).to(working), (angle.sin() * gain).to(working)
         return (cos, sin) if positions.dim() == 1 else (cos.unsqueeze(1), sin.unsqueeze(1))
 
-    def _frequencies(self, dim: int, positions: Tensor, form: torch.dtype) -> Tensor:
+    def _frequencies(self, dim: int, positions: Tensor, form: torch.dtype, length: Tensor | int | None) -> Tensor:
         rounded = to_float32 if form == torch.float32 else exactly
         scaled = frequencies if self.scaling is None else self.scaling.frequencies
         theta = torch.tensor(scaled(self.base, dim, rounded), dtype=form, device=positions.device)
         if isinstance(self.scaling, DynamicNTK):
-            theta = theta * self.scaling.stretch(positions.max() + 1, dim).to(form)
+            length = positions.max() + 1 if length is None else torch.as_tensor(length, device=positions.device)
+            theta = theta * self.scaling.stretch(length, dim).to(form)
         return theta
 
 
-# Shared by all layers that rotate alike, so that 32 layers hold one table.
-TABLES_KEPT = 8
-_TABLES: OrderedDict[Hashable, Tensor] = OrderedDict()
+_TABLES = Recent[Tensor](8)
+"""Shared by all layers with the same rotation, so that 32 layers hold one table."""
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -193,6 +211,30 @@ def consecutive_from(positions: Tensor) -> int | None:
     return first
 
 
+def sequence_length(
+    queries: tuple[Tensor, Tensor | int], keys: tuple[Tensor, Tensor | int], lengths: HostInts | None
+) -> int | Int[Tensor, ""]:
+    """The last position + 1 of some queries and keys, each (x, positions), without the padding of `ragged`."""
+    ends = [_end(x, at, lengths) for x, at in (queries, keys)]
+    if all(isinstance(end, int) for end in ends):
+        return max(ends)
+    return torch.stack([torch.as_tensor(end, device=queries[0].device) for end in ends]).amax()
+
+
+def _end(x: Tensor, at: Tensor | int, lengths: HostInts | None) -> int | Tensor:
+    tokens = x.shape[2]
+    if isinstance(at, int):
+        if lengths is None:
+            return at + tokens
+        return at + (max(lengths.values, default=0) if lengths.on_host else lengths.tensor(x.device).amax())
+    if at.numel() == 0:
+        return 0
+    if lengths is None:
+        return at.to(x.device).max() + 1
+    real = torch.arange(tokens, device=x.device) < lengths.tensor(x.device)[:, None]
+    return (torch.where(real, at.to(x.device), -1)).max() + 1
+
+
 def _check_positions(x: Tensor, positions: Tensor) -> None:
     if positions.is_floating_point() or positions.dtype == torch.bool:
         raise TypeMismatchError(
@@ -210,7 +252,7 @@ def _check_positions(x: Tensor, positions: Tensor) -> None:
 # ---- the rotation ---------------------------------------------------------------------------------
 
 
-def _turn_plainly(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+def _rotate_plainly(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     """The rotation as plain operations, which a compiler fuses and an exporter can write down."""
     dim = 2 * cos.shape[-1]
     head = x[..., :dim].to(cos.dtype)
@@ -228,7 +270,7 @@ def _pack(cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
 
 
-def turn(x: Tensor, packed: Tensor) -> Tensor:
+def apply_rotary(x: Tensor, packed: Tensor) -> Tensor:
     """The rotation in as few passes over memory, or in as few operations, as eager mode allows."""
     dim = packed.shape[-1] * (2 if packed.is_complex() else 1)
     wide = x.to(torch.float64 if packed.dtype in (torch.float64, torch.complex128) else torch.float32)
@@ -236,7 +278,7 @@ def turn(x: Tensor, packed: Tensor) -> Tensor:
     if x.numel() > BLOCK:
         out = _apply(head, packed)
     elif packed.is_complex():
-        out = _turn_pairs(head, packed)
+        out = _rotate_pairs(head, packed)
     else:
         cos, sin = packed.unbind(0)
         out = torch.addcmul(head * cos, head.roll(dim // 2, -1), sin)
@@ -245,7 +287,7 @@ def turn(x: Tensor, packed: Tensor) -> Tensor:
     return out.to(x.dtype)
 
 
-def _turn_pairs(x: Tensor, packed: Tensor) -> Tensor:
+def _rotate_pairs(x: Tensor, packed: Tensor) -> Tensor:
     """Adjacent pairs are complex numbers: one multiplication."""
     if x.stride(-1) != 1 or x.storage_offset() % 2 or any(step % 2 for step in x.stride()[:-1]):
         x = x.contiguous()  # a complex view needs whole pairs
@@ -253,7 +295,7 @@ def _turn_pairs(x: Tensor, packed: Tensor) -> Tensor:
     return torch.view_as_real(pairs * packed).flatten(-2)
 
 
-def _turn_halves(x: Tensor, packed: Tensor) -> Tensor:
+def _rotate_halves(x: Tensor, packed: Tensor) -> Tensor:
     """Blocks of tokens: the second and third pass find in the cache what the first has put there."""
     cos, sin = packed.unbind(0)
     half = cos.shape[-1] // 2
@@ -267,16 +309,16 @@ def _turn_halves(x: Tensor, packed: Tensor) -> Tensor:
 
 
 def _apply(x: Tensor, packed: Tensor) -> Tensor:
-    out: Tensor = _Turn.apply(x, packed)  # pyright: ignore[reportAssignmentType]
+    out: Tensor = _Rotation.apply(x, packed)  # pyright: ignore[reportAssignmentType]
     return out
 
 
-class _Turn(torch.autograd.Function):
+class _Rotation(torch.autograd.Function):
     """The rotation with its derivative: the map is linear, so that is the transposed one, −θ."""
 
     @staticmethod
     def forward(x: Tensor, packed: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _turn_pairs(x, packed) if packed.is_complex() else _turn_halves(x, packed)
+        return _rotate_pairs(x, packed) if packed.is_complex() else _rotate_halves(x, packed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
-from multihead.layer.kernels import Block, fused, softmax_with_sink
-from multihead.layer.problem import Groups
+from multihead.layer._kernels import Block, fused, lower_triangle, softmax_with_sink
+from multihead.layer._problem import Groups
 
 # Measured on a 2-core AVX2 machine (bench/layer.py): up to 8 rows per kv head a plain fp32 product streams
 # the keys faster than the fused kernel; bf16 rows are best fused unless there is only one.
@@ -23,11 +23,13 @@ FEW_ROWS = 8
 CAST_KEYS = 4096  # half-precision keys cast to fp32 at a time: stays in cache
 
 
-def folded(block: Block) -> HeadOutputs:
+def grouped_decode(block: Block) -> HeadOutputs:
     """softmax(scores) v with one read of each key and value per group of query heads."""
     size, queries = block.groups.size, block.q.shape[2]
     assert size is not None
-    assert not block.causal
+    if block.causal:
+        triangle = lower_triangle(queries, block.k.shape[2], block.q.device)
+        block = replace(block, causal=False, allowed=triangle)
     rows, dtype = size * queries, block.q.dtype
     plain = block.scores.softcap is None and block.scores.sinks is None
     wide = rows > FEW_ROWS and dtype in (torch.float32, torch.float64)
@@ -44,14 +46,14 @@ def _written_out(block: Block, rows: int) -> HeadOutputs:
     logits = _products(q, block.k.flatten(0, 1)).view(batch, heads, queries, -1)
     if scores.softcap is not None:
         logits = logits.div_(scores.softcap).tanh_().mul_(scores.softcap)
-    if block.added is not None:
-        logits = logits + block.added
+    if block.bias is not None:
+        logits = logits + block.bias
     if block.allowed is not None:
         logits = logits.masked_fill_(~block.allowed, -torch.inf)
     weights, _ = softmax_with_sink(logits, scores.sinks) if scores.sinks is not None else (logits.softmax(-1), None)
     out = _sums(weights.view(batch * kv_heads, rows, -1), block.v.flatten(0, 1))
     out = out.view(batch, heads, queries, -1).to(block.q.dtype)
-    return out if block.alive is None else out.masked_fill(~block.alive, 0.0)
+    return out if block.row_has_key is None else out.masked_fill(~block.row_has_key, 0.0)
 
 
 def _products(q: Float[Tensor, "n row dim"], k: Float[Tensor, "n key dim"]) -> Float[Tensor, "n row key"]:
@@ -91,6 +93,6 @@ def _folded_fused(block: Block, size: int) -> HeadOutputs:
         return x.expand(-1, over * size, queries, -1).reshape(x.shape[0], over, size * queries, x.shape[3])
 
     q = block.q.reshape(batch, kv_heads, size * queries, -1)
-    rest = {name: fold(getattr(block, name)) for name in ("allowed", "added", "alive")}
+    rest = {name: fold(getattr(block, name)) for name in ("allowed", "bias", "row_has_key")}
     one_each = Groups(tuple(range(kv_heads)), kv_heads)
     return fused(replace(block, q=q, groups=one_each, **rest)).reshape(batch, heads, queries, -1)

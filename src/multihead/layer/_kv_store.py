@@ -1,0 +1,153 @@
+"""What a layer attends to: the keys of this call, those of a cache, or a sequence split over ranks.
+
+A store is asked three things, in this order: where the new tokens are (`positions`), which keys they will see and
+under which mask (`view`, which changes nothing, so a refused call leaves a cache as it was), and then to take the
+new keys (`take`).
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from multihead._base.shapes import HeadOutputs, Keys, Values
+from multihead.errors import MultiheadError, TypeMismatchError
+from multihead.layer._coordinates import Coordinates, aligned
+from multihead.layer._mask_algebra import Mask
+
+if TYPE_CHECKING:
+    from multihead.layer._problem import Problem
+
+At = Tensor | int
+"""Positions of tokens; an int is the position of the first, the others follow."""
+
+
+class KVStore(Protocol):
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a stored key or value is part of a graph."""
+        ...
+
+    def known(
+        self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
+    ) -> tuple[Keys, Values] | None:
+        """Keys and values that need no projection, if the store has them."""
+        ...
+
+    def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[At, At]:
+        """Positions of the new queries and of the new keys."""
+        ...
+
+    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
+        """The mask and the coordinates of this call after `take`."""
+        ...
+
+    def take(self, k: Keys, v: Values) -> tuple[Keys, Values]:
+        """Store the new keys and values; all that the queries attend to."""
+        ...
+
+
+class NoCache:
+    """The keys of this call alone."""
+
+    requires_grad = False
+
+    def known(
+        self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
+    ) -> tuple[Keys, Values] | None:
+        return None
+
+    def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[At, At]:
+        if not cross:
+            return (0, 0) if positions is None else (positions, positions)
+        return keys - queries if positions is None else positions, 0
+
+    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
+        return mask, sized(q, k.shape[2])
+
+    def take(self, k: Keys, v: Values) -> tuple[Keys, Values]:
+        return k, v
+
+
+NO_CACHE = NoCache()
+
+
+def sized(q: Tensor, keys: int) -> Coordinates:
+    """Aligned coordinates of these queries and so many keys."""
+    batch, heads, queries, _ = q.shape
+    if torch.compiler.is_compiling():
+        return Coordinates(batch, heads, queries, keys, q.device)
+    return aligned(batch, heads, queries, keys, q.device)
+
+
+def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
+    """The store behind the argument `cache=`; without one, the sequence of a context_parallel block, if any."""
+    if cache is None:
+        return sequence_shard(layer) or NO_CACHE
+    if isinstance(cache, type) or not hasattr(cache, "take"):
+        raise TypeMismatchError(
+            f"cache must be a cache object, got {cache!r:.60}",
+            hint="make one for each layer: cache.Growing(), not cache.Growing",
+        )
+    return cache
+
+
+@runtime_checkable
+class SequenceShard(KVStore, Protocol):
+    """One sequence of `tokens` tokens over several ranks, of which this rank has some."""
+
+    tokens: int
+    active: bool
+    """whether its context_parallel block is open"""
+
+    def attend(self, problem: Problem) -> HeadOutputs:
+        """softmax(scores) v of the local queries over the keys of all ranks."""
+        ...
+
+
+_shards: ContextVar[tuple[SequenceShard, ...]] = ContextVar("_shards", default=())
+"""of the open blocks of this thread; a layer on another thread is not part of them"""
+
+_last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
+"""the block that a layer last ran in: a checkpointed layer is recomputed by a thread of the backward pass"""
+
+
+def sequence_shard(layer: nn.Module) -> SequenceShard | None:
+    """The sequence that an open context_parallel block splits over ranks, or None."""
+    shards = _shards.get()
+    if shards:
+        if not torch.compiler.is_compiling():
+            _last_shard[layer] = shards[-1]
+        return shards[-1]
+    if not _last_shard or torch.compiler.is_compiling():
+        return None
+    last = _last_shard.get(layer)
+    if last is None or not in_backward():
+        _last_shard.pop(layer, None)
+        return None
+    if not last.active:  # it would see only the keys of this rank
+        raise MultiheadError(
+            f"a layer of context_parallel ({last.tokens} tokens) is recomputed outside the block",
+            hint="layers are checkpointed: call backward() inside the block",
+        )
+    return last
+
+
+def enter_shard(shard: SequenceShard) -> None:
+    shard.active = True
+    _shards.set((*_shards.get(), shard))
+
+
+def exit_shard() -> None:
+    shards = _shards.get()
+    shards[-1].active = False
+    _shards.set(shards[:-1])
+
+
+def in_backward() -> bool:
+    """Whether this runs inside a backward pass, which computes checkpointed layers a second time."""
+    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # it has no public name

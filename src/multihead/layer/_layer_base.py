@@ -1,0 +1,152 @@
+"""What attention layers share: inputs without a batch axis, and the steps after the scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+import torch.nn.modules.module as torch_module
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from multihead._base.shapes import HeadOutputs
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.layer._coordinates import Coordinates, localized
+from multihead.layer._kv_store import KVStore
+from multihead.layer._packing import Packing
+from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled
+from multihead.layer.outputs import Ask, AttentionOutput, Cells, lse_of, weights_of
+
+if TYPE_CHECKING:
+    from multihead.layer._head_shard import HeadShard
+
+
+class AttentionLayer(nn.Module):
+    """An attention layer with heads, an output projection and a scale."""
+
+    head_shard: HeadShard | None = None
+    """the heads of this rank, if `tensor_parallel_plan` has split the layer over several"""
+    num_heads: int
+    scale: float
+    dropout: float
+    o_proj: nn.Module
+
+    def _unbatched(self, query: Tensor, *others: Tensor | None, **options: Any) -> Any:
+        """The call on (tokens, width) inputs, as a batch of one."""
+        if not isinstance(query, Tensor) or query.ndim != 2:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+            got = f"shape {tuple(query.shape)}" if isinstance(query, Tensor) else repr(query)[:60]  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise (SizeError if isinstance(query, Tensor) else TypeMismatchError)(  # pyright: ignore[reportUnnecessaryIsInstance]
+                f"query must be a tensor (batch, tokens, width) or (tokens, width), got {got}",
+                hint="x.unflatten or x.flatten gives it three axes",
+            )
+        batched = query.unsqueeze(0)
+        lifted = [x if x is None else batched if x is query else x.unsqueeze(0) for x in others]
+        result = self.forward(batched, *lifted, **options)  # hooks have seen the call already
+        if isinstance(result, Tensor):
+            return result.squeeze(0)
+        parts = (result.out, result.weights, result.lse, result.heads)
+        return AttentionOutput(*(None if part is None else part.squeeze(0) for part in parts))  # pyright: ignore[reportArgumentType]
+
+    def _scores(self, softcap: float | None = None, sinks: Tensor | None = None) -> ScoreConfig:
+        offset, shard = 0, self.head_shard
+        if shard is not None:
+            offset = shard.heads[0]
+            sinks = None if sinks is None else shard.local(sinks)
+        return ScoreConfig(self.scale, softcap, sinks, self.dropout if self.training else 0.0, offset)
+
+    def _localized(self, coordinates: Coordinates) -> Coordinates:
+        """The coordinates of the heads on this rank."""
+        shard = self.head_shard
+        if shard is None:
+            return coordinates
+        return localized(coordinates, shard.heads, shard.all_heads)
+
+    def _mix(self, heads: HeadOutputs, packing: Packing | None = None) -> Float[Tensor, "batch query d_out"]:
+        """Concat(heads) W_O."""
+        rows = join_heads(heads)
+        if packing is None:
+            return project(self.o_proj, rows)
+        return packing.unpack(project(self.o_proj, packing.with_empty_row(rows)))
+
+
+_GLOBAL_HOOKS = (
+    torch_module._global_forward_hooks,  # pyright: ignore[reportPrivateUsage]  # no public names
+    torch_module._global_forward_pre_hooks,  # pyright: ignore[reportPrivateUsage]
+    torch_module._global_backward_hooks,  # pyright: ignore[reportPrivateUsage]
+    torch_module._global_backward_pre_hooks,  # pyright: ignore[reportPrivateUsage]
+)
+
+
+def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tensor, "... out"]:
+    """projection(x). A plain nn.Linear without hooks skips nn.Module's call, a tenth of the time of a small layer."""
+    state = projection.__dict__
+    if (
+        type(projection) is not nn.Linear
+        or state["_forward_hooks"] or state["_forward_pre_hooks"]
+        or state["_backward_hooks"] or state["_backward_pre_hooks"]
+        or "forward" in state or any(_GLOBAL_HOOKS) or torch.compiler.is_compiling()
+    ):  # fmt: skip
+        return projection(x)
+    parameters = state["_parameters"]
+    if "weight" not in parameters or "bias" not in parameters or projection._compiled_call_impl is not None:
+        return projection(x)
+    return F.linear(x, parameters["weight"], parameters["bias"])
+
+
+def in_plain_inference() -> bool:
+    """Whether nothing follows single operations: no gradient, no transform, no tracing, no dispatch mode."""
+    return not (
+        torch.is_grad_enabled()
+        or torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]  # no public names
+        or torch._C._len_torch_dispatch_stack()  # pyright: ignore[reportPrivateUsage]
+        or torch.compiler.is_compiling()
+    )
+
+
+def split_heads(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
+    batch, tokens, width = x.shape
+    if in_plain_inference() and type(x) is Tensor and x.is_contiguous():  # one view instead of two
+        return x.as_strided((batch, width // dim, tokens, dim), (tokens * width, dim, width, 1))
+    return x.view(batch, tokens, width // dim, dim).transpose(1, 2)
+
+
+def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token width"]:
+    """Concat(heads)."""
+    batch, count, tokens, dim = heads.shape
+    width = count * dim
+    if (
+        in_plain_inference() and type(heads) is Tensor
+        and heads.stride() == (tokens * width, dim, width, 1)  # as the kernels leave it
+    ):  # fmt: skip
+        return heads.as_strided((batch, tokens, width), (tokens * width, width, 1))
+    return heads.transpose(1, 2).flatten(2)
+
+
+def needs_grad(q: Tensor, k: Tensor, v: Tensor, scores: ScoreConfig, store: KVStore) -> bool:
+    """Whether attention is part of a graph."""
+    if not torch.is_grad_enabled():
+        return False
+    if q.requires_grad or k.requires_grad or v.requires_grad or store.requires_grad:
+        return True
+    return scores.sinks is not None and scores.sinks.requires_grad
+
+
+def answer(ask: Ask, problem: Problem, out: Tensor, heads: HeadOutputs) -> AttentionOutput:
+    """The output with everything that `ask` names."""
+    if problem.coordinates.shard is not None and (ask.weights or ask.lse):
+        raise MultiheadError(
+            f"{'weights' if ask.weights else 'lse'} of {problem.coordinates.keys} keys were requested, which are "
+            "split over ranks",
+            hint="call the layer outside context_parallel, or ask for 'heads'",
+        )
+    packing = problem.packing
+    if packing is not None:
+        q, k, v, heads = (packing.pad_heads(x) for x in (problem.q, problem.k, problem.v, heads))
+        problem = replace(problem, q=q, k=k, v=v, packing=None)
+    cells = Cells() if ask.weights is True else ask.weights
+    with autocast_disabled(problem.q.device):
+        weights = weights_of(problem, cells) if cells else None
+        lse = lse_of(problem) if ask.lse else None
+    return AttentionOutput(out, weights, lse, heads if ask.heads else None)
