@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import multihead as mh
 import oracle
 from multihead import mask, position
-from multihead.layer import ask as ask_module
+from multihead.layer import outputs as ask_module
 from multihead.layer._kernels import Block, explicit
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 11, 26, 6
