@@ -32,8 +32,11 @@ ROUTES = ("folded", "tiled", "fused", "blocked", "reference")
 FEW_QUERIES = 16
 """Up to this many queries, attention is bound by reading keys and values, not by arithmetic."""
 
-FOLDED_BYTES = 1 << 18
-"""Keys of one batch row from which reading them once per group is worth its extra calls (bench/layer.py)."""
+FOLDED_BYTES = 1 << 23
+"""Keys of one batch row, times group size², from which one read per group is worth its extra calls.
+
+Measured on one AVX2 core: 8 MB of keys without groups, where they leave the cache; 0.5 MB in groups of four.
+"""
 
 TILE_OVERHEAD = 25_000
 """The cost of one more kernel call, in scores: about 60 µs at 2.4 ns a score of 64 dimensions."""
@@ -115,8 +118,9 @@ def plan_for(
     key_dim = q.shape[3]
     if mask is EVERYTHING:
         queries, keys = coordinates.queries, coordinates.keys
-        row = keys * groups.kv_heads * key_dim * q.element_size()
-        sizes = (queries <= FEW_QUERIES, keys >= 4 * queries, keys > SHORT, row >= FOLDED_BYTES, coordinates.empty)
+        few = queries <= FEW_QUERIES and keys >= 4 * queries
+        folds = few and worth_folding(groups, keys, key_dim, q.dtype)
+        sizes = (few, folds, keys > SHORT, coordinates.empty)
     else:
         sizes = (coordinates.key, mask.key)
     key = (
@@ -232,14 +236,19 @@ def _slower(call: Signature, route: str) -> str | None:
     if route == "tiled" and scores < 2 * TILE_OVERHEAD and not call.packed:
         return f"{scores} scores cost less than a second call"
     if route == "folded" and not torch.compiler.is_compiling():
-        row = size.keys * call.groups.kv_heads * call.key_dim * call.dtype.itemsize
         simple = call.scores.softcap is None and call.scores.sinks is None and not call.mask.parts()
-        if simple and row < FOLDED_BYTES:
-            return f"{row} bytes of keys are read faster by one call of the fused kernel"
+        if simple and not worth_folding(call.groups, size.keys, call.key_dim, call.dtype):
+            return f"{size.keys} keys are read faster by one call of the fused kernel"
     padded = call.key_dim != call.value_dim and route in ("tiled", "fused") and call.on_cpu
     if padded and call.structured and size.keys <= SHORT:
         return f"key heads of {call.key_dim} and value heads of {call.value_dim} would be padded; blocks are faster"
     return None
+
+
+def worth_folding(groups: Groups, keys: int, key_dim: int, dtype: torch.dtype) -> bool:
+    """Whether few queries gain from one read of the keys per group; always in half precision, slow when fused."""
+    size = groups.size or 1
+    return dtype.itemsize < 4 or keys * groups.kv_heads * key_dim * dtype.itemsize * size * size >= FOLDED_BYTES
 
 
 def _worth_tiling(call: Signature, tiles: tuple[Tile, ...]) -> bool:
