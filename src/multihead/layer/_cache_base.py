@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from multihead._base.shapes import Keys, Values
+from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._kv_store import At, sized
@@ -179,7 +179,7 @@ class Cache(ABC):
         coordinates = Coordinates(batch, heads, queries, step.keys, q.device, *places, tokens=tokens)
         return within_cache(mask, step.filled), coordinates
 
-    def take(self, k: Keys, v: Values) -> tuple[Keys, Values]:
+    def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
         """Append what `view` has announced."""
         fresh, step = self.length == 0, self._step
         assert step is not None
@@ -190,7 +190,7 @@ class Cache(ABC):
     # ---- what a cache implements ------------------------------------------------------------------
 
     @abstractmethod
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[Keys, Values]:
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         """Store new tokens; all keys and values that they may attend to."""
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
@@ -282,7 +282,7 @@ class Cache(ABC):
 # ---- rows of tokens -------------------------------------------------------------------------------
 
 
-def write_rows(buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step) -> tuple[Keys, Values]:
+def write_rows(buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step) -> tuple[StoredKeys, StoredValues]:
     """Put token j of a row into slot j, in place; the slots up to the longest row."""
     (k, v), tokens = buffers, new[0].shape[2]
     if step.start is not None:

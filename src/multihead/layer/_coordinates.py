@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Grid:
     def device(self) -> torch.device:
         return self.query.device
 
-    def take_tokens(self, table: Float[Tensor, "#batch ... token"]) -> Float[Tensor, "#batch ... key"]:
+    def take_tokens(self, table: Shaped[Tensor, "#batch ... token"]) -> Shaped[Tensor, "#batch ... key"]:
         """The block's part of a table whose last axis is the tokens of the text."""
         if not self.scattered:
             return self.take_columns(table)

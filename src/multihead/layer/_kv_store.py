@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from multihead._base.shapes import HeadOutputs, Keys, Values
+from multihead._base.shapes import HeadOutputs, Keys, StoredKeys, StoredValues, Values
 from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, aligned
 from multihead.layer._mask_algebra import Mask
@@ -26,6 +26,7 @@ At = Tensor | int
 """Positions of tokens; an int is the position of the first, the others follow."""
 
 
+@runtime_checkable
 class KVStore(Protocol):
     @property
     def requires_grad(self) -> bool:
@@ -46,7 +47,7 @@ class KVStore(Protocol):
         """The mask and the coordinates of this call after `take`."""
         ...
 
-    def take(self, k: Keys, v: Values) -> tuple[Keys, Values]:
+    def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
         """Store the new keys and values; all that the queries attend to."""
         ...
 

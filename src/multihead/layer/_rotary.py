@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,14 @@ from multihead.layer._rope_scaling import DynamicNTK, Scaling, exactly, frequenc
 TABLE_LIMIT = 65_536
 # Elements of a block that stays in the second-level cache through the three passes over it.
 BLOCK = 2**17
+
+
+class Factors(NamedTuple):
+    """cos pθ and sin pθ of some tokens: packed for `apply_rotary`, with its halves; or unpacked, for a tracer."""
+
+    packed: Tensor | None
+    cos: Tensor | None
+    sin: Tensor | None
 
 
 class Rotary(nn.Module):
@@ -105,15 +113,28 @@ class Rotary(nn.Module):
         An int is the position of the first token, the others follow; it is the fastest form, since no tensor has to
         be read. `length` is that of the sequence, for scalings that depend on it; by default the last position + 1.
         """
-        dim = self.rotated(x.shape[-1])
         if isinstance(positions, Tensor):
             _check_positions(x, positions)
+        return self.rotate(x, self.factors(x, positions, length))
+
+    def factors(self, x: Tensor, positions: Tensor | int = 0, length: Tensor | int | None = None) -> Factors:
+        """The factors that rotate x, for several tensors of the same positions."""
+        dim = self.rotated(x.shape[-1])
+        # Tracers and tensor subclasses get plain operations on the whole; nothing is kept of them.
+        if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter) or x.numel() == 0:
+            return Factors(None, *self._angles(x, positions, dim, length))
+        packed = self._packed(x, positions, dim, length)
+        return Factors(packed, None, None) if self.interleaved else Factors(packed, *packed.unbind(0))
+
+    def rotate(self, x: Tensor, factors: Factors) -> Tensor:
+        """x with every pair of dimensions rotated."""
         if x.numel() == 0:
             return x
-        # Tracers and tensor subclasses get plain operations on the whole; nothing is kept of them.
-        if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter):
-            return _rotate_plainly(x, *self._angles(x, positions, dim, length), interleaved=self.interleaved)
-        return apply_rotary(x, self._packed(x, positions, dim, length))
+        if factors.packed is None:
+            assert factors.cos is not None
+            assert factors.sin is not None
+            return _rotate_plainly(x, factors.cos, factors.sin, interleaved=self.interleaved)
+        return apply_rotary(x, factors)
 
     @property
     def needs_length(self) -> bool:
@@ -270,21 +291,23 @@ def _pack(cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
 
 
-def apply_rotary(x: Tensor, packed: Tensor) -> Tensor:
+def apply_rotary(x: Tensor, factors: Factors) -> Tensor:
     """The rotation in as few passes over memory, or in as few operations, as eager mode allows."""
-    dim = packed.shape[-1] * (2 if packed.is_complex() else 1)
-    wide = x.to(torch.float64 if packed.dtype in (torch.float64, torch.complex128) else torch.float32)
-    head = wide[..., :dim]
+    packed, width, dtype = factors.packed, x.shape[-1], x.dtype
+    assert packed is not None
+    dim = packed.shape[-1] * (2 if factors.cos is None else 1)
+    working = working_dtype(dtype)
+    wide = x if dtype == working else x.to(working)
+    head = wide if dim == width else wide[..., :dim]
     if x.numel() > BLOCK:
         out = _apply(head, packed)
-    elif packed.is_complex():
+    elif factors.cos is None or factors.sin is None:
         out = _rotate_pairs(head, packed)
     else:
-        cos, sin = packed.unbind(0)
-        out = torch.addcmul(head * cos, head.roll(dim // 2, -1), sin)
-    if dim < x.shape[-1]:
+        out = torch.addcmul(head * factors.cos, head.roll(dim // 2, -1), factors.sin)
+    if dim < width:
         out = torch.cat((out, wide[..., dim:]), dim=-1)
-    return out.to(x.dtype)
+    return out if dtype == working else out.to(dtype)
 
 
 def _rotate_pairs(x: Tensor, packed: Tensor) -> Tensor:

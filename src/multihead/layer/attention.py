@@ -21,7 +21,7 @@ from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._packing import Packing, packing_of
 from multihead.layer._plan import plan_for
 from multihead.layer._problem import Groups, PositionScores, Problem
-from multihead.layer._rotary import sequence_length
+from multihead.layer._rotary import Factors, sequence_length
 from multihead.layer.cache import Cache
 from multihead.layer.explain import Explanation, explained
 from multihead.layer.init import Init, XavierPerHead
@@ -302,20 +302,25 @@ class MultiHeadAttention(AttentionLayer):
         if rotary is not None and rotary.needs_length:
             lengths = None if packing is not None else ragged_lengths(mask, q.shape[0])
             length = sequence_length((q, query_at), (k, key_at), lengths)
-        q = self._norm_and_rotate(q, self.q_norm, rotary, query_at, length)
-        k = k if known is not None else self._norm_and_rotate(k, self.k_norm, rotary, key_at, length)
-        return q, k
+        query_factors = None if rotary is None else rotary.factors(q, query_at, length)
+        q = self._norm_and_rotate(q, self.q_norm, rotary, query_factors)
+        if known is not None:
+            return q, k
+        key_factors = query_factors
+        if rotary is not None and not (key_at is query_at and q.shape[2] == k.shape[2]):
+            key_factors = rotary.factors(k, key_at, length)
+        return q, self._norm_and_rotate(k, self.k_norm, rotary, key_factors)
 
     def _norm_and_rotate(
-        self, x: Tensor, norm: nn.Module | None, rotary: Rotary | None, at: At, length: Tensor | int | None
+        self, x: Tensor, norm: nn.Module | None, rotary: Rotary | None, factors: Factors | None
     ) -> Tensor:
         if norm is None or self.qk_norm is None:
-            return x if rotary is None else rotary(x, at, length)
+            return x if rotary is None or factors is None else rotary.rotate(x, factors)
         norm = norm if self.head_shard is None else self.head_shard.module(norm)
         if self.qk_norm.when == "before":
             x = norm(x).to(x.dtype)  # autocast may return float32
-        if rotary is not None:
-            x = rotary(x, at, length)
+        if rotary is not None and factors is not None:
+            x = rotary.rotate(x, factors)
         return norm(x).to(x.dtype) if self.qk_norm.when == "after" else x
 
     def _with_position_bias(self, mask: Mask, positions: Tensor | None, q: Queries) -> Mask:

@@ -27,7 +27,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_count
-from multihead._base.shapes import Keys, Values
+from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError
 from multihead.layer._cache_base import (
     Cache,
@@ -61,7 +61,7 @@ class Growing(Cache):
         """Tokens per row that fit without a new allocation."""
         return 0 if self._k is None else self._k.shape[2]
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[Keys, Values]:
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         # A tensor that a backward pass will read must not be written over.
         graph = k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None or graph or self._k.shape[2] < step.keys:
@@ -134,7 +134,7 @@ class Static(Cache):
         after = self._lengths + count
         return Step((), (), self.capacity, places, None, slots < after[:, None], lengths=lengths)
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[Keys, Values]:
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise CacheError(
                 "Static writes in place, but k or v require grad",
@@ -146,7 +146,7 @@ class Static(Cache):
         self._set_lengths(step.after)
         return keys, values
 
-    def _write_traced(self, k: Tensor, v: Tensor, step: Step) -> tuple[Keys, Values]:
+    def _write_traced(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
         buffers, new = self._buffers(), k.shape[2]
         if step.lengths is None:
             assert step.query_positions is not None
@@ -251,7 +251,7 @@ class Ring(Cache):
         key_positions = torch.cat((old, places), 1)[rows]
         return Step(step.before, step.after, kept + k.shape[2], places[rows], key_positions, filled)
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[Keys, Values]:
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:
             self._k, self._v = allocate(k, self.capacity), allocate(v, self.capacity)
         elif k.requires_grad or v.requires_grad or self.requires_grad:
@@ -262,7 +262,7 @@ class Ring(Cache):
             return write_rows(self._buffers(), (k, v), step)
         return self._replace_oldest(k, v, step)
 
-    def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[Keys, Values]:
+    def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
         buffers = self._buffers()
         was, now = (torch.tensor(c, dtype=torch.long, device=k.device)[:, None] for c in (step.before, step.after))
         places = was + torch.arange(k.shape[2], device=k.device)
@@ -386,13 +386,13 @@ class Cross(Cache):
         filled = self._filled_slots() if self.filled else None
         return mask if filled is None else mask & FilledSlots(filled), sized(q, k.shape[2])
 
-    def take(self, k: Keys, v: Values) -> tuple[Keys, Values]:
+    def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:
             self._k, self._v, self._sources = k, v, self._offered
             self._set_lengths((k.shape[2],) * k.shape[0])
         return self._buffers()
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[Keys, Values]:
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         raise AssertionError("Cross keeps the keys of its first call")
 
     def _filled_slots(self) -> Tensor | None:
