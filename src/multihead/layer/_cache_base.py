@@ -282,7 +282,9 @@ class Cache(ABC):
 # ---- rows of tokens -------------------------------------------------------------------------------
 
 
-def write_rows(buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step) -> tuple[StoredKeys, StoredValues]:
+def write_rows(
+    buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step
+) -> tuple[StoredKeys, StoredValues]:
     """Put token j of a row into slot j, in place; the slots up to the longest row."""
     (k, v), tokens = buffers, new[0].shape[2]
     if step.start is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,8 +65,10 @@ class AttentionLayer(nn.Module):
             return coordinates
         return localized(coordinates, shard.heads, shard.all_heads)
 
-    def _mix(self, heads: HeadOutputs, packing: Packing | None = None) -> Float[Tensor, "batch query d_out"]:
-        """Concat(heads) W_O."""
+    def _mix(
+        self, heads: Float[Tensor, "row head token value_dim"], packing: Packing | None = None
+    ) -> Float[Tensor, "batch query d_out"]:
+        """Concat(heads) W_O. The heads of a packed batch are one row; the output has the padding again."""
         rows = join_heads(heads)
         if packing is None:
             return project(self.o_proj, rows)
@@ -79,35 +83,64 @@ _GLOBAL_HOOKS = (
 )
 
 
-def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tensor, "... out"]:
-    """projection(x). A plain nn.Linear without hooks skips nn.Module's call, a tenth of the time of a small layer."""
+def is_plain(projection: nn.Module) -> bool:
+    """Whether calling a module is F.linear of its parameters and nothing else."""
     state = projection.__dict__
-    if (
-        type(projection) is not nn.Linear
-        or state["_forward_hooks"] or state["_forward_pre_hooks"]
+    return type(projection) is nn.Linear and not (
+        state["_forward_hooks"] or state["_forward_pre_hooks"]
         or state["_backward_hooks"] or state["_backward_pre_hooks"]
-        or "forward" in state or any(_GLOBAL_HOOKS) or torch.compiler.is_compiling()
-    ):  # fmt: skip
-        return projection(x)
-    parameters = state["_parameters"]
-    if "weight" not in parameters or "bias" not in parameters or projection._compiled_call_impl is not None:
-        return projection(x)
-    return F.linear(x, parameters["weight"], parameters["bias"])
+        or "forward" in state or "weight" not in state["_parameters"] or any(_GLOBAL_HOOKS)
+        or projection._compiled_call_impl is not None or torch.compiler.is_compiling()
+    )  # fmt: skip
 
 
-def in_plain_inference() -> bool:
+def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tensor, "... out"]:
+    """projection(x), without the call of nn.Module where it does nothing: a tenth of the time of a small layer."""
+    if not is_plain(projection):
+        return projection(x)
+    parameters = projection._parameters
+    return F.linear(x, parameters["weight"], parameters["bias"])  # pyright: ignore[reportArgumentType]  # not None
+
+
+FEW_TOKENS, FEW_WEIGHTS = 64, 3 << 13
+"""Up to these sizes joining three weights costs less than two more calls."""
+
+
+def project_together(
+    x: Float[Tensor, "batch token width"], projections: Sequence[nn.Module], dims: Sequence[int]
+) -> list[Float[Tensor, "batch head token dim"]]:
+    """Several projections of one input, each split into heads of size `dim`; in one call where they are small."""
+    batch, tokens, _ = x.shape
+    if batch * tokens <= FEW_TOKENS and _may_restride(x) and all(map(is_plain, projections)):
+        weights = [p._parameters["weight"] for p in projections]
+        biases = [p._parameters["bias"] for p in projections]
+        sizes = [w.shape[0] for w in weights]  # pyright: ignore[reportOptionalMemberAccess]  # a Linear has a weight
+        width = sum(sizes)
+        if width * x.shape[2] <= FEW_WEIGHTS and (None not in biases or not any(b is not None for b in biases)):
+            bias = None if biases[0] is None else torch.cat(biases)  # pyright: ignore[reportArgumentType]
+            joint = F.linear(x, torch.cat(weights), bias)  # pyright: ignore[reportArgumentType]
+            starts = [0, *accumulate(sizes)]
+            return [
+                joint.as_strided((batch, size // dim, tokens, dim), (tokens * width, dim, width, 1), start)
+                for size, dim, start in zip(sizes, dims, starts, strict=False)
+            ]
+    return [split_heads(project(p, x), dim) for p, dim in zip(projections, dims, strict=True)]
+
+
+_transforms_active = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public names
+_dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
+
+
+def _may_restride(x: Tensor) -> bool:
     """Whether nothing follows single operations: no gradient, no transform, no tracing, no dispatch mode."""
-    return not (
-        torch.is_grad_enabled()
-        or torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]  # no public names
-        or torch._C._len_torch_dispatch_stack()  # pyright: ignore[reportPrivateUsage]
-        or torch.compiler.is_compiling()
-    )
+    if torch.is_grad_enabled() or type(x) is not Tensor:
+        return False
+    return not (_transforms_active() or _dispatch_modes() or torch.compiler.is_compiling())
 
 
 def split_heads(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
     batch, tokens, width = x.shape
-    if in_plain_inference() and type(x) is Tensor and x.is_contiguous():  # one view instead of two
+    if _may_restride(x) and x.is_contiguous():  # one view instead of two
         return x.as_strided((batch, width // dim, tokens, dim), (tokens * width, dim, width, 1))
     return x.view(batch, tokens, width // dim, dim).transpose(1, 2)
 
@@ -116,10 +149,7 @@ def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "b
     """Concat(heads)."""
     batch, count, tokens, dim = heads.shape
     width = count * dim
-    if (
-        in_plain_inference() and type(heads) is Tensor
-        and heads.stride() == (tokens * width, dim, width, 1)  # as the kernels leave it
-    ):  # fmt: skip
+    if _may_restride(heads) and heads.stride() == (tokens * width, dim, width, 1):  # as the kernels leave it
         return heads.as_strided((batch, tokens, width), (tokens * width, width, 1))
     return heads.transpose(1, 2).flatten(2)
 

@@ -93,6 +93,9 @@ class Signature:
 
 _PLANS = Recent[Plan](1024)
 
+_transformed = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public name
+"""whether vmap, func.grad or another transform of torch.func is active"""
+
 
 def plan_for(
     q: torch.Tensor,
@@ -315,8 +318,3 @@ def bounded_tiles(mask: Mask, coordinates: Coordinates, *, rows: int = 1) -> tup
     if not mask.structured or not coordinates.aligned or torch.compiler.is_compiling():
         return (single_tile(mask, coordinates),)
     return tuple(tile(mask, coordinates, largest=max(1, BLOCK // max(rows, 1)), every=True))
-
-
-def _transformed() -> bool:
-    """Whether vmap, func.grad or another transform of torch.func is active."""
-    return torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]  # no public name

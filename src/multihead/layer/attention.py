@@ -15,7 +15,7 @@ from multihead.layer import mask as masks
 from multihead.layer._attend import attend
 from multihead.layer._checks import check_gate, check_inputs, check_positions
 from multihead.layer._kv_store import NO_CACHE, At, KVStore, store_of
-from multihead.layer._layer_base import AttentionLayer, answer, needs_grad, project, split_heads
+from multihead.layer._layer_base import AttentionLayer, answer, needs_grad, project, project_together, split_heads
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._packing import Packing, packing_of
@@ -258,12 +258,20 @@ class MultiHeadAttention(AttentionLayer):
         value: Float[Tensor, "batch key d_value"] | None,
         known: tuple[Keys, Values] | None,
         packing: Packing | None,
-    ) -> tuple[Queries, Keys, Values]:
-        """q = x W_Q, k = x W_K, v = x W_V, split into heads."""
+    ) -> tuple[
+        Float[Tensor, "row head query_token key_dim"],
+        Float[Tensor, "row kv_head key_token key_dim"],
+        Float[Tensor, "row kv_head key_token value_dim"],
+    ]:
+        """q = x W_Q, k = x W_K, v = x W_V, split into heads; of a packed batch, one row."""
         if key is not None or value is not None or self.d_key != self.d_model:
             check_inputs(self, query, key, value, known=known is not None)
         try:
             source = query if packing is None else packing.pack(query)
+            if key is None and known is None:
+                dims = (self.head_dim, self.head_dim, self.value_dim)
+                q, k, v = project_together(source, (self.q_proj, self.k_proj, self.v_proj), dims)
+                return q, k, v
             q = split_heads(project(self.q_proj, source), self.head_dim)
             if known is not None:
                 return q, *known

@@ -74,7 +74,7 @@ def test_decode_is_the_full_pass(kept: cache.Cache, sizes: list[int]) -> None:
     out: list[Tensor] = []
     for at in split(17, sizes):
         assert torch.equal(kept.next_positions(at.stop - at.start), torch.arange(at.start, at.stop))
-        assert kept.seen == at.start
+        assert kept.length == at.start
         view = kept.append(k[:, :, at], v[:, :, at])
         assert (view.query_positions, view.key_positions, view.filled) == (None, None, None)
         assert torch.equal(view.k, k[:, :, : at.stop])
@@ -115,7 +115,7 @@ def test_rows_of_different_lengths_are_each_their_own_text(data: st.DataObject) 
         parts = [torch.cat(part, 1).unsqueeze(0) for part in zip(*texts[row], strict=True)]
         assert_close(torch.cat(out[row], 1).unsqueeze(0), whole(*parts, window, first))
     counts = kept.lengths.tolist()
-    assert kept.seen == (counts[0] if len(set(counts)) == 1 else None)
+    assert kept.length == (counts[0] if len(set(counts)) == 1 else None)
 
 
 def without_nan(view: cache.View) -> cache.View:
@@ -142,10 +142,10 @@ def test_an_empty_slot_holds_zeros_not_what_was_in_memory(kept: cache.Cache) -> 
 def test_rows_that_meet_again_are_alike_again(kept: cache.Cache) -> None:
     q, k, v = tokens(5)
     kept.append(k, v, [5, 2, 3])
-    assert kept.seen is None
+    assert kept.length is None
     assert kept.next_positions(2).tolist() == [[5, 6], [2, 3], [3, 4]]
     kept.append(k, v, [0, 3, 2])
-    assert kept.seen == 5
+    assert kept.length == 5
     view = kept.append(k, v)
     assert (view.query_positions, view.filled) == (None, None)
     assert torch.equal(view.k[1], torch.cat((k[1, :, :2], k[1, :, :3], k[1]), 1))
@@ -238,7 +238,7 @@ def test_static_compiles_to_one_graph_for_all_steps(backend: str) -> None:
         return torch._dynamo.lookup_backend(backend)(graph, inputs)
 
     def step(q: Tensor, k: Tensor, v: Tensor, kept: cache.Static) -> tuple[Tensor, Tensor]:
-        assert kept.seen is None
+        assert kept.length is None
         places = kept.next_positions(k.shape[2])
         return over_view(q, kept.append(k, v)), places
 
@@ -252,7 +252,7 @@ def test_static_compiles_to_one_graph_for_all_steps(backend: str) -> None:
         out.append(got)
     assert graphs == 1
     assert kept.lengths.tolist() == [17] * BATCH
-    assert kept.seen == 17
+    assert kept.length == 17
     assert_close(torch.cat(out, 2), whole(q, k, v))
     compiled(q[:, :, :1], k[:, :, :1], v[:, :, :1], kept)
     compiled(q[:, :, :1], k[:, :, :1], v[:, :, :1], kept)
@@ -293,7 +293,7 @@ def test_ring_is_window_attention_over_the_whole_text(first: int, window: int, s
         out.append(over_view(q[:, :, at], view, window, first))
     assert_close(torch.cat(out, 2), whole(q, k, v, window, first))
     assert kept.nbytes == BATCH * KV * (first + window) * (KEY_DIM + VALUE_DIM) * 4
-    assert kept.seen == 23
+    assert kept.length == 23
 
 
 def test_ring_decodes_without_a_copy() -> None:
@@ -384,10 +384,10 @@ def test_crop_is_a_step_back(kept: cache.Cache) -> None:
     q, k, v = tokens(11)
     kept.append(k, v)
     kept.crop(6)
-    assert kept.seen == 6
+    assert kept.length == 6
     assert_close(over_view(q[:, :, 6:], kept.append(k[:, :, 6:], v[:, :, 6:])), whole(q, k, v)[:, :, 6:])
     kept.crop(99)
-    assert kept.seen == 11
+    assert kept.length == 11
     with pytest.raises(CacheError, match=r"-1[\s\S]*hint"):
         kept.crop(-1)
 
@@ -396,7 +396,7 @@ def test_reset_forgets(kept: cache.Cache) -> None:
     q, k, v = tokens(5)
     kept.append(*tokens(7)[1:], [7, 1, 2])
     kept.reset()
-    assert kept.seen == 0
+    assert kept.length == 0
     assert kept.used_bytes == 0
     assert_close(over_view(q, kept.append(k, v)), whole(q, k, v))
 
@@ -455,7 +455,7 @@ def test_wrong_lengths_are_named(kept: cache.Cache, lengths: list[int] | Tensor)
     _, k, v = tokens(3)
     with pytest.raises(SizeError, match=r"lengths=\[[\s\S]*batch=3[\s\S]*3 new tokens[\s\S]*hint"):
         kept.append(k, v, lengths)
-    assert kept.seen == 0
+    assert kept.length == 0
 
 
 def test_a_ring_of_nothing_is_refused() -> None:

@@ -15,7 +15,7 @@ from multihead import mask
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Span
 from multihead.layer._mask_algebra import intersect, union
-from multihead.layer._mask_structured import Bounds, RaggedQueries
+from multihead.layer._mask_structured import DocumentOffsets, Ragged
 
 CPU = torch.device("cpu")
 Explicit = Callable[[int, int, int, int], bool]
@@ -96,12 +96,12 @@ def sizes(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 @given(data=st.data())
 def test_structure_is_never_too_bold(data: st.DataObject) -> None:
-    """Outside `intervals` nothing is allowed; inside what `covers` says everything is."""
+    """Outside `key_ranges` nothing is allowed; where `is_full`, everything is."""
     batch, heads, queries, keys = data.draw(sizes())
     seen = mask.of(data.draw(cases.looks(batch, heads, queries, keys, ragged=True))(torch.float32).mask)
     if data.draw(st.integers(0, 9)) == 0:  # what a cache makes of `ragged`
         lengths = data.draw(st.lists(st.integers(0, queries), min_size=batch, max_size=batch))
-        seen = seen & RaggedQueries(lengths)
+        seen = seen & Ragged(lengths, cached=True)
     dense = seen.tensor(queries, keys, batch=batch, heads=heads)
     offset = keys - queries
     row = data.draw(st.integers(0, batch - 1))
@@ -111,16 +111,16 @@ def test_structure_is_never_too_bold(data: st.DataObject) -> None:
     block = dense[row, :, start - offset : stop - offset]
     outside = torch.ones(keys, dtype=torch.bool)
     last = 0
-    for lo, hi in intersect(seen.intervals(span), [(0, keys)]):
+    for lo, hi in intersect(seen.key_ranges(span), [(0, keys)]):
         assert last <= lo < hi <= keys, "sorted, disjoint and not empty"
         outside[lo:hi] = False
         last = hi
     assert not block[:, :, outside].any()
     lo = data.draw(st.integers(0, keys - 1))
     hi = data.draw(st.integers(lo + 1, keys))
-    if seen.covers(span, lo, hi):
+    if seen.is_full(span, lo, hi):
         assert block[:, :, lo:hi].all()
-    if seen.sees_self and queries <= keys:
+    if seen.diagonal_visible and queries <= keys:
         assert dense[..., range(queries), range(offset, keys)].all()
 
 
@@ -136,7 +136,7 @@ def test_unions_and_intersections_of_intervals(some: list[tuple[int, int]], data
 
 def test_offsets_whose_numbers_are_elsewhere_mean_the_same() -> None:
     for offsets in ([0, 2, 2, 7], [0, 7], [0, 1, 3, 7]):
-        there = Bounds(torch.tensor(offsets))
+        there = DocumentOffsets(torch.tensor(offsets))
         for queries in (7, 3):
             assert torch.equal(there.tensor(queries, 7), mask.documents(offsets=offsets).tensor(queries, 7))
         assert not there.structured
@@ -157,7 +157,7 @@ class TestTensors:
     def test_what_is_added_is_summed_and_finite(self) -> None:
         one, two = torch.randn(5, 7), torch.randn(2, 5, 7).masked_fill(torch.rand(2, 5, 7) < 0.3, -torch.inf)
         both = mask.additive(one) & mask.additive(two) & mask.causal()
-        added = both.added(Coordinates(2, 3, 5, 7, CPU).grid())
+        added = both.score_bias(Coordinates(2, 3, 5, 7, CPU).grid())
         want = one + two.nan_to_num(neginf=0.0)
         assert added is not None
         assert torch.equal(added, want[:, None])
@@ -165,7 +165,7 @@ class TestTensors:
     def test_of(self) -> None:
         assert mask.of(None).tensor(2).all()
         assert not mask.of(torch.zeros(2, 2, dtype=torch.bool)).tensor(2).any()
-        assert mask.of(torch.zeros(2, 2)).adds
+        assert mask.of(torch.zeros(2, 2)).has_bias
         causal = mask.causal()
         assert mask.of(causal) is causal
 

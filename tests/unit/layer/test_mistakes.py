@@ -59,7 +59,7 @@ def test_no_new_tokens(layer, x) -> None:
     kept = cache.Growing()
     layer(x[:, :4], mask=mask.causal(), cache=kept)
     assert layer(x[:, :0], mask=mask.causal(), cache=kept).shape == (BATCH, 0, WIDTH)
-    assert kept.seen == 4
+    assert kept.length == 4
 
 
 @torch.no_grad()
@@ -68,7 +68,7 @@ def test_asking_for_a_head_that_is_not_there_leaves_the_cache_alone(layer, x) ->
     layer(x[:, :4], mask=mask.causal(), cache=kept)
     with pytest.raises(mh.SizeError, match="head 9"):
         layer(x[:, 4:5], cache=kept, ask=mh.Cells(heads=[9]))
-    assert kept.seen == 4
+    assert kept.length == 4
 
 
 @torch.no_grad()
