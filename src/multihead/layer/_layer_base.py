@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +11,7 @@ import torch.nn.modules.module as torch_module
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.shapes import HeadOutputs
+from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, localized
 from multihead.layer._kv_store import KVStore
@@ -44,10 +42,12 @@ class AttentionLayer(nn.Module):
                 hint="x.unflatten or x.flatten gives it three axes",
             )
         batched = query.unsqueeze(0)
-        lifted = [x if x is None else batched if x is query else x.unsqueeze(0) for x in others]
+        lifted = [batched if x is query else x.unsqueeze(0) if isinstance(x, Tensor) else x for x in others]
         result = self.forward(batched, *lifted, **options)  # hooks have seen the call already
         if isinstance(result, Tensor):
             return result.squeeze(0)
+        if not isinstance(result, AttentionOutput):
+            return result  # a plan has a batch of one
         parts = (result.out, result.weights, result.lse, result.heads)
         return AttentionOutput(*(None if part is None else part.squeeze(0) for part in parts))  # pyright: ignore[reportArgumentType]
 
@@ -103,28 +103,33 @@ def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tenso
 
 
 FEW_TOKENS, FEW_WEIGHTS = 64, 3 << 13
-"""Up to these sizes joining three weights costs less than two more calls."""
+"""Up to these sizes copying three weights into one costs less than two more calls."""
 
 
 def project_together(
-    x: Float[Tensor, "batch token width"], projections: Sequence[nn.Module], dims: Sequence[int]
-) -> list[Float[Tensor, "batch head token dim"]]:
-    """Several projections of one input, each split into heads of size `dim`; in one call where they are small."""
-    batch, tokens, _ = x.shape
-    if batch * tokens <= FEW_TOKENS and _may_restride(x) and all(map(is_plain, projections)):
-        weights = [p._parameters["weight"] for p in projections]
-        biases = [p._parameters["bias"] for p in projections]
-        sizes = [w.shape[0] for w in weights]  # pyright: ignore[reportOptionalMemberAccess]  # a Linear has a weight
-        width = sum(sizes)
-        if width * x.shape[2] <= FEW_WEIGHTS and (None not in biases or not any(b is not None for b in biases)):
-            bias = None if biases[0] is None else torch.cat(biases)  # pyright: ignore[reportArgumentType]
-            joint = F.linear(x, torch.cat(weights), bias)  # pyright: ignore[reportArgumentType]
-            starts = [0, *accumulate(sizes)]
-            return [
-                joint.as_strided((batch, size // dim, tokens, dim), (tokens * width, dim, width, 1), start)
-                for size, dim, start in zip(sizes, dims, starts, strict=False)
-            ]
-    return [split_heads(project(p, x), dim) for p, dim in zip(projections, dims, strict=True)]
+    x: Float[Tensor, "batch token width"], q_proj: nn.Module, k_proj: nn.Module, v_proj: nn.Module,
+    key_dim: int, value_dim: int,
+) -> tuple[Queries, Keys, Values]:  # fmt: skip
+    """Queries, keys and values of one input, split into heads; in one call where they are small."""
+    batch, tokens, width = x.shape
+    if batch * tokens <= FEW_TOKENS and _may_restride(x) and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj):
+        of_q, of_k, of_v = q_proj._parameters, k_proj._parameters, v_proj._parameters
+        weights = (of_q["weight"], of_k["weight"], of_v["weight"])
+        queries, keys, values = weights[0].shape[0], weights[1].shape[0], weights[2].shape[0]  # pyright: ignore[reportOptionalMemberAccess]
+        rows = queries + keys + values
+        if rows * width <= FEW_WEIGHTS and of_q["bias"] is None and of_k["bias"] is None and of_v["bias"] is None:
+            joint, steps = F.linear(x, torch.cat(weights)), tokens * rows  # pyright: ignore[reportArgumentType]
+            key_strides, value_strides = (steps, key_dim, rows, 1), (steps, value_dim, rows, 1)
+            return (
+                joint.as_strided((batch, queries // key_dim, tokens, key_dim), key_strides),
+                joint.as_strided((batch, keys // key_dim, tokens, key_dim), key_strides, queries),
+                joint.as_strided((batch, values // value_dim, tokens, value_dim), value_strides, queries + keys),
+            )
+    return (
+        split_heads(project(q_proj, x), key_dim),
+        split_heads(project(k_proj, x), key_dim),
+        split_heads(project(v_proj, x), value_dim),
+    )
 
 
 _transforms_active = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public names

@@ -61,6 +61,8 @@ class Plan:
     """one call of F.scaled_dot_product_attention on q, k and v as they are"""
     causal: bool = False
     """the flag of that call"""
+    looks: bool = False
+    """a hidden NaN shows in the output, where it can be read: on CPU, without gradients"""
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,8 @@ def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
         and not traced and call.coordinates.device.type != "meta"
     )  # fmt: skip
     causal = direct and tiles[0].inside is Inside.CAUSAL
-    return Plan(route, tiles, hides, call.coordinates.device.type, direct, causal)
+    looks = call.on_cpu and not call.needs_grad and not _transformed()
+    return Plan(route, tiles, hides, call.coordinates.device.type, direct, causal, looks)
 
 
 def _ring_plan(route: str | None) -> Plan:

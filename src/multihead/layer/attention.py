@@ -34,7 +34,7 @@ from multihead.layer.options import (
     head_dim_of,
     linear,
 )
-from multihead.layer.outputs import PLAN_ONLY, Ask, AttentionOutput
+from multihead.layer.outputs import PLAN_ONLY, Ask, AttentionOutput, PlannedCall
 from multihead.layer.position import Position, Rotary
 
 
@@ -153,7 +153,7 @@ class MultiHeadAttention(AttentionLayer):
         head_gate: Tensor | None = None,
         ask: Ask | str | Iterable[str] | None = None,
         route: str | None = None,
-    ) -> Tensor | AttentionOutput:
+    ) -> Tensor | AttentionOutput | PlannedCall:
         """Attend. Without `key` this is self-attention; without `value` the key is used.
 
         Args:
@@ -198,7 +198,7 @@ class MultiHeadAttention(AttentionLayer):
         request = None if ask is None else Ask.of(ask).check(coordinates.heads, coordinates.queries)
         problem = Problem(q, k, v, groups, mask, coordinates, scores, cross, packing)
         if request is PLAN_ONLY:
-            return problem, plan, known is not None  # pyright: ignore[reportReturnType]  # for `explain`
+            return PlannedCall(problem, plan, known is not None)
         problem.k, problem.v = store.take(k, v)  # only now does the cache change
         heads = attend(problem, plan)  # softmax(q kᵀ · scale + bias) v
         if gate is not None:
@@ -219,8 +219,9 @@ class MultiHeadAttention(AttentionLayer):
         route: str | None = None,
     ) -> Explanation:
         """The route of this call, why the faster ones are not taken, and its cost; a cache is not changed."""
-        query, key, value = (x if x is None or x.ndim == 3 else x[None] for x in (query, key, value))
-        return explained(self, *self(query, key, value, mask=mask, cache=cache, route=route, ask=PLAN_ONLY))
+        planned = self.forward(query, key, value, mask=mask, cache=cache, route=route, ask=PLAN_ONLY)
+        assert isinstance(planned, PlannedCall)
+        return explained(self, planned)
 
     @classmethod
     def from_torch(cls, mha: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -269,9 +270,9 @@ class MultiHeadAttention(AttentionLayer):
         try:
             source = query if packing is None else packing.pack(query)
             if key is None and known is None:
-                dims = (self.head_dim, self.head_dim, self.value_dim)
-                q, k, v = project_together(source, (self.q_proj, self.k_proj, self.v_proj), dims)
-                return q, k, v
+                return project_together(
+                    source, self.q_proj, self.k_proj, self.v_proj, self.head_dim, self.value_dim
+                )
             q = split_heads(project(self.q_proj, source), self.head_dim)
             if known is not None:
                 return q, *known

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from multihead._base.html import plain
-from multihead.layer._plan import WHY, Plan, Signature, refusals
-from multihead.layer._problem import Problem
+from multihead.layer._plan import WHY, Signature, refusals
 from multihead.layer._tiles import Inside
+from multihead.layer.outputs import PlannedCall
 
 if TYPE_CHECKING:
     from multihead.layer.attention import MultiHeadAttention
@@ -50,12 +50,13 @@ class Explanation:
         return plain(str(self))
 
 
-def explained(attn: MultiHeadAttention, problem: Problem, plan: Plan, known: bool) -> Explanation:
-    """What a planned call will do. Its keys are those of the new tokens, or `known` to a cache and not projected."""
+def explained(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
+    """Route and cost of a planned call."""
+    problem, plan = planned.problem, planned.plan
     size, heads, itemsize = problem.coordinates, attn.num_heads, problem.q.element_size()
     key_dim, value_dim = problem.q.shape[3], problem.v.shape[3]
     new_queries = problem.q.shape[0] * problem.q.shape[2]
-    new_keys = 0 if known else problem.k.shape[0] * problem.k.shape[2]
+    new_keys = 0 if planned.known_keys else problem.k.shape[0] * problem.k.shape[2]
     cells = sum(t.cells for t in plan.tiles)
     written = sum(t.cells for t in plan.tiles if t.inside is Inside.MASKED)
     written *= heads * itemsize if problem.mask.per_head else 1

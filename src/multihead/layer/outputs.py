@@ -13,7 +13,7 @@ from multihead._base.shapes import HeadOutputs, Weights
 from multihead.errors import SizeError
 from multihead.layer._coordinates import ALL
 from multihead.layer._kernels import Block, explicit, written_mask
-from multihead.layer._plan import bounded_tiles
+from multihead.layer._plan import Plan, bounded_tiles
 from multihead.layer._problem import Groups, Problem
 from multihead.layer._run_tiles import on_block, run_tiles
 
@@ -75,6 +75,16 @@ class AttentionOutput:
     weights: Float[Tensor, "*batch chosen_head chosen_query key"] | None = None
     lse: Float[Tensor, "*batch head query"] | None = None
     heads: Float[Tensor, "*batch head query value_dim"] | None = None
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call that was planned and not computed: the result of `ask=PLAN_ONLY`."""
+
+    problem: Problem
+    plan: Plan
+    known_keys: bool
+    """whether a cache has the keys and values, so that they are not projected"""
 
 
 # torch.export, vmap and FSDP look for tensors inside a result only if its type is registered.
