@@ -52,6 +52,11 @@ class Step:
     """the slot of the first new token, if every row gets all of them at the same place"""
     lengths: Lengths | None = None
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the cache was empty."""
+        return self.start == 0 or (bool(self.before) and not any(self.before))
+
 
 class Cache(ABC):
     """append(k, v) → View of all keys and values so far."""
@@ -166,10 +171,7 @@ class Cache(ABC):
         lengths = ragged_lengths(mask, k.shape[0])
         step = self._advance(k, None if lengths is None else lengths.tensor().expand(k.shape[0]))
         self._step = step
-        return self._seen_through(mask, q, step)
-
-    def _seen_through(self, mask: Mask, q: Tensor, step: Step) -> tuple[Mask, Coordinates]:
-        if self.length == 0:  # the new tokens are all there is, in the order they have here
+        if step.fresh:  # the new tokens are all there is, in the order they have here
             return mask, sized(q, q.shape[2])
         if step.query_positions is None and step.key_positions is None:
             return within_cache(mask, step.filled), sized(q, step.keys)
@@ -181,11 +183,10 @@ class Cache(ABC):
 
     def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
         """Append what `view` has announced."""
-        fresh, step = self.length == 0, self._step
+        step, self._step = self._step, None
         assert step is not None
-        self._step = None
         keys, values = self._write(k, v, step)
-        return (k, v) if fresh else (keys, values)
+        return (k, v) if step.fresh else (keys, values)
 
     # ---- what a cache implements ------------------------------------------------------------------
 
@@ -195,9 +196,8 @@ class Cache(ABC):
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
         """What an append of these keys will do."""
-        batch, new = k.shape[0], k.shape[2]
-        before = self._row_lengths() or (0,) * batch
-        start = self.length
+        batch, new, start = k.shape[0], k.shape[2], self.length
+        before = self._tokens or (0,) * batch
         if lengths is None and start is not None:
             end = start + new
             return Step(before, (end,) * batch, end, start=start)

@@ -90,13 +90,13 @@ def is_plain(projection: nn.Module) -> bool:
         state["_forward_hooks"] or state["_forward_pre_hooks"]
         or state["_backward_hooks"] or state["_backward_pre_hooks"]
         or "forward" in state or "weight" not in state["_parameters"] or any(_GLOBAL_HOOKS)
-        or projection._compiled_call_impl is not None or torch.compiler.is_compiling()
+        or projection._compiled_call_impl is not None
     )  # fmt: skip
 
 
 def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tensor, "... out"]:
     """projection(x), without the call of nn.Module where it does nothing: a tenth of the time of a small layer."""
-    if not is_plain(projection):
+    if not is_plain(projection) or torch.compiler.is_compiling():
         return projection(x)
     parameters = projection._parameters
     return F.linear(x, parameters["weight"], parameters["bias"])  # pyright: ignore[reportArgumentType]  # not None
@@ -154,6 +154,8 @@ def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "b
     """Concat(heads)."""
     batch, count, tokens, dim = heads.shape
     width = count * dim
+    if tokens == 1:
+        return heads.reshape(batch, 1, width)
     if _may_restride(heads) and heads.stride() == (tokens * width, dim, width, 1):  # as the kernels leave it
         return heads.as_strided((batch, tokens, width), (tokens * width, width, 1))
     return heads.transpose(1, 2).flatten(2)
