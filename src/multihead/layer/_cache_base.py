@@ -239,7 +239,7 @@ class Cache(ABC):
         if torch.compiler.is_compiling():
             return
         owner = None if self._layer is None else self._layer()
-        if owner is not None and owner is not layer and self._row_lengths():
+        if owner is not None and owner is not layer and any(self._row_lengths()):
             raise CacheError(
                 f"this {type(self).__name__} cache holds the keys of another layer",
                 hint="a cache serves one layer: make one for each, [cache.Growing() for _ in layers]",

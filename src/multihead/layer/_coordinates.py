@@ -86,7 +86,7 @@ class Coordinates:
         """What planning depends on: this object, or the sizes if positions differ from call to call."""
         if self.query_positions is None and self.key_positions is None:
             return self
-        return self.batch, self.heads, self.queries, self.keys, self.tokens, self.device
+        return self.batch, self.heads, self.all_heads, self.queries, self.keys, self.tokens, self.device
 
     @property
     def aligned(self) -> bool:

@@ -112,13 +112,20 @@ def project_together(
 ) -> tuple[Queries, Keys, Values]:  # fmt: skip
     """Queries, keys and values of one input, split into heads; in one call where they are small."""
     batch, tokens, width = x.shape
-    if batch * tokens <= FEW_TOKENS and _may_restride(x) and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj):
+    if batch * tokens <= FEW_TOKENS and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj) and _is_eager(x):
         of_q, of_k, of_v = q_proj._parameters, k_proj._parameters, v_proj._parameters
-        weights = (of_q["weight"], of_k["weight"], of_v["weight"])
+        weights, biases = (
+            (of_q["weight"], of_k["weight"], of_v["weight"]),
+            (of_q["bias"], of_k["bias"], of_v["bias"]),
+        )
         queries, keys, values = weights[0].shape[0], weights[1].shape[0], weights[2].shape[0]  # pyright: ignore[reportOptionalMemberAccess]
         rows = queries + keys + values
-        if rows * width <= FEW_WEIGHTS and of_q["bias"] is None and of_k["bias"] is None and of_v["bias"] is None:
-            joint, steps = F.linear(x, torch.cat(weights)), tokens * rows  # pyright: ignore[reportArgumentType]
+        if rows * width <= FEW_WEIGHTS and _can_join(weights) and (biases == NO_BIASES or _can_join(biases)):
+            bias = None if biases[0] is None else torch.cat(biases)  # pyright: ignore[reportArgumentType]
+            joint, steps = F.linear(x, torch.cat(weights), bias), tokens * rows  # pyright: ignore[reportArgumentType]
+            if torch.is_grad_enabled():
+                q, k, v = joint.split((queries, keys, values), -1)
+                return split_heads(q, key_dim), split_heads(k, key_dim), split_heads(v, value_dim)
             key_strides, value_strides = (steps, key_dim, rows, 1), (steps, value_dim, rows, 1)
             return (
                 joint.as_strided((batch, queries // key_dim, tokens, key_dim), key_strides),
@@ -132,20 +139,26 @@ def project_together(
     )
 
 
+NO_BIASES = (None, None, None)
+
+
+def _can_join(parts: tuple[Tensor | None, ...]) -> bool:
+    """Whether torch.cat is the same for each part: no quantized or distributed tensors."""
+    return all(type(part) in (nn.Parameter, Tensor) for part in parts)
+
+
 _transforms_active = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public names
 _dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
 
 
-def _may_restride(x: Tensor) -> bool:
-    """Whether nothing follows single operations: no gradient, no transform, no tracing, no dispatch mode."""
-    if torch.is_grad_enabled() or type(x) is not Tensor:
-        return False
-    return not (_transforms_active() or _dispatch_modes() or torch.compiler.is_compiling())
+def _is_eager(x: Tensor) -> bool:
+    """Whether nothing follows single operations: no transform, no tracing, no dispatch mode."""
+    return type(x) is Tensor and not (_transforms_active() or _dispatch_modes() or torch.compiler.is_compiling())
 
 
 def split_heads(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
     batch, tokens, width = x.shape
-    if _may_restride(x) and x.is_contiguous():  # one view instead of two
+    if not torch.is_grad_enabled() and _is_eager(x) and x.is_contiguous():  # one view instead of two
         return x.as_strided((batch, width // dim, tokens, dim), (tokens * width, dim, width, 1))
     return x.view(batch, tokens, width // dim, dim).transpose(1, 2)
 
@@ -156,7 +169,8 @@ def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "b
     width = count * dim
     if tokens == 1:
         return heads.reshape(batch, 1, width)
-    if _may_restride(heads) and heads.stride() == (tokens * width, dim, width, 1):  # as the kernels leave it
+    strides = (tokens * width, dim, width, 1)  # as the kernels leave it
+    if not torch.is_grad_enabled() and _is_eager(heads) and heads.stride() == strides:
         return heads.as_strided((batch, tokens, width), (tokens * width, width, 1))
     return heads.transpose(1, 2).flatten(2)
 

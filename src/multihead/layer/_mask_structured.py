@@ -216,7 +216,7 @@ class Lengths(Leaf):
         if self.rows not in (1, coordinates.batch):
             raise SizeError(
                 f"{self} must have one length per batch row, got {self.rows} for a batch of {coordinates.batch}",
-                hint="one length per batch row",
+                hint=f"give {coordinates.batch} lengths, or one for all rows",
             )
         for row, length in enumerate(self.lengths.values):
             if not 0 <= length <= tokens:
@@ -363,7 +363,17 @@ class Padding(Leaf):
 
 
 class FilledSlots(Padding):
-    """filled[batch, slot]: the slots of a cache that hold a key."""
+    """filled[batch, slot]: the slots of a cache that hold a key, where its rows differ in length.
+
+    It changes at every step of decoding, so it has no structure: a plan then serves all steps of the same sizes.
+    """
+
+    structured = False
+    pure = False
+
+    @property
+    def key(self) -> Hashable:
+        return "filled", self.real.shape
 
     def _columns(self, grid: Grid, real: Tensor) -> Tensor:
         return grid.take_columns(real)

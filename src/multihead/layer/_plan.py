@@ -14,7 +14,7 @@ found again; the key of a mask contains the values that its structure depends on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,7 +24,7 @@ from multihead.layer._coordinates import Coordinates
 from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_structured import CAUSAL
 from multihead.layer._problem import Groups, Problem, ScoreConfig
-from multihead.layer._tiles import LARGEST_MASK, Inside, Tile, single_tile, tile
+from multihead.layer._tiles import ANY_SIZE, LARGEST_MASK, Inside, Tile, single_tile, tile
 
 ROUTES = ("folded", "tiled", "fused", "blocked", "reference")
 """In the order in which they are tried."""
@@ -121,22 +121,27 @@ def plan_for(
         signature = Signature(q.shape[3], value_dim, q.dtype, groups, mask, coordinates, scores, needs_grad, packed)
         return choose(signature, route)
     key_dim = q.shape[3]
+    key = (
+        key_dim, value_dim, q.dtype, q.device, groups.size, needs_grad, packed, route,
+        scores.softcap is None, scores.sinks is None, scores.dropout > 0.0, scores.scale > 0.0,
+        torch.is_grad_enabled(), _transformed(),
+    )  # fmt: skip
+    at_once = None
     if mask is EVERYTHING:
         queries, keys = coordinates.queries, coordinates.keys
         few = queries <= FEW_QUERIES and keys >= 4 * queries
         folds = few and worth_folding(groups, keys, key_dim, q.dtype)
-        sizes = (few, folds, keys > SHORT, coordinates.empty)
-    else:
-        sizes = (coordinates.key, mask.key)
-    key = (
-        key_dim, value_dim, q.dtype, q.device, groups.size, sizes, needs_grad, packed, route,
-        scores.softcap is None, scores.sinks is None, scores.dropout > 0.0, scores.scale > 0.0,
-        torch.is_grad_enabled(), _transformed(),
-    )  # fmt: skip
+        at_once = (key, few, folds, keys > SHORT, coordinates.empty)
+        plan = _PLANS.get(at_once)
+        if plan is not None:
+            return plan
+    key = (key, coordinates.key, mask.key)
     plan = _PLANS.get(key)
     if plan is None:
         signature = Signature(q.shape[3], value_dim, q.dtype, groups, mask, coordinates, scores, needs_grad, packed)
         plan = choose(signature, route)
+        if at_once is not None and plan.route != "blocked":  # without a mask, only blocks depend on the sizes
+            plan, key = replace(plan, tiles=(ANY_SIZE,) if plan.tiles else ()), at_once
         _PLANS.put(key, plan)
     return plan
 

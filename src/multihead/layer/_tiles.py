@@ -71,6 +71,10 @@ class Tile:
         return rows * queries * keys * (MASK_COST if self.inside is Inside.MASKED else 1.0)
 
 
+ANY_SIZE = Tile(ALL, ALL, (ALL,), Inside.FULL)
+"""Everything as one tile without a mask, whatever the sizes are."""
+
+
 def single_tile(mask: Mask, coordinates: Coordinates) -> Tile:
     """Everything as one tile."""
     inside = Inside.MASKED

@@ -43,8 +43,7 @@ from multihead.layer._cache_base import (
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._kv_store import At, sized
 from multihead.layer._mask_algebra import Mask
-from multihead.layer._mask_structured import FilledSlots
-from multihead.layer.mask import window
+from multihead.layer.mask import lengths, window
 
 __all__ = ["Cache", "View", "Growing", "Static", "Ring", "Cross"]
 
@@ -234,7 +233,7 @@ class Ring(Cache):
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
         step = super()._advance(k, lengths)
-        if max(step.after, default=0) <= self.capacity:  # no slot is used twice yet: token j is in slot j
+        if step.keys <= self.capacity:  # no slot is used twice yet: token j is in slot j
             return step
         was, now = (torch.tensor(c, dtype=torch.long, device=k.device)[:, None] for c in (step.before, step.after))
         places = was + torch.arange(k.shape[2], device=k.device)
@@ -244,7 +243,7 @@ class Ring(Cache):
             filled = None if same else none_if_all(slots < now)
             rows = slice(0, 1) if same else slice(None)
             return Step(step.before, step.after, self.capacity, places[rows], self._positions(now)[rows], filled)
-        kept = min(max(step.before), self.capacity)
+        kept = min(max(step.before, default=0), self.capacity)
         old, real = self._positions(was)[:, :kept], places < now
         rows = slice(0, 1) if same else slice(None)
         filled = none_if_all(torch.cat(((slots < was)[:, :kept], real), 1))
@@ -313,9 +312,13 @@ class _Source(NamedTuple):
         return _Source(alias, 0 if x.is_inference() else x._version)
 
     def is_same(self, x: Tensor) -> bool:
+        """Whether x is the same memory, unchanged since."""
         mine = self.tensor
         same_memory = x.data_ptr() == mine.data_ptr() and x.shape == mine.shape and x.stride() == mine.stride()
         return same_memory and (x.is_inference() or x._version == self.version)
+
+    def __deepcopy__(self, memo: object) -> _Source:
+        return self  # the copy of a cache was filled from the same tensor
 
 
 class Cross(Cache):
@@ -329,6 +332,8 @@ class Cross(Cache):
     def __init__(self) -> None:
         super().__init__()
         self._sources: tuple[_Source | None, _Source | None] = (None, None)
+        self._offered = self._sources
+        """of the call that is being planned"""
 
     @property
     def filled(self) -> bool:
@@ -363,13 +368,14 @@ class Cross(Cache):
                 raise SizeError(
                     "an empty Cross cache was given without a key", hint="pass key= (and value=) in the first call"
                 )
-            self._offered = tuple(None if x is None else _Source.of(x) for x in (key, value))
+            if not torch.compiler.is_compiling():
+                self._offered = (_Source.of(key), None if value is None else _Source.of(value))
             return None
         for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
-            if x is not None and source is not None and not torch.compiler.is_compiling() and not source.is_same(x):
+            if x is not None and not torch.compiler.is_compiling() and (source is None or not source.is_same(x)):
                 raise CacheError(
-                    f"Cross holds the keys of another {name} tensor, or it has changed since",
-                    hint="reset() the cache before other keys are used, or pass no key",
+                    f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
+                    hint=f"reset() the cache before it takes other keys, or pass no {name}",
                 )
         k, v = self._buffers()
         if k.shape[0] != batch:
@@ -383,8 +389,9 @@ class Cross(Cache):
         return keys - queries if positions is None else positions, 0
 
     def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
-        filled = self._filled_slots() if self.filled else None
-        return mask if filled is None else mask & FilledSlots(filled), sized(q, k.shape[2])
+        if self.length is None:
+            mask = mask & lengths(self._row_lengths())
+        return mask, sized(q, k.shape[2])
 
     def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from multihead._base.html import plain
+from multihead.layer._mask_algebra import EVERYTHING
 from multihead.layer._plan import WHY, Signature, refusals
-from multihead.layer._tiles import Inside
+from multihead.layer._tiles import ANY_SIZE, Inside, single_tile
 from multihead.layer.outputs import PlannedCall
 
 if TYPE_CHECKING:
@@ -57,8 +58,11 @@ def explained(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
     key_dim, value_dim = problem.q.shape[3], problem.v.shape[3]
     new_queries = problem.q.shape[0] * problem.q.shape[2]
     new_keys = 0 if planned.known_keys else problem.k.shape[0] * problem.k.shape[2]
-    cells = sum(t.cells for t in plan.tiles)
-    written = sum(t.cells for t in plan.tiles if t.inside is Inside.MASKED)
+    tiles = plan.tiles
+    if tiles == (ANY_SIZE,):
+        tiles = (single_tile(EVERYTHING, size),)
+    cells = sum(t.cells for t in tiles)
+    written = sum(t.cells for t in tiles if t.inside is Inside.MASKED)
     written *= heads * itemsize if problem.mask.per_head else 1
     if plan.route == "reference":
         written += cells * heads * max(itemsize, 4)
@@ -81,7 +85,7 @@ def explained(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
         mask=str(problem.mask),
         sizes=f"batch {size.batch}, {size.queries} queries, {size.keys} keys, {heads} heads on "
         f"{attn.num_kv_heads} kv heads, {attn.head_dim} + {attn.value_dim} dims{packed}",
-        tiles=len(plan.tiles),
+        tiles=len(tiles),
         projection_flops=projections,
         attention_flops=2 * cells * heads * (attn.head_dim + attn.value_dim),
         saved=1 - cells / max(1, size.batch * size.queries * size.keys),

@@ -142,8 +142,8 @@ def test_weights_see_through_nan_in_hidden_keys(layer: mh.MultiHeadAttention, x:
     [
         ("weight", ["'weight'", "weights, lse, heads"]),
         (["lse", "maps"], ["'maps'"]),
-        (mh.Ask(weights=mh.Cells(heads=[6])), ["head 6", "6", "0..5"]),
-        (mh.Ask(weights=mh.Cells(rows=[-12])), ["row -12", "11", "0..10"]),
+        (mh.Ask(weights=mh.Cells(heads=[6])), ["head", "0..5", "got 6"]),
+        (mh.Ask(weights=mh.Cells(rows=[-12])), ["row", "0..10", "got -12"]),
     ],
 )
 def test_what_does_not_exist_is_refused(
