@@ -34,9 +34,8 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
             problem.q, problem.k, problem.v, None, 0.0, plan.causal,
             scale=problem.scores.scale, enable_gqa=problem.groups.size != 1,
         )  # fmt: skip
-        if not plan.hides or (plan.looks and out.numel() <= FEW and torch.equal(out, out)):
-            return out
-        return _guard(out, problem, plan)
+        # Under the causal flag every key is seen by its own query, so a bad one shows in the output.
+        return out if not plan.hides or _finite(out) else _cleaned(problem, plan)
     with autocast_disabled(problem.q.device):
         if problem.coordinates.shard is not None:
             return problem.coordinates.shard.attend(problem)
@@ -44,7 +43,7 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
             return zero_output(problem.q, problem.v.shape[3])
         if not plan.hides:
             return _run(problem, plan)
-        return _traced(problem, plan) if torch.compiler.is_compiling() else _guard(None, problem, plan)
+        return _traced(problem, plan) if torch.compiler.is_compiling() else _guarded(problem, plan)
 
 
 def _intercepted(problem: Problem, plan: Plan | None) -> HeadOutputs:
@@ -74,29 +73,28 @@ def _run(problem: Problem, plan: Plan) -> HeadOutputs:
     return run_tiles(problem, plan.tiles, KERNELS[plan.route])
 
 
-def _guard(out: HeadOutputs | None, problem: Problem, plan: Plan) -> HeadOutputs:
+def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
     """The output, computed again without NaN and inf in hidden keys and values if it has any.
 
-    They show as NaN in the output (0 · NaN), never as a wrong number, so reading the output once is enough; with
-    gradients they may show in the backward only. Reading stalls an accelerator: there, every call is cleaned, except
-    while a CUDA graph is captured, which must not allocate for it.
+    They show as NaN in the output (0 · NaN), never as a wrong number, so reading the output once is enough. A hidden
+    key may show in the gradient of the queries only. Where values cannot be read (under vmap) or reading would stall
+    (an accelerator) every call is cleaned, except while a CUDA graph is captured.
     """
-    if plan.device != "cpu":
-        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if not plan.looks:
+        capturing = plan.device == "cuda" and torch.cuda.is_current_stream_capturing()
         return _run(problem, plan) if capturing else _cleaned(problem, plan)  # `explain` says so
-    out = _run(problem, plan) if out is None else out
-    try:
-        if problem.needs_grad:
-            finite = math.isfinite((_sum(out) + _sum(problem.k) + _sum(problem.v)).item())
-        else:
-            finite = math.isfinite(_sum(out).item())
-    except RuntimeError:  # under vmap no value can be read
-        finite = False
+    out = _run(problem, plan)
+    finite = _finite(out) and (not problem.needs_grad or math.isfinite(_sum(problem.k).item()))
     return out if finite else _cleaned(problem, plan)
 
 
 FEW = 4096
 """Up to this many values, comparing a tensor with itself is a faster search for NaN than a sum."""
+
+
+def _finite(out: HeadOutputs) -> bool:
+    """Whether a value is NaN; of many values, or inf."""
+    return torch.equal(out, out) if out.numel() <= FEW else math.isfinite(_sum(out).item())
 
 
 def _sum(x: Tensor) -> Tensor:

@@ -265,7 +265,8 @@ class Cache(ABC):
         old = self._k if name == "k" else self._v
         if old is None:
             return
-        if new.shape[:2] != old.shape[:2] or new.shape[3] != old.shape[3]:
+        batch, heads, _, dim = new.shape
+        if (batch, heads, dim) != (old.shape[0], old.shape[1], old.shape[3]):
             raise CacheError(
                 f"{type(self).__name__} holds {name} of (batch, kv_head, dim) {_but_tokens(old)}, "
                 f"got {_but_tokens(new)}",

@@ -62,7 +62,7 @@ class Plan:
     causal: bool = False
     """the flag of that call"""
     looks: bool = False
-    """a hidden NaN shows in the output, where it can be read: on CPU, without gradients"""
+    """whether the output may be read to look for NaN: on CPU, and not under vmap"""
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,7 @@ def _try(call: Signature, route: str, *, by_name: bool) -> tuple[str | None, tup
 
 def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
     traced = torch.compiler.is_compiling()
+    looks = call.on_cpu and not _transformed()
     complete = len(tiles) == 1 and (
         traced or tiles[0].shape[1:] == (call.coordinates.queries, call.coordinates.keys)
     )
@@ -224,10 +225,9 @@ def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
         route in ("fused", "tiled") and complete and tiles[0].inside is not Inside.MASKED
         and not call.packed and call.scores.sinks is None and call.scores.scale > 0
         and call.key_dim == call.value_dim and call.groups.size is not None
-        and not traced and call.coordinates.device.type != "meta"
+        and not traced and call.coordinates.device.type != "meta" and (looks or not hides)
     )  # fmt: skip
     causal = direct and tiles[0].inside is Inside.CAUSAL
-    looks = call.on_cpu and not call.needs_grad and not _transformed()
     return Plan(route, tiles, hides, call.coordinates.device.type, direct, causal, looks)
 
 
