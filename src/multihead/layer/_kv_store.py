@@ -113,19 +113,23 @@ class SequenceShard(KVStore, Protocol):
 _shards: ContextVar[tuple[SequenceShard, ...]] = ContextVar("_shards", default=())
 """of the open blocks of this thread; a layer on another thread is not part of them"""
 
+_open: list[SequenceShard] = []
+"""of the open blocks of all threads: a plain list, which torch.compile guards"""
+
 _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
 """the block that a layer last ran in: a checkpointed layer is recomputed by a thread of the backward pass"""
 
 
 def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     """The sequence that an open context_parallel block splits over ranks, or None."""
-    shards = _shards.get()
-    if shards:
-        if not torch.compiler.is_compiling():
-            _last_shard[layer] = shards[-1]
-        return shards[-1]
-    if not _last_shard or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        return _current_shard() if _open else None
+    if not _open and not _last_shard.data:
         return None
+    shard = _current_shard()
+    if shard is not None:
+        _last_shard[layer] = shard
+        return shard
     last = _last_shard.get(layer)
     if last is None or not in_backward():
         _last_shard.pop(layer, None)
@@ -138,14 +142,22 @@ def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     return last
 
 
+@torch.compiler.disable
+def _current_shard() -> SequenceShard | None:
+    shards = _shards.get()
+    return shards[-1] if shards else None
+
+
 def enter_shard(shard: SequenceShard) -> None:
     shard.active = True
+    _open.append(shard)
     _shards.set((*_shards.get(), shard))
 
 
 def exit_shard() -> None:
     shards = _shards.get()
     shards[-1].active = False
+    _open.remove(shards[-1])
     _shards.set(shards[:-1])
 
 

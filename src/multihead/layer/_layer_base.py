@@ -153,7 +153,7 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPr
 
 def _is_eager(x: Tensor) -> bool:
     """Whether nothing follows single operations: no transform, no tracing, no dispatch mode."""
-    return type(x) is Tensor and not (_transforms_active() or _dispatch_modes() or torch.compiler.is_compiling())
+    return type(x) is Tensor and not (torch.compiler.is_compiling() or _transforms_active() or _dispatch_modes())
 
 
 def split_heads(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:

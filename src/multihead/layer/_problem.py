@@ -19,8 +19,6 @@ from multihead.layer._mask_algebra import EVERYTHING, Leaf, Mask
 from multihead.layer._packing import Packing
 from multihead.layer.position import PositionBias
 
-_NO_CONTEXT = nullcontext()
-
 
 def autocast_enabled(device: torch.device) -> bool:
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
@@ -28,7 +26,7 @@ def autocast_enabled(device: torch.device) -> bool:
 
 def autocast_disabled(device: torch.device) -> AbstractContextManager[object]:
     """The kernels choose their precision; autocast would round the scores of some routes."""
-    return torch.autocast(device.type, enabled=False) if autocast_enabled(device) else _NO_CONTEXT
+    return torch.autocast(device.type, enabled=False) if autocast_enabled(device) else nullcontext()
 
 
 @dataclass(frozen=True)

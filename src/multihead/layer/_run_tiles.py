@@ -32,8 +32,9 @@ def run_tiles(problem: Problem, tiles: Sequence[Tile], kernel: TileKernel, *, no
     q, k, v = problem.q, problem.k, problem.v
     if problem.packing is not None:
         return _run_rows(problem, _stored(tiles, problem.packing.bounds), q, k, v, kernel, nothing)
-    one = len(tiles) == 1 and (tiles[0] is ANY_SIZE or tiles[0].shape[2] == k.shape[2])
-    if one or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or (
+        len(tiles) == 1 and (tiles[0] is ANY_SIZE or tiles[0].shape[2] == k.shape[2])
+    ):
         return kernel(problem, tiles[0], q, k, v)  # everything at once: nothing to cut, and a graph shows it
     groups = [(rows, [(t, t.queries, t.keys) for t in same]) for rows, same in groupby(tiles, key=_rows)]
     sizes = [stop - start for (start, stop), _ in groups]

@@ -152,7 +152,9 @@ class LatentAttention(AttentionLayer):
             out = out * gate.to(out.dtype)
         return self._mix(out) if request is None else answer(request, problem, self._mix(out), out)
 
-    def _project(self, x: Tensor, mask: Mask, at: Tensor | int) -> tuple[Queries, Keys]:
+    def _project(
+        self, x: Tensor, mask: Mask, at: Tensor | int
+    ) -> tuple[Queries, Float[Tensor, "batch 1 query latent_and_rope"]]:
         """Queries of every head, and (c, R x) of every token as one kv head."""
         source = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
         c, rope = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
@@ -167,7 +169,9 @@ class LatentAttention(AttentionLayer):
         q = torch.cat((q_nope, self.position(q_rope, at, length)), dim=-1)
         return q, torch.cat((c.unsqueeze(1), self.position(rope.unsqueeze(1), at, length)), dim=-1)
 
-    def _expand(self, q: Queries, latent: Keys) -> tuple[Queries, Keys, Values, None]:
+    def _expand(
+        self, q: Queries, latent: Float[Tensor, "batch 1 key latent_and_rope"]
+    ) -> tuple[Queries, Keys, Values, None]:
         """k_h and v_h of every key."""
         c, k_rope = latent.split((self.latent_dim, self.rope_dim), dim=-1)
         up = split_heads(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
@@ -175,8 +179,13 @@ class LatentAttention(AttentionLayer):
         return q, torch.cat((k_nope, k_rope.expand(-1, q.shape[1], -1, -1)), dim=-1), v, None
 
     def _absorb(
-        self, q: Queries, latent: Keys
-    ) -> tuple[Queries, Keys, Values, Float[Tensor, "head value_dim latent"]]:
+        self, q: Queries, latent: Float[Tensor, "batch 1 key latent_and_rope"]
+    ) -> tuple[
+        Float[Tensor, "batch head query latent_and_rope"],
+        Float[Tensor, "batch 1 key latent_and_rope"],
+        Float[Tensor, "batch 1 key latent"],
+        Float[Tensor, "head value_dim latent"],
+    ]:
         """W_UKᵀ q over c itself, and the W_UV that the output still has to go through."""
         up = local(self.kv_up.weight).unflatten(0, (q.shape[1], -1))  # head, nope_dim + value_dim, latent_dim
         key_up, value_up = up.split((self.nope_dim, self.value_dim), dim=1)
