@@ -190,7 +190,8 @@ class Cache(ABC):
     def take(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         self._validate_buffers(v, "v")
         keys, values = self._write(k, v, step)
-        self._owner = step.owner
+        if step.owner is not None:
+            self._owner = step.owner
         return (k, v) if step.fresh else (keys, values)
 
     # ---- what a cache implements ------------------------------------------------------------------
@@ -242,7 +243,7 @@ class Cache(ABC):
     def _owned_by(self, layer: nn.Module) -> weakref.ref[nn.Module] | None:
         """A reference to the layer; raises if a different layer has stored its keys here."""
         if torch.compiler.is_compiling():
-            return self._owner
+            return None  # a graph that reads the owner would be compiled again for each
         owner = None if self._owner is None else self._owner()
         if owner is layer:
             return self._owner

@@ -113,7 +113,7 @@ def project_together(
 ) -> tuple[Queries, Keys, Values]:  # fmt: skip
     """Queries, keys and values of one input, split into heads; in one call where they are small."""
     batch, tokens, width = x.shape
-    if batch * tokens <= FEW_TOKENS and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj) and is_eager(x):
+    if is_eager(x) and batch * tokens <= FEW_TOKENS and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj):
         of_q, of_k, of_v = q_proj._parameters, k_proj._parameters, v_proj._parameters
         weights, biases = (
             (of_q["weight"], of_k["weight"], of_v["weight"]),
