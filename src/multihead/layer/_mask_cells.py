@@ -137,11 +137,13 @@ class Where(Leaf):
                 hint="mask.where(lambda batch, head, query, key: key <= query)",
             )
         self.rule = rule
-        self._identity = object()  # a rule can only be told from another one by being it
+        self._identity: object | None = None
         self.name = f"where({getattr(rule, '__name__', type(rule).__name__)})"
 
     @property
     def key(self) -> Hashable:
+        if self._identity is None:  # not the rule itself: kept plans would keep its tensors alive
+            self._identity = object()
         return "where", self._identity
 
     @property
