@@ -214,6 +214,47 @@ def test_two_self_attentions_of_a_layer_have_names_of_their_own() -> None:
     assert heads["temporal.L1H2"].site.path == "layers.1.temporal"
 
 
+class Latent(Attention):
+    """Attention that neither its class nor its projections are named after."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.a, self.b, self.c, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    q, k, v = (property(lambda self, name=name: getattr(self, name)) for name in "abc")
+
+
+class Several(nn.Module):
+    """Several attentions in a list or in a module, one after the other."""
+
+    def __init__(self, attentions: nn.Module) -> None:
+        super().__init__()
+        self.self_attn = attentions
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        for attention in self.self_attn.children():
+            x = x + attention(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("lists", "names"),
+    [
+        (lambda: nn.ModuleList([Latent(), Latent()]), ["L0", "L1", "L2", "L3"]),  # Longcat Flash
+        (lambda: nn.ModuleDict({"near": Latent(), "far": Latent()}), ["L0", "self_attn.L0", "L1", "self_attn.L1"]),
+        (
+            lambda: Layer(near=Latent(), far=Latent()),
+            ["L0", "layers_self_attn_far.L0", "L1", "layers_self_attn_far.L1"],
+        ),
+    ],
+    ids=["list", "dict", "module"],
+)
+def test_several_attentions_below_one_attribute(lists: Any, names: list[str]) -> None:
+    model = Stack(*(Several(lists()) for _ in range(2)))
+    assert [label for label, _ in sites(model, X, X)] == names
+    assert mh.anatomy(model.eval(), (X, X)).notes == ()
+
+
 # ---- attention that is not seen ---------------------------------------------------------------
 
 
