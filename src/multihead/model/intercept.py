@@ -48,6 +48,7 @@ from multihead.model.head_sharding import share_of
 from multihead.model.hf_interface import through_interface
 from multihead.model.interception import Interception, heads_are_changed, interception
 from multihead.model.kernel_arguments import attend_as, problem_of
+from multihead.model.lazy_weights import computed_weights
 from multihead.model.missing import unseen_note
 from multihead.model.output_proof import OutputProof
 from multihead.model.sequences import EXACT, Sequences
@@ -113,13 +114,15 @@ class InterceptMode(TorchFunctionMode):
             self.inputs.read(module, args, kwargs)
             self.output_proof.begin(args, kwargs)
 
-    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """Forward hook of the model. `output` is None if the forward raised."""
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> object:
+        """Forward hook of the model; returns its output. `output` is None if the forward raised."""
         if self.block.active:
             self.call_index.end()
+            output = computed_weights(output)
             self.inputs.keep(output)
             if output is not None and not heads_are_changed():
                 self.output_proof.end(output)
+        return output
 
     def close(self) -> None:
         """Remove all hooks, and forget the inputs: the mode is part of a reference cycle."""
