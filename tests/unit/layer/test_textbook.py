@@ -417,6 +417,17 @@ def test_arguments_of_the_forward_as_an_example() -> None:
     expect(SizeError, ["does not reproduce"], lambda: interop.from_module(theirs, example=(q, q, q, hidden)))
 
 
+def test_arguments_that_are_not_tokens() -> None:
+    class WithTables(SamLynnEvans):
+        def forward(self, x: Tensor, valid_lens: Tensor | None, table: Tensor | None = None) -> Tensor:
+            assert valid_lens is None
+            return super().forward(x, x, x)
+
+    theirs = drawn(WithTables())
+    for example in (tokens(), (tokens(), None, torch.randn(TOKENS, WIDTH))):
+        assert interop.from_module(theirs, example=example).num_heads == HEADS
+
+
 def test_an_example_without_a_batch() -> None:
     theirs = drawn(Matrices())
     x = tokens()[0]
@@ -556,6 +567,9 @@ def test_what_parameters_do_not_show_needs_an_example() -> None:
     expect(TypeMismatchError, ["buffers inv_freq", "example="], lambda: interop.from_module(rotary))
     assert interop.from_module(rotary, strict=False).num_heads == HEADS
     assert interop.from_module(rotary, example=tokens()).num_heads == HEADS
+    rotary.register_buffer("inv_freq", None)
+    rotary.register_buffer("cosines", torch.rand(TOKENS, DIM))
+    expect(TypeMismatchError, ["buffers cosines"], lambda: interop.from_module(rotary))
     configured: Any = SamLynnEvans()
     configured.config = object()
     expect(TypeMismatchError, ["SamLynnEvans", "position="], lambda: interop.from_module(configured))
