@@ -26,11 +26,12 @@ import torch
 from torch import nn
 
 from multihead._base.arguments import check_inputs, check_model
+from multihead._base.eval_mode import eval_mode
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import eval_mode, plain_inputs
+from multihead.model.eval_mode import plain_inputs
 from multihead.model.intercept import Unseen, intercept
 from multihead.model.missing import nothing_found
 from multihead.model.partial_run import Change, Recording
