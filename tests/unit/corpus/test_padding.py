@@ -177,7 +177,13 @@ def test_longer_batches_are_compared_again() -> None:
 
 
 class TopFour(Sparse):
+    """Every query sees four keys, and one of five experts is chosen."""
+
     keys = 4
+
+    def mask(self, scores: Tensor, attention_mask: Tensor | None) -> Tensor:
+        torch.topk(self.qkv.weight[0, :5], 1)
+        return super().mask(scores, attention_mask)
 
 
 def test_a_selection_matters_where_it_drops_keys() -> None:
