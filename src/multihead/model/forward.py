@@ -142,10 +142,7 @@ class Forward:
         except EXPLAINED as error:
             if error in self._raised:  # by the listener, not by the model
                 raise
-            explanation = explained(error, inner(self.model), _arguments(inner(self.model), call))
-            if explanation is None:
-                raise
-            raise explanation from error
+            raise explained(error, inner(self.model), _arguments(inner(self.model), call)) from error
         if self._calls == 0:
             raise nothing_found(inner(self.model), 1)
         unseen = None if self._calls is None else self._unseen()

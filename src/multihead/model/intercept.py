@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
@@ -214,7 +215,7 @@ class InterceptMode(TorchFunctionMode):
             )
         cross, frame = problem.cross, problem.frame
         if not isinstance(module, EXACT):
-            cross = cross or self.sequences.cross(problem.q, problem.k, problem.v) or frame.queries > frame.keys
+            cross = self.sequences.cross(problem.q, problem.k, problem.v) or frame.queries > frame.keys
             if cross and frame.query_places is not None:  # read from the mask, as those of a static cache
                 problem = replace(problem, frame=replace(frame, query_places=None))
         out = self._listen(module, path, cross, problem, lambda: func(problem, route_or_compute))
@@ -228,6 +229,10 @@ class InterceptMode(TorchFunctionMode):
         call_index = self.call_index.of(module, path, problem.q)
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
         queries, keys = self.inputs.of_call(stack, cross, problem.frame)
+        unknown = keys.ids is None and keys.valid is None and not cross
+        if unknown and (visible := _visible_keys(problem, _PADDING)) is not None:
+            padded = self.inputs.padded_by_model(stack, problem.frame, visible)
+            queries, keys = (queries, keys) if padded is None else (padded, padded)
         if queries.valid is None or keys.valid is None:
             parts: tuple[type[Mask], ...] = ()
             if isinstance(module, EXACT):
@@ -372,6 +377,20 @@ def _padding_from_mask(
 
     `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
     """
+    frame, visible = problem.frame, _visible_keys(problem, kinds)
+    if visible is None or bool(visible.all()):
+        return queries, keys
+    valid_queries = None
+    if not cross and frame.queries <= frame.keys:
+        valid_queries = visible.gather(1, frame.queries_at().expand(frame.batch, -1))
+    return (
+        replace(queries, valid=valid_queries) if queries.valid is None else queries,
+        replace(keys, valid=visible) if keys.valid is None else keys,
+    )
+
+
+def _visible_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
+    """The keys that each part of the mask of these kinds shows to some query; None if there is no such part."""
     frame = problem.frame
     visible: Tensor | None = None
     for part in problem.mask.parts():
@@ -382,12 +401,4 @@ def _padding_from_mask(
         if allowed is not None:
             allows_key = allowed.any(2).any(1).expand(frame.batch, frame.keys)  # batch, key
             visible = allows_key if visible is None else visible & allows_key
-    if visible is None or bool(visible.all()):
-        return queries, keys
-    valid_queries = None
-    if not cross and frame.queries <= frame.keys:
-        valid_queries = visible.gather(1, frame.queries_at().expand(frame.batch, -1))
-    return (
-        replace(queries, valid=valid_queries) if queries.valid is None else queries,
-        replace(keys, valid=visible) if keys.valid is None else keys,
-    )
+    return visible

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 import zoo
+from multihead.errors import ModelRunError
 from multihead.model.forward import Forward
 
 WIDTH, HEADS, TOKENS = 12, 3, 7
@@ -327,6 +328,40 @@ def test_an_unknown_token_id_is_named() -> None:
     model = zoo.ZOO["gpt2"].build()
     with pytest.raises(mh.MultiheadError, match=r"input_ids has the token id 999, .* embeddings for 0 to 100"):
         mh.measure(model, {"input_ids": torch.tensor([[7, 999]])})
+
+
+class _Codebooks(nn.Module):
+    """Reads rows in fours, as MusicGen does."""
+
+    def __init__(self, error: str = "") -> None:
+        super().__init__()
+        self.table, self.error = nn.Embedding(31, 12), error
+
+    def forward(self, input_ids: Tensor, input_features: Tensor | None = None) -> Tensor:
+        if self.error:
+            raise RuntimeError(self.error)
+        return self.table(input_ids.reshape(-1, 4, input_ids.shape[-1]))
+
+
+def test_an_input_of_a_wrong_shape_is_named() -> None:
+    with pytest.raises(
+        ModelRunError,
+        match=r"_Codebooks does not run on input_ids of shape \(1, 3\) \(RuntimeError: shape '\[-1, 4, 3",
+    ) as raised:
+        mh.measure(_Codebooks(), [[7, 8, 9]])
+    assert raised.value.hint is not None
+    assert "It also takes input_features" in raised.value.hint
+    assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("error", ["CUDA out of memory. Tried", "DefaultCPUAllocator: can't allocate memory"])
+def test_a_model_that_runs_out_of_memory_says_on_what(error: str) -> None:
+    with pytest.raises(
+        ModelRunError, match=r"_Codebooks ran out of memory on input_ids of shape \(1, 3\)"
+    ) as raised:
+        mh.measure(_Codebooks(error), [[7, 8, 9]])
+    assert raised.value.hint is not None
+    assert "batch_size" in raised.value.hint
 
 
 def test_errors_of_a_listener_are_its_own() -> None:
