@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.layer._attend import attend
+from multihead.layer import attend
 
 
 def test_a_wrong_argument_is_noticed() -> None:

@@ -108,9 +108,9 @@ class Inputs:
         alive, sequences = self.histories.get(id(cache), (lambda: None, self.sequences))
         return sequences if alive() is cache else self.sequences
 
-    def of_call(self, stack: str, cross: bool, frame: Coordinates) -> tuple[Tokens, Tokens]:
+    def of_call(self, stack: str, cross: bool, coordinates: Coordinates) -> tuple[Tokens, Tokens]:
         """(query tokens, key tokens) of an attention call in this stack; empty if unknown."""
-        batch, queries, keys = frame.batch, frame.queries, frame.keys
+        batch, queries, keys = coordinates.batch, coordinates.queries, coordinates.keys
         if "vision" in stack or "audio" in stack:
             return Tokens(), Tokens()
         unknown, encodes = Sequence(), "encoder" in stack.split("_")
@@ -120,9 +120,10 @@ class Inputs:
             return Tokens(), Tokens()
         key_sequence = default if cross else query_sequence
         length = key_sequence.length
-        if not cross and length is not None and frame.query_positions is not None and length < keys:
+        if not cross and length is not None and coordinates.query_positions is not None and length < keys:
             # Empty slots after the sequence, as in a static cache; or an unknown prefix before it.
-            key_sequence = key_sequence.filled(keys) if int(frame.query_positions.max()) + 1 == length else unknown
+            last = int(coordinates.query_positions.max())
+            key_sequence = key_sequence.filled(keys) if last + 1 == length else unknown
         known = length is not None and (key_sequence.length or 0) >= keys
         key_tokens = key_sequence.last(keys, batch) if known else Tokens()
         dropped = not cross and length is not None and length > keys and length > queries

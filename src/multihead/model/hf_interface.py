@@ -23,10 +23,9 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
+from multihead.layer import Problem, attend
 from multihead.layer import mask as masks
-from multihead.layer._attend import attend
 from multihead.layer._mask_algebra import Mask
-from multihead.layer._problem import Problem
 from multihead.model.interception import interception_of
 from multihead.model.kernel_arguments import HIDES, attend_as, mask_of, problem_of, unobserved
 from multihead.model.verify import largest_difference

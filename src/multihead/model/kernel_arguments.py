@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import _disable_current_modes  # pyright: igno
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import SizeError
+from multihead.layer import Groups, Problem, attend
 from multihead.layer import mask as masks
-from multihead.layer._attend import attend
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._mask_algebra import Mask
-from multihead.layer._problem import Groups, Problem, ScoreConfig
+from multihead.layer._problem import ScoreConfig
 from multihead.model.interception import isolated
 
 HIDES = -1e4
@@ -104,11 +104,11 @@ def problem_of(
         positions = _query_positions(rule, Coordinates(batch, heads, queries, keys, q.device))
     if top_left and queries != keys:
         positions = torch.arange(queries, device=q.device).unsqueeze(0)
-    frame = Coordinates(batch, heads, queries, keys, q.device, query_positions=positions)
+    coordinates = Coordinates(batch, heads, queries, keys, q.device, query_positions=positions)
     rule = rule & masks.causal() if top_left else rule
     groups = Groups.even(heads, k.shape[1])
     factor = q.shape[3] ** -0.5 if scale is None else float(scale)
-    return Problem(q, k, v, groups, rule, frame, ScoreConfig(factor, softcap, sinks, dropout))
+    return Problem(q, k, v, groups, rule, coordinates, ScoreConfig(factor, softcap, sinks, dropout))
 
 
 def mask_of(mask: Tensor | None) -> Mask:
@@ -146,16 +146,16 @@ def _structured_mask(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
     return masks.tensor(allowed)
 
 
-def _query_positions(rule: Mask, frame: Coordinates) -> Int[Tensor, "#batch query"] | None:
+def _query_positions(rule: Mask, coordinates: Coordinates) -> Int[Tensor, "#batch query"] | None:
     """Query positions in a static cache with empty slots: the last key that each query may see.
 
     None if the queries are aligned with the last keys, as in a growing cache.
     """
-    allowed = rule.allowed(frame.grid())
+    allowed = rule.allowed(coordinates.grid())
     if allowed is None:
         return None
-    visible = allowed.any(1).expand(-1, frame.queries, frame.keys)  # batch, query, key
-    last = frame.keys - 1 - visible.flip(-1).int().argmax(-1)
+    visible = allowed.any(1).expand(-1, coordinates.queries, coordinates.keys)  # batch, query, key
+    last = coordinates.keys - 1 - visible.flip(-1).int().argmax(-1)
     positions = torch.where(visible.any(-1), last, torch.zeros_like(last))
-    aligned = torch.arange(frame.offset, frame.keys, device=frame.device)
+    aligned = torch.arange(coordinates.offset, coordinates.keys, device=coordinates.device)
     return None if bool((positions == aligned).all()) else positions

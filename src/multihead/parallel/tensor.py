@@ -29,8 +29,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from multihead.errors import MultiheadError, SizeError
+from multihead.layer import Groups
 from multihead.layer._head_shard import HeadShard, LocalAsk, local
-from multihead.layer._problem import Groups
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
 from multihead.layer.outputs import Ask, AttentionOutput
@@ -78,9 +78,10 @@ class HeadParallel(ParallelStyle):
                 f"{place} must be a multihead attention layer, got {type(module).__name__}",
                 hint="mh.tensor_parallel_plan(model) lists the layers that can be split by heads",
             )
-        if module.head_shard is not None:
+        shard = module.head_shard
+        if shard is not None:
             raise MultiheadError(
-                f"{place} is already split: this rank has heads {list(module.head_shard.heads)} of {module.head_shard.all_heads}",
+                f"{place} is already split: this rank has heads {list(shard.heads)} of {shard.all_heads}",
                 hint="call parallelize_module once per layer",
             )
         if device_mesh.ndim != 1:

@@ -195,11 +195,12 @@ def causal_work_is_balanced(mesh: DeviceMesh) -> None:
     def cells(rule: Mask) -> Tensor:
         with torch.device("meta"):
             q = torch.empty(1, 4, block.here(), 5)
+        from multihead.layer import Problem
         from multihead.layer._coordinates import Coordinates
-        from multihead.layer._problem import Problem, ScoreConfig
+        from multihead.layer._problem import ScoreConfig
 
-        frame = Coordinates(1, 4, total, total, torch.device("cpu"), apart=block)
-        task = _RingTask(Problem(q, q, q, attn.groups, rule, frame, ScoreConfig(1.0)), block)
+        coordinates = Coordinates(1, 4, total, total, torch.device("cpu"), apart=block)
+        task = _RingTask(Problem(q, q, q, attn.groups, rule, coordinates, ScoreConfig(1.0)), block)
         mine = sum(t.shape[1] * t.shape[2] for rank in range(ranks) for t, _, _ in task.tiles(rank))
         at = torch.zeros(ranks).index_fill(0, torch.tensor([mesh.get_local_rank()]), float(mine))
         from multihead.layer._head_shard import joined

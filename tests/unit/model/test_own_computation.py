@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 import multihead as mh
-from multihead.layer._attend import attend
+from multihead.layer import attend
 from multihead.model.kernel_arguments import problem_of
 from multihead.model.verify import verify_call
 
