@@ -76,9 +76,9 @@ def _run(problem: Problem, plan: Plan) -> HeadOutputs:
 def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
     """The output, computed again without NaN and inf in hidden keys and values if it has any.
 
-    They show as NaN in the output (0 · NaN), never as a wrong number, so reading the output once is enough. A hidden
-    key may show in the gradient of the queries only. Where values cannot be read (under vmap) or reading would stall
-    (an accelerator) every call is cleaned, except while a CUDA graph is captured.
+    They show as NaN in the output (0 · NaN), never as a wrong number, so reading the output once is enough. A
+    hidden key may show in the gradient of the queries only. Where values cannot be read (under vmap) or reading
+    would stall (an accelerator) every call is cleaned, except while a CUDA graph is captured.
     """
     if not plan.looks:
         capturing = plan.device == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._kv_store import At, sized
+from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths, within_cache
 
@@ -51,6 +51,8 @@ class Step:
     start: int | None = None
     """the slot of the first new token, if every row gets all of them at the same place"""
     lengths: Lengths | None = None
+    owner: weakref.ref[nn.Module] | None = None
+    """the layer that makes the step"""
 
     @property
     def fresh(self) -> bool:
@@ -66,8 +68,7 @@ class Cache(ABC):
         self._v: Tensor | None = None
         self._tokens: tuple[int, ...] = ()
         self._length: int | None = 0
-        self._step: Step | None = None
-        self._layer: weakref.ref[nn.Module] | None = None
+        self._owner: weakref.ref[nn.Module] | None = None
 
     # ---- what users call --------------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ class Cache(ABC):
 
     def reset(self) -> None:
         """Forget everything and free the memory."""
-        self._k = self._v = self._layer = None
+        self._k = self._v = self._owner = None
         self._set_lengths(())
 
     def reorder(self, index: Int[Tensor, " rows"]) -> None:
@@ -165,27 +166,28 @@ class Cache(ABC):
         steps = torch.arange(new, device=None if self._k is None else self._k.device)
         return steps + length if length is not None else self.lengths[:, None] + steps
 
-    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
-        self._claim(layer)
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, Step]:
+        owner = self._owned_by(layer)
         self._validate_buffers(k)
         lengths = ragged_lengths(mask, k.shape[0])
         step = self._advance(k, None if lengths is None else lengths.tensor().expand(k.shape[0]))
-        self._step = step
+        step.owner = owner
         if step.fresh:  # the new tokens are all there is, in the order they have here
-            return mask, sized(q, q.shape[2])
+            return mask, sized(q, q.shape[2]), step
         if step.query_positions is None and step.key_positions is None:
-            return within_cache(mask, step.filled), sized(q, step.keys)
+            return within_cache(mask, step.filled), sized(q, step.keys), step
         tokens = None if step.key_positions is None else max(step.after, default=0)
         batch, heads, queries, _ = q.shape
         places = (step.query_positions, step.key_positions)
         coordinates = Coordinates(batch, heads, queries, step.keys, q.device, *places, tokens=tokens)
-        return within_cache(mask, step.filled), coordinates
+        return within_cache(mask, step.filled), coordinates, step
 
-    def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
-        """Append what `view` has announced."""
-        step, self._step = self._step, None
-        assert step is not None
+    def take(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        self._validate_buffers(v, "v")
         keys, values = self._write(k, v, step)
+        self._owner = step.owner
         return (k, v) if step.fresh else (keys, values)
 
     # ---- what a cache implements ------------------------------------------------------------------
@@ -234,21 +236,22 @@ class Cache(ABC):
             raise CacheError(f"{type(self).__name__} is empty", hint="append first")
         return self._k, self._v
 
-    def _claim(self, layer: nn.Module) -> None:
-        """Raise if a different layer has stored its keys here."""
+    def _owned_by(self, layer: nn.Module) -> weakref.ref[nn.Module] | None:
+        """A reference to the layer; raises if a different layer has stored its keys here."""
         if torch.compiler.is_compiling():
-            return
-        owner = None if self._layer is None else self._layer()
-        if owner is not None and owner is not layer and any(self._row_lengths()):
+            return self._owner
+        owner = None if self._owner is None else self._owner()
+        if owner is layer:
+            return self._owner
+        if owner is not None and any(self._row_lengths()):
             raise CacheError(
                 f"this {type(self).__name__} cache holds the keys of another layer",
                 hint="a cache serves one layer: make one for each, [cache.Growing() for _ in layers]",
             )
-        if owner is not layer:
-            self._layer = weakref.ref(layer)
+        return weakref.ref(layer)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_layer": None, "_step": None}
+        return self.__dict__ | {"_owner": None}  # a weak reference cannot be pickled
 
     def _validate(self, k: Tensor, v: Tensor) -> None:
         """Raise if keys and values do not fit each other or what is stored."""

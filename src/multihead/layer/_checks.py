@@ -84,8 +84,11 @@ def check_gate(gate: Tensor, coordinates: Coordinates) -> Tensor:
             f"head_gate must be a tensor (head,), (batch, head) or (batch, head, query) of {full}, got {got}",
             hint=f"for one factor per head: torch.ones({coordinates.heads})",
         )
-    if gate.is_complex():
-        raise TypeMismatchError(f"head_gate must be real, got {gate.dtype}", hint="gate.real")
+    if gate.is_complex() or gate.device != coordinates.device:
+        raise TypeMismatchError(
+            f"head_gate must be real and on {coordinates.device}, got {gate.dtype} on {gate.device}",
+            hint=f"head_gate.to({str(coordinates.device)!r})",
+        )
     return gate.view(1, -1, 1, 1) if gate.ndim == 1 else gate.reshape(*shape, *(1,) * (4 - len(shape)))
 
 

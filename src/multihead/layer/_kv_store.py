@@ -1,14 +1,14 @@
 """What a layer attends to: the keys of this call, those of a cache, or a sequence split over ranks.
 
-A store is asked three things, in this order: where the new tokens are (`positions`), which keys they will see and
-under which mask (`view`, which changes nothing, so a refused call leaves a cache as it was), and then to take the
-new keys (`take`).
+A layer calls a store in this order: `positions` of the new tokens; `view`, which returns the mask and coordinates
+of the call and the pending step, and changes nothing, so a refused call leaves a cache as it was; and `take`, which
+makes the step.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 At = Tensor | int
 """Positions of tokens; an int is the position of the first, the others follow."""
+
+Inputs = tuple[Tensor | None, Tensor | None]
+NO_INPUTS: Inputs = (None, None)
 
 
 @runtime_checkable
@@ -43,12 +46,17 @@ class KVStore(Protocol):
         """Positions of the new queries and of the new keys."""
         ...
 
-    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
-        """The mask and the coordinates of this call after `take`."""
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, Any]:
+        """The mask and the coordinates of this call after `take`, and the step for `take`.
+
+        `inputs` are the tensors that keys and values were projected from, if not from the queries'.
+        """
         ...
 
-    def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
-        """Store the new keys and values; all that the queries attend to."""
+    def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
+        """Store the new keys and values; returns all that the queries attend to."""
         ...
 
 
@@ -67,10 +75,12 @@ class NoCache:
             return (0, 0) if positions is None else (positions, positions)
         return keys - queries if positions is None else positions, 0
 
-    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
-        return mask, sized(q, k.shape[2])
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, None]:
+        return mask, sized(q, k.shape[2]), None
 
-    def take(self, k: Keys, v: Values) -> tuple[Keys, Values]:
+    def take(self, k: Keys, v: Values, step: None) -> tuple[Keys, Values]:
         return k, v
 
 

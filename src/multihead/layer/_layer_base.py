@@ -17,6 +17,7 @@ from multihead.layer._coordinates import Coordinates, localized
 from multihead.layer._kv_store import KVStore
 from multihead.layer._packing import Packing
 from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled
+from multihead.layer._tracing import is_eager
 from multihead.layer.outputs import Ask, AttentionOutput, Cells, lse_of, weights_of
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def project_together(
 ) -> tuple[Queries, Keys, Values]:  # fmt: skip
     """Queries, keys and values of one input, split into heads; in one call where they are small."""
     batch, tokens, width = x.shape
-    if batch * tokens <= FEW_TOKENS and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj) and _is_eager(x):
+    if batch * tokens <= FEW_TOKENS and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj) and is_eager(x):
         of_q, of_k, of_v = q_proj._parameters, k_proj._parameters, v_proj._parameters
         weights, biases = (
             (of_q["weight"], of_k["weight"], of_v["weight"]),
@@ -147,18 +148,9 @@ def _can_join(parts: tuple[Tensor | None, ...]) -> bool:
     return all(type(part) in (nn.Parameter, Tensor) for part in parts)
 
 
-_transforms_active = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public names
-_dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
-
-
-def _is_eager(x: Tensor) -> bool:
-    """Whether nothing follows single operations: no transform, no tracing, no dispatch mode."""
-    return type(x) is Tensor and not (torch.compiler.is_compiling() or _transforms_active() or _dispatch_modes())
-
-
 def split_heads(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
     batch, tokens, width = x.shape
-    if not torch.is_grad_enabled() and _is_eager(x) and x.is_contiguous():  # one view instead of two
+    if not torch.is_grad_enabled() and is_eager(x) and x.is_contiguous():  # one view instead of two
         return x.as_strided((batch, width // dim, tokens, dim), (tokens * width, dim, width, 1))
     return x.view(batch, tokens, width // dim, dim).transpose(1, 2)
 
@@ -170,7 +162,7 @@ def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "b
     if tokens == 1:
         return heads.reshape(batch, 1, width)
     strides = (tokens * width, dim, width, 1)  # as the kernels leave it
-    if not torch.is_grad_enabled() and _is_eager(heads) and heads.stride() == strides:
+    if not torch.is_grad_enabled() and is_eager(heads) and heads.stride() == strides:
         return heads.as_strided((batch, tokens, width), (tokens * width, width, 1))
     return heads.transpose(1, 2).flatten(2)
 

@@ -57,11 +57,6 @@ class TensorMask(Leaf):
         return False
 
     def check(self, coordinates: Coordinates) -> None:
-        if self.cells.device != coordinates.device and self.cells.device.type == "meta":
-            raise TypeMismatchError(
-                f"{self} is on {self.cells.device}, the call is on {coordinates.device}",
-                hint="a mask needs values: make it on the device of the layer",
-            )
         want = coordinates.shape
         if all(have in (1, need) for have, need in zip(self.cells.shape, want, strict=True)):
             return
@@ -161,7 +156,13 @@ class Where(Leaf):
                 f"the rule of {self} must return a bool tensor, got {got}",
                 hint="return a comparison, True where the query may attend",
             )
-        return cells
+        sizes = (grid.batch.shape[0], grid.head.shape[1], grid.query.shape[2], grid.key.shape[3])
+        if not _broadcasts(cells.shape, sizes):
+            raise SizeError(
+                f"the rule of {self} returned shape {tuple(cells.shape)} for (batch, head, query, key) = {sizes}",
+                hint="combine the index tensors elementwise: they broadcast to (batch, head, query, key)",
+            )
+        return cells[(None,) * (4 - cells.ndim)]
 
     def is_full(self, span: Span, lo: int, hi: int) -> bool:
         return False
@@ -170,13 +171,7 @@ class Where(Leaf):
         """Evaluate the rule once, on one cell per head, before anything is computed or cached."""
         if not coordinates.empty and not torch.compiler.is_compiling():
             first = slice(0, 1)
-            cells = self.allowed(coordinates.grid(first, first, (first,)))
-            if cells is not None and not _broadcasts(cells.shape, (1, coordinates.heads, 1, 1)):
-                raise SizeError(
-                    f"the rule of {self} returned shape {tuple(cells.shape)} for one query, one key and "
-                    f"{coordinates.heads} heads",
-                    hint="combine the index tensors elementwise: they broadcast to (batch, head, query, key)",
-                )
+            self.allowed(coordinates.grid(first, first, (first,)))
 
 
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:

@@ -15,17 +15,13 @@ from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
 from multihead.layer._mask_algebra import Interval, Leaf, Mask, conjunction, union
-
-
-def readable(x: Tensor) -> bool:
-    """Whether the host may read the values of a tensor: a plain CPU tensor outside any traced graph."""
-    return x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling()
+from multihead.layer._tracing import readable
 
 
 def content_key(x: Tensor) -> Hashable:
-    """The contents of a tensor as a short hashable; only its shape where the host may not read it."""
+    """The contents of a tensor as a short hashable; only its shape and device where the host may not read it."""
     if not readable(x):
-        return tuple(x.shape)
+        return tuple(x.shape), x.device
     data = x.detach().contiguous().numpy().tobytes()
     return tuple(x.shape), data if len(data) <= 256 else blake2b(data, digest_size=16).digest()
 
@@ -62,7 +58,9 @@ class HostInts:
 
     @property
     def key(self) -> Hashable:
-        return self.values if self.on_host else self.count
+        if self._tensor is None or readable(self._tensor):
+            return self.values
+        return self.count, self._tensor.device
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from multihead.layer._coordinates import Coordinates, aligned
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
+from multihead.layer._tracing import transformed
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,15 @@ class Packing:
 
 
 def packing_of(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> Packing | None:
-    """The packing that a `ragged` mask describes; None without one, or where its lengths cannot be read.
+    """The packing that a `ragged` mask describes.
+
+    None without one, in a traced graph, under torch.func, or where its lengths cannot be read.
 
     It depends on the kind of call alone, never on how many tokens are real: hooks on the projections then see the
     same shapes at every amount of padding.
     """
+    if torch.compiler.is_compiling() or transformed():
+        return None
     batch, width = tokens.shape[:2]
     lengths = ragged_lengths(mask, batch)
     if lengths is None or not lengths.on_host or not mask.structured:

@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from multihead._base.recent import Recent
-from multihead.errors import SizeError
+from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_structured import CAUSAL
 from multihead.layer._problem import Groups, Problem, ScoreConfig
 from multihead.layer._tiles import ANY_SIZE, LARGEST_MASK, Inside, Tile, single_tile, tile
+from multihead.layer._tracing import transformed
 
 ROUTES = ("folded", "tiled", "fused", "blocked", "reference")
 """In the order in which they are tried."""
@@ -95,9 +96,6 @@ class Signature:
 
 _PLANS = Recent[Plan](1024)
 
-_transformed = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public name
-"""whether vmap, func.grad or another transform of torch.func is active"""
-
 
 def plan_for(
     q: torch.Tensor,
@@ -113,7 +111,7 @@ def plan_for(
 ) -> Plan:
     """The cheapest plan for these sizes, or that of a named route, which raises if it cannot compute them."""
     if coordinates.shard is not None:
-        mask.check(coordinates)
+        _check_mask(mask, coordinates)
         return _ring_plan(route)
     if mask is CAUSAL and coordinates.queries == 1 and coordinates.query_positions is None:
         mask = EVERYTHING  # the last query sees every key; without a mask, steps of decoding share one plan
@@ -124,7 +122,7 @@ def plan_for(
     key = (
         key_dim, value_dim, q.dtype, q.device, groups.size, needs_grad, packed, route,
         scores.softcap is None, scores.sinks is None, scores.dropout > 0.0, scores.scale > 0.0,
-        torch.is_grad_enabled(), _transformed(),
+        torch.is_grad_enabled(), transformed(),
     )  # fmt: skip
     at_once = None
     if mask is EVERYTHING:
@@ -157,7 +155,7 @@ def plan_of(problem: Problem, route: str | None = None) -> Plan:
 def choose(call: Signature, route: str | None = None) -> Plan:
     """The first route that can compute this and does not lose to a later one; or the named one."""
     check_route(route)
-    call.mask.check(call.coordinates)
+    _check_mask(call.mask, call.coordinates)
     if call.coordinates.empty:
         return Plan("reference", (), hides=False)
     for name in ROUTES if route is None else (route,):
@@ -171,6 +169,16 @@ def choose(call: Signature, route: str | None = None) -> Plan:
                 hint=f"choose one of {', '.join(possible)}, or pass no route",
             )
     raise AssertionError("the reference route can compute everything")
+
+
+def _check_mask(mask: Mask, coordinates: Coordinates) -> None:
+    for tensor in mask.tensors():
+        if tensor.device.type == "meta" != coordinates.device.type:
+            raise TypeMismatchError(
+                f"{mask} is on the meta device, the call is on {coordinates.device}",
+                hint="a mask needs values: make it on the device of the layer",
+            )
+    mask.check(coordinates)
 
 
 def refusals(call: Signature) -> dict[str, str]:
@@ -216,7 +224,7 @@ def _try(call: Signature, route: str, *, by_name: bool) -> tuple[str | None, tup
 
 def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
     traced = torch.compiler.is_compiling()
-    looks = call.on_cpu and not _transformed()
+    looks = call.on_cpu and not transformed()
     complete = len(tiles) == 1 and (
         traced or tiles[0].shape[1:] == (call.coordinates.queries, call.coordinates.keys)
     )
@@ -280,7 +288,7 @@ def _refusal(call: Signature, route: str) -> str | None:
     if route == "blocked":
         if torch.compiler.is_compiling():
             return "a traced graph is one call"
-        return "a loop over blocks cannot be transformed by torch.func" if _transformed() else None
+        return "a loop over blocks cannot be transformed by torch.func" if transformed() else None
     if route == "folded":
         return _folding_refusal(call)
     if call.scores.softcap is not None:

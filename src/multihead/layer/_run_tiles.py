@@ -51,17 +51,17 @@ def _rows(tile: Tile) -> tuple[int, int]:
 
 
 def _stored(tiles: Sequence[Tile], bounds: Sequence[int]) -> list[_Placed]:
-    """Tiles of packed rows: one row each, shifted to where the row is stored; what is not stored is left out."""
+    """Tiles of packed rows: one row each, shifted to where the row is stored, without queries of the padding."""
     placed: list[_Placed] = []
     by_row = {row: [t for t in tiles if t.batch.start <= row < t.batch.stop] for row in range(len(bounds) - 1)}
     for row, mine in by_row.items():
-        base = bounds[row]
+        base, real = bounds[row], bounds[row + 1] - bounds[row]
         for t in mine:
-            queries = slice(base + t.queries.start, base + t.queries.stop)
-            if queries.start >= bounds[row + 1]:
-                continue
-            keys = tuple(slice(base + k.start, base + k.stop) for k in t.keys)
-            placed.append((Tile(slice(row, row + 1), t.queries, t.keys, t.inside), queries, keys))
+            start, stop = t.queries.start, min(t.queries.stop, real)
+            if start < stop:
+                keys = tuple(slice(base + k.start, base + k.stop) for k in t.keys)
+                tile = Tile(slice(row, row + 1), slice(start, stop), t.keys, t.inside)
+                placed.append((tile, slice(base + start, base + stop), keys))
     return placed
 
 

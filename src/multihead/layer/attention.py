@@ -166,7 +166,8 @@ class MultiHeadAttention(AttentionLayer):
         """
         if getattr(query, "ndim", None) != 3:
             return self._unbatched(
-                query, key, value, mask=mask, cache=cache, positions=positions, head_gate=head_gate, ask=ask, route=route
+                query, key, value, mask=mask, cache=cache, positions=positions,
+                head_gate=head_gate, ask=ask, route=route,
             )  # fmt: skip
         if key is query and (value is None or value is query):
             key = value = None  # self-attention, with or without a cache
@@ -184,9 +185,9 @@ class MultiHeadAttention(AttentionLayer):
         if self.position is not None:
             mask = self._with_position_bias(mask, positions, q)
         if packing is None:
-            mask, coordinates = store.view(mask, q, k, self)
+            mask, coordinates, step = store.view(mask, q, k, self, (key, value))
         else:
-            coordinates = packing.coordinates(q)
+            coordinates, step = packing.coordinates(q), None
         if self.head_shard is not None:
             coordinates = self._localized(coordinates)
         groups, scores = self._groups(q, k), self._scores(self.softcap, self.sink_logits)
@@ -199,7 +200,7 @@ class MultiHeadAttention(AttentionLayer):
         problem = Problem(q, k, v, groups, mask, coordinates, scores, cross, packing)
         if request is PLAN_ONLY:
             return PlannedCall(problem, plan, known is not None)
-        problem.k, problem.v = store.take(k, v)  # only now does the cache change
+        problem.k, problem.v = store.take(k, v, step)  # only now does the cache change
         heads = attend(problem, plan)  # softmax(q kᵀ · scale + bias) v
         if gate is not None:
             heads = heads * (gate if packing is None else packing.gate(gate)).to(heads.dtype)

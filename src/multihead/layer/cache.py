@@ -20,6 +20,7 @@ new tokens of row b, right behind the tokens of row b.
 
 from __future__ import annotations
 
+import weakref
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,7 @@ from multihead.layer._cache_base import (
     write_rows,
 )
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._kv_store import At, sized
+from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer.mask import lengths, window
 
@@ -179,7 +180,7 @@ class Static(Cache):
 
     def reset(self) -> None:
         """Forget everything; the memory stays allocated."""
-        self._layer = None
+        self._owner = None
         self._set_lengths((0,) * self._lengths.shape[0])
 
     def _row_lengths(self) -> tuple[int, ...]:
@@ -228,7 +229,9 @@ class Ring(Cache):
         """Slots per row."""
         return self.first + self.window
 
-    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, Step]:
         return super().view(mask & window(self.window, first=self.first), q, k, layer)
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
@@ -321,6 +324,13 @@ class _Source(NamedTuple):
         return self  # the copy of a cache was filled from the same tensor
 
 
+class _Filling(NamedTuple):
+    """The step of a Cross cache."""
+
+    owner: weakref.ref[nn.Module] | None
+    sources: tuple[_Source | None, _Source | None]
+
+
 class Cross(Cache):
     """Keys and values of a cross-attention, computed once. `reset()` it before other keys are used.
 
@@ -332,8 +342,6 @@ class Cross(Cache):
     def __init__(self) -> None:
         super().__init__()
         self._sources: tuple[_Source | None, _Source | None] = (None, None)
-        self._offered = self._sources
-        """of the call that is being planned"""
 
     @property
     def filled(self) -> bool:
@@ -362,14 +370,11 @@ class Cross(Cache):
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
     ) -> tuple[Keys, Values] | None:
-        self._claim(layer)
         if not self.filled:
             if key is None:
                 raise SizeError(
                     "an empty Cross cache was given without a key", hint="pass key= (and value=) in the first call"
                 )
-            if not torch.compiler.is_compiling():
-                self._offered = (_Source.of(key), None if value is None else _Source.of(value))
             return None
         for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
             if x is not None and not torch.compiler.is_compiling() and (source is None or not source.is_same(x)):
@@ -388,14 +393,22 @@ class Cross(Cache):
     def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[At, At]:
         return keys - queries if positions is None else positions, 0
 
-    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, _Filling]:
+        owner = self._owned_by(layer)
         if self.length is None:
             mask = mask & lengths(self._row_lengths())
-        return mask, sized(q, k.shape[2])
+        sources = (None, None)
+        if not self.filled and not torch.compiler.is_compiling():
+            key, value = inputs
+            sources = (None if key is None else _Source.of(key), None if value is None else _Source.of(value))
+        return mask, sized(q, k.shape[2]), _Filling(owner, sources)
 
-    def take(self, k: Keys, v: Values) -> tuple[StoredKeys, StoredValues]:
+    def take(self, k: Keys, v: Values, step: _Filling) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:
-            self._k, self._v, self._sources = k, v, self._offered
+            self._k, self._v = k, v
+            self._owner, self._sources = step.owner, step.sources
             self._set_lengths((k.shape[2],) * k.shape[0])
         return self._buffers()
 

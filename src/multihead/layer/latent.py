@@ -117,7 +117,8 @@ class LatentAttention(AttentionLayer):
         """Attend, as `MultiHeadAttention` does; `absorb` forces one of the two forms."""
         if getattr(x, "ndim", None) != 3:
             return self._unbatched(
-                x, mask=mask, cache=cache, positions=positions, head_gate=head_gate, ask=ask, route=route, absorb=absorb
+                x, mask=mask, cache=cache, positions=positions,
+                head_gate=head_gate, ask=ask, route=route, absorb=absorb,
             )  # fmt: skip
         check_tokens(self.kv_down, "x", x, self.d_model)
         if isinstance(cache, Cross):
@@ -128,7 +129,7 @@ class LatentAttention(AttentionLayer):
             check_positions(positions, self.position, x.shape[0], x.shape[1], alone=alone)
 
         q, latent = self._project(x, mask, store.positions(positions, x.shape[1], x.shape[1], cross=False)[0])
-        mask, coordinates = store.view(mask, q, latent, self)
+        mask, coordinates, step = store.view(mask, q, latent, self)
         coordinates = self._localized(coordinates)
         absorbed = self._absorbs(x.shape[1], coordinates.keys) if absorb is None else absorb
         heads, scores = q.shape[1], self._scores()
@@ -142,7 +143,7 @@ class LatentAttention(AttentionLayer):
         )  # fmt: skip
         request = None if ask is None else Ask.of(ask).check(coordinates.heads, coordinates.queries)
 
-        latent, _ = store.take(latent, latent[..., :0])  # only now does the cache change
+        latent, _ = store.take(latent, latent[..., :0], step)  # only now does the cache change
         q, k, v, value_up = self._absorb(q, latent) if absorbed else self._expand(q, latent)
         problem = Problem(q, k, v, groups, mask, coordinates, scores)
         out = attend(problem, plan)

@@ -34,8 +34,8 @@ from multihead.layer._mask_structured import (
     Prefix,
     Ragged,
     Window,
-    readable,
 )
+from multihead.layer._tracing import readable
 
 
 def everything() -> Mask:
@@ -74,8 +74,9 @@ def ragged(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
     """Right-padded batch: of the tokens of this call row b has lengths[b] real ones.
 
     The rest are neither queries nor keys: their rows attend to nothing (head outputs are zero, so the layer returns
-    its output bias there), their projections are not computed, and a cache does not store them. Without a cache, the
-    projections see the real tokens of all rows as one row of shape (1, real tokens, width).
+    its output bias there), their projections are not computed, and a cache does not store them. Without a cache,
+    the projections see the real tokens of all rows as one row of shape (1, real tokens, width); o_proj sees one
+    more, of zeros, for all of the padding.
     """
     return Ragged(lengths)
 

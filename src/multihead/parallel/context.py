@@ -30,7 +30,7 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._head_shard import all_reduce, local
-from multihead.layer._kv_store import enter_shard, exit_shard
+from multihead.layer._kv_store import NO_INPUTS, Inputs, enter_shard, exit_shard
 from multihead.layer._mask_algebra import Mask
 from multihead.parallel.ring import Chunk, ring_attend
 
@@ -161,11 +161,13 @@ class ContextParallel:
         at = self.places(queries) if positions is None else positions
         return at, at
 
-    def view(self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module) -> tuple[Mask, Coordinates]:
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, None]:
         self.places(q.shape[2])
-        return mask, Coordinates(q.shape[0], q.shape[1], self.tokens, self.tokens, q.device, shard=self)
+        return mask, Coordinates(q.shape[0], q.shape[1], self.tokens, self.tokens, q.device, shard=self), None
 
-    def take(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def take(self, k: Tensor, v: Tensor, step: None) -> tuple[Tensor, Tensor]:
         return k, v
 
     # ---- communication ------------------------------------------------------------------------

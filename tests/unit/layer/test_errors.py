@@ -100,7 +100,9 @@ MISTAKES: dict[str, Mistake] = {
     "mask of other heads": (
         lambda: layer()(x(), mask=torch.zeros(2, 5, 7, 7)), mh.SizeError, ["2 x 5 x 7 x 7", "(2, 6, 7, 7)"]
     ),
-    "a float mask of 0 and 1": (lambda: layer()(x(), mask=torch.ones(7, 7).tril()), mh.SizeError, ["(7, 7)", "bool()"]),
+    "a float mask of 0 and 1": (
+        lambda: layer()(x(), mask=torch.ones(7, 7).tril()), mh.SizeError, ["(7, 7)", "bool()"]
+    ),
     "mask of numbers 0 and 1": (
         lambda: layer()(x(), mask=torch.ones(7, 7, dtype=torch.long)), mh.TypeMismatchError, ["int64", "bool()"]
     ),

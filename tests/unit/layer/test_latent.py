@@ -193,7 +193,7 @@ def test_meta_device_and_reset() -> None:
 
 
 def test_errors_say_what_to_do() -> None:
-    with pytest.raises(SizeError, match="latent_dim.*got 0"):
+    with pytest.raises(SizeError, match=r"latent_dim.*got 0"):
         make(latent_dim=0)
     with pytest.raises(SizeError, match=r"dim=5[\s\S]*hint"):
         make(rope_dim=5)

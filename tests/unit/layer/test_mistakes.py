@@ -39,7 +39,7 @@ def test_a_row_of_large_finite_negatives_is_a_plain_softmax(x, low, sinks) -> No
 def test_a_cross_cache_of_another_batch_is_refused(layer, x) -> None:
     kept = cache.Cross()
     layer(x, torch.randn(BATCH, 5, WIDTH), cache=kept)
-    with pytest.raises(mh.CacheError, match="batch 2.*batch 1"):
+    with pytest.raises(mh.CacheError, match=r"batch 2.*batch 1"):
         layer(x[:1], cache=kept)
 
 
@@ -66,7 +66,7 @@ def test_no_new_tokens(layer, x) -> None:
 def test_asking_for_a_head_that_is_not_there_leaves_the_cache_alone(layer, x) -> None:
     kept = cache.Growing()
     layer(x[:, :4], mask=mask.causal(), cache=kept)
-    with pytest.raises(mh.SizeError, match="head.*got 9"):
+    with pytest.raises(mh.SizeError, match=r"head.*got 9"):
         layer(x[:, 4:5], cache=kept, ask=mh.Cells(heads=[9]))
     assert kept.length == 4
 
