@@ -104,6 +104,12 @@ def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
             f"cache must be a cache object, got {cache!r:.60}",
             hint="make one for each layer: cache.Growing(), not cache.Growing",
         )
+    shard = _current_shard() if _open else None
+    if shard is not None:  # the cache would hold only the keys of this rank
+        raise MultiheadError(
+            f"a {type(cache).__name__} cache inside context_parallel, which splits {shard.tokens} tokens over ranks",
+            hint="generate outside the block",
+        )
     return cache
 
 
@@ -141,8 +147,11 @@ def sequence_shard(layer: nn.Module) -> SequenceShard | None:
         _last_shard[layer] = shard
         return shard
     last = _last_shard.get(layer)
-    if last is None or not in_backward():
-        _last_shard.pop(layer, None)
+    if last is None:
+        return None
+    if not in_backward():
+        if not last.active:  # else its block is open on another thread
+            _last_shard.pop(layer, None)
         return None
     if not last.active:  # it would see only the keys of this rank
         raise MultiheadError(

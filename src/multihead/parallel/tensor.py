@@ -231,8 +231,8 @@ def _split_columns(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], 
 def _local_part(p: Tensor, axis: int, index: Tensor, sharded: bool, shard: HeadShard) -> nn.Parameter:
     """This rank's part of a full parameter."""
     if sharded:
-        shard = distribute_tensor(p.data, shard.mesh, [Shard(axis)], src_data_rank=None)
-        return nn.Parameter(shard, requires_grad=p.requires_grad)
+        part = distribute_tensor(p.data, shard.mesh, [Shard(axis)], src_data_rank=None)
+        return nn.Parameter(part, requires_grad=p.requires_grad)
     return nn.Parameter(p.data.index_select(axis, index), requires_grad=p.requires_grad)
 
 
