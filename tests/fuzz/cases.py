@@ -233,7 +233,7 @@ def _call(draw: random.Random, layer: Layer, cross: bool) -> Call:
     elif keys is not None:
         spec = _without_ragged(spec)
     place: str | None = None
-    if draw.random() < 0.3 and (keys is None or layer.position is None or isinstance(layer.position, Rope)):
+    if draw.random() < 0.3 and layer.position is not None and (keys is None or isinstance(layer.position, Rope)):
         place = draw.choice(["1-D", "2-D", "one row"])
     return Call(
         batch=batch,
@@ -275,7 +275,7 @@ def _cached(draw: random.Random) -> Case:
                 Change(draw.choice(["reset", "crop", "crop", "reorder", "reorder"]), draw.randrange(10**6))
             )
         place = None
-        if draw.random() < 0.15 and (layer.position is None or isinstance(layer.position, Rope)):
+        if draw.random() < 0.15 and isinstance(layer.position, Rope):
             place = draw.choice(["1-D", "2-D", "one row"])
         spec, tokens = _mask(draw, ragged=0.4, cached=True), draw.choice([0, 1, 2, 3, 5, 7])
         if style == "prompt":  # a long text, then few tokens at a time
@@ -326,7 +326,7 @@ def _crossed(draw: random.Random) -> Case:
         elif chance < 0.4:
             steps.append(Change(draw.choice(["reset", "crop", "reorder"]), draw.randrange(10**6)))
         place = None
-        if draw.random() < 0.2 and not layer.dynamic and isinstance(layer.position, Rope | None):
+        if draw.random() < 0.2 and not layer.dynamic and isinstance(layer.position, Rope):
             place = draw.choice(["1-D", "2-D", "one row"])
         steps.append(
             Call(
@@ -352,7 +352,7 @@ def _transformed(draw: random.Random) -> Case:
         batch=draw.choice([1, 2]) if transform in ("vmap parameters", "grad") else 1,
         queries=draw.choice([1, 2, 3, 5]),
         mask=_mask(draw, ragged=0.4),
-        positions="1-D" if draw.random() < 0.2 else None,
+        positions="1-D" if layer.position is not None and draw.random() < 0.2 else None,
         gate=draw.choice([0, 0, 1]),
         route=draw.choice([None, None, *ROUTES]),
         seed=draw.randrange(10**6),

@@ -81,7 +81,7 @@ def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
     would stall (an accelerator) every call is cleaned, except while a CUDA graph is captured.
     """
     if not plan.looks:
-        capturing = plan.device == "cuda" and torch.cuda.is_current_stream_capturing()
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
         return _run(problem, plan) if capturing else _cleaned(problem, plan)  # `explain` says so
     out = _run(problem, plan)
     finite = _finite(out) and (not problem.needs_grad or math.isfinite(_sum(problem.k).item()))

@@ -100,7 +100,7 @@ class _Blocked(torch.autograd.Function):
         with torch.enable_grad():
             block = task.lowered(q, k, v)
         bias = block.bias
-        block = replace(block, bias=None if bias is None else bias.detach())
+        block = replace(block, q=block.q.detach(), bias=None if bias is None else bias.detach())
         if block.row_has_key is not None:
             grad = grad.masked_fill(~block.row_has_key, 0.0)
         keep, softcap, scale = task.dropout_mask(q.device), block.scores.softcap, block.scores.scale
@@ -128,7 +128,7 @@ class _Blocked(torch.autograd.Function):
             if softcap is not None:
                 d.mul_(_slope(block, row, heads))
             dq[row, heads] = product(d, k[row, heads], scale)
-            dk[row, heads] = product(d.mT, q[row, heads], scale)
+            dk[row, heads] = product(d.mT, block.q[row, heads], scale)
         d_learned: list[Tensor | None] = [None] * len(learned)
         if bias is not None and d_bias is not None:
             d_learned = list(torch.autograd.grad(bias, learned, d_bias, allow_unused=True))

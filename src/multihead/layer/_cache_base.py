@@ -152,11 +152,14 @@ class Cache(ABC):
             )
         return None
 
-    def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[At, At]:
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
         if positions is not None:
             return positions, positions
         start = self.length
         if start is None:
+            self._validate_rows(batch)
             return (at := self.next_positions(queries)), at
         return start, start
 
@@ -171,14 +174,14 @@ class Cache(ABC):
     ) -> tuple[Mask, Coordinates, Step]:
         owner = self._owned_by(layer)
         self._validate_buffers(k)
-        lengths = ragged_lengths(mask, k.shape[0])
+        lengths = ragged_lengths(mask, k.shape[0], k.device)
         step = self._advance(k, None if lengths is None else lengths.tensor().expand(k.shape[0]))
         step.owner = owner
         if step.fresh:  # the new tokens are all there is, in the order they have here
             return mask, sized(q, q.shape[2]), step
         if step.query_positions is None and step.key_positions is None:
             return within_cache(mask, step.filled), sized(q, step.keys), step
-        tokens = None if step.key_positions is None else max(step.after, default=0)
+        tokens = None if step.key_positions is None else max(step.after, default=q.shape[2])
         batch, heads, queries, _ = q.shape
         places = (step.query_positions, step.key_positions)
         coordinates = Coordinates(batch, heads, queries, step.keys, q.device, *places, tokens=tokens)
@@ -200,7 +203,7 @@ class Cache(ABC):
         """What an append of these keys will do."""
         batch, new, start = k.shape[0], k.shape[2], self.length
         before = self._tokens or (0,) * batch
-        if lengths is None and start is not None:
+        if start is not None and (lengths is None or not batch):
             end = start + new
             return Step(before, (end,) * batch, end, start=start)
         added = per_row(lengths, batch, new)
@@ -212,11 +215,11 @@ class Cache(ABC):
         new, used, start = k.shape[2], max(after, default=0), common_length(before)
         if start is not None and common_length(after) == used == start + new:
             return Step(before, after, used, start=start)
-        was, now = (torch.tensor(c, dtype=torch.long, device=k.device)[:, None] for c in (before, after))
+        was, now = columns(before, after)
         filled = None
         if common_length(after) is None:
-            filled = torch.arange(used, device=k.device) < now
-        return Step(before, after, used, was + torch.arange(new, device=k.device), None, filled)
+            filled = (torch.arange(used) < now).to(k.device)
+        return Step(before, after, used, (was + torch.arange(new)).to(k.device), None, filled)
 
     def _row_lengths(self) -> tuple[int, ...]:
         return self._tokens
@@ -264,6 +267,13 @@ class Cache(ABC):
         self._validate_buffers(k)
         self._validate_buffers(v, "v")
 
+    def _validate_rows(self, batch: int) -> None:
+        if self._k is not None and self._k.shape[0] != batch:
+            raise CacheError(
+                f"{type(self).__name__} holds keys of batch {self._k.shape[0]}, the query has batch {batch}",
+                hint="a cache serves one batch: reset() it, or make one for each",
+            )
+
     def _validate_buffers(self, new: Tensor, name: str = "k") -> None:
         old = self._k if name == "k" else self._v
         if old is None:
@@ -295,12 +305,27 @@ def write_rows(
         k.narrow(2, step.start, tokens).copy_(new[0])
         v.narrow(2, step.start, tokens).copy_(new[1])
     else:
-        was, now = (torch.tensor(c, dtype=torch.long, device=k.device)[:, None] for c in (step.before, step.after))
-        places = was + torch.arange(tokens, device=k.device)
+        was, now = columns(step.before, step.after)
+        places = was + torch.arange(tokens)
         rows, which = (places < now).nonzero(as_tuple=True)
-        for buffer, x in zip(buffers, new, strict=True):
-            buffer[rows, :, places[rows, which]] = x[rows, :, which]
+        copy_tokens(new, rows, which, buffers, places[rows, which])
     return k.narrow(2, 0, step.keys), v.narrow(2, 0, step.keys)
+
+
+def columns(
+    before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[Int[Tensor, "batch 1"], Int[Tensor, "batch 1"]]:
+    """Lengths as columns on the host: an accelerator is not asked for what the host knows."""
+    return torch.tensor(before, dtype=torch.long)[:, None], torch.tensor(after, dtype=torch.long)[:, None]
+
+
+def copy_tokens(
+    source: tuple[Tensor, Tensor], rows: Tensor, tokens: Tensor, target: tuple[Tensor, Tensor], slots: Tensor
+) -> None:
+    """target[rows, :, slots] = source[rows, :, tokens], for keys and values."""
+    rows, tokens, slots = (index.to(target[0].device) for index in (rows, tokens, slots))
+    for x, buffer in zip(source, target, strict=True):
+        buffer[rows, :, slots] = x[rows, :, tokens]
 
 
 def allocate(like: Tensor, capacity: int) -> Tensor:
@@ -326,6 +351,10 @@ def per_row(lengths: Lengths | None, rows: int, new: int) -> Sequence[int]:
             hint=f"give {rows} numbers in 0..{new}: how many of the new tokens of each row are real",
         )
     return counts
+
+
+def on_device(device: torch.device, *tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if t is None else t.to(device) for t in tensors]
 
 
 def none_if_all(filled: Tensor) -> Tensor | None:

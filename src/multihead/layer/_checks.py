@@ -92,8 +92,9 @@ def check_gate(gate: Tensor, coordinates: Coordinates) -> Tensor:
     return gate.view(1, -1, 1, 1) if gate.ndim == 1 else gate.reshape(*shape, *(1,) * (4 - len(shape)))
 
 
-def check_positions(positions: Tensor, position: object, batch: int, tokens: int, *, alone: bool) -> None:
+def check_positions(positions: Tensor, position: object, query: Tensor, *, alone: bool) -> None:
     """Raise unless explicit positions fit the call; `alone` if the queries are all the keys."""
+    batch, tokens = query.shape[:2]
     integers = isinstance(positions, Tensor) and not (  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool
     )
@@ -101,6 +102,10 @@ def check_positions(positions: Tensor, position: object, batch: int, tokens: int
         got = positions.dtype if isinstance(positions, Tensor) else repr(positions)[:60]  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeMismatchError(
             f"positions must be a tensor of integers, got {got}", hint="count tokens: torch.arange(tokens)"
+        )
+    if positions.is_meta and not query.is_meta:
+        raise TypeMismatchError(
+            f"positions are on {positions.device}, query is on {query.device}", hint="positions need values"
         )
     if position is None:
         raise SizeError(

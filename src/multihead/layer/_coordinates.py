@@ -44,7 +44,8 @@ class Grid:
         """The block's part of a table whose last axis is the tokens of the text."""
         if not self.scattered:
             return self.take_columns(table)
-        positions = self.key[:, 0, 0]
+        # Padding of a ragged chunk may be at positions past the last token; `filled` hides it.
+        positions = self.key[:, 0, 0].clamp(max=table.shape[-1] - 1)
         rows = max(table.shape[0], positions.shape[0])
         index = positions.view(-1, *(1,) * (table.ndim - 2), positions.shape[-1])
         shape = (rows, *table.shape[1:-1], positions.shape[-1])

@@ -24,7 +24,8 @@ class DropoutMask:
         self.rescale = 1 / self.keep_prob if self.keep_prob else 0.0
         """The factor on kept weights, which preserves the mean."""
         self._limit = round(self.keep_prob * STEPS) - STEPS // 2
-        self._generator = torch.Generator(device).manual_seed(seed)
+        source = "cpu" if device.type == "meta" else device  # which draws nothing
+        self._generator = torch.Generator(source).manual_seed(seed)
 
     def into(self, out: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Fill `out` with ones and zeros, as floats: multiplying by bools is several times slower."""

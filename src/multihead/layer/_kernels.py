@@ -67,6 +67,9 @@ def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block
     if tile.inside is Inside.MASKED:
         written = write_mask(problem.mask, problem.coordinates, tile)
         block.allowed, block.bias, block.row_has_key = written.allowed, written.bias, written.row_has_key
+        if written.row_has_key is not None and torch.is_grad_enabled():
+            # A query that attends to nothing may be NaN, like padding; its zero gradient times NaN would be NaN.
+            block.q = q.masked_fill(~written.row_has_key, 0.0)
     return block
 
 

@@ -42,7 +42,9 @@ class KVStore(Protocol):
         """Keys and values that need no projection, if the store has them."""
         ...
 
-    def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[At, At]:
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
         """Positions of the new queries and of the new keys."""
         ...
 
@@ -70,7 +72,9 @@ class NoCache:
     ) -> tuple[Keys, Values] | None:
         return None
 
-    def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[At, At]:
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
         if not cross:
             return (0, 0) if positions is None else (positions, positions)
         return keys - queries if positions is None else positions, 0

@@ -1,11 +1,9 @@
-"""The structured masks behind the functions of `mask.py`: each knows its cells and the keys that a row spans."""
+"""Masks by position: causal, windows, prefixes, lengths and padding. Each knows its cells and its structure."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterable, Sequence
-from hashlib import blake2b
-from itertools import groupby, pairwise
 
 import torch
 from jaxtyping import Bool, Int
@@ -14,86 +12,9 @@ from torch import Tensor
 from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
+from multihead.layer._host_values import HostInts, content_key, host_array
 from multihead.layer._mask_algebra import Interval, Leaf, Mask, conjunction, union
 from multihead.layer._tracing import readable
-
-
-def content_key(x: Tensor) -> Hashable:
-    """The contents of a tensor as a short hashable; only its shape and device where the host may not read it."""
-    if not readable(x):
-        return tuple(x.shape), x.device
-    data = x.detach().contiguous().numpy().tobytes()
-    return tuple(x.shape), data if len(data) <= 256 else blake2b(data, digest_size=16).digest()
-
-
-class HostInts:
-    """Counts or offsets that a mask is built from, as a sequence or as a 1-D tensor.
-
-    A tensor is read at every use, because the caller may change it between two calls.
-    """
-
-    def __init__(self, values: Sequence[int] | Tensor, name: str) -> None:
-        self._tensor = values if isinstance(values, Tensor) else None
-        self._values: tuple[int, ...] = ()
-        if self._tensor is None:
-            self._values = _integers(values, name)
-        elif self._tensor.is_floating_point() or self._tensor.dtype == torch.bool or self._tensor.ndim != 1:
-            raise TypeMismatchError(
-                f"{name} must be a 1-D tensor of integers, got {self._tensor.dtype} of shape "
-                f"{tuple(self._tensor.shape)}",
-                hint="count tokens: torch.tensor([7, 3])",
-            )
-        self.count = len(self._values) if self._tensor is None else self._tensor.shape[0]
-
-    @property
-    def on_host(self) -> bool:
-        return self._tensor is None or readable(self._tensor)
-
-    @property
-    def values(self) -> tuple[int, ...]:
-        """The integers; empty where they are not on the host."""
-        if self._tensor is None:
-            return self._values
-        return tuple(self._tensor.tolist()) if readable(self._tensor) else ()
-
-    @property
-    def key(self) -> Hashable:
-        if self._tensor is None or readable(self._tensor):
-            return self.values
-        return self.count, self._tensor.device
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [] if self._tensor is None else [self._tensor]
-
-    def tensor(self, device: torch.device | None = None) -> Int[Tensor, " count"]:
-        if self._tensor is not None:
-            return self._tensor if device is None else self._tensor.to(device)
-        return torch.tensor(self._values, dtype=torch.long, device=device)
-
-    def frozen(self) -> HostInts:
-        """The values as they are now."""
-        return self if self._tensor is None or not self.on_host else HostInts(self.values, "lengths")
-
-    def row(self, row: int) -> int:
-        values = self.values
-        return values[row if len(values) > 1 else 0]
-
-    def __str__(self) -> str:
-        if self._tensor is not None and not self.on_host:
-            return f"<{self.count} on {self._tensor.device}>"
-        values = self.values
-        shown = ", ".join(map(str, values[:8]))
-        return f"[{shown}{', …' if len(values) > 8 else ''}]"
-
-
-def _integers(values: Sequence[int], name: str) -> tuple[int, ...]:
-    if not isinstance(values, Iterable) or isinstance(values, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-        raise TypeMismatchError(f"{name} must be a sequence of integers, got {values!r}", hint=f"{name}=[7, 3]")
-    wrong = next((n for n in values if isinstance(n, bool | float | str) or n is None), None)
-    if wrong is not None:
-        raise TypeMismatchError(f"{name} must be integers, got {wrong!r}", hint="they count tokens")
-    return tuple(int(n) for n in values)
 
 
 class Causal(Leaf):
@@ -210,12 +131,15 @@ class Lengths(Leaf):
     def check(self, coordinates: Coordinates) -> None:
         self.check_against(coordinates, coordinates.keys, "keys")
 
-    def check_against(self, coordinates: Coordinates, tokens: int, what: str) -> None:
-        if self.rows not in (1, coordinates.batch):
+    def check_rows(self, batch: int) -> None:
+        if self.rows not in (1, batch):
             raise SizeError(
-                f"{self} must have one length per batch row, got {self.rows} for a batch of {coordinates.batch}",
-                hint=f"give {coordinates.batch} lengths, or one for all rows",
+                f"{self} must have one length per batch row, got {self.rows} for a batch of {batch}",
+                hint=f"give {batch} lengths, or one for all rows",
             )
+
+    def check_against(self, coordinates: Coordinates, tokens: int, what: str) -> None:
+        self.check_rows(coordinates.batch)
         for row, length in enumerate(self.lengths.values):
             if not 0 <= length <= tokens:
                 raise SizeError(
@@ -349,12 +273,13 @@ class Padding(Leaf):
 
     def _read_hulls(self) -> list[tuple[int, int, bool]]:
         """Per row the first real key, one past the last, and whether all keys between them are real."""
-        count, keys = self.real.sum(-1), self.real.shape[1]
-        first = self.real.int().argmax(-1) if keys else count
-        last = keys - self.real.flip(-1).int().argmax(-1) if keys else count
-        last = torch.where(count > 0, last, first)
+        real = host_array(self.real)
+        if real.shape[1] == 0:
+            return [(0, 0, True)] * self.rows
+        count, first = real.sum(-1), real.argmax(-1)
+        last = real.shape[1] - real[:, ::-1].argmax(-1)
         rows = zip(first.tolist(), last.tolist(), count.tolist(), strict=True)
-        return [(lo, hi, hi - lo == n) for lo, hi, n in rows]
+        return [(lo, hi, hi - lo == n) if n else (lo, lo, True) for lo, hi, n in rows]
 
     def size_to_draw(self) -> tuple[int, int]:
         return self.real.shape[1], self.real.shape[1]
@@ -380,171 +305,6 @@ class FilledSlots(Padding):
         return coordinates.keys
 
 
-class Documents(Leaf):
-    """id[query] == id[key], id >= 0."""
-
-    def __init__(self, ids: Tensor | Sequence[int]) -> None:
-        table = ids if isinstance(ids, Tensor) else torch.tensor(_integers(ids, "document ids"), dtype=torch.long)
-        if table.is_floating_point() or table.dtype == torch.bool or table.ndim not in (1, 2):
-            raise TypeMismatchError(
-                f"document ids must be integers of shape (key,) or (batch, key), got {table.dtype} of shape "
-                f"{tuple(table.shape)}",
-                hint="mask.documents(torch.tensor([0, 0, 1, 1]))",
-            )
-        self.ids: Int[Tensor, "batch key"] = table if table.ndim == 2 else table.unsqueeze(0)
-        self.rows = None if table.ndim == 1 else table.shape[0]
-        self.per_row = self.rows is not None and self.rows > 1
-        self._runs: list[list[tuple[int, int, int]]] | None = None
-
-    @property
-    def structured(self) -> bool:
-        return readable(self.ids)
-
-    @property
-    def pure(self) -> bool:
-        return readable(self.ids)
-
-    @property
-    def key(self) -> Hashable:
-        return "documents", content_key(self.ids)
-
-    def frozen(self) -> Mask:
-        clone = copy.copy(self)
-        clone._runs = self._read_runs() if self.structured else None
-        return clone
-
-    def tensors(self) -> list[Tensor]:
-        return [self.ids]
-
-    def runs(self, row: int) -> list[tuple[int, int, int]]:
-        """Stretches of equal id: (id, first, one past the last)."""
-        runs = self._read_runs() if self._runs is None else self._runs
-        return runs[row if len(runs) > 1 else 0]
-
-    def _read_runs(self) -> list[list[tuple[int, int, int]]]:
-        return [_runs(row) for row in self.ids.tolist()]
-
-    def allowed(self, grid: Grid) -> Allowed | None:
-        ids = self.ids.to(grid.device)
-        ids = ids if ids.shape[0] == 1 else ids[grid.batches]
-        rows = max(ids.shape[0], grid.query.shape[0], grid.key.shape[0])
-        ids = ids.expand(rows, -1)
-        query_id = ids.gather(1, _inside(grid.query[:, 0, :, 0], ids).expand(rows, -1))[:, None, :, None]
-        key_id = ids.gather(1, _inside(grid.key[:, 0, 0, :], ids).expand(rows, -1))[:, None, None, :]
-        return (query_id == key_id) & (query_id >= 0)
-
-    def key_ranges(self, span: Span) -> list[Interval]:
-        runs = self.runs(span.row)
-        seen = {i for i, lo, hi in runs if i >= 0 and lo < span.stop and hi > span.start}
-        return union([(lo, hi) for i, lo, hi in runs if i in seen])
-
-    def is_full(self, span: Span, lo: int, hi: int) -> bool:
-        lo, hi = min(lo, span.start), max(hi, span.stop)
-        return any(i >= 0 and first <= lo and hi <= last for i, first, last in self.runs(span.row))
-
-    def split_points(self, span: Span) -> Iterable[int]:
-        return [lo for _, lo, _ in self.runs(span.row)]
-
-    def check(self, coordinates: Coordinates) -> None:
-        batch, queries, keys = coordinates.batch, coordinates.queries, coordinates.keys
-        tokens, needed = self.ids.shape[1], coordinates.shape[3]
-        fits = tokens == needed if coordinates.aligned else tokens >= needed
-        if self.rows not in (None, 1, batch) or not fits or (coordinates.aligned and queries > keys):
-            raise SizeError(
-                f"{self} does not fit a batch of {batch} with {queries} queries and {keys} keys",
-                hint="one id per key, cached keys included, and every query is also a key",
-            )
-
-    def size_to_draw(self) -> tuple[int, int]:
-        return self.ids.shape[1], self.ids.shape[1]
-
-    def __repr__(self) -> str:
-        count = f"{len(self.runs(0))} runs, " if self.structured and self.ids.numel() else ""
-        return f"documents({count}{self.ids.shape[1]} tokens)"
-
-
-def _inside(positions: Tensor, ids: Tensor) -> Tensor:
-    """Padding of a ragged chunk may be at positions past the last token; its rows are hidden by `ragged`."""
-    return positions.clamp(max=ids.shape[1] - 1)
-
-
-class DocumentOffsets(Leaf):
-    """As Documents, by offsets: the document of a token is the number of bounds at or before it."""
-
-    diagonal_visible = True
-
-    def __init__(self, offsets: Sequence[int] | Tensor) -> None:
-        self.offsets = HostInts(offsets, "document offsets")
-        _check_offsets(self.offsets)
-
-    @property
-    def structured(self) -> bool:
-        return self.offsets.on_host
-
-    @property
-    def pure(self) -> bool:
-        return self.offsets.on_host
-
-    @property
-    def key(self) -> Hashable:
-        return "offsets", self.offsets.key
-
-    def frozen(self) -> Mask:
-        clone = copy.copy(self)
-        clone.offsets = self.offsets.frozen()
-        return clone
-
-    def tensors(self) -> list[Tensor]:
-        return self.offsets.tensors
-
-    def allowed(self, grid: Grid) -> Allowed | None:
-        offsets = self.offsets.tensor(grid.device)
-        query_document = (grid.query.unsqueeze(-1) >= offsets).sum(-1)
-        return query_document == (grid.key.unsqueeze(-1) >= offsets).sum(-1)
-
-    def key_ranges(self, span: Span) -> list[Interval]:
-        return union([(lo, hi) for lo, hi in self._documents() if lo < span.stop and hi > span.start])
-
-    def is_full(self, span: Span, lo: int, hi: int) -> bool:
-        lo, hi = min(lo, span.start), max(hi, span.stop)
-        return any(first <= lo and hi <= last for first, last in self._documents())
-
-    def split_points(self, span: Span) -> Iterable[int]:
-        return self.offsets.values
-
-    def check(self, coordinates: Coordinates) -> None:
-        _check_offsets(self.offsets)
-        keys, last = coordinates.shape[3], self.offsets.values[-1:]
-        fits = not last or (last[0] == keys if coordinates.aligned else last[0] >= keys)
-        if not fits or (coordinates.aligned and coordinates.queries > keys):
-            raise SizeError(
-                f"{self} does not fit {coordinates.queries} queries and {keys} keys",
-                hint="the last offset is the number of keys, cached keys included, and every query is also a key",
-            )
-
-    def size_to_draw(self) -> tuple[int, int]:
-        tokens = (self.offsets.values or (12,))[-1]
-        return tokens, tokens
-
-    def __repr__(self) -> str:
-        tokens = f", {self.offsets.values[-1]} tokens" if self.offsets.on_host else ""
-        return f"documents({self.offsets.count - 1} documents{tokens})"
-
-    def _documents(self) -> list[Interval]:
-        values = self.offsets.values
-        return [(lo, hi) for lo, hi in pairwise(values) if lo < hi]
-
-
-def _check_offsets(offsets: HostInts) -> None:
-    values = offsets.values
-    rising = all(a <= b for a, b in pairwise(values))
-    if offsets.on_host and (not values or values[0] != 0 or not rising):
-        raise SizeError(
-            f"document offsets must begin with 0 and never fall, got {offsets}",
-            hint="offsets are cumulative lengths: documents of 3 and 4 tokens have offsets [0, 3, 7]",
-        )
-
-
 class Prefix(Lengths):
     """key <= query or key < lengths[batch]."""
 
@@ -561,21 +321,18 @@ class Prefix(Lengths):
         return hi - 1 <= span.start or hi <= self.lengths.row(span.row)
 
 
-def _runs(ids: list[int]) -> list[tuple[int, int, int]]:
-    runs: list[tuple[int, int, int]] = []
-    start = 0
-    for one, group in groupby(ids):
-        stop = start + sum(1 for _ in group)
-        runs.append((one, start, stop))
-        start = stop
-    return runs
-
-
-def ragged_lengths(mask: Mask, batch: int) -> HostInts | None:
+def ragged_lengths(mask: Mask, batch: int, device: torch.device) -> HostInts | None:
     """The number of real tokens per row under the `ragged` parts of a mask, or None if it has none."""
     if not mask.ragged:
         return None
-    lengths = [p.lengths for p in mask.parts() if isinstance(p, Ragged)]
+    parts = [p for p in mask.parts() if isinstance(p, Ragged)]
+    for part in parts:
+        part.check_rows(batch)
+        if any(t.device.type == "meta" != device.type for t in part.tensors()):
+            raise TypeMismatchError(
+                f"{part} is on the meta device, the call is on {device}", hint="it needs values"
+            )
+    lengths = [part.lengths for part in parts]
     if len(lengths) == 1:
         return lengths[0]
     if all(one.on_host for one in lengths):

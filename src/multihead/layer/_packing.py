@@ -81,11 +81,11 @@ def packing_of(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> Pack
     if torch.compiler.is_compiling() or transformed():
         return None
     batch, width = tokens.shape[:2]
-    lengths = ragged_lengths(mask, batch)
+    lengths = ragged_lengths(mask, batch, tokens.device)
     if lengths is None or not lengths.on_host or not mask.structured:
         return None
     counts = lengths.values * batch if lengths.count == 1 else lengths.values
-    if len(counts) != batch or not all(0 <= n <= width for n in counts):
+    if not all(0 <= n <= width for n in counts):
         return None  # the mask's own check reports bad lengths
     index = [torch.arange(n, device=tokens.device) + b * width for b, n in enumerate(counts)]
     joined = torch.cat(index) if index else torch.arange(0, device=tokens.device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from multihead._base.recent import Recent
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer._mask_structured import HostInts
+from multihead.layer._host_values import HostInts
 from multihead.layer._rope_scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
 
 # Positions past this are computed when they are asked for; a table up to here is 32 MB for 64 dimensions.
@@ -248,7 +248,7 @@ def _end(x: Tensor, at: Tensor | int, lengths: HostInts | None) -> int | Tensor:
         if lengths is None:
             return at + tokens
         return at + (max(lengths.values, default=0) if lengths.on_host else lengths.tensor(x.device).amax())
-    if at.numel() == 0:
+    if at.numel() == 0 or x.shape[0] == 0:
         return 0
     if lengths is None:
         return at.to(x.device).max() + 1

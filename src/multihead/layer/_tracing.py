@@ -8,6 +8,7 @@ from torch import Tensor
 transformed = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public name
 """whether vmap, func.grad or another transform of torch.func is active"""
 
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportPrivateUsage]
 _dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
 
 
@@ -18,4 +19,6 @@ def is_eager(x: Tensor) -> bool:
 
 def readable(x: Tensor) -> bool:
     """Whether the host may read the values of a tensor: a plain CPU tensor outside any traced graph."""
-    return x.device.type == "cpu" and type(x) is Tensor and not torch.compiler.is_compiling()
+    if x.device.type != "cpu" or type(x) is not Tensor or torch.compiler.is_compiling():
+        return False
+    return not (transformed() and _is_wrapped(x))

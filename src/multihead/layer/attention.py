@@ -179,7 +179,7 @@ class MultiHeadAttention(AttentionLayer):
 
         q, k, v = self._project(query, key, value, known, packing)  # (batch, head, token, dim)
         if positions is not None:
-            check_positions(positions, self.position, query.shape[0], query.shape[1], alone=alone)
+            check_positions(positions, self.position, query, alone=alone)
         if self._encodes:
             q, k = self._encode(q, k, known, mask, positions, store, packing, cross)
         if self.position is not None:
@@ -266,7 +266,8 @@ class MultiHeadAttention(AttentionLayer):
         Float[Tensor, "row kv_head key_token value_dim"],
     ]:
         """q = x W_Q, k = x W_K, v = x W_V, split into heads; of a packed batch, one row."""
-        if key is not None or value is not None or self.d_key != self.d_model:
+        crosses = key is not None or value is not None or self.d_key != self.d_model
+        if crosses or query.is_meta:  # torch multiplies a meta tensor by a matrix of any device
             check_inputs(self, query, key, value, known=known is not None)
         try:
             source = query if packing is None else packing.pack(query)
@@ -305,12 +306,12 @@ class MultiHeadAttention(AttentionLayer):
         query_at: At
         key_at: At
         if packing is None:
-            query_at, key_at = store.positions(positions, q.shape[2], k.shape[2], cross=cross)
+            query_at, key_at = store.positions(positions, q.shape[0], q.shape[2], k.shape[2], cross=cross)
         else:
             query_at = key_at = packing.positions(positions)
         rotary, length = self.position if isinstance(self.position, Rotary) else None, None
         if rotary is not None and rotary.needs_length:
-            lengths = None if packing is not None else ragged_lengths(mask, q.shape[0])
+            lengths = None if packing is not None else ragged_lengths(mask, q.shape[0], q.device)
             length = sequence_length((q, query_at), (k, key_at), lengths)
         query_factors = None if rotary is None else rotary.factors(q, query_at, length)
         q = self._norm_and_rotate(q, self.q_norm, rotary, query_factors)

@@ -36,8 +36,11 @@ from multihead.layer._cache_base import (
     Step,
     View,
     allocate,
+    columns,
     common_length,
+    copy_tokens,
     none_if_all,
+    on_device,
     per_row,
     write_rows,
 )
@@ -238,20 +241,20 @@ class Ring(Cache):
         step = super()._advance(k, lengths)
         if step.keys <= self.capacity:  # no slot is used twice yet: token j is in slot j
             return step
-        was, now = (torch.tensor(c, dtype=torch.long, device=k.device)[:, None] for c in (step.before, step.after))
-        places = was + torch.arange(k.shape[2], device=k.device)
-        slots = torch.arange(self.capacity, device=k.device)
+        was, now = columns(step.before, step.after)
+        places, slots = was + torch.arange(k.shape[2]), torch.arange(self.capacity)
         same = step.start is not None
         if k.shape[2] == 1:
             filled = None if same else none_if_all(slots < now)
             rows = slice(0, 1) if same else slice(None)
-            return Step(step.before, step.after, self.capacity, places[rows], self._positions(now)[rows], filled)
+            positions = (places[rows], self._positions(now)[rows], filled)
+            return Step(step.before, step.after, self.capacity, *on_device(k.device, *positions))
         kept = min(max(step.before, default=0), self.capacity)
         old, real = self._positions(was)[:, :kept], places < now
         rows = slice(0, 1) if same else slice(None)
         filled = none_if_all(torch.cat(((slots < was)[:, :kept], real), 1))
-        key_positions = torch.cat((old, places), 1)[rows]
-        return Step(step.before, step.after, kept + k.shape[2], places[rows], key_positions, filled)
+        positions = (places[rows], torch.cat((old, places), 1)[rows], filled)
+        return Step(step.before, step.after, kept + k.shape[2], *on_device(k.device, *positions))
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:
@@ -266,16 +269,15 @@ class Ring(Cache):
 
     def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
         buffers = self._buffers()
-        was, now = (torch.tensor(c, dtype=torch.long, device=k.device)[:, None] for c in (step.before, step.after))
-        places = was + torch.arange(k.shape[2], device=k.device)
+        was, now = columns(step.before, step.after)
+        places = was + torch.arange(k.shape[2])
         old = step.keys - k.shape[2]
         together: list[Tensor] = []
         if k.shape[2] > 1:  # while the oldest tokens are still there
             together = [torch.cat((t[:, :, :old], x), 2) for t, x in zip(buffers, (k, v), strict=True)]
         stored = (places < now) & ((places < self.first) | (places >= now - self.window))
         rows, tokens = stored.nonzero(as_tuple=True)
-        for buffer, x in zip(buffers, (k, v), strict=True):
-            buffer[rows, :, self._slot(places[rows, tokens])] = x[rows, :, tokens]
+        copy_tokens((k, v), rows, tokens, buffers, self._slot(places[rows, tokens]))
         return (together[0], together[1]) if together else buffers
 
     def crop(self, tokens: int) -> None:
@@ -317,6 +319,8 @@ class _Source(NamedTuple):
     def is_same(self, x: Tensor) -> bool:
         """Whether x is the same memory, unchanged since."""
         mine = self.tensor
+        if x.numel() == 0:
+            return x.shape == mine.shape
         same_memory = x.data_ptr() == mine.data_ptr() and x.shape == mine.shape and x.stride() == mine.stride()
         return same_memory and (x.is_inference() or x._version == self.version)
 
@@ -382,15 +386,12 @@ class Cross(Cache):
                     f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
                     hint=f"reset() the cache before it takes other keys, or pass no {name}",
                 )
-        k, v = self._buffers()
-        if k.shape[0] != batch:
-            raise CacheError(
-                f"Cross holds keys of batch {k.shape[0]}, the query has batch {batch}",
-                hint="a cache serves one batch: reset() it, or make one for each",
-            )
-        return k, v
+        self._validate_rows(batch)
+        return self._buffers()
 
-    def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[At, At]:
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
         return keys - queries if positions is None else positions, 0
 
     def view(

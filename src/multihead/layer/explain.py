@@ -29,6 +29,7 @@ class Explanation:
     attention_flops: int
     saved: float  # fraction of the scores that is never computed
     bytes: int  # weights, q, k, v, output and written-out masks
+    guard: str  # how NaN in hidden keys and values is kept out of the output
 
     @property
     def flops(self) -> int:
@@ -43,12 +44,21 @@ class Explanation:
             f"FLOPs      {_si(self.flops)} (projections {_si(self.projection_flops)}, "
             f"attention {_si(self.attention_flops)})",
             f"memory     {_si(self.bytes)}B moved at least",
+            f"NaN guard  {self.guard}",
         ]
         lines += [f"not {name:<11}{why}" for name, why in self.refused.items()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return plain(str(self))
+
+
+def _guard(plan: Plan) -> str:
+    if not plan.hides:
+        return "none needed: no key is hidden"
+    if plan.looks:
+        return "the output is read, and computed again if it is not finite"
+    return "hidden keys and values are cleaned on the device; skipped while a CUDA graph is captured"
 
 
 def explained(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
@@ -90,6 +100,7 @@ def explained(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
         attention_flops=2 * cells * heads * (attn.head_dim + attn.value_dim),
         saved=1 - cells / max(1, size.batch * size.queries * size.keys),
         bytes=weights + moved * itemsize + written,
+        guard=_guard(plan),
     )
 
 

@@ -126,9 +126,9 @@ class LatentAttention(AttentionLayer):
         mask, store = masks.of(mask), store_of(cache, self)
         if positions is not None:
             alone = store is NO_CACHE
-            check_positions(positions, self.position, x.shape[0], x.shape[1], alone=alone)
+            check_positions(positions, self.position, x, alone=alone)
 
-        q, latent = self._project(x, mask, store.positions(positions, x.shape[1], x.shape[1], cross=False)[0])
+        q, latent = self._project(x, mask, store.positions(positions, *x.shape[:2], x.shape[1], cross=False)[0])
         mask, coordinates, step = store.view(mask, q, latent, self)
         coordinates = self._localized(coordinates)
         absorbed = self._absorbs(x.shape[1], coordinates.keys) if absorb is None else absorb
@@ -165,7 +165,7 @@ class LatentAttention(AttentionLayer):
         q = split_heads(self.q_proj(source), self.nope_dim + self.rope_dim)
         length = None
         if self.position.needs_length:
-            length = sequence_length((q, at), (q, at), ragged_lengths(mask, x.shape[0]))
+            length = sequence_length((q, at), (q, at), ragged_lengths(mask, x.shape[0], x.device))
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
         q = torch.cat((q_nope, self.position(q_rope, at, length)), dim=-1)
         return q, torch.cat((c.unsqueeze(1), self.position(rope.unsqueeze(1), at, length)), dim=-1)

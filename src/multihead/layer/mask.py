@@ -25,10 +25,9 @@ from torch import Tensor
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_cells import Additive, Rule, TensorMask, Where
+from multihead.layer._mask_documents import DocumentOffsets, Documents
 from multihead.layer._mask_structured import (
     CAUSAL,
-    DocumentOffsets,
-    Documents,
     Lengths,
     Padding,
     Prefix,

@@ -157,7 +157,9 @@ class ContextParallel:
                 hint="only self-attention of all tokens at once can be split over ranks",
             )
 
-    def positions(self, positions: Tensor | None, queries: int, keys: int, *, cross: bool) -> tuple[Tensor, Tensor]:
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[Tensor, Tensor]:
         at = self.places(queries) if positions is None else positions
         return at, at
 
