@@ -84,7 +84,7 @@ def ragged_rows(problem: Problem) -> Bool[Tensor, "batch query"] | None:
     Without a cache, the projections of the layer read only these tokens, one row after the other.
     """
     size = problem.coordinates
-    lengths = ragged_lengths(problem.mask, size.batch)
+    lengths = ragged_lengths(problem.mask, size.batch, size.device)
     if lengths is None:
         return None
     positions = torch.arange(size.queries, device=size.device)
