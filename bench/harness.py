@@ -19,7 +19,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -61,6 +62,7 @@ class Work:
     same: Callable[[object, object], None] | None = None  # raises where a peer's result is not ours
     unchecked: tuple[str, ...] = ()  # peers that compute something else on purpose
     note: str = ""
+    small: bool = False  # microseconds: one thread, and claims are about CPU time
 
 
 @dataclass
@@ -87,6 +89,21 @@ class Row:
 def measure(name: str, work: Work, *, rounds: int, say: Callable[[str], None]) -> list[Row]:
     """Check that all compute the same, then time them in interleaved rounds until the claims are decided."""
     jobs = {"ours": work.ours, **work.peers}
+    with _threads(1 if work.small else None):
+        return _measure(name, work, jobs, rounds, say)
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    import torch  # after `fix_threads`
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    yield
+    torch.set_num_threads(before)
+
+
+def _measure(name: str, work: Work, jobs: dict[str, Job], rounds: int, say: Callable[[str], None]) -> list[Row]:
     repeats = _warm_up(name, jobs, work)
     if work.limit is not None:
         jobs[work.limit.name] = work.limit.job
@@ -102,7 +119,7 @@ def measure(name: str, work: Work, *, rounds: int, say: Callable[[str], None]) -
             took, busy = _sample(jobs[contestant], repeats[contestant])
             wall[contestant].append(took)
             cpu[contestant].append(busy)
-        if done % ENOUGH == 0:
+        if done % ENOUGH == 0 and not work.small:
             undecided = {r.contestant for r in _rows(name, work, wall, cpu) if r.verdict.startswith("undecided")}
             if not undecided:
                 break
@@ -160,12 +177,13 @@ def _rows(work_name: str, work: Work, wall: dict[str, list[float]], cpu: dict[st
         ours = wall["ours"][: len(theirs)]  # a contestant that leaves, leaves for good: rounds are in step
         ratios = [t / o for t, o in zip(theirs, ours, strict=True)]
         busy = [c * scale / o for c, o in zip(cpu[contestant], cpu["ours"], strict=False)]
-        low, high = interval(ratios)
+        claimed = busy[: len(ratios)] if work.small else ratios
+        low, high = interval(claimed)
         rows.append(
             Row(
                 work=work_name,
                 contestant=contestant,
-                ratio=statistics.median(ratios),
+                ratio=statistics.median(claimed),
                 best=min(theirs) / min(ours),
                 low=low,
                 high=high,
@@ -175,7 +193,11 @@ def _rows(work_name: str, work: Work, wall: dict[str, list[float]], cpu: dict[st
                 rounds=len(ratios),
                 must_reach=least,
                 verdict=verdict(low, high, least, len(ratios)),
-                unit="share of the limit" if is_limit else "time / our time",
+                unit="share of the limit"
+                if is_limit
+                else "CPU time / our CPU time"
+                if work.small
+                else "time / our time",
                 limit=is_limit,
             )
         )

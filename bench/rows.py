@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+import small
 from harness import Work
 from peers import EXPLICIT, FLAX, HAND, LLAMA, NAMES, TORCH, TUNE, XT
 from works import (
@@ -52,6 +53,15 @@ WORKS: dict[str, Callable[[], Work]] = {
     "forward+backward 8x512 causal rotary": partial(rotary, 8, 512, train=True, must=NO_SLOWER),
     "forward 1x4096 causal": partial(plain, 1, 4096, causal=True, train=False, must=NO_SLOWER),
     "forward 1x16, d 64": partial(plain, 1, 16, causal=True, train=False, must={}, d_model=64, num_heads=4),
+    "small: forward 1x1, d 64": partial(small.forward, 1, 1, 64, least=0.85),
+    "small: forward 1x16, d 64, causal": partial(small.forward, 1, 16, 64, least=0.9),
+    "small: forward 1x16, d 256, causal": partial(small.forward, 1, 16, 256, least=0.92),
+    "small: forward 8x64, d 64, causal": partial(small.forward, 8, 64, 64, least=0.95),
+    "small: decode one token, Growing, d 64": partial(small.decode, "Growing", 64, least=0.7),
+    "small: decode one token, Static, d 64": partial(small.decode, "Static", 64, least=0.6),
+    "small: forward 1x16, d 64, causal rotary": partial(small.rotary, 1, 16, 64, least=0.8),
+    "small: forward+backward 1x16, d 64, causal": partial(small.forward, 1, 16, 64, train=True, least=0.85),
+    "small: generate 500 tokens, 4 layers of d 256, Static": partial(small.generate, 500, 4, 256, least=0.9),
     "d_k 96, d_v 64 forward+backward 8x512": partial(_wide_keys, 8, 512, must=THREE_TIMES),
     "d_k 96, d_v 64 forward+backward 1x4096": partial(_wide_keys, 1, 4096, must=THREE_TIMES, without=(EXPLICIT,)),
     "dropout 0.1 forward+backward 8x512": partial(_dropout, 8, 512, must=THREE_TIMES, without=(TUNE, LLAMA)),

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from harness import Job, Limit, Work
 from multihead import MultiHeadAttention, cache, mask, position
-from multihead.layer.frame import Frame
-from multihead.layer.mask_algebra import Mask
-from multihead.layer.problem import Groups, Problem, Scores
-from multihead.layer.routes import attend
+from multihead.layer import Groups, Problem, attend
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._problem import ScoreConfig
 from peers import (
     EXPLICIT,
     FLAX,
@@ -48,8 +48,8 @@ def plain(
     without: tuple[str, ...] = (), **options: float,
 ) -> Work:  # fmt: skip
     """Self-attention of the usual kind, with everyone who can do it."""
-    ours = _layer(**options).train(train)
-    x, grad = _tokens(batch, tokens, train, ours.d_model)
+    ours = layer_of(**options).train(train)
+    x, grad = tokens_of(batch, tokens, train, ours.d_model)
     makers: dict[str, Callable[[], nn.Module]] = {
         HAND: lambda: HandWritten(ours, causal),
         TORCH: lambda: TorchLayer(ours, causal, tokens),
@@ -63,13 +63,13 @@ def plain(
     everyone = {n: layer.train(train) for n, layer in layers.items() if layer is not None}
     if ours.dropout:
         _agree_without_dropout(partial(ours, mask=seen), ours, everyone, x)
-    jobs = {n: _job(layer, grad, x) for n, layer in everyone.items()}
+    jobs = {n: job_of(layer, grad, x) for n, layer in everyone.items()}
     flax = None if FLAX in without else _made(FLAX, lambda: flax_job(ours, causal, x, grad))
     if flax is not None:
         jobs[FLAX] = flax
     pairs = batch * tokens * tokens / (2 if causal else 1)
     return Work(
-        _job(partial(ours, mask=seen), grad, x, weights=ours),
+        job_of(partial(ours, mask=seen), grad, x, weights=ours),
         jobs,
         must,
         gemm_limit(flops(ours, batch * tokens, pairs, train), least),
@@ -79,16 +79,16 @@ def plain(
 
 def rotary(batch: int, tokens: int, *, train: bool, must: dict[str, float]) -> Work:
     """Causal with rotation, where LlamaAttention does no more than asked."""
-    ours = _layer(position=position.Rotary()).train(train)
-    x, grad = _tokens(batch, tokens, train)
+    ours = layer_of(position=position.Rotary()).train(train)
+    x, grad = tokens_of(batch, tokens, train)
     rotation = rotation_of(tokens, ours.head_dim)
     layers = {
         HAND: HandWritten(ours, True, rotation),
         LLAMA: _made(LLAMA, lambda: llama_layer(ours, True, rotation)),
     }
     return Work(
-        _job(partial(ours, mask=mask.causal()), grad, x, weights=ours),
-        {n: _job(layer.train(train), grad, x) for n, layer in layers.items() if layer is not None},
+        job_of(partial(ours, mask=mask.causal()), grad, x, weights=ours),
+        {n: job_of(layer.train(train), grad, x) for n, layer in layers.items() if layer is not None},
         must,
         gemm_limit(flops(ours, batch * tokens, batch * tokens * tokens / 2, train)),
         same,
@@ -117,7 +117,7 @@ def decode_core(keys: int, dtype: torch.dtype, *, must: dict[str, float], least:
 
 def decode_layer(keys: int, dtype: torch.dtype, *, must: dict[str, float]) -> Work:
     """The same with the projections of d_model 4096, the rotation and the cache."""
-    ours = _layer(d_model=4096, num_heads=32, num_kv_heads=8, dtype=dtype, position=position.Rotary()).eval()
+    ours = layer_of(d_model=4096, num_heads=32, num_kv_heads=8, dtype=dtype, position=position.Rotary()).eval()
     k, v = (torch.randn(1, 8, keys, 128).to(dtype) for _ in range(2))
     x = torch.randn(1, 1, 4096).to(dtype)
     kept = cache.Static(1, 8, keys + 16, 128, dtype=dtype)
@@ -130,12 +130,12 @@ def decode_layer(keys: int, dtype: torch.dtype, *, must: dict[str, float]) -> Wo
         return out
 
     by_hand = HandWrittenDecoder(ours, k, v, rotation)
-    jobs = {HAND: _no_grad(by_hand, x)}
+    jobs = {HAND: no_grad(by_hand, x)}
     llama = _made(LLAMA, lambda: _llama_decoder(ours, k, v, rotation))
     if llama is not None:
-        jobs[LLAMA] = _no_grad(llama, x)
+        jobs[LLAMA] = no_grad(llama, x)
     read = [*ours.parameters(), k, v]
-    return Work(_no_grad(our_step), jobs, must, Limit("read bandwidth", lambda: _read(*read)), same)
+    return Work(no_grad(our_step), jobs, must, Limit("read bandwidth", lambda: _read(*read)), same)
 
 
 def structured(
@@ -143,8 +143,8 @@ def structured(
     full: bool = False,
 ) -> Work:  # fmt: skip
     """A mask with structure, against the same mask written out, and against plain causal attention."""
-    x, grad = _tokens(batch, tokens, train)
-    ours = _layer().train(train)
+    x, grad = tokens_of(batch, tokens, train)
+    ours = layer_of().train(train)
     if projections:
         inputs, weights = (x,), ours
         our_way, dense, causal = partial(ours, mask=seen), HandWritten(ours, mask=allowed), HandWritten(ours, True)
@@ -158,10 +158,10 @@ def structured(
         dense = partial(F.scaled_dot_product_attention, attn_mask=allowed)
         causal = partial(F.scaled_dot_product_attention, is_causal=True)
         work = flops(None, 0, batch * int(allowed.sum()), train)
-    jobs = {DENSE: _job(dense, grad, *inputs)}
+    jobs = {DENSE: job_of(dense, grad, *inputs)}
     if full:
-        jobs[FULL] = _job(causal, grad, *inputs)
-    ours_job = _job(our_way, grad, *inputs, weights=weights)
+        jobs[FULL] = job_of(causal, grad, *inputs)
+    ours_job = job_of(our_way, grad, *inputs, weights=weights)
     return Work(ours_job, jobs, must, gemm_limit(work), same, unchecked=(FULL,))
 
 
@@ -182,20 +182,20 @@ def documents(count: int, length: int, *, train: bool, projections: bool, must: 
 
 def padded(lengths: list[int], tokens: int, *, train: bool, must: dict[str, float]) -> Work:
     """A right-padded batch: only what comes out at real tokens counts, and is compared."""
-    x, grad = _tokens(len(lengths), tokens, train)
+    x, grad = tokens_of(len(lengths), tokens, train)
     real = torch.arange(tokens) < torch.tensor(lengths)[:, None]
     if grad is not None:
         grad = grad * real[..., None]  # a loss reads real tokens only
-    ours = _layer().train(train)
+    ours = layer_of().train(train)
     ragged, keys_only = mask.ragged(lengths), mask.lengths(lengths)
     hidden = (~real).float().masked_fill(~real, -torch.inf)  # float: bool padding is deprecated beside no mask
     jobs = {
-        HAND: _job(HandWritten(ours, mask=real[:, None, None]), grad, x),
-        TORCH: _job(TorchLayer(ours, False, tokens, hidden).train(train), grad, x),
-        LENGTHS: _job(partial(ours, mask=keys_only), grad, x, weights=ours),
+        HAND: job_of(HandWritten(ours, mask=real[:, None, None]), grad, x),
+        TORCH: job_of(TorchLayer(ours, False, tokens, hidden).train(train), grad, x),
+        LENGTHS: job_of(partial(ours, mask=keys_only), grad, x, weights=ours),
     }
     work = flops(ours, sum(lengths), sum(n * n for n in lengths), train)
-    our_job = _job(partial(ours, mask=ragged), grad, x, weights=ours)
+    our_job = job_of(partial(ours, mask=ragged), grad, x, weights=ours)
     return Work(our_job, jobs, must, gemm_limit(work), partial(same, real=real))
 
 
@@ -204,7 +204,7 @@ PEAK_CONTESTANTS = ("ours", HAND, EXPLICIT)
 
 def peak_job(name: str, tokens: int) -> Job:
     """A causal forward of one contestant, for a process that measures its memory."""
-    ours = _layer().eval()
+    ours = layer_of().eval()
     layer = {
         "ours": lambda: partial(ours, mask=mask.causal()),
         HAND: lambda: HandWritten(ours, True),
@@ -212,7 +212,7 @@ def peak_job(name: str, tokens: int) -> Job:
     }[name]()
     with torch.no_grad():
         layer(torch.randn(1, 64, D))  # so that code and thread pools are there
-    return _no_grad(layer, torch.randn(1, tokens, D))
+    return no_grad(layer, torch.randn(1, tokens, D))
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -220,9 +220,9 @@ def peak_job(name: str, tokens: int) -> Job:
 
 def core(q: Tensor, k: Tensor, v: Tensor, *, seen: Mask) -> Tensor:
     """Our attention without projections."""
-    frame = Frame(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+    coordinates = Coordinates(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     groups = Groups.even(q.shape[1], k.shape[1])
-    return attend(Problem(q, k, v, groups, seen, frame, Scores(q.shape[3] ** -0.5)))
+    return attend(Problem(q, k, v, groups, seen, coordinates, ScoreConfig(q.shape[3] ** -0.5)))
 
 
 def same(got: tuple[object, ...], wanted: tuple[Tensor, ...], *, real: Tensor | None = None) -> None:
@@ -249,21 +249,21 @@ def flops(layer: MultiHeadAttention | None, tokens: int, pairs: float, train: bo
     return (2.0 * tokens * weights + 2.0 * pairs * heads * dims) * (3 if train else 1)
 
 
-def _layer(*, d_model: int = D, num_heads: int = HEADS, **options: object) -> MultiHeadAttention:
+def layer_of(*, d_model: int = D, num_heads: int = HEADS, **options: object) -> MultiHeadAttention:
     torch.manual_seed(0)
     return MultiHeadAttention(d_model, num_heads, bias=False, **options)  # pyright: ignore[reportArgumentType]
 
 
-def _tokens(batch: int, tokens: int, train: bool, width: int = D) -> tuple[Tensor, Tensor | None]:
+def tokens_of(batch: int, tokens: int, train: bool, width: int = D) -> tuple[Tensor, Tensor | None]:
     torch.manual_seed(1)
     x = torch.randn(batch, tokens, width, requires_grad=train)
     return x, torch.randn(batch, tokens, width) if train else None
 
 
-def _job(layer: Layer, grad: Tensor | None, *inputs: Tensor, weights: nn.Module | None = None) -> Job:
+def job_of(layer: Layer, grad: Tensor | None, *inputs: Tensor, weights: nn.Module | None = None) -> Job:
     """A forward without gradients, or (with `grad`) forward and the gradients of inputs and of all parameters."""
     if grad is None:
-        return _no_grad(layer, *inputs)
+        return no_grad(layer, *inputs)
     owner = layer if isinstance(layer, nn.Module) else weights
     leaves = [*inputs, *([] if owner is None else owner.parameters())]
 
@@ -275,7 +275,7 @@ def _job(layer: Layer, grad: Tensor | None, *inputs: Tensor, weights: nn.Module 
     return job
 
 
-def _no_grad(layer: Layer, *inputs: Tensor) -> Job:
+def no_grad(layer: Layer, *inputs: Tensor) -> Job:
     def job() -> tuple[Tensor, ...]:
         with torch.no_grad():
             return (layer(*inputs),)

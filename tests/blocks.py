@@ -7,22 +7,24 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from multihead.layer import blocked, routes, tiles
+from multihead._base.recent import Recent
+from multihead.layer import _blocked, _plan, _tiles
 
 
 @contextmanager
 def blocks_of(cells: int) -> Iterator[None]:
     """No tile with a written-out mask is larger than this, and no number of tiles is too many."""
 
-    def cut(*args: Any, **kwargs: Any) -> Sequence[tiles.Tile]:
-        return tiles.tile(*args, **{**kwargs, "largest": min(cells, kwargs.get("largest", cells))})
+    def cut(*args: Any, **kwargs: Any) -> Sequence[_tiles.Tile]:
+        return _tiles.tile(*args, **{**kwargs, "largest": min(cells, kwargs.get("largest", cells))})
 
     with ExitStack() as patches:
         for module, name, value in (
-            (routes, "tile", cut),
-            (routes, "TILE_OVERHEAD", 0),
-            (routes, "BLOCK", cells),
-            (blocked, "BLOCK", cells),
+            (_plan, "tile", cut),
+            (_plan, "TILE_OVERHEAD", 0),
+            (_plan, "BLOCK", cells),
+            (_blocked, "BLOCK", cells),
+            (_plan, "_PLANS", Recent(64)),  # plans are kept: those of other block sizes do not count
         ):
             patches.enter_context(mock.patch.object(module, name, value))
         yield

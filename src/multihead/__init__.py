@@ -23,10 +23,10 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead.edit.planning import plan
     from multihead.errors import AnatomyError, CacheError, MultiheadError, SizeError, TypeMismatchError
     from multihead.layer import cache, init, interop, mask, position
-    from multihead.layer.ask import Ask, Attended, Cells
     from multihead.layer.attention import MultiHeadAttention
     from multihead.layer.latent import LatentAttention
     from multihead.layer.options import QKNorm, Sinks
+    from multihead.layer.outputs import Ask, AttentionOutput, Cells
     from multihead.measures.cost.cost import cost
     from multihead.measures.importance.importance import importance
     from multihead.measures.kinds.kinds import kinds
@@ -61,7 +61,7 @@ __all__ = [
     "Sinks",
     "Ask",
     "Cells",
-    "Attended",
+    "AttentionOutput",
     "capture",
     "Keep",
     "Statistics",
@@ -111,9 +111,9 @@ _HOME = {
     "dropin": "multihead.dropin",
     "QKNorm": "multihead.layer.options",
     "Sinks": "multihead.layer.options",
-    "Ask": "multihead.layer.ask",
-    "Cells": "multihead.layer.ask",
-    "Attended": "multihead.layer.ask",
+    "Ask": "multihead.layer.outputs",
+    "Cells": "multihead.layer.outputs",
+    "AttentionOutput": "multihead.layer.outputs",
     "capture": "multihead.model.capture",
     "Keep": "multihead.model.keep",
     "Statistics": "multihead.model.statistics.options",

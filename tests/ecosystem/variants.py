@@ -121,7 +121,7 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-def tensors_of(result: Tensor | mh.Attended) -> list[Tensor]:
+def tensors_of(result: Tensor | mh.AttentionOutput) -> list[Tensor]:
     """Everything that came back."""
     if isinstance(result, Tensor):
         return [result]

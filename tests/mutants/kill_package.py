@@ -72,9 +72,9 @@ def seen() -> None:
 @check
 def statistics() -> None:
     """Every statistic is what the whole map in fp64 gives."""
-    from multihead.layer.frame import Frame
-    from multihead.layer.problem import Groups, Problem, Scores
-    from multihead.layer.routes import attend
+    from multihead.layer import Groups, Problem, attend
+    from multihead.layer._coordinates import Coordinates
+    from multihead.layer._problem import ScoreConfig
     from multihead.model.call import Tokens
     from multihead.model.statistics.head_statistics import HeadStatistics
     from multihead.model.statistics.options import Statistics
@@ -90,7 +90,13 @@ def statistics() -> None:
     ):
         q, k, v = drawn(9, 9)
         problem = Problem(
-            q, k, v, Groups.even(HEADS, 2), seen, Frame(2, HEADS, 9, 9, q.device), Scores(0.7, softcap, sinks)
+            q,
+            k,
+            v,
+            Groups.even(HEADS, 2),
+            seen,
+            Coordinates(2, HEADS, 9, 9, q.device),
+            ScoreConfig(0.7, softcap, sinks),
         )
         out = attend(problem)
         got = HeadStatistics(HEADS, options)

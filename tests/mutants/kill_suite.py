@@ -27,8 +27,8 @@ import multihead as mh
 import oracle
 from blocks import blocks_of
 from multihead import cache, mask, position
-from multihead.layer.frame import Span
-from multihead.layer.routes import ROUTES
+from multihead.layer._coordinates import Span
+from multihead.layer._plan import ROUTES
 
 WIDTH, HEADS, DIM = 9, 4, 6
 CHECKS: dict[str, Callable[[], None]] = {}

@@ -254,7 +254,7 @@ def test_llama_with_its_own_rotary_module_far_from_the_start() -> None:
     turn = LlamaRotaryEmbedding(config)(x, at[None])
     want, _ = pair.module(x, turn, added("causal", torch.float32))
     base = config.rope_parameters["rope_theta"]
-    pair.ours.position = position.Rotary(base, angles=torch.float32)
+    pair.ours.position = position.Rotary(base, angle_dtype=torch.float32)
     assert_close(pair.ours(x, mask=mask.causal(), positions=at), want)
 
 

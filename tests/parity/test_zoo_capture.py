@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import multihead as mh
-from multihead.layer.ask import Cells, weights_of
+from multihead.layer import weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.call import Call, Compute
 from multihead.model.intercept import intercept
 from zoo import COVERING, ZOO, Batch, Entry
@@ -69,7 +70,7 @@ def test_capture(name: str) -> None:
             v = problem.groups.expand(problem.v)
             if problem.packing is None:
                 again = weights_of(problem, Cells()) @ v
-                good = torch.ones(problem.frame.batch, problem.frame.queries, dtype=torch.bool)
+                good = torch.ones(problem.coordinates.batch, problem.coordinates.queries, dtype=torch.bool)
                 good = good if call.queries.valid is None else call.queries.valid
                 assert_close(again.transpose(1, 2)[good], heads.transpose(1, 2)[good], rtol=1e-4, atol=1e-4)
             return heads
@@ -83,7 +84,7 @@ def test_capture(name: str) -> None:
         for cross in (False, True):
             mine = [c.problem for c in seen if c.cross is cross]
             want = [s for s in entry.stacks if s.cross is cross]
-            found = {(p.frame.heads, p.groups.kv_heads, p.q.shape[3]) for p in mine}
+            found = {(p.coordinates.heads, p.groups.kv_heads, p.q.shape[3]) for p in mine}
             assert found == {(s.heads, s.kv_heads, s.head_dim) for s in want}
 
 

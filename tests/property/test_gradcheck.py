@@ -11,7 +11,7 @@ from torch import Tensor
 
 import multihead as mh
 from multihead import mask, position
-from multihead.layer.routes import ROUTES
+from multihead.layer._plan import ROUTES
 
 BATCH, TOKENS, WIDTH = 2, 5, 7
 

@@ -19,7 +19,7 @@ import multihead as mh
 from blocks import blocks_of
 from cases import Case, Sight
 from multihead import mask
-from multihead.layer.routes import ROUTES
+from multihead.layer._plan import ROUTES
 
 DRAWN = settings().max_examples  # of the tier: 25, 300 or 10,000
 

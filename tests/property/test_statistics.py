@@ -12,8 +12,9 @@ from torch.testing import assert_close
 
 import cases
 from multihead import mask, position
-from multihead.layer.frame import Frame
-from multihead.layer.problem import Groups, PositionScores, Problem, Scores
+from multihead.layer import Groups, Problem
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._problem import PositionScores, ScoreConfig
 from multihead.model.call import Tokens
 from multihead.model.statistics.head_statistics import HeadStatistics
 from multihead.model.statistics.options import Statistics
@@ -57,18 +58,20 @@ def problems(
     g = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
     normal = lambda *shape: torch.randn(shape, generator=g).to(dtype)
     hot = draw(st.sampled_from([1.0, 3.0]))  # some rows nearly one-hot
-    frame, known = Frame(batch, heads, queries, keys, torch.device("cpu")), draw(st.integers(0, 4)) > 0
+    coordinates, known = Coordinates(batch, heads, queries, keys, torch.device("cpu")), draw(st.integers(0, 4)) > 0
     seen = mask.of(draw(cases.looks(batch, heads, queries, keys))(dtype).mask)
     if draw(st.integers(0, 5)) == 0 and not cross:
         seen = seen & PositionScores(position.ALiBi(heads), None, dtype)
     if not cross and draw(st.integers(0, 5)) == 0:  # a cache whose rows stand at different places
-        key_places = torch.stack([torch.randperm(keys + 2, generator=g)[:keys] for _ in range(batch)])
+        key_positions = torch.stack([torch.randperm(keys + 2, generator=g)[:keys] for _ in range(batch)])
         if draw(st.booleans()):
-            key_places[:, 0] = key_places[:, -1]  # two keys at one place: no token is the one before
+            key_positions[:, 0] = key_positions[:, -1]  # two keys at one place: no token is the one before
             known = False
-        frame = Frame(batch, heads, queries, keys, frame.device, key_places[:, :queries].clone(), key_places)
+        coordinates = Coordinates(
+            batch, heads, queries, keys, coordinates.device, key_positions[:, :queries].clone(), key_positions
+        )
         seen = draw(st.sampled_from([mask.everything(), mask.causal(), mask.window(3, 1)]))
-    scores = Scores(
+    scores = ScoreConfig(
         scale=hot * key_dim**-0.5,
         softcap=draw(st.sampled_from([None, None, 2.0])),
         sinks=normal(heads) if draw(st.integers(0, 2)) == 0 else None,
@@ -79,7 +82,7 @@ def problems(
         normal(batch, shared.kv_heads, keys, key_dim),
         normal(batch, shared.kv_heads, keys, value_dim),
     )
-    problem = Problem(q, k, v, shared, seen, frame, scores)
+    problem = Problem(q, k, v, shared, seen, coordinates, scores)
     padding = draw(st.sampled_from(["none", "left", "right", "holes"]))
 
     def tokens(count: int) -> Tokens:
@@ -94,7 +97,7 @@ def problems(
     given = tokens(keys)
     if cross:
         return problem, tokens(queries), given, True
-    mine = slice(keys - queries, keys) if frame.aligned else slice(0, queries)
+    mine = slice(keys - queries, keys) if coordinates.aligned else slice(0, queries)
     cut = lambda x: None if x is None else x[:, mine]
     return problem, Tokens(cut(given.ids), cut(given.valid)), given, False
 
@@ -130,7 +133,7 @@ def same(got: HeadStatistics, want: dict[str, Tensor], dtype: torch.dtype) -> No
 def test_they_are_the_numbers_of_the_explicit_map(drawn: Any, options: str) -> None:
     problem, queries, keys, cross = drawn
     out = brute.maps(problem).out.to(problem.q.dtype)
-    got = HeadStatistics(problem.frame.heads, OPTIONS[options])
+    got = HeadStatistics(problem.coordinates.heads, OPTIONS[options])
     got.update(problem, out, queries, keys, cross=cross)
     want = brute.rows(problem, out, queries, keys, OPTIONS[options], cross=cross)
     same(got, want, problem.q.dtype)

@@ -106,7 +106,7 @@ def _run(model: nn.Module, document: Sequence[int], padded_to: int | None = None
     def listen(call: Call, compute: Compute) -> HeadOutputs:
         out = compute()
         run.precision = max(run.precision, torch.finfo(out.dtype).eps)
-        statistics = run.sites.setdefault(call.key, HeadStatistics(call.problem.frame.heads))
+        statistics = run.sites.setdefault(call.key, HeadStatistics(call.problem.coordinates.heads))
         statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         return out
 

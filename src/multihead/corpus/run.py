@@ -36,7 +36,7 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.merge_tree import covered, share
 from multihead.corpus.ranks import Ranks
 from multihead.corpus.state import load_state
-from multihead.layer.apart import runs_again
+from multihead.layer._kv_store import in_backward
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
@@ -256,7 +256,7 @@ class BatchRunner:
             out = compute()
             for one in group:
                 out = one.change(call, out)
-            if not runs_again():  # a checkpointed layer that runs again in the backward pass was added before
+            if not in_backward():  # a checkpointed layer that runs again in the backward pass was added before
                 for one in group:
                     one.add(call, out)
                 unsatisfied[:] = [one for one in unsatisfied if not one.satisfied(call)]

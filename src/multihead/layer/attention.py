@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import overload
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.shapes import Keys, Queries
+from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
-from multihead.layer.apart import apart
-from multihead.layer.ask import Ask, Attended, check_cells
-from multihead.layer.cache import Cache, Cross
-from multihead.layer.checks import check_inputs, check_known
-from multihead.layer.explain import Explanation, explain
+from multihead.layer._attend import attend
+from multihead.layer._checks import check_gate, check_inputs, check_positions
+from multihead.layer._kv_store import NO_CACHE, At, KVStore, store_of
+from multihead.layer._layer_base import AttentionLayer, answer, needs_grad, project, project_together, split_heads
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._mask_structured import ragged_lengths
+from multihead.layer._packing import Packing, packing_of
+from multihead.layer._plan import plan_for
+from multihead.layer._problem import Groups, PositionScores, Problem
+from multihead.layer._rotary import Factors, sequence_length
+from multihead.layer.cache import Cache
+from multihead.layer.explain import Explanation, explained
 from multihead.layer.init import Init, XavierPerHead
-from multihead.layer.mask_algebra import Mask
 from multihead.layer.options import (
     QKNorm,
     Sinks,
@@ -29,15 +34,11 @@ from multihead.layer.options import (
     head_dim_of,
     linear,
 )
+from multihead.layer.outputs import PLAN_ONLY, Ask, AttentionOutput, PlannedCall
 from multihead.layer.position import Position, Rotary
-from multihead.layer.problem import Groups, PositionScores, Problem, Scores
-from multihead.layer.ragged import Packed, pack
-from multihead.layer.routes import attend, check_route
-from multihead.layer.share import Share
-from multihead.layer.steps import answer, gate, lift, places, remembered, split, unbatched
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(AttentionLayer):
     """Concat(head_1..head_h) W_O,  head_i = softmax(Q W_Qⁱ (K W_Kⁱ)ᵀ · scale + bias, masked) V W_Vⁱ.
 
     Variants are objects you pass; they combine freely:
@@ -60,9 +61,6 @@ class MultiHeadAttention(nn.Module):
         dropout: on the attention weights, in training mode only.
         init: how weights are drawn (`multihead.init`); default `XavierPerHead()`.
     """
-
-    share: Share | None = None
-    """the heads that are on this rank, where `tensor_parallel_plan` has spread them over several"""
 
     def __init__(
         self,
@@ -117,7 +115,7 @@ class MultiHeadAttention(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all weights anew; after `to_empty` of a layer made on the meta device this makes it whole."""
+        """Draw all weights again, as after `to_empty` of a layer made on the meta device."""
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
             if projection.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
                 nn.init.zeros_(projection.bias)
@@ -127,7 +125,7 @@ class MultiHeadAttention(nn.Module):
             if reset is not None:
                 reset()
         if self.sink_logits is not None and self.sinks is not None:
-            nn.init.constant_(self.sink_logits, self.sinks.start)
+            nn.init.constant_(self.sink_logits, self.sinks.init)
 
     @overload
     def forward(
@@ -141,7 +139,7 @@ class MultiHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *,
         mask: Mask | Tensor | None = None, cache: Cache | None = None, positions: Tensor | None = None,
         head_gate: Tensor | None = None, ask: Ask | str | Iterable[str], route: str | None = None,
-    ) -> Attended: ...  # fmt: skip
+    ) -> AttentionOutput: ...  # fmt: skip
 
     def forward(
         self,
@@ -155,107 +153,61 @@ class MultiHeadAttention(nn.Module):
         head_gate: Tensor | None = None,
         ask: Ask | str | Iterable[str] | None = None,
         route: str | None = None,
-    ) -> Tensor | Attended:
-        """Attend. `key` left out: self-attention; `value` left out: the key again.
+    ) -> Tensor | AttentionOutput | PlannedCall:
+        """Attend. Without `key` this is self-attention; without `value` the key is used.
 
         Args:
             mask: a `Mask`, a bool tensor (True = may attend) or a float tensor (added to the scores).
-            cache: keeps keys and values between calls; queries then stand behind what it holds.
-            positions: (query,) or (batch, query), for the position encoding only; default: their places.
+            cache: keeps keys and values between calls; queries are then positioned behind the cached tokens.
+            positions: (query,) or (batch, query), for the position encoding only; by default they are counted.
             head_gate: (head,), (batch, head) or (batch, head, query), multiplies each head's output.
-            ask: "weights", "lse", "heads", several of them, or an `Ask`; returns `Attended`.
-            route: force one of `multihead.layer.routes.ROUTES`; the result is the same.
+            ask: "weights", "lse", "heads", several of them, or an `Ask`; returns `AttentionOutput`.
+            route: force one of "fused", "tiled", "folded", "blocked", "reference"; the result is the same.
         """
-        if query.ndim == 2:
-            return unbatched(self(
-                query[None], lift(key), lift(value), mask=mask, cache=cache, positions=positions,
+        if getattr(query, "ndim", None) != 3:
+            return self._unbatched(
+                query, key, value, mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route,
-            ))  # fmt: skip
-        asked, mask = Ask.of(ask), masks.of(mask)
-        check_route(route)
-        if cache is not None and key is query and (value is None or value is query):
-            key = value = None
-        known = isinstance(cache, Cross) and cache.filled
-        caching = cache is not None and not isinstance(cache, Cross)
-        check_inputs(self, query, key, value, head_gate, known=known, caching=caching)
-        check_cells(asked, self.num_heads, query.shape[1])
-        alone = key is None and cache is None and not route and apart() is None
-        packed = pack(mask, query, positions, head_gate) if alone else None
-        if packed is None:
-            problem = self.problem(query, key, value, mask=mask, cache=cache, positions=positions)
-        else:
-            problem = self.problem(
-                packed.tokens, None, None, mask=mask, cache=None, positions=packed.positions, packed=packed
-            )
-        heads = attend(problem, route)
-        kept = None if ask is None else problem
-        del problem  # unless somebody asks, q, k and v need not live through W_O
-        if head_gate is not None:
-            factor = gate(head_gate)
-            heads = heads * (factor if self.share is None else self.share.own(factor, 1)).to(heads.dtype)
-        out = self.o_proj(heads.transpose(1, 2).flatten(2))
-        if packed is not None:
-            out = packed.unpack(out, self.o_proj(heads.new_zeros(1, 1, heads.shape[1] * heads.shape[3])))
-        if kept is None:
-            return out
-        if packed is not None:  # the output stays the packed one, bit for bit; the rest is looked at in full
-            heads = packed.unpack_heads(heads)
-            if asked.weights or asked.lse:
-                kept = self.problem(query, None, None, mask=mask, cache=None, positions=positions)
-        if self.share is None:
-            return answer(asked, kept, out, heads)
-        return self.share.answered(asked, answer(self.share.asked(asked), kept, out, heads))
+            )  # fmt: skip
+        if key is query and (value is None or value is query):
+            key = value = None  # self-attention, with or without a cache
+        mask, store = masks.of(mask), store_of(cache, self)
+        alone = key is None and store is NO_CACHE  # the queries are all the keys
+        packing = packing_of(mask, query) if mask.ragged and alone and route is None else None
+        known = store.known(key, value, self, query.shape[0])  # keys that need no projection
+        cross = key is not None or known is not None
 
-    def problem(
-        self,
-        query: Float[Tensor, "batch query d_model"],
-        key: Float[Tensor, "batch key d_key"] | None,
-        value: Float[Tensor, "batch key d_value"] | None,
-        *,
-        mask: Mask,
-        cache: Cache | None,
-        positions: Tensor | None,
-        packed: Packed | None = None,
-    ) -> Problem:
-        """Project, normalise, rotate and cache: everything up to the scores."""
-        share = self.share
-        if share is not None:
-            query, key, value = share.inputs(query, key, value)
-        q = split(self.q_proj(query), self.head_dim)
-        known = cache.known if isinstance(cache, Cross) else None
-        if known is not None:
-            k, v = known
-            check_known(self, query, k, v)
+        q, k, v = self._project(query, key, value, known, packing)  # (batch, head, token, dim)
+        if positions is not None:
+            check_positions(positions, self.position, query, alone=alone)
+        if self._encodes:
+            q, k = self._encode(q, k, known, mask, positions, store, packing, cross)
+        if self.position is not None:
+            mask = self._with_position_bias(mask, positions, q)
+        if packing is None:
+            mask, coordinates, step = store.view(mask, q, k, self, (key, value))
         else:
-            source = query if key is None else key
-            k = split(self.k_proj(source), self.head_dim)
-            v = split(self.v_proj(source if value is None else value), self.value_dim)
-        ask_at, key_at = places(positions, cache, q.shape[2], k.shape[2], same=key is None and known is None)
-        q = self._turned(q, self.q_norm, ask_at)
-        k = k if known is not None else self._turned(k, self.k_norm, key_at)
-        bias = None if isinstance(self.position, Rotary) else self.position
-        if bias is not None:
-            elsewhere = cache is not None or key is not None or apart() is not None
-            if positions is not None and packed is None and elsewhere:
-                raise SizeError(
-                    f"positions of shape {tuple(positions.shape)} were given with {type(bias).__name__}, "
-                    f"whose keys stand elsewhere (cache, cross-attention or other ranks)",
-                    hint="leave positions out: the bias then uses the places of queries and keys",
-                )
-            own = positions if packed is None else packed.given
-            own = None if own is None else own.reshape(-1, own.shape[-1])
-            mask = mask & PositionScores(bias, own, q.dtype, self._entering(bias))
-        k, v, mask, frame = remembered(k, v, mask, cache, queries=q.shape[2], heads=q.shape[1])
-        if packed is not None:
-            frame = replace(frame, batch=packed.batch, queries=packed.width, keys=packed.width)
-        mask.check(frame if share is None else replace(frame, heads=share.of))
-        sinks, dropout = self.sink_logits, self.dropout if self.training else 0.0
-        if share is not None:
-            mask, sinks = share.mask(mask), None if sinks is None else share.own(sinks)
-        scores = Scores(self.scale, self.softcap, sinks, dropout, 0 if share is None else share.heads[0])
-        bounds = None if packed is None else packed.bounds
-        cross = isinstance(cache, Cross) or (key is not None and key is not query)
-        return Problem(q, k, v, self._local_groups(q, k), mask, frame, scores, bounds, cross)
+            coordinates, step = packing.coordinates(q), None
+        if self.head_shard is not None:
+            coordinates = self._localized(coordinates)
+        groups, scores = self._groups(q, k), self._scores(self.softcap, self.sink_logits)
+        gate = None if head_gate is None else check_gate(head_gate, coordinates)
+        plan = plan_for(
+            q, v.shape[3], groups, mask, coordinates, scores, route=route, packed=packing is not None,
+            needs_grad=needs_grad(q, k, v, scores, store),
+        )  # fmt: skip
+        request = None if ask is None else Ask.of(ask).check(coordinates.heads, coordinates.queries)
+        problem = Problem(q, k, v, groups, mask, coordinates, scores, cross, packing)
+        if request is PLAN_ONLY:
+            return PlannedCall(problem, plan, known is not None)
+        problem.k, problem.v = store.take(k, v, step)  # only now does the cache change
+        heads = attend(problem, plan)  # softmax(q kᵀ · scale + bias) v
+        if gate is not None:
+            heads = heads * (gate if packing is None else packing.gate(gate)).to(heads.dtype)
+        if request is None:
+            del problem, q, k, v  # q, k and v need not live through W_O
+            return self._mix(heads, packing)
+        return answer(request, problem, self._mix(heads, packing), heads)
 
     def explain(
         self,
@@ -265,9 +217,12 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Mask | Tensor | None = None,
         cache: Cache | None = None,
+        route: str | None = None,
     ) -> Explanation:
-        """Which route would run for these inputs, why not the faster ones, and what it will cost."""
-        return explain(self, query, key, value, mask=masks.of(mask), cache=cache)
+        """The route of this call, why the faster ones are not taken, and its cost; a cache is not changed."""
+        planned = self.forward(query, key, value, mask=mask, cache=cache, route=route, ask=PLAN_ONLY)
+        assert isinstance(planned, PlannedCall)
+        return explained(self, planned)
 
     @classmethod
     def from_torch(cls, mha: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -277,55 +232,127 @@ class MultiHeadAttention(nn.Module):
         return interop.from_torch(mha)
 
     def to_torch(self, *, batch_first: bool | None = None) -> nn.MultiheadAttention:
-        """An nn.MultiheadAttention with a copy of the weights, where it can hold this layer."""
+        """An nn.MultiheadAttention with a copy of the weights, if it can represent this layer."""
         from multihead.layer import interop  # which imports this module
 
         return interop.to_torch(self, batch_first=batch_first)
 
     def extra_repr(self) -> str:
-        said = [f"{self.d_model}, {self.num_heads}"]
-        if self.share is not None:
-            said.append(f"heads here={list(self.share.heads)}")
+        parts = [f"{self.d_model}, {self.num_heads}"]
+        if self.head_shard is not None:
+            parts.append(f"local heads={list(self.head_shard.heads)}")
         if self.num_kv_heads != self.num_heads:
-            said.append(f"num_kv_heads={self.num_kv_heads}")
+            parts.append(f"num_kv_heads={self.num_kv_heads}")
         if self.groups.size is None:
-            said.append(f"kv_of_head={list(self.kv_of_head)}")
-        said.append(f"head_dim={self.head_dim}")
+            parts.append(f"kv_of_head={list(self.kv_of_head)}")
+        parts.append(f"head_dim={self.head_dim}")
         for name, default in (("value_dim", self.head_dim), ("softcap", None), ("dropout", 0.0)):
             if getattr(self, name) != default:
-                said.append(f"{name}={getattr(self, name)}")
+                parts.append(f"{name}={getattr(self, name)}")
         if self.scale != self.head_dim**-0.5:
-            said.append(f"scale={self.scale:g}")
-        return ", ".join(said)
+            parts.append(f"scale={self.scale:g}")
+        return ", ".join(parts)
 
-    def _entering(self, bias: object) -> dict[str, Tensor] | None:
-        """The parameters of a position bias, each rank with the gradient of its heads; None: nothing is split."""
-        if self.share is None or not isinstance(bias, nn.Module):
-            return None
-        return {name: self.share.entering(p) for name, p in bias.named_parameters()}
+    def _project(
+        self,
+        query: Float[Tensor, "batch query d_model"],
+        key: Float[Tensor, "batch key d_key"] | None,
+        value: Float[Tensor, "batch key d_value"] | None,
+        known: tuple[Keys, Values] | None,
+        packing: Packing | None,
+    ) -> tuple[
+        Float[Tensor, "row head query_token key_dim"],
+        Float[Tensor, "row kv_head key_token key_dim"],
+        Float[Tensor, "row kv_head key_token value_dim"],
+    ]:
+        """q = x W_Q, k = x W_K, v = x W_V, split into heads; of a packed batch, one row."""
+        crosses = key is not None or value is not None or self.d_key != self.d_model
+        if crosses or query.is_meta:  # torch multiplies a meta tensor by a matrix of any device
+            check_inputs(self, query, key, value, known=known is not None)
+        try:
+            source = query if packing is None else packing.pack(query)
+            if key is None and known is None:
+                return project_together(
+                    source, self.q_proj, self.k_proj, self.v_proj, self.head_dim, self.value_dim
+                )
+            q = split_heads(project(self.q_proj, source), self.head_dim)
+            if known is not None:
+                return q, *known
+            source = source if key is None else key
+            k = split_heads(project(self.k_proj, source), self.head_dim)
+            v = split_heads(project(self.v_proj, source if value is None else value), self.value_dim)
+        except (RuntimeError, TypeError):  # nothing is checked up front: this is the only way it can be wrong
+            check_inputs(self, query, key, value, known=known is not None)
+            raise
+        return q, k, v
 
-    def _turned(self, x: Tensor, norm: nn.Module | None, positions: Tensor | int) -> Tensor:
-        if norm is not None and self.share is not None:
-            norm = self.share.module(norm)
-        if norm is not None and self.qk_norm is not None and self.qk_norm.when == "before":
-            x = norm(x).to(x.dtype)  # autocast may give float32 back
-        if isinstance(self.position, Rotary):
-            x = self.position(x, positions)
-        if norm is not None and self.qk_norm is not None and self.qk_norm.when == "after":
-            x = norm(x).to(x.dtype)
-        return x
+    @property
+    def _encodes(self) -> bool:
+        """Whether queries and keys are normalised or rotated."""
+        return self.qk_norm is not None or isinstance(self.position, Rotary)
 
-    def _local_groups(self, q: Queries, k: Keys) -> Groups:
-        """The groups of the heads that are here: under tensor parallelism a projection gives only some."""
-        here = q.shape[1]
-        if self.share is not None:
-            return self.share.groups
-        if here == self.num_heads:
+    def _encode(
+        self,
+        q: Queries,
+        k: Keys,
+        known: tuple[Keys, Values] | None,
+        mask: Mask,
+        positions: Tensor | None,
+        store: KVStore,
+        packing: Packing | None,
+        cross: bool,
+    ) -> tuple[Queries, Keys]:
+        """Normalise and rotate queries and new keys."""
+        query_at: At
+        key_at: At
+        if packing is None:
+            query_at, key_at = store.positions(positions, q.shape[0], q.shape[2], k.shape[2], cross=cross)
+        else:
+            query_at = key_at = packing.positions(positions)
+        rotary, length = self.position if isinstance(self.position, Rotary) else None, None
+        if rotary is not None and rotary.needs_length:
+            lengths = None if packing is not None else ragged_lengths(mask, q.shape[0], q.device)
+            length = sequence_length((q, query_at), (k, key_at), lengths)
+        query_factors = None if rotary is None else rotary.factors(q, query_at, length)
+        q = self._norm_and_rotate(q, self.q_norm, rotary, query_factors)
+        if known is not None:
+            return q, k
+        key_factors = query_factors
+        if rotary is not None and not (key_at is query_at and q.shape[2] == k.shape[2]):
+            key_factors = rotary.factors(k, key_at, length)
+        return q, self._norm_and_rotate(k, self.k_norm, rotary, key_factors)
+
+    def _norm_and_rotate(
+        self, x: Tensor, norm: nn.Module | None, rotary: Rotary | None, factors: Factors | None
+    ) -> Tensor:
+        if norm is None or self.qk_norm is None:
+            return x if rotary is None or factors is None else rotary.rotate(x, factors)
+        norm = norm if self.head_shard is None else self.head_shard.module(norm)
+        if self.qk_norm.when == "before":
+            x = norm(x).to(x.dtype)  # autocast may return float32
+        if rotary is not None and factors is not None:
+            x = rotary.rotate(x, factors)
+        return norm(x).to(x.dtype) if self.qk_norm.when == "after" else x
+
+    def _with_position_bias(self, mask: Mask, positions: Tensor | None, q: Queries) -> Mask:
+        """The mask and the bias of ALiBi or relative positions."""
+        if self.position is None or isinstance(self.position, Rotary):
+            return mask
+        rows = None if positions is None else torch.atleast_2d(positions)
+        shard, learned = self.head_shard, isinstance(self.position, nn.Module)
+        parameters = shard.parameters(self.position) if shard is not None and learned else None
+        return mask & PositionScores(self.position, rows, q.dtype, parameters)
+
+    def _groups(self, q: Queries, k: Keys) -> Groups:
+        """The groups of the heads on this rank: under tensor parallelism a projection returns only some."""
+        if q.shape[1] == self.num_heads:
             return self.groups
+        if self.head_shard is not None:
+            return self.head_shard.groups
         if self.groups.size is None or self.sink_logits is not None or not isinstance(self.position, Rotary | None):
             raise SizeError(
-                f"q_proj gave {here} of {self.num_heads} heads: what belongs to single heads cannot be told apart",
+                f"q_proj returned {q.shape[1]} of {self.num_heads} heads, which does not say which ones",
                 hint="tensor parallelism of single projections needs even groups, and no sinks or position bias; "
                 "mh.tensor_parallel_plan(module) splits whole layers, these included",
             )
-        return Groups.even(here, k.shape[1])
+        return Groups.even(q.shape[1], k.shape[1])

@@ -1,63 +1,80 @@
-"""Key/value caches: what a decoder has already seen, so that each token is projected once.
+"""Key/value caches: the tokens that a decoder has seen, each projected once.
 
 >>> import torch
 >>> from multihead import cache
 >>> kept = cache.Growing()
 >>> view = kept.append(torch.randn(2, 4, 7, 16), torch.randn(2, 4, 7, 16))
->>> view.k.shape, kept.seen, kept
+>>> view.k.shape, kept.length, kept
 (torch.Size([2, 4, 7, 16]), 7, Growing(2 rows, 7 tokens, 7.0 KiB of 16.0 KiB))
 
 | cache     | memory                 | for                                                     |
 |-----------|------------------------|---------------------------------------------------------|
 | `Growing` | doubles when full      | anything in eager mode; gradients flow through it       |
 | `Static`  | `capacity`, at once    | torch.compile: the position is data, not a constant     |
-| `Ring`    | the last `window`      | sliding-window attention over texts without end         |
-| `Cross`   | what it is given, once | cross-attention: the encoder's keys and values          |
+| `Ring`    | the last `window`      | sliding-window attention over endless texts             |
+| `Cross`   | the keys, once         | cross-attention: the encoder's keys and values          |
 
-A cache serves one layer. Rows may differ in length: `append(k, v, lengths)` stores the first lengths[b] of
-the new tokens of row b, right behind those that row b has.
+A cache serves one layer. Rows may differ in length: `append(k, v, lengths)` stores the first lengths[b] of the
+new tokens of row b, right behind the tokens of row b.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from multihead._base.shapes import Keys, Values
+from multihead._base.arguments import check_count
+from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError
-from multihead.layer.cache_base import Cache, Lengths, View, alike, allocate, per_row, unless_all, write
+from multihead.layer._cache_base import (
+    Cache,
+    Lengths,
+    Step,
+    View,
+    allocate,
+    columns,
+    common_length,
+    copy_tokens,
+    none_if_all,
+    on_device,
+    per_row,
+    write_rows,
+)
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
+from multihead.layer._mask_algebra import Mask
+from multihead.layer.mask import lengths, window
 
 __all__ = ["Cache", "View", "Growing", "Static", "Ring", "Cross"]
 
 
 class Growing(Cache):
-    """Grows by doubling, so that a token is copied about once more, however long the text becomes.
+    """Doubles when full, so that a token is copied about once more, however long the text becomes.
 
-    New tokens are written in place. Where they require grad the memory is new at every step, so that
-    gradients flow back into each of them, at the price of that copy: decode under `torch.no_grad()`.
+    New tokens are written in place. If they require grad, the memory is new at every step, so that gradients flow
+    back into each of them, at the cost of that copy: decode under `torch.no_grad()`.
     """
-
-    def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
-        before, after = self._take(k, v, lengths)
-        needed = max(after, default=0)
-        # What a backward pass will read must not be written over.
-        graph = any(t is not None and t.requires_grad for t in (k, v, self._k, self._v))
-        if graph or self._k is None or self._k.shape[2] < needed:
-            self._reallocate(k, v, needed if graph else max(needed, 2 * self.capacity, 16))
-        view = write(self._held(), (k, v), before, after)
-        self._count(after)
-        return view
 
     @property
     def capacity(self) -> int:
         """Tokens per row that fit without a new allocation."""
         return 0 if self._k is None else self._k.shape[2]
 
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        # A tensor that a backward pass will read must not be written over.
+        graph = k.requires_grad or v.requires_grad or self.requires_grad
+        if self._k is None or graph or self._k.shape[2] < step.keys:
+            self._reallocate(k, v, step.keys if graph else max(step.keys, 2 * self.capacity, 16))
+        keys, values = write_rows(self._buffers(), (k, v), step)
+        self._set_lengths(step.after)
+        return keys, values
+
     def _reallocate(self, k: Tensor, v: Tensor, capacity: int) -> None:
-        used = max(self._counts(), default=0)
+        used = max(self._row_lengths(), default=0)
         old = (self._k, self._v)
         self._k, self._v = allocate(k, capacity), allocate(v, capacity)
         for source, target in zip(old, (self._k, self._v), strict=True):
@@ -66,10 +83,10 @@ class Growing(Cache):
 
 
 class Static(Cache):
-    """All memory at once, and the position as a tensor: one compiled graph serves every step.
+    """All memory at once, and the length as a tensor: one compiled graph serves every step.
 
-    In eager mode a view is cut to the tokens seen; compiled, it is always `capacity` long, with `filled`. A
-    text that is too long raises `CacheError` in eager mode, and an index error of the backend if compiled.
+    In eager mode a view ends at the last token; compiled, it is always `capacity` long, with `filled`. A text that
+    is too long raises `CacheError` in eager mode, and an index error of the backend if compiled.
     """
 
     def __init__(
@@ -84,103 +101,130 @@ class Static(Cache):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        self.capacity = capacity
         value_dim = key_dim if value_dim is None else value_dim
+        sizes = {"batch": batch, "kv_heads": kv_heads, "capacity": capacity, "key_dim": key_dim}
+        for name, size in (sizes | {"value_dim": value_dim}).items():
+            check_count(name, size, least=0)
+        self.capacity = capacity
         with torch.inference_mode(False):  # else nothing outside of inference mode could write to them
             self._k = torch.zeros(batch, kv_heads, capacity, key_dim, dtype=dtype, device=device)
             self._v = torch.zeros(batch, kv_heads, capacity, value_dim, dtype=dtype, device=device)
             self._lengths = torch.zeros(batch, dtype=torch.long, device=device)
-        if self._lengths.device.type == "cuda":  # CUDA graphs need to know that these stay where they are
+        self._set_lengths((0,) * batch)
+        if self._lengths.device.type == "cuda":  # CUDA graphs need to know that these keep their address
             from torch._dynamo import mark_static_address
 
             for tensor in (self._k, self._v, self._lengths):
                 mark_static_address(tensor)
 
-    def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
+    def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+        if torch.compiler.is_compiling():
+            return self._advance_traced(k, lengths)
+        step = super()._advance(k, lengths)
+        needed = max(step.after, default=0)
+        if needed > self.capacity:
+            raise CacheError(
+                f"Static has capacity={self.capacity}, and {needed} tokens do not fit",
+                hint=f"make it with capacity >= {needed}, crop() or reset() it, or use Growing() or Ring(window)",
+            )
+        return step
+
+    def _advance_traced(self, k: Keys, lengths: Lengths | None) -> Step:
+        """How many tokens there are is data, so no shape may depend on it."""
+        new, slots = k.shape[2], torch.arange(self.capacity, device=k.device)
+        places = self._lengths[:, None] + torch.arange(new, device=k.device)
+        count = new if lengths is None else torch.as_tensor(lengths, device=k.device)
+        after = self._lengths + count
+        return Step((), (), self.capacity, places, None, slots < after[:, None], lengths=lengths)
+
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise CacheError(
                 "Static writes in place, but k or v require grad",
                 hint="decode under torch.no_grad(), or use Growing(), through which gradients flow",
             )
         if torch.compiler.is_compiling():
-            self._check(k, v)
-            return self._append_traced(k, v, lengths)
-        before, after = self._take(k, v, lengths)
-        needed = max(after, default=0)
-        if needed > self.capacity:
-            raise CacheError(
-                f"Static has capacity={self.capacity}, asked to hold {needed} tokens",
-                hint=f"make it with capacity >= {needed}, crop() or reset() it, or use Growing() or Ring(window)",
-            )
-        view = write(self._held(), (k, v), before, after)
-        self._count(after)
-        return view
+            return self._write_traced(k, v, step)
+        keys, values = write_rows(self._buffers(), (k, v), step)
+        self._set_lengths(step.after)
+        return keys, values
 
-    def _append_traced(self, k: Tensor, v: Tensor, lengths: Lengths | None) -> View:
-        held, new = self._held(), k.shape[2]
-        at = self._lengths[:, None] + torch.arange(new, device=k.device)
-        slots = torch.arange(self.capacity, device=k.device)
-        if lengths is None:
+    def _write_traced(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+        buffers, new = self._buffers(), k.shape[2]
+        if step.lengths is None:
+            assert step.query_positions is not None
             rows = torch.arange(k.shape[0], device=k.device)[:, None]
-            for buffer, x in zip(held, (k, v), strict=True):
-                buffer.transpose(1, 2).index_put_((rows, at), x.transpose(1, 2))
+            for buffer, x in zip(buffers, (k, v), strict=True):
+                buffer.transpose(1, 2).index_put_((rows, step.query_positions), x.transpose(1, 2))
             self._lengths.add_(new)
         elif new > 0:
-            # How many tokens are real is data, so no shape may depend on it: every slot looks for its token.
-            count = torch.as_tensor(lengths, device=k.device)
-            token = slots - self._lengths[:, None]
-            comes = ((token >= 0) & (token < count[:, None]))[:, None, :, None]
+            # Every slot looks for its token.
+            count = torch.as_tensor(step.lengths, device=k.device)
+            token = torch.arange(self.capacity, device=k.device) - self._lengths[:, None]
+            is_new = ((token >= 0) & (token < count[:, None]))[:, None, :, None]
             token = token.clamp(0, new - 1)[:, None, :, None]
-            for buffer, x in zip(held, (k, v), strict=True):
+            for buffer, x in zip(buffers, (k, v), strict=True):
                 source = x.gather(2, token.expand(-1, x.shape[1], -1, x.shape[3]))
-                buffer.copy_(torch.where(comes, source, buffer))
+                buffer.copy_(torch.where(is_new, source, buffer))
             self._lengths.add_(count)
-        return View(*held, query_positions=at, filled=slots < self._lengths[:, None])
+        return buffers
 
     @property
-    def seen(self) -> int | None:
-        """As for every cache; None also while compiling, since the position is data there."""
-        return None if torch.compiler.is_compiling() else alike(self._counts())
+    def length(self) -> int | None:
+        """As for every cache; None also while compiling, where the length is data."""
+        if torch.compiler.is_compiling():
+            return None
+        self._read_lengths()
+        return self._length
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         return self._lengths.clone()
 
     def reset(self) -> None:
-        """Forget everything; the memory stays."""
-        self._lengths.zero_()
+        """Forget everything; the memory stays allocated."""
+        self._owner = None
+        self._set_lengths((0,) * self._lengths.shape[0])
 
-    def _counts(self) -> tuple[int, ...]:
-        return tuple(self._lengths.tolist())
+    def _row_lengths(self) -> tuple[int, ...]:
+        self._read_lengths()
+        return self._tokens
 
-    def _count(self, tokens: tuple[int, ...]) -> None:
-        same = alike(tokens)
-        if same is not None:
-            self._lengths.fill_(same)
+    def _read_lengths(self) -> None:
+        """A compiled step changes the tensor alone; eager steps keep its values on the host, without a sync."""
+        if self._lengths._version != self._version:
+            self._tokens = tuple(self._lengths.tolist())
+            self._length, self._version = common_length(self._tokens), self._lengths._version
+
+    def _set_lengths(self, tokens: tuple[int, ...]) -> None:
+        super()._set_lengths(tokens)
+        if self._length is not None:
+            self._lengths.fill_(self._length)
         else:
             self._lengths.copy_(torch.tensor(tokens, dtype=torch.long, device=self._lengths.device))
+        self._version = self._lengths._version
 
-    def _move(self, k: Tensor, v: Tensor) -> None:
-        for held, new in zip(self._held(), (k, v), strict=True):
-            if held.shape != new.shape:
+    def _replace_buffers(self, k: Tensor, v: Tensor) -> None:
+        for buffer, new in zip(self._buffers(), (k, v), strict=True):
+            if buffer.shape != new.shape:
                 raise CacheError(
-                    f"Static has {held.shape[0]} rows, index has {new.shape[0]}",
+                    f"Static has {buffer.shape[0]} rows, index has {new.shape[0]}",
                     hint="its memory is fixed: give one index per row, or use Growing()",
                 )
-            held.copy_(new)
+            buffer.copy_(new)
 
 
 class Ring(Cache):
-    """The last `window` tokens, each new one in the place of the oldest; the `first` tokens stay for good.
+    """The last `window` tokens, each new one in place of the oldest; the `first` tokens are kept for good.
 
-    Goes with `mask.window(window, first=first)`. One token at a time is a view of the ring. Of several at
-    once each must still see its own window: then the view is a copy, the ring followed by the new tokens.
+    Goes with `mask.window(window, first=first)`. For one token at a time the view is the ring itself. With several
+    at once each must still see its window: then the view is a copy, the ring followed by the new tokens.
     """
 
     def __init__(self, window: int, *, first: int = 0) -> None:
         super().__init__()
-        if window < 1 or first < 0:
-            raise SizeError(f"Ring(window={window}, first={first})", hint="choose window >= 1 and first >= 0")
+        check_count("window", window)
+        check_count("first", first, least=0)
         self.window, self.first = window, first
 
     @property
@@ -188,123 +232,191 @@ class Ring(Cache):
         """Slots per row."""
         return self.first + self.window
 
-    def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
-        before, after = self._take(k, v, lengths)
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, Step]:
+        return super().view(mask & window(self.window, first=self.first), q, k, layer)
+
+    def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+        step = super()._advance(k, lengths)
+        if step.keys <= self.capacity:  # no slot is used twice yet: token j is in slot j
+            return step
+        was, now = columns(step.before, step.after)
+        places, slots = was + torch.arange(k.shape[2]), torch.arange(self.capacity)
+        same = step.start is not None
+        if k.shape[2] == 1:
+            filled = None if same else none_if_all(slots < now)
+            rows = slice(0, 1) if same else slice(None)
+            positions = (places[rows], self._positions(now)[rows], filled)
+            return Step(step.before, step.after, self.capacity, *on_device(k.device, *positions))
+        kept = min(max(step.before, default=0), self.capacity)
+        old, real = self._positions(was)[:, :kept], places < now
+        rows = slice(0, 1) if same else slice(None)
+        filled = none_if_all(torch.cat(((slots < was)[:, :kept], real), 1))
+        positions = (places[rows], torch.cat((old, places), 1)[rows], filled)
+        return Step(step.before, step.after, kept + k.shape[2], *on_device(k.device, *positions))
+
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:
             self._k, self._v = allocate(k, self.capacity), allocate(v, self.capacity)
-        elif any(t is not None and t.requires_grad for t in (k, v, self._k, self._v)):
-            # What a backward pass will read must not be written over.
-            self._k, self._v = (t.clone() for t in self._held())
-        self._count(after)
-        if max(after, default=0) <= self.capacity:  # no slot is used twice yet: token j is in slot j
-            return write(self._held(), (k, v), before, after)
-        if k.shape[2] == 1 and alike(before) is not None and alike(after) == before[0] + 1:
-            return self._replace_oldest(k, v, before[0])
-        return self._replace(k, v, before, after)
+        elif k.requires_grad or v.requires_grad or self.requires_grad:
+            # A tensor that a backward pass will read must not be written over.
+            self._k, self._v = (t.clone() for t in self._buffers())
+        self._set_lengths(step.after)
+        if step.key_positions is None:
+            return write_rows(self._buffers(), (k, v), step)
+        return self._replace_oldest(k, v, step)
 
-    def _replace_oldest(self, k: Tensor, v: Tensor, position: int) -> View:
-        """One token in every row, at the same position."""
-        slot = self.first + (position - self.first) % self.window
-        for buffer, x in zip(self._held(), (k, v), strict=True):
-            buffer[:, :, slot : slot + 1] = x
-        asked = torch.full((1, 1), position, device=k.device)
-        return View(*self._held(), asked, self._positions(asked + 1))
-
-    def _replace(self, k: Tensor, v: Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> View:
-        """Any number of tokens, rows at any position."""
-        held, kept = self._held(), min(max(before), self.capacity)
-        was, now = (torch.tensor(c, dtype=torch.long, device=k.device)[:, None] for c in (before, after))
-        places = was + torch.arange(k.shape[2], device=k.device)
-        real = places < now
-        slots = torch.arange(self.capacity, device=k.device)
+    def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+        buffers = self._buffers()
+        was, now = columns(step.before, step.after)
+        places = was + torch.arange(k.shape[2])
+        old = step.keys - k.shape[2]
         together: list[Tensor] = []
-        if k.shape[2] > 1:  # while the old ones are still there
-            together = [torch.cat((t[:, :, :kept], x), 2) for t, x in zip(held, (k, v), strict=True)]
-        rows, tokens = (real & ((places < self.first) | (places >= now - self.window))).nonzero(as_tuple=True)
-        for buffer, x in zip(held, (k, v), strict=True):
-            buffer[rows, :, self._slot(places[rows, tokens])] = x[rows, :, tokens]
-        if not together:
-            return View(*held, places, self._positions(now), unless_all(slots < now))
-        if alike(before) is not None and bool(real.all()):
-            was, places, real = was[:1], places[:1], real[:1]
-        return View(
-            *together,
-            query_positions=places,
-            key_positions=torch.cat((self._positions(was)[:, :kept], places), 1),
-            filled=unless_all(torch.cat(((slots < was)[:, :kept], real), 1)),
-        )
-
-    def keys_after(self, new: int, lengths: Sequence[int] | None = None) -> int:
-        total = super().keys_after(new, lengths)
-        if total <= self.capacity or new == 1:
-            return min(total, self.capacity)
-        return min(max(self._counts(), default=0), self.capacity) + new
+        if k.shape[2] > 1:  # while the oldest tokens are still there
+            together = [torch.cat((t[:, :, :old], x), 2) for t, x in zip(buffers, (k, v), strict=True)]
+        stored = (places < now) & ((places < self.first) | (places >= now - self.window))
+        rows, tokens = stored.nonzero(as_tuple=True)
+        copy_tokens((k, v), rows, tokens, buffers, self._slot(places[rows, tokens]))
+        return (together[0], together[1]) if together else buffers
 
     def crop(self, tokens: int) -> None:
         """Keep the first `tokens` of every row, as long as nothing that would be needed again is lost."""
-        longest = max(self._counts(), default=0)
+        longest = max(self._row_lengths(), default=0)
         if longest > max(tokens, self.capacity):
             raise CacheError(
                 f"Ring(window={self.window}) cannot go back to {tokens} of {longest} tokens: "
-                f"it has overwritten what those would attend to",
+                "it has overwritten what those would attend to",
                 hint="crop only before it is full, or use Growing()",
             )
         super().crop(tokens)
 
     def _slot(self, position: Tensor) -> Tensor:
-        turning = self.first + (position - self.first) % self.window
-        return torch.where(position < self.first, position, turning)
+        around = self.first + (position - self.first) % self.window
+        return torch.where(position < self.first, position, around)
 
-    def _positions(self, seen: Int[Tensor, "#batch 1"]) -> Int[Tensor, "#batch slots"]:
-        """Position of the token in each slot after `seen` tokens (of an empty slot: its own number)."""
-        slots = torch.arange(self.capacity, device=seen.device)
-        laps = (seen - 1 - slots).clamp(min=0) // self.window
+    def _positions(self, stored: Int[Tensor, "#batch 1"]) -> Int[Tensor, "#batch slots"]:
+        """Position of the token in each slot after `stored` tokens (of an empty slot: its index)."""
+        slots = torch.arange(self.capacity, device=stored.device)
+        laps = (stored - 1 - slots).clamp(min=0) // self.window
         return slots + self.window * torch.where(slots < self.first, 0, laps)
 
     def _slots(self, tokens: int) -> int:
         return min(tokens, self.capacity)
 
 
+class _Source(NamedTuple):
+    """The tensor that a Cross cache was filled from: held, so that its memory is not used again."""
+
+    tensor: Tensor
+    version: int
+
+    @staticmethod
+    def of(x: Tensor) -> _Source:
+        alias = x.detach()  # shares memory and version counter, not the graph
+        return _Source(alias, 0 if x.is_inference() else x._version)
+
+    def is_same(self, x: Tensor) -> bool:
+        """Whether x is the same memory, unchanged since."""
+        mine = self.tensor
+        if x.numel() == 0:
+            return x.shape == mine.shape
+        same_memory = x.data_ptr() == mine.data_ptr() and x.shape == mine.shape and x.stride() == mine.stride()
+        return same_memory and (x.is_inference() or x._version == self.version)
+
+    def __deepcopy__(self, memo: object) -> _Source:
+        return self  # the copy of a cache was filled from the same tensor
+
+
+class _Filling(NamedTuple):
+    """The step of a Cross cache."""
+
+    owner: weakref.ref[nn.Module] | None
+    sources: tuple[_Source | None, _Source | None]
+
+
 class Cross(Cache):
-    """Keys and values of a cross-attention, computed once: what is appended later is ignored until reset().
+    """Keys and values of a cross-attention, computed once. `reset()` it before other keys are used.
 
     >>> kept = Cross()
     >>> kept.filled
     False
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._sources: tuple[_Source | None, _Source | None] = (None, None)
+
     @property
     def filled(self) -> bool:
         return self._k is not None
 
-    @property
-    def known(self) -> tuple[Tensor, Tensor] | None:
-        """The keys and values, or None before the first call."""
-        return None if self._k is None else self._held()
-
-    def keep(self, k: Keys, v: Values, lengths: Lengths | None = None) -> None:
-        """Take them, by reference, if there are none yet."""
-        if self._k is None:
-            self._check(k, v)
-            self._count(tuple(per_row(lengths, k.shape[0], k.shape[2])))
-            self._k, self._v = k, v
-
     def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
-        self.keep(k, v, lengths)
-        return self.view()
+        """Keep keys and values, by reference; a filled cache refuses others."""
+        self._validate(k, v)
+        if self._k is None:
+            self._k, self._v = k, v
+            self._set_lengths(tuple(per_row(lengths, k.shape[0], k.shape[2])))
+        elif self._k is not k or self._v is not v:
+            raise CacheError("Cross is already filled", hint="reset() it before other keys are used")
+        return View(k, v, filled=self._filled_slots())
 
-    def view(self) -> View:
-        """All keys and values."""
-        k, v = self._held()
-        slots = torch.arange(k.shape[2], device=k.device)
-        return View(k, v, filled=unless_all(slots < self.lengths[:, None]))
+    def reset(self) -> None:
+        super().reset()
+        self._sources = (None, None)
 
     def crop(self, tokens: int) -> None:
         """Keep the first `tokens` keys of every row."""
         super().crop(tokens)
         if self._k is not None:
-            self._move(*(t[:, :, :tokens] for t in self._held()))
+            self._replace_buffers(*(t[:, :, :tokens] for t in self._buffers()))
 
-    def next_positions(self, new: int) -> Int[Tensor, " query"] | Int[Tensor, "batch query"]:
-        """Keys stand at 0..new-1: there is only one time that they come."""
-        return torch.arange(new, device=None if self._k is None else self._k.device)
+    def known(
+        self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
+    ) -> tuple[Keys, Values] | None:
+        if not self.filled:
+            if key is None:
+                raise SizeError(
+                    "an empty Cross cache was given without a key", hint="pass key= (and value=) in the first call"
+                )
+            return None
+        for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
+            if x is not None and not torch.compiler.is_compiling() and (source is None or not source.is_same(x)):
+                raise CacheError(
+                    f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
+                    hint=f"reset() the cache before it takes other keys, or pass no {name}",
+                )
+        self._validate_rows(batch)
+        return self._buffers()
+
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
+        return keys - queries if positions is None else positions, 0
+
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, _Filling]:
+        owner = self._owned_by(layer)
+        if self.length is None:
+            mask = mask & lengths(self._row_lengths())
+        sources = (None, None)
+        if not self.filled and not torch.compiler.is_compiling():
+            key, value = inputs
+            sources = (None if key is None else _Source.of(key), None if value is None else _Source.of(value))
+        return mask, sized(q, k.shape[2]), _Filling(owner, sources)
+
+    def take(self, k: Keys, v: Values, step: _Filling) -> tuple[StoredKeys, StoredValues]:
+        if self._k is None:
+            self._k, self._v = k, v
+            self._owner, self._sources = step.owner, step.sources
+            self._set_lengths((k.shape[2],) * k.shape[0])
+        return self._buffers()
+
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        raise AssertionError("Cross keeps the keys of its first call")
+
+    def _filled_slots(self) -> Tensor | None:
+        if self.length is not None or self._k is None:
+            return None
+        return torch.arange(self._k.shape[2], device=self._k.device) < self.lengths[:, None]

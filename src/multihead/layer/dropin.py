@@ -32,12 +32,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.frame import Frame
-from multihead.layer.mask_algebra import Mask
+from multihead.layer._attend import attend
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._problem import Groups, Problem, ScoreConfig
 from multihead.layer.options import head_dim_of
-from multihead.layer.problem import Groups, Problem, Scores
-from multihead.layer.routes import attend
+from multihead.layer.outputs import Cells, weights_of
 
 __all__ = ["MultiheadAttention", "replace_all"]
 
@@ -124,8 +124,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = (_heads(x, self.head_dim, first) for x in (q, k, v))
         mask = _mask(q, k, attn_mask, key_padding_mask, is_causal, extra=self._extra_keys)
         k, v = self._with_extra_keys(k, v)
-        frame = Frame(q.shape[0], self.num_heads, q.shape[2], k.shape[2], q.device)
-        scores = Scores(self.head_dim**-0.5, dropout=self.dropout if self.training else 0.0)
+        frame = Coordinates(q.shape[0], self.num_heads, q.shape[2], k.shape[2], q.device)
+        scores = ScoreConfig(self.head_dim**-0.5, dropout=self.dropout if self.training else 0.0)
         problem = Problem(q, k, v, self._groups(), mask, frame, scores, cross=cross)
 
         heads = attend(problem)

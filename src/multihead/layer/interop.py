@@ -14,9 +14,9 @@ MultiHeadAttention(...)
 Query head h reads kv head `h // group_size` in every layout here; order="modulo" reads and writes `h % kv_heads`.
 """
 
-from multihead.layer.layouts import LAYOUTS, Layout, linears
-from multihead.layer.state_dicts import from_state_dict, from_torch, recognise, to_state_dict, to_torch
-from multihead.layer.textbook import from_module
+from multihead.layer._layouts import LAYOUTS, Layout, linears
+from multihead.layer._state_dicts import from_state_dict, from_torch, recognise, to_state_dict, to_torch
+from multihead.layer._textbook import from_module
 
 __all__ = [
     "LAYOUTS",

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_count
+from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
-from multihead.layer.ask import Ask, Attended
+from multihead.layer._attend import attend
+from multihead.layer._checks import check_gate, check_positions, check_tokens
+from multihead.layer._head_shard import local
+from multihead.layer._kv_store import NO_CACHE, store_of
+from multihead.layer._layer_base import AttentionLayer, answer, needs_grad, split_heads
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._mask_structured import ragged_lengths
+from multihead.layer._plan import plan_for
+from multihead.layer._problem import Groups, Problem
+from multihead.layer._rotary import sequence_length
 from multihead.layer.cache import Cache, Cross
-from multihead.layer.mask_algebra import Mask
 from multihead.layer.options import linear
+from multihead.layer.outputs import Ask, AttentionOutput
 from multihead.layer.position import Rotary
-from multihead.layer.problem import Groups, Problem, Scores
-from multihead.layer.routes import attend
-from multihead.layer.share import HeadRows, Share, local
-from multihead.layer.steps import answer, gate, places, remembered, split, unbatched
 
 
-class LatentAttention(nn.Module):
+class LatentAttention(AttentionLayer):
     """c = norm(W_D x), k_h = [W_UKʰ c ; R x], v_h = W_UVʰ c: multi-head latent attention (DeepSeek-V2, 2024).
 
     The rotated part of the key, R x, is shared by the heads. A cache holds (c, R x), one kv head of
     `latent_dim + rope_dim` numbers with values of size 0: Growing(), or Static(batch, 1, capacity, that, 0).
 
     Two forms, one meaning. *Expanded* computes k_h and v_h of every key. *Absorbed* attends to c itself, with
-    W_UKᵀ q for a query and W_UV applied to what comes out: few queries over many keys, as in decoding, then
-    read one short vector per key. The one with fewer multiplications is taken; `absorb` says otherwise.
+    W_UKᵀ q for a query and W_UV applied to the output: few queries over many keys, as in decoding, then read one
+    short vector per key. The form with fewer multiplications is taken, unless `absorb` is given.
 
     >>> from multihead import cache, mask
     >>> attn = LatentAttention(96, 6, latent_dim=24, nope_dim=16, rope_dim=8, value_dim=16)
@@ -41,14 +47,11 @@ class LatentAttention(nn.Module):
 
     Args:
         latent_dim: size of c (`kv_lora_rank`).
-        nope_dim, rope_dim: sizes of the parts of a head's query and key that do not and do turn.
-        query_dim: size of a latent vector for the queries too (`q_lora_rank`); None: project them at once.
+        nope_dim, rope_dim: sizes of the parts of a head's query and key that are not and are rotated.
+        query_dim: size of a latent vector for the queries too (`q_lora_rank`). If None, they are projected at once.
         bias: on the down projections and on o_proj.
         scale: factor on q·k; default (nope_dim + rope_dim) ** -0.5.
     """
-
-    share: Share | None = None
-    """the heads that are on this rank, where `tensor_parallel_plan` has spread them over several"""
 
     def __init__(
         self,
@@ -69,10 +72,9 @@ class LatentAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"num_heads": num_heads, "latent_dim": latent_dim, "nope_dim": nope_dim, "value_dim": value_dim}
-        for name, size in sizes.items():
-            if size < 1:
-                raise SizeError(f"{name}={size} is not positive", hint=f"choose {name} >= 1")
+        sizes = {"d_model": d_model, "num_heads": num_heads, "latent_dim": latent_dim, "nope_dim": nope_dim}
+        for name, size in (sizes | {"rope_dim": rope_dim, "value_dim": value_dim}).items():
+            check_count(name, size)
         self.d_model, self.num_heads, self.latent_dim = d_model, num_heads, latent_dim
         self.nope_dim, self.rope_dim, self.value_dim = nope_dim, rope_dim, value_dim
         self.scale = (nope_dim + rope_dim) ** -0.5 if scale is None else scale
@@ -111,80 +113,99 @@ class LatentAttention(nn.Module):
         ask: Ask | str | Iterable[str] | None = None,
         route: str | None = None,
         absorb: bool | None = None,
-    ) -> Tensor | Attended:
-        """Attend, as `MultiHeadAttention` does; `absorb` chooses the form by hand."""
-        if x.ndim == 2:
-            return unbatched(self(
-                x[None], mask=mask, cache=cache, positions=positions,
+    ) -> Tensor | AttentionOutput:
+        """Attend, as `MultiHeadAttention` does; `absorb` forces one of the two forms."""
+        if getattr(x, "ndim", None) != 3:
+            return self._unbatched(
+                x, mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route, absorb=absorb,
-            ))  # fmt: skip
-        if x.ndim != 3 or x.shape[-1] != self.d_model:
-            raise SizeError(
-                f"input has shape {tuple(x.shape)}, the layer takes (batch, tokens, {self.d_model})",
-                hint="latent attention is self-attention: one input for queries, keys and values",
-            )
+            )  # fmt: skip
+        check_tokens(self.kv_down, "x", x, self.d_model)
         if isinstance(cache, Cross):
             raise SizeError("LatentAttention is self-attention, got a Cross cache", hint="use cache.Growing()")
-        problem, values = self._problem(x, masks.of(mask), cache, positions, absorb)
-        heads = attend(problem, route)
-        if values is not None:
-            heads = heads @ values.mT
-        if head_gate is not None:
-            factor = gate(head_gate)
-            heads = heads * (factor if self.share is None else self.share.own(factor, 1)).to(heads.dtype)
-        out = self.o_proj(heads.transpose(1, 2).flatten(2))
-        if ask is None:
-            return out
-        asked = Ask.of(ask)
-        if self.share is None:
-            return answer(asked, problem, out, heads)
-        return self.share.answered(asked, answer(self.share.asked(asked), problem, out, heads))
+        mask, store = masks.of(mask), store_of(cache, self)
+        if positions is not None:
+            alone = store is NO_CACHE
+            check_positions(positions, self.position, x, alone=alone)
 
-    def _problem(
-        self, x: Tensor, mask: Mask, cache: Cache | None, positions: Tensor | None, absorb: bool | None
-    ) -> tuple[Problem, Float[Tensor, "head value_dim latent"] | None]:
-        """What to attend to, and in the absorbed form the W_UV that its output still has to go through."""
-        tokens = x.shape[1]
-        share, count = self.share, self.num_heads
-        asking = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
-        c, turning = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
-        c = self.kv_norm(c)
-        if share is not None:  # behind what every rank computes alike, in front of what belongs to heads
-            asking, c, turning = share.entering(asking), share.entering(c), share.entering(turning)
-            count = len(share.heads)
-        q = split(self.q_proj(asking), self.nope_dim + self.rope_dim)
-        at, _ = places(positions, cache, tokens, tokens, same=True)
+        q, latent = self._project(x, mask, store.positions(positions, *x.shape[:2], x.shape[1], cross=False)[0])
+        mask, coordinates, step = store.view(mask, q, latent, self)
+        coordinates = self._localized(coordinates)
+        absorbed = self._absorbs(x.shape[1], coordinates.keys) if absorb is None else absorb
+        heads, scores = q.shape[1], self._scores()
+        groups = Groups.even(heads, 1 if absorbed else heads)
+        gate = None if head_gate is None else check_gate(head_gate, coordinates)
+        key_dim = (self.latent_dim if absorbed else self.nope_dim) + self.rope_dim
+        plan = plan_for(
+            q.new_empty((*q.shape[:3], key_dim), device="meta"), self.latent_dim if absorbed else self.value_dim,
+            groups, mask, coordinates, scores, route=route,
+            needs_grad=needs_grad(q, latent, latent, scores, store),
+        )  # fmt: skip
+        request = None if ask is None else Ask.of(ask).check(coordinates.heads, coordinates.queries)
+
+        latent, _ = store.take(latent, latent[..., :0], step)  # only now does the cache change
+        q, k, v, value_up = self._absorb(q, latent) if absorbed else self._expand(q, latent)
+        problem = Problem(q, k, v, groups, mask, coordinates, scores)
+        out = attend(problem, plan)
+        if value_up is not None:
+            out = out @ value_up.mT
+        if gate is not None:
+            out = out * gate.to(out.dtype)
+        return self._mix(out) if request is None else answer(request, problem, self._mix(out), out)
+
+    def _project(
+        self, x: Tensor, mask: Mask, at: Tensor | int
+    ) -> tuple[Queries, Float[Tensor, "batch 1 query latent_and_rope"]]:
+        """Queries of every head, and (c, R x) of every token as one kv head."""
+        source = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
+        c, rope = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
+        c, shard = self.kv_norm(c), self.head_shard
+        if shard is not None:  # after what every rank computes, before what belongs to heads
+            source, c, rope = (shard.copy_to_ranks(part) for part in (source, c, rope))
+        q = split_heads(self.q_proj(source), self.nope_dim + self.rope_dim)
+        length = None
+        if self.position.needs_length:
+            length = sequence_length((q, at), (q, at), ragged_lengths(mask, x.shape[0], x.device))
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
-        q_rope = self.position(q_rope, at)
-        latent = torch.cat((c.unsqueeze(1), self.position(turning.unsqueeze(1), at)), dim=-1)
-        latent, _, mask, frame = remembered(latent, latent[..., :0], mask, cache, queries=tokens, heads=q.shape[1])
-        mask.check(frame if share is None else replace(frame, heads=share.of))
-        mask = mask if share is None else share.mask(mask)
-        stream = 0 if share is None else share.heads[0]
-        scores = Scores(self.scale, dropout=self.dropout if self.training else 0.0, stream=stream)
+        q = torch.cat((q_nope, self.position(q_rope, at, length)), dim=-1)
+        return q, torch.cat((c.unsqueeze(1), self.position(rope.unsqueeze(1), at, length)), dim=-1)
+
+    def _expand(
+        self, q: Queries, latent: Float[Tensor, "batch 1 key latent_and_rope"]
+    ) -> tuple[Queries, Keys, Values, None]:
+        """k_h and v_h of every key."""
         c, k_rope = latent.split((self.latent_dim, self.rope_dim), dim=-1)
-        if self._absorbs(tokens, latent.shape[2]) if absorb is None else absorb:
-            up = local(self.kv_up.weight).unflatten(0, (count, -1))  # head, nope_dim + value_dim, latent_dim
-            w_uk, w_uv = up.split((self.nope_dim, self.value_dim), dim=1)
-            q = torch.cat((q_nope @ w_uk, q_rope), dim=-1)
-            if torch.compiler.is_compiling():
-                c = c.clone()  # the NaN guard of a traced graph takes no two operands that share memory
-            return Problem(q, latent, c, Groups.even(count, 1), mask, frame, scores), w_uv
-        up = split(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
+        up = split_heads(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
         k_nope, v = up.split((self.nope_dim, self.value_dim), dim=-1)
-        q = torch.cat((q_nope, q_rope), dim=-1)
-        k = torch.cat((k_nope, k_rope.expand(-1, count, -1, -1)), dim=-1)
-        return Problem(q, k, v, Groups.even(count, count), mask, frame, scores), None
+        return q, torch.cat((k_nope, k_rope.expand(-1, q.shape[1], -1, -1)), dim=-1), v, None
+
+    def _absorb(
+        self, q: Queries, latent: Float[Tensor, "batch 1 key latent_and_rope"]
+    ) -> tuple[
+        Float[Tensor, "batch head query latent_and_rope"],
+        Float[Tensor, "batch 1 key latent_and_rope"],
+        Float[Tensor, "batch 1 key latent"],
+        Float[Tensor, "head value_dim latent"],
+    ]:
+        """W_UKᵀ q over c itself, and the W_UV that the output still has to go through."""
+        up = local(self.kv_up.weight).unflatten(0, (q.shape[1], -1))  # head, nope_dim + value_dim, latent_dim
+        key_up, value_up = up.split((self.nope_dim, self.value_dim), dim=1)
+        q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
+        c = latent[..., : self.latent_dim]
+        if torch.compiler.is_compiling():
+            c = c.clone()  # the NaN guard of a traced graph takes no two operands that share memory
+        return torch.cat((q_nope @ key_up, q_rope), dim=-1), latent, c, value_up
 
     def _absorbs(self, queries: int, keys: int) -> bool:
         """Whether the absorbed form multiplies less, and kv_up is a plain matrix (LoRA and quantizers are not)."""
         up = self.kv_up
         hooked = up._forward_hooks or up._forward_pre_hooks
-        if type(up) not in (nn.Linear, HeadRows) or type(local(up.weight).data) is not Tensor or hooked:
+        plain = type(up) is nn.Linear or self.head_shard is not None
+        if not plain or type(local(up.weight)) not in (Tensor, nn.Parameter) or hooked:
             return False
         r, head = self.latent_dim, self.nope_dim + self.value_dim
         return (keys - queries) * r * head > queries * keys * (2 * r - head)
 
     def extra_repr(self) -> str:
-        said = f"{self.d_model}, {self.num_heads}, latent_dim={self.latent_dim}, nope_dim={self.nope_dim}, "
-        return said + f"rope_dim={self.rope_dim}, value_dim={self.value_dim}"
+        text = f"{self.d_model}, {self.num_heads}, latent_dim={self.latent_dim}, nope_dim={self.nope_dim}, "
+        return text + f"rope_dim={self.rope_dim}, value_dim={self.value_dim}"

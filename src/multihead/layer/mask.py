@@ -1,7 +1,7 @@
 """The masks: which query may attend to which key. True means *may attend*, everywhere.
 
-A query's place is bottom-right aligned: with fewer queries than keys the last query stands at the last key,
-so that a mask means the same with a cache and without. Masks are symbolic; join them with & and |:
+Positions are bottom-right aligned: with fewer queries than keys the last query is at the last key, so a mask
+means the same with a cache and without. Masks are symbolic; combine them with & and |:
 
 >>> from multihead import mask
 >>> m = mask.causal() & mask.window(3) & mask.lengths([4])
@@ -19,40 +19,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer.mask_algebra import Mask
-from multihead.layer.mask_cells import Additive, Rule, TensorMask, Where
-from multihead.layer.mask_kinds import (
-    Bounds,
-    Causal,
-    Documents,
-    HostTensor,
+from multihead.layer._mask_algebra import EVERYTHING, Mask
+from multihead.layer._mask_cells import Additive, Rule, TensorMask, Where
+from multihead.layer._mask_documents import DocumentOffsets, Documents
+from multihead.layer._mask_structured import (
+    CAUSAL,
     Lengths,
     Padding,
     Prefix,
     Ragged,
     Window,
 )
+from multihead.layer._tracing import readable
 
 
 def everything() -> Mask:
     """Every query may attend to every key."""
-    return Mask()
+    return EVERYTHING
 
 
 def causal() -> Mask:
     """key <= query, bottom-right aligned."""
-    return Causal()
+    return CAUSAL
 
 
 def window(left: int, right: int = 0, *, first: int = 0) -> Mask:
     """query - left < key <= query + right; `left` counts the query itself, so window(256) sees 256 keys.
 
-    `window(128, 128)` looks both ways. The `first` keys of the sequence stay visible to all (StreamingLLM,
+    `window(128, 128)` looks both ways. The `first` keys of the sequence are visible to all queries (StreamingLLM,
     Xiao et al. 2024).
     """
     return Window(left, right, first)
@@ -61,7 +59,7 @@ def window(left: int, right: int = 0, *, first: int = 0) -> Mask:
 def lengths(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
     """key < lengths[batch]: key padding on the right. Queries in the padding still get an output.
 
-    If nobody reads those outputs, `ragged` says so and skips their work as well.
+    If you do not read those outputs, use `ragged`, which skips their work as well.
     """
     return Lengths(lengths)
 
@@ -74,8 +72,10 @@ def padding(real: Bool[Tensor, "batch key"]) -> Mask:
 def ragged(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
     """Right-padded batch: of the tokens of this call row b has lengths[b] real ones.
 
-    The rest are neither queries nor keys: their rows attend to nothing (zeros, so that the layer returns its
-    output bias there), their projections are not computed, and a cache does not store them.
+    The rest are neither queries nor keys: their rows attend to nothing (head outputs are zero, so the layer returns
+    its output bias there), their projections are not computed, and a cache does not store them. Without a cache,
+    the projections see the real tokens of all rows as one row of shape (1, real tokens, width); o_proj sees one
+    more, of zeros, for all of the padding.
     """
     return Ragged(lengths)
 
@@ -90,15 +90,12 @@ def documents(
     Give the id of every token (a negative id marks padding, which attends to nothing), or the `offsets`
     0 = o_0 < o_1 < ... < o_n = tokens at which documents begin and end, as in `cu_seqlens`.
     """
-    if ids is not None and offsets is None:
-        return Documents(ids, by_offsets=False)
-    if ids is not None or offsets is None:
+    if (ids is None) == (offsets is None):
         raise TypeMismatchError(
             f"documents() takes ids or offsets, got {'neither' if ids is None else 'both'}",
             hint="mask.documents(torch.tensor([0, 0, 1, 1])) or mask.documents(offsets=[0, 2, 4])",
         )
-    bounds = HostTensor(offsets)
-    return Documents(_ids_of(bounds), by_offsets=True) if bounds.known else Bounds(bounds.tensor)
+    return Documents(ids) if offsets is None else DocumentOffsets(offsets)  # pyright: ignore[reportArgumentType]
 
 
 def prefix(lengths: int | Sequence[int] | Int[Tensor, " batch"]) -> Mask:
@@ -130,24 +127,21 @@ def where(rule: Rule) -> Mask:
 
 
 def of(mask: Mask | Tensor | None) -> Mask:
-    """Whatever people pass as a mask, as a Mask: None is everything, bool is allowed, float is added."""
+    """The argument `mask=` as a Mask: None is everything, a bool tensor is allowed, a float tensor is added."""
     if mask is None:
-        return Mask()
+        return EVERYTHING
     if isinstance(mask, Mask):
         return mask
     if not isinstance(mask, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users do pass lists
         raise TypeMismatchError(
-            f"mask is a {type(mask).__name__}, not a Mask or a tensor",
+            f"mask must be a Mask or a tensor, got {mask!r:.60}",
             hint="for example mask.causal() & mask.lengths([7, 3])",
         )
-    return Additive(mask) if mask.is_floating_point() else TensorMask(mask)
-
-
-def _ids_of(bounds: HostTensor) -> Tensor:
-    steps = [b - a for a, b in zip(bounds.values, bounds.values[1:], strict=False)]
-    if not bounds.values or bounds.values[0] != 0 or any(s < 0 for s in steps):
+    if not mask.is_floating_point():
+        return TensorMask(mask)
+    if readable(mask) and bool((mask == 1).any()) and bool(((mask == 0) | (mask == 1)).all()):
         raise SizeError(
-            f"document offsets {bounds} must begin with 0 and never fall",
-            hint="offsets are cumulative lengths: documents of 3 and 4 tokens have offsets [0, 3, 7]",
+            f"a float mask of shape {tuple(mask.shape)} holds only 0 and 1: added to the scores it hides nothing",
+            hint="for a 0/1 mask write mask.tensor(t.bool()); to add these values write mask.additive(t)",
         )
-    return torch.arange(len(steps)).repeat_interleave(bounds.tensor.diff(), output_size=bounds.values[-1])
+    return Additive(mask)

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from multihead.errors import SizeError, TypeMismatchError
+from multihead.layer._problem import Groups
 from multihead.layer.position import PositionBias, Rotary
-from multihead.layer.problem import Groups
 
 if TYPE_CHECKING:
     from multihead.layer.attention import MultiHeadAttention
@@ -43,9 +43,9 @@ class QKNorm:
 
 @dataclass(frozen=True)
 class Sinks:
-    """A learned logit per head that takes weight and gives no value (GPT-OSS; cf. Miller 2023)."""
+    """A learned logit per head that takes weight and has no value (GPT-OSS; cf. Miller 2023)."""
 
-    start: float = 0.0
+    init: float = 0.0
 
 
 def linear(

@@ -20,8 +20,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from multihead.errors import SizeError
-from multihead.layer.rotary import Rotary, consecutive_from
-from multihead.layer.scaling import NTK, DynamicNTK, Linear, Llama3, Scaling, YaRN, to_float32
+from multihead.layer._rope_scaling import NTK, DynamicNTK, Linear, Llama3, Scaling, YaRN, to_float32
+from multihead.layer._rotary import Rotary, consecutive_from
 
 __all__ = [
     "Rotary",
@@ -107,6 +107,11 @@ class ALiBi(nn.Module):
         if self.weight is not None:
             return self.weight
         return torch.tensor(self._start, dtype=torch.float64, device="cpu")
+
+    @property
+    def constant(self) -> tuple[float, ...] | None:
+        """The slopes if they are fixed: a bias that they and the positions determine."""
+        return self._start if self.weight is None else None
 
     def bias(
         self,

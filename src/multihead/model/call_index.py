@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from multihead._base.shapes import Queries
 from multihead.errors import MultiheadError
-from multihead.layer.apart import runs_again
+from multihead.layer._kv_store import in_backward
 from multihead.model.kernel_arguments import without_interception
 
 
@@ -57,7 +57,7 @@ class CallIndex:
         with without_interception():  # outer modes trace the model's use of q, which this is not part of
             sample = q[:1, :1, -1:].detach().clone()
         if not self.running:
-            return self._index_of_rerun(path, sample) if runs_again() else 0
+            return self._index_of_rerun(path, sample) if in_backward() else 0
         if path not in self._hooks:
             self._hooks[path] = module.register_forward_pre_hook(partial(self._on_call, path))
             self._called.add(path)

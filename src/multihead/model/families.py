@@ -1,7 +1,7 @@
 """Known architectures: one row of data each, from the class that calls the kernel to the layout of its weights.
 
 A row is a shortcut, verified like any other result: if its layout does not fit the model (a class of the same name,
-a wrapped projection), the finder searches instead. Layouts are defined in `multihead.layer.layouts`.
+a wrapped projection), the finder searches instead. Layouts are defined in `multihead.layer._layouts`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import AnatomyError, SizeError
-from multihead.layer.layouts import LAYOUTS, Layout, Sizes, linears, unpack
-from multihead.layer.problem import Groups
+from multihead.layer import Groups
+from multihead.layer._layouts import LAYOUTS, Layout, Sizes, linears, unpack
 from multihead.model.storage import Projection, Slots, Storage, as_slots
 from multihead.model.trace import Trace
 

@@ -6,11 +6,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
-from multihead.layer.problem import Problem
-from multihead.layer.share import Share
+from multihead.layer import Problem
+from multihead.layer._head_shard import HeadShard
 
 
-def share_of(module: nn.Module, problem: Problem) -> Share | None:
+def head_shard_of(module: nn.Module, problem: Problem) -> HeadShard | None:
     """The heads of `module` on this rank, as indices in the full layer; None if it has all heads.
 
     Multihead layers store it. For other modules it is inferred from the query projection: a row-sharded DTensor
@@ -18,9 +18,9 @@ def share_of(module: nn.Module, problem: Problem) -> Share | None:
     """
     if not (dist.is_available() and dist.is_initialized()):
         return None
-    share: object = getattr(module, "share", None)
-    if isinstance(share, Share):
-        return None if len(share.heads) == share.of else share
+    shard: object = getattr(module, "head_shard", None)
+    if isinstance(shard, HeadShard):
+        return None if len(shard.heads) == shard.all_heads else shard
     heads_here, dim = problem.q.shape[1], problem.q.shape[3]
     for weight in module.parameters():
         rows = _local_rows(weight)
@@ -40,7 +40,7 @@ def share_of(module: nn.Module, problem: Problem) -> Share | None:
         heads, ranks = tuple(range(first // dim, first // dim + heads_here)), mesh.size()
         kv_heads = problem.groups.kv_heads
         kv_indices = tuple(range(mesh.get_local_rank() * kv_heads, (mesh.get_local_rank() + 1) * kv_heads))
-        return Share(heads, kv_indices, weight.shape[0] // dim, kv_heads * ranks, problem.groups, mesh)
+        return HeadShard(heads, kv_indices, weight.shape[0] // dim, kv_heads * ranks, problem.groups, mesh)
     return None
 
 

@@ -21,8 +21,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import SizeError
+from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
-from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
 
 

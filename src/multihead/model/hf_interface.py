@@ -24,10 +24,9 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
+from multihead.layer import Problem, attend
 from multihead.layer import mask as masks
-from multihead.layer.mask_algebra import Mask
-from multihead.layer.problem import Problem
-from multihead.layer.routes import attend
+from multihead.layer._mask_algebra import Mask
 from multihead.model.interception import interception_of
 from multihead.model.kernel_arguments import HIDES, attend_as, mask_of, problem_of, unobserved
 from multihead.model.lazy_weights import LazyWeights

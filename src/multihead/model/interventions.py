@@ -20,9 +20,7 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer.mask_views import HeadsOf, Visible
-from multihead.layer.problem import Groups, Problem
-from multihead.layer.routes import attend
+from multihead.layer import Groups, Problem, attend
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.capture import Capture
 from multihead.model.find_sites import find_sites
@@ -93,7 +91,7 @@ class Gates:
     def here(self, call: Call, like: Tensor) -> Tensor:
         """The gates of the heads on this rank; gradients reach all ranks."""
         gates = self.of(call, like)
-        return gates if call.share is None else call.share.own(gates)
+        return gates if call.head_shard is None else call.head_shard.local(gates)
 
     def __getitem__(self, layer: str | int) -> Float[Tensor, " head"]:
         label = f"L{layer}" if isinstance(layer, int) else layer
@@ -244,8 +242,7 @@ def _select_heads(problem: Problem, heads: Sequence[int]) -> Problem:
         k=problem.k[:, kv],
         v=problem.v[:, kv],
         groups=Groups.even(len(kv), len(kv)),
-        mask=HeadsOf(problem.mask, heads) if problem.mask.per_head else problem.mask,
-        frame=with_fields(problem.frame, heads=len(kv)),
+        coordinates=problem.coordinates.of_heads(heads),
         scores=scores,
     )
 
@@ -253,13 +250,13 @@ def _select_heads(problem: Problem, heads: Sequence[int]) -> Problem:
 def _uniform(problem: Problem) -> Problem:
     """The same attention with equal weights for all visible keys: all scores are 0, without bias or sinks."""
     scores = with_fields(problem.scores, softcap=None, sinks=None, dropout=0.0)
-    return with_fields(problem, q=torch.zeros_like(problem.q), mask=Visible(problem.mask), scores=scores)
+    return with_fields(problem, q=torch.zeros_like(problem.q), mask=problem.mask.without_bias(), scores=scores)
 
 
 def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:
     """The mean output of each head over the real tokens of a call."""
     valid = call.queries.valid
-    if valid is None or call.problem.packing is not None:
+    if valid is None:
         return out.mean((0, 2))
     weight = valid.to(out)[:, None, :, None]
     return (out * weight).sum((0, 2)) / weight.sum().clamp_min(1.0)

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from multihead.errors import MultiheadError
 from multihead.layer import mask as masks
-from multihead.layer.mask_algebra import Mask
+from multihead.layer._mask_algebra import Mask
 from multihead.model.adapters import Attend
 from multihead.model.kernel_arguments import HIDES, mask_of
 

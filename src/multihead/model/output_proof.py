@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
+from multihead.layer.cache import Cache
 from multihead.model.kernel_arguments import unobserved
 from multihead.model.verify import largest_difference
 
@@ -77,13 +78,19 @@ def copy_caches(x: Any) -> Any:
         return {name: copy_caches(value) for name, value in cast(dict[Any, Any], x).items()}
     if type(x) in (list, tuple):
         return type(x)([copy_caches(value) for value in x])
-    return deepcopy(x) if hasattr(x, "update") else x
+    return deepcopy(x) if isinstance(x, Cache) or hasattr(x, "update") else x
 
 
 def _can_be_repeated(model: nn.Module) -> bool:
     """Whether two runs of a model give the same output, and one process can make the second one alone."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return not distributed and not any(module.training for module in model.modules())
+    return not distributed and not any(module.training or _holds_cache(module) for module in model.modules())
+
+
+def _holds_cache(module: nn.Module) -> bool:
+    """Whether a module keeps a cache between calls: a second run would append to it again."""
+    values = vars(module).values()
+    return any(isinstance(x, Cache) for value in values for x in (value if isinstance(value, list) else [value]))
 
 
 def _implementations(model: nn.Module) -> frozenset[str]:

@@ -125,7 +125,7 @@ class Recording:
         self._clock.attention += 1
         if rerun is None:
             self._sites.register(call.site)
-            self.rows = self.rows or call.problem.frame.batch
+            self.rows = self.rows or call.problem.coordinates.batch
             heads = compute()
             self._calls.append(call.key)
             self._heads.append(heads.detach().clone())

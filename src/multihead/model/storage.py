@@ -10,7 +10,7 @@ from typing import cast
 from torch import Tensor
 
 from multihead.errors import AnatomyError
-from multihead.layer.problem import Groups
+from multihead.layer import Groups
 from multihead.model.graph import Product
 
 

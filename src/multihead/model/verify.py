@@ -10,8 +10,8 @@ from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.problem import Problem
+from multihead.layer import Problem, weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.kernel_arguments import unobserved
 
 ROWS = 16
@@ -23,10 +23,10 @@ def verify_call(path: str, problem: Problem, heads: HeadOutputs) -> None:
 
     Rows that see no key are not compared: kernels disagree on them, and they hold no information.
     """
-    queries = problem.frame.queries
+    queries = problem.coordinates.queries
     step = max(1, -(-queries // ROWS))
     rows = sorted({*range(0, queries, step), queries - 1})
-    if not problem.frame.keys or not heads.numel():
+    if not problem.coordinates.keys or not heads.numel():
         return
     with unobserved():
         weights = weights_of(problem, Cells(rows=rows))

@@ -23,8 +23,8 @@ from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.corpus.batches import Document, batches, default_max_tokens
 from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError
-from multihead.layer.frame import Frame
-from multihead.layer.problem import Groups
+from multihead.layer import Groups
+from multihead.layer._coordinates import Coordinates
 from multihead.model.anatomy import anatomy
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
@@ -122,7 +122,7 @@ class TextMaps(Accumulator):
         heads, self._capture = self._capture, _empty_capture()
         self.layers = attended(heads, self.lines, writes=self.writes, only=self.only, chosen=self.chosen)
         problems = [(site, last_problem(heads, site)) for site in heads.sites]
-        self.shapes = [Shape.of(site, x.frame, x.groups, x.q.shape[3]) for site, x in problems]
+        self.shapes = [Shape.of(site, x.coordinates, x.groups, x.q.shape[3]) for site, x in problems]
 
     def text(self, window: Window, tokenizer: Any = None) -> Text:
         """The last window."""
@@ -154,8 +154,8 @@ class Shape:
     """the kv head of each head"""
 
     @staticmethod
-    def of(place: Site, frame: Frame, groups: Groups, dim: int) -> Shape:
-        return Shape(place, frame.queries, frame.keys, dim, groups.kv_heads, tuple(groups.kv_of_head))
+    def of(place: Site, coordinates: Coordinates, groups: Groups, dim: int) -> Shape:
+        return Shape(place, coordinates.queries, coordinates.keys, dim, groups.kv_heads, tuple(groups.kv_of_head))
 
     def site(self) -> dict[str, Any]:
         """As the page has it."""

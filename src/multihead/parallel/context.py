@@ -22,14 +22,16 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer.apart import begin, end
-from multihead.layer.problem import Problem
-from multihead.layer.share import joined, local
+from multihead.layer import Problem
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._head_shard import all_reduce, local
+from multihead.layer._kv_store import NO_INPUTS, Inputs, enter_shard, exit_shard
+from multihead.layer._mask_algebra import Mask
 from multihead.parallel.ring import Chunk, ring_attend
 
 
@@ -69,16 +71,17 @@ class ContextParallel:
     """attention calls in the block"""
     sent: int = 0
     """bytes of keys, values and gradients sent by this rank"""
+    active: bool = False
 
     # ---- context manager ----------------------------------------------------------------------
 
     def __enter__(self) -> ContextParallel:
-        begin(self)
+        enter_shard(self)
         self.ran = 0
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        end()
+        exit_shard()
         if kind is None and not self.ran:
             raise MultiheadError(
                 f"no multihead layer ran in the block for {self.tokens} tokens over {self.mesh.size()} ranks",
@@ -132,7 +135,7 @@ class ContextParallel:
         self.places(x.shape[dim])
         dim %= x.ndim
         full = x.new_zeros(*x.shape[:dim], self.tokens, *x.shape[dim + 1 :])
-        return joined(full.index_copy(dim, self.places().to(x.device), x), self.mesh)
+        return all_reduce(full.index_copy(dim, self.places().to(x.device), x), self.mesh)
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
@@ -142,6 +145,32 @@ class ContextParallel:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 dist.all_reduce(local(p.grad), group=self.mesh.get_group())
+
+    # ---- the key/value store of a layer -----------------------------------------------------------
+
+    requires_grad = False
+
+    def known(self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int) -> None:
+        if key is not None:
+            raise MultiheadError(
+                f"keys of another sequence cannot be used while context_parallel splits {self.tokens} tokens",
+                hint="only self-attention of all tokens at once can be split over ranks",
+            )
+
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[Tensor, Tensor]:
+        at = self.places(queries) if positions is None else positions
+        return at, at
+
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, None]:
+        self.places(q.shape[2])
+        return mask, Coordinates(q.shape[0], q.shape[1], self.tokens, self.tokens, q.device, shard=self), None
+
+    def take(self, k: Tensor, v: Tensor, step: None) -> tuple[Tensor, Tensor]:
+        return k, v
 
     # ---- communication ------------------------------------------------------------------------
 

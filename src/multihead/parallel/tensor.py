@@ -18,19 +18,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from multihead.errors import MultiheadError, SizeError
+from multihead.layer import Groups
+from multihead.layer._head_shard import HeadShard, LocalAsk, local
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
-from multihead.layer.problem import Groups
-from multihead.layer.share import HeadColumns, HeadRows, Share
+from multihead.layer.outputs import Ask, AttentionOutput
 
 Layer = MultiHeadAttention | LatentAttention
 Part = tuple[tuple[int, ...], tuple[int, ...]]
@@ -75,9 +78,10 @@ class HeadParallel(ParallelStyle):
                 f"{place} must be a multihead attention layer, got {type(module).__name__}",
                 hint="mh.tensor_parallel_plan(model) lists the layers that can be split by heads",
             )
-        if module.share is not None:
+        shard = module.head_shard
+        if shard is not None:
             raise MultiheadError(
-                f"{place} is already split: this rank has heads {list(module.share.heads)} of {module.share.of}",
+                f"{place} is already split: this rank has heads {list(shard.heads)} of {shard.all_heads}",
                 hint="call parallelize_module once per layer",
             )
         if device_mesh.ndim != 1:
@@ -107,7 +111,7 @@ def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
             for name, x in linear.named_parameters(prefix=path):
                 if x.ndim > axis:  # the bias of W_O is replicated
                     size = (*x.shape[:axis], features, *x.shape[axis + 1 :])
-                    state[name] = linear.share.joined(x.new_zeros(size).index_copy(axis, index, x))
+                    state[name] = linear.shard.all_reduce(x.new_zeros(size).index_copy(axis, index, x))
     return state
 
 
@@ -122,19 +126,21 @@ def _split(layer: Layer, mesh: DeviceMesh, place: str, source: int | None) -> No
     local_groups = Groups(
         tuple(local_kv_heads.index(groups.kv_of_head[h]) for h in local_heads), len(local_kv_heads)
     )
-    share = Share(local_heads, local_kv_heads, layer.num_heads, groups.kv_heads, local_groups, mesh)
+    shard = HeadShard(local_heads, local_kv_heads, layer.num_heads, groups.kv_heads, local_groups, mesh)
     if source is not None:
         _broadcast(layer, mesh, source)
     heads, kv_heads = [part[0] for part in parts_of_rank], [part[1] for part in parts_of_rank]
     if latent:
-        _split_rows(layer.q_proj, heads, layer.nope_dim + layer.rope_dim, share)
-        _split_rows(layer.kv_up, heads, layer.nope_dim + layer.value_dim, share)
+        _split_rows(layer.q_proj, heads, layer.nope_dim + layer.rope_dim, shard)
+        _split_rows(layer.kv_up, heads, layer.nope_dim + layer.value_dim, shard)
     else:
-        _split_rows(layer.q_proj, heads, layer.head_dim, share)
-        _split_rows(layer.k_proj, kv_heads, layer.head_dim, share)
-        _split_rows(layer.v_proj, kv_heads, layer.value_dim, share)
-    _split_columns(layer.o_proj, heads, layer.value_dim, share)
-    layer.share = share
+        _split_rows(layer.q_proj, heads, layer.head_dim, shard)
+        _split_rows(layer.k_proj, kv_heads, layer.head_dim, shard)
+        _split_rows(layer.v_proj, kv_heads, layer.value_dim, shard)
+    _split_columns(layer.o_proj, heads, layer.value_dim, shard)
+    layer.head_shard = shard
+    layer.register_forward_pre_hook(_enter, with_kwargs=True)
+    layer.register_forward_hook(_leave, with_kwargs=True)
 
 
 def parts(groups: Groups, ranks: int, place: str = "the layer") -> list[Part]:
@@ -196,12 +202,12 @@ def _broadcast(layer: nn.Module, mesh: DeviceMesh, source: int) -> None:
             dist.broadcast(x.data, first, group=group)
 
 
-def _split_rows(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim: int, share: Share) -> None:
+def _split_rows(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim: int, shard: HeadShard) -> None:
     """Keep the rows of this rank's heads, `dim` each."""
-    local_heads = heads_of_rank[share.mesh.get_local_rank()]
+    local_heads = heads_of_rank[shard.mesh.get_local_rank()]
     linear.__class__ = HeadRows
     assert isinstance(linear, HeadRows)
-    linear.share, linear.rows, linear.part = share, None, None
+    linear.shard, linear.rows, linear.part = shard, None, None
     index = _rows_of_heads(local_heads, dim, linear.weight)
     if sum(map(len, heads_of_rank)) > len(set().union(*heads_of_rank)):
         linear.rows = index  # ranks share kv heads, so the weights are replicated
@@ -209,24 +215,24 @@ def _split_rows(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim
     sharded = _is_sharded(heads_of_rank)
     linear.part = None if sharded else (0, index)
     for name, p in list(linear.named_parameters()):
-        linear.register_parameter(name, _local_part(p, 0, index, sharded, share))
+        linear.register_parameter(name, _local_part(p, 0, index, sharded, shard))
 
 
-def _split_columns(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim: int, share: Share) -> None:
+def _split_columns(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim: int, shard: HeadShard) -> None:
     linear.__class__ = HeadColumns
     assert isinstance(linear, HeadColumns)
-    linear.share, linear.rows = share, None
+    linear.shard, linear.rows = shard, None
     sharded = _is_sharded(heads_of_rank)
-    index = _rows_of_heads(heads_of_rank[share.mesh.get_local_rank()], dim, linear.weight)
+    index = _rows_of_heads(heads_of_rank[shard.mesh.get_local_rank()], dim, linear.weight)
     linear.part = None if sharded else (1, index)
-    linear.weight = _local_part(linear.weight, 1, index, sharded, share)
+    linear.weight = _local_part(linear.weight, 1, index, sharded, shard)
 
 
-def _local_part(p: Tensor, axis: int, index: Tensor, sharded: bool, share: Share) -> nn.Parameter:
+def _local_part(p: Tensor, axis: int, index: Tensor, sharded: bool, shard: HeadShard) -> nn.Parameter:
     """This rank's part of a full parameter."""
     if sharded:
-        shard = distribute_tensor(p.data, share.mesh, [Shard(axis)], src_data_rank=None)
-        return nn.Parameter(shard, requires_grad=p.requires_grad)
+        part = distribute_tensor(p.data, shard.mesh, [Shard(axis)], src_data_rank=None)
+        return nn.Parameter(part, requires_grad=p.requires_grad)
     return nn.Parameter(p.data.index_select(axis, index), requires_grad=p.requires_grad)
 
 
@@ -240,3 +246,67 @@ def _rows_of_heads(heads: Sequence[int], dim: int, like: Tensor) -> Tensor:
     """Indices of the rows (or columns) of the given heads of size `dim`."""
     starts = torch.tensor(list(heads), dtype=torch.long, device=like.device)[:, None] * dim
     return (starts + torch.arange(dim, device=like.device)).flatten()
+
+
+class _Part(nn.Linear):
+    """A projection of which this rank uses the part of its heads; a Linear changes its class to become one."""
+
+    shard: HeadShard
+    rows: Tensor | None
+    """the rows of the weight that belong to the local heads; None if it holds only those"""
+    part: tuple[int, Tensor] | None
+    """(axis, local indices) of a weight that is not a DTensor and holds a part; None if it is complete"""
+
+    def local(self, x: Tensor | None) -> Tensor | None:
+        """The rows of the local heads."""
+        if x is None:
+            return None
+        if self.rows is not None:
+            return self.shard.copy_to_ranks(local(x)).index_select(0, self.rows.to(x.device))
+        return local(x)
+
+
+class HeadRows(_Part):
+    """x W_hᵀ + b_h of the heads h on this rank: column-wise parallel, by whole heads."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, cast(Tensor, self.local(self.weight)), self.local(self.bias))
+
+
+class HeadColumns(_Part):
+    """Σ_ranks x_h W_hᵀ + b: row-wise parallel, by whole heads; the bias is added once, to the sum."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        out = self.shard.all_reduce(F.linear(input, local(self.weight)))
+        return out if self.bias is None else out + local(self.bias)  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
+
+
+# ---- the call -------------------------------------------------------------------------------------
+
+
+def _enter(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs are copied to the ranks; gates and requests become those of the local heads."""
+    shard = layer.head_shard
+    assert shard is not None
+    if not isinstance(layer, LatentAttention):  # which copies its latents instead
+        inputs = {"query": None, "key": None, "value": None} | dict(
+            zip(("query", "key", "value"), args, strict=False)
+        )
+        inputs |= {name: kwargs[name] for name in inputs if name in kwargs}
+        entered = {id(x): shard.copy_to_ranks(x) for x in inputs.values() if isinstance(x, Tensor)}
+        args = tuple(entered.get(id(x), x) for x in args)
+        kwargs = {name: entered.get(id(x), x) if name in inputs else x for name, x in kwargs.items()}
+    gate, ask = kwargs.get("head_gate"), kwargs.get("ask")
+    if isinstance(gate, Tensor) and gate.ndim and gate.shape[min(gate.ndim - 1, 1)] in (1, shard.all_heads):
+        kwargs["head_gate"] = shard.local(gate, min(gate.ndim - 1, 1))
+    if ask is not None:
+        kwargs["ask"] = shard.local_request(Ask.of(ask))
+    return args, kwargs
+
+
+def _leave(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    """The outputs of the heads of all ranks."""
+    shard, ask = layer.head_shard, kwargs.get("ask")
+    if shard is None or not isinstance(output, AttentionOutput) or not isinstance(ask, LocalAsk):
+        return output
+    return shard.gather_outputs(ask.request, output)

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import Document
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer.frame import Frame
-from multihead.layer.problem import Groups, Problem
+from multihead.layer import Groups, Problem
+from multihead.layer._coordinates import Coordinates
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key
@@ -96,9 +96,11 @@ class Desk:
     ) -> HeadMap:
         """The map of a head on a text; `norm`: keys weigh what they add, `hide`: delimiters do not count."""
         shown, problem = self._at(text), self.problem(text, label)
-        if not 0 <= head < problem.frame.heads:
-            raise SizeError(f"there is no head {head} in {label}", hint=f"heads are 0 to {problem.frame.heads - 1}")
-        factor = torch.ones(problem.frame.keys) if norm or hide else None
+        if not 0 <= head < problem.coordinates.heads:
+            raise SizeError(
+                f"there is no head {head} in {label}", hint=f"heads are 0 to {problem.coordinates.heads - 1}"
+            )
+        factor = torch.ones(problem.coordinates.keys) if norm or hide else None
         if factor is not None and norm:
             factor = self.norms(text, label)[head]
         if factor is not None and hide:
@@ -147,12 +149,12 @@ class Desk:
 
     def _shapes(self, window: Window) -> list[Shape]:
         """The attentions of a text, from a run; what it passes is held as far as there is room."""
-        sizes: list[tuple[Key, Frame, Groups, int]] = []
+        sizes: list[tuple[Key, Coordinates, Groups, int]] = []
         text = len(self._shown)
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
             problem = call.problem
-            sizes.append((call.key, problem.frame, problem.groups, problem.q.shape[3]))
+            sizes.append((call.key, problem.coordinates, problem.groups, problem.q.shape[3]))
             self._hold(text, call.key, problem)
             return compute()
 
@@ -160,7 +162,7 @@ class Desk:
             self._forward(window.batch, listen)
             self.runs += 1
         sites = self._forward.sites
-        shapes = [Shape.of(sites[key], frame, groups, dim) for key, frame, groups, dim in sizes]
+        shapes = [Shape.of(sites[key], size, groups, dim) for key, size, groups, dim in sizes]
         self.sites = self.sites or [s.site() for s in shapes]
         return shapes
 

@@ -23,8 +23,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from multihead.errors import SizeError
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.problem import Problem
+from multihead.layer import Problem, weights_of
+from multihead.layer.outputs import Cells
 
 BLOCK = 1_000_000
 """Cells of a map that are computed at a time: few enough for the processor's cache."""
@@ -56,7 +56,7 @@ class HeadMap:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.problem.frame.queries, self.problem.frame.keys
+        return self.problem.coordinates.queries, self.problem.coordinates.keys
 
     def rows(self, rows: list[int]) -> Float[Tensor, "row key"]:
         """The weights of some queries."""

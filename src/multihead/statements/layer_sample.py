@@ -24,10 +24,10 @@ from torch import Tensor
 
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._problem import ScoreConfig
 from multihead.layer.attention import MultiHeadAttention
-from multihead.layer.mask_algebra import Mask
 from multihead.layer.position import Position, Rotary
-from multihead.layer.problem import Scores
 from multihead.model.head_weights import HeadWeights
 from multihead.statements.claim import plural
 
@@ -75,7 +75,7 @@ class LayerSample:
     name: str
     weights: HeadWeights
     sequences: Sequence[Passage]
-    scores: Scores
+    scores: ScoreConfig
     causal: bool
     seed: int = 0
     module: Any = None

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 import multihead as mh
 import oracle
 from multihead import mask, position
-from multihead.layer import ask as ask_module
-from multihead.layer.kernels import Block, explicit
+from multihead.layer import outputs as ask_module
+from multihead.layer._kernels import Block, explicit
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 11, 26, 6
 VARIANT = oracle.Variant(HEADS, 4, 3, (0, 0, 0, 1, 1, 1), oracle.Slopes(tuple(0.1 * h for h in range(HEADS))))
@@ -61,7 +61,7 @@ def test_what_was_asked_for_and_no_more(
     said: Any, there: set[str], layer: mh.MultiHeadAttention, x: Tensor
 ) -> None:
     got = layer(x, mask=SEEN, ask=said)
-    assert isinstance(got, mh.Attended)
+    assert isinstance(got, mh.AttentionOutput)
     assert {name for name in ("weights", "lse", "heads") if getattr(got, name) is not None} == there
     assert torch.equal(got.out, layer(x, mask=SEEN))
 
@@ -142,8 +142,8 @@ def test_weights_see_through_nan_in_hidden_keys(layer: mh.MultiHeadAttention, x:
     [
         ("weight", ["'weight'", "weights, lse, heads"]),
         (["lse", "maps"], ["'maps'"]),
-        (mh.Ask(weights=mh.Cells(heads=[6])), ["head 6", "6", "0..5"]),
-        (mh.Ask(weights=mh.Cells(rows=[-12])), ["row -12", "11", "0..10"]),
+        (mh.Ask(weights=mh.Cells(heads=[6])), ["head", "0..5", "got 6"]),
+        (mh.Ask(weights=mh.Cells(rows=[-12])), ["row", "0..10", "got -12"]),
     ],
 )
 def test_what_does_not_exist_is_refused(

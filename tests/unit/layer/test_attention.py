@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import multihead as mh
 import oracle
 from multihead import mask, position
-from multihead.layer.routes import ROUTES
+from multihead.layer._plan import ROUTES
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 7, 30, 6
 LOUD = mh.init.XavierPerHead(1.4)
@@ -193,10 +193,15 @@ class TestPositions:
             assert (stretched - shifted).abs().max() > 0.01
 
     def test_positions_move_no_mask(self, x: Tensor) -> None:
-        layer = layer_of()
-        assert_close(
-            layer(x, mask=mask.causal(), positions=torch.arange(TOKENS).flip(0)), layer(x, mask=mask.causal())
-        )
+        layer = layer_of(position=position.Rotary(50.0, dim=4))
+        backwards, lower = torch.arange(TOKENS).flip(0), torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+        got = layer(x, mask=mask.causal(), positions=backwards)
+        assert_close(got, layer(x, mask=mask.tensor(lower), positions=backwards))
+        assert (got - layer(x, mask=mask.causal())).abs().max() > 0.01
+
+    def test_positions_without_an_encoding_are_refused(self, x: Tensor) -> None:
+        with pytest.raises(mh.SizeError, match="positions"):
+            layer_of()(x, positions=torch.arange(TOKENS))
 
     def test_one_row_of_positions_per_batch_row(self, x: Tensor) -> None:
         layer = layer_of(position=position.Rotary(50.0, dim=2))
@@ -213,7 +218,7 @@ class TestPositions:
     def test_a_bias_whose_keys_stand_elsewhere_is_refused(self, x: Tensor) -> None:
         layer = layer_of(position=position.ALiBi(HEADS))
         with pytest.raises(mh.SizeError, match="positions"):
-            layer(x, x, positions=torch.arange(TOKENS))
+            layer(x, x.clone(), positions=torch.arange(TOKENS))
 
 
 class TestGate:

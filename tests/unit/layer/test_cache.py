@@ -74,7 +74,7 @@ def test_decode_is_the_full_pass(kept: cache.Cache, sizes: list[int]) -> None:
     out: list[Tensor] = []
     for at in split(17, sizes):
         assert torch.equal(kept.next_positions(at.stop - at.start), torch.arange(at.start, at.stop))
-        assert kept.seen == at.start
+        assert kept.length == at.start
         view = kept.append(k[:, :, at], v[:, :, at])
         assert (view.query_positions, view.key_positions, view.filled) == (None, None, None)
         assert torch.equal(view.k, k[:, :, : at.stop])
@@ -115,7 +115,7 @@ def test_rows_of_different_lengths_are_each_their_own_text(data: st.DataObject) 
         parts = [torch.cat(part, 1).unsqueeze(0) for part in zip(*texts[row], strict=True)]
         assert_close(torch.cat(out[row], 1).unsqueeze(0), whole(*parts, window, first))
     counts = kept.lengths.tolist()
-    assert kept.seen == (counts[0] if len(set(counts)) == 1 else None)
+    assert kept.length == (counts[0] if len(set(counts)) == 1 else None)
 
 
 def without_nan(view: cache.View) -> cache.View:
@@ -142,10 +142,10 @@ def test_an_empty_slot_holds_zeros_not_what_was_in_memory(kept: cache.Cache) -> 
 def test_rows_that_meet_again_are_alike_again(kept: cache.Cache) -> None:
     q, k, v = tokens(5)
     kept.append(k, v, [5, 2, 3])
-    assert kept.seen is None
+    assert kept.length is None
     assert kept.next_positions(2).tolist() == [[5, 6], [2, 3], [3, 4]]
     kept.append(k, v, [0, 3, 2])
-    assert kept.seen == 5
+    assert kept.length == 5
     view = kept.append(k, v)
     assert (view.query_positions, view.filled) == (None, None)
     assert torch.equal(view.k[1], torch.cat((k[1, :, :2], k[1, :, :3], k[1]), 1))
@@ -238,7 +238,7 @@ def test_static_compiles_to_one_graph_for_all_steps(backend: str) -> None:
         return torch._dynamo.lookup_backend(backend)(graph, inputs)
 
     def step(q: Tensor, k: Tensor, v: Tensor, kept: cache.Static) -> tuple[Tensor, Tensor]:
-        assert kept.seen is None
+        assert kept.length is None
         places = kept.next_positions(k.shape[2])
         return over_view(q, kept.append(k, v)), places
 
@@ -252,7 +252,7 @@ def test_static_compiles_to_one_graph_for_all_steps(backend: str) -> None:
         out.append(got)
     assert graphs == 1
     assert kept.lengths.tolist() == [17] * BATCH
-    assert kept.seen == 17
+    assert kept.length == 17
     assert_close(torch.cat(out, 2), whole(q, k, v))
     compiled(q[:, :, :1], k[:, :, :1], v[:, :, :1], kept)
     compiled(q[:, :, :1], k[:, :, :1], v[:, :, :1], kept)
@@ -274,7 +274,7 @@ def test_static_compiles_for_rows_of_different_lengths() -> None:
         for row, n in enumerate(counts):
             assert_close(got[row, :, :n], expected[row, :, :n])
     assert fast.lengths.tolist() == plain.lengths.tolist() == [13, 6, 6]
-    assert torch.equal(fast._held()[0], plain._held()[0])
+    assert torch.equal(fast._buffers()[0], plain._buffers()[0])
 
 
 # ---- ring ---------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_ring_is_window_attention_over_the_whole_text(first: int, window: int, s
         out.append(over_view(q[:, :, at], view, window, first))
     assert_close(torch.cat(out, 2), whole(q, k, v, window, first))
     assert kept.nbytes == BATCH * KV * (first + window) * (KEY_DIM + VALUE_DIM) * 4
-    assert kept.seen == 23
+    assert kept.length == 23
 
 
 def test_ring_decodes_without_a_copy() -> None:
@@ -328,24 +328,24 @@ def test_ring_goes_back_only_while_nothing_is_lost() -> None:
 def test_cross_is_computed_once() -> None:
     kept = cache.Cross()
     assert not kept.filled
-    assert kept.known is None
     _, k, v = tokens(7)
     first = kept.append(k, v, [7, 3, 5])
     assert kept.filled
-    assert kept.known is not None
-    assert kept.known[0] is k
-    again = kept.append(*tokens(11)[1:])
+    again = kept.append(k, v)
+    with pytest.raises(CacheError, match=r"reset\(\)"):
+        kept.append(*tokens(11)[1:])
     for view in (first, again):
         assert view.k is k
         assert view.filled is not None
         assert view.filled.sum(1).tolist() == [7, 3, 5]
     assert kept.nbytes == k.nbytes + v.nbytes
     kept.crop(4)
-    assert kept.view().k.shape[2] == 4
+    assert kept.nbytes == (k.nbytes + v.nbytes) * 4 // 7
+    assert kept.lengths.tolist() == [4, 3, 4]
     kept.reset()
     assert not kept.filled
-    with pytest.raises(CacheError, match=r"empty[\s\S]*hint"):
-        kept.view()
+    with pytest.raises(CacheError, match=r"0 rows[\s\S]*hint"):
+        kept.reorder(torch.tensor([0]))
 
 
 # ---- beams, steps back, bytes -------------------------------------------------------------------
@@ -384,10 +384,10 @@ def test_crop_is_a_step_back(kept: cache.Cache) -> None:
     q, k, v = tokens(11)
     kept.append(k, v)
     kept.crop(6)
-    assert kept.seen == 6
+    assert kept.length == 6
     assert_close(over_view(q[:, :, 6:], kept.append(k[:, :, 6:], v[:, :, 6:])), whole(q, k, v)[:, :, 6:])
     kept.crop(99)
-    assert kept.seen == 11
+    assert kept.length == 11
     with pytest.raises(CacheError, match=r"-1[\s\S]*hint"):
         kept.crop(-1)
 
@@ -396,7 +396,7 @@ def test_reset_forgets(kept: cache.Cache) -> None:
     q, k, v = tokens(5)
     kept.append(*tokens(7)[1:], [7, 1, 2])
     kept.reset()
-    assert kept.seen == 0
+    assert kept.length == 0
     assert kept.used_bytes == 0
     assert_close(over_view(q, kept.append(k, v)), whole(q, k, v))
 
@@ -424,7 +424,7 @@ def test_values_may_have_no_size_of_their_own() -> None:
         for counts in (None, [3, 0, 1], None):
             view = kept.append(torch.randn(BATCH, 1, 3, 5), torch.randn(BATCH, 1, 3, 0), counts)
         assert view.v.shape == (*view.k.shape[:3], 0)
-        assert kept.nbytes == BATCH * kept._held()[0].shape[2] * 5 * 4
+        assert kept.nbytes == BATCH * kept._buffers()[0].shape[2] * 5 * 4
 
 
 def test_no_rows() -> None:
@@ -453,13 +453,13 @@ def test_wrong_shapes_are_named(kept: cache.Cache) -> None:
 @pytest.mark.parametrize("lengths", [[4, 0, 0], [-1, 0, 0], [1, 2], torch.tensor([1, 2, 3, 0])])
 def test_wrong_lengths_are_named(kept: cache.Cache, lengths: list[int] | Tensor) -> None:
     _, k, v = tokens(3)
-    with pytest.raises(SizeError, match=r"lengths=\[[\s\S]*batch=3[\s\S]*3 new tokens[\s\S]*hint"):
+    with pytest.raises(SizeError, match=r"lengths=\[[\s\S]*3 rows[\s\S]*3 new tokens[\s\S]*hint"):
         kept.append(k, v, lengths)
-    assert kept.seen == 0
+    assert kept.length == 0
 
 
 def test_a_ring_of_nothing_is_refused() -> None:
-    with pytest.raises(SizeError, match=r"window=0[\s\S]*hint"):
+    with pytest.raises(SizeError, match=r"window.*got 0"):
         cache.Ring(0)
 
 

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 import multihead as mh
 from multihead import interop, mask, position
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer.layouts import LAYOUTS, linears
+from multihead.layer._layouts import LAYOUTS, linears
 
 BATCH, HEADS, KV, DIM, TOKENS, KEYS, WIDTH = 3, 6, 2, 5, 7, 11, 31
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import cases
 from multihead import mask
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer.frame import Frame, Span
-from multihead.layer.mask_algebra import intersect, union
-from multihead.layer.mask_kinds import Bounds, RaggedQueries
+from multihead.layer import _host_values
+from multihead.layer._coordinates import Coordinates, Span
+from multihead.layer._mask_algebra import intersect, union
+from multihead.layer._mask_structured import Ragged
 
 CPU = torch.device("cpu")
 Explicit = Callable[[int, int, int, int], bool]
@@ -96,12 +97,12 @@ def sizes(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 @given(data=st.data())
 def test_structure_is_never_too_bold(data: st.DataObject) -> None:
-    """Outside `intervals` nothing is allowed; inside what `covers` says everything is."""
+    """Outside `key_ranges` nothing is allowed; where `is_full`, everything is."""
     batch, heads, queries, keys = data.draw(sizes())
     seen = mask.of(data.draw(cases.looks(batch, heads, queries, keys, ragged=True))(torch.float32).mask)
     if data.draw(st.integers(0, 9)) == 0:  # what a cache makes of `ragged`
         lengths = data.draw(st.lists(st.integers(0, queries), min_size=batch, max_size=batch))
-        seen = seen & RaggedQueries(lengths)
+        seen = seen & Ragged(lengths, cached=True)
     dense = seen.tensor(queries, keys, batch=batch, heads=heads)
     offset = keys - queries
     row = data.draw(st.integers(0, batch - 1))
@@ -111,16 +112,16 @@ def test_structure_is_never_too_bold(data: st.DataObject) -> None:
     block = dense[row, :, start - offset : stop - offset]
     outside = torch.ones(keys, dtype=torch.bool)
     last = 0
-    for lo, hi in intersect(seen.intervals(span), [(0, keys)]):
+    for lo, hi in intersect(seen.key_ranges(span), [(0, keys)]):
         assert last <= lo < hi <= keys, "sorted, disjoint and not empty"
         outside[lo:hi] = False
         last = hi
     assert not block[:, :, outside].any()
     lo = data.draw(st.integers(0, keys - 1))
     hi = data.draw(st.integers(lo + 1, keys))
-    if seen.covers(span, lo, hi):
+    if seen.is_full(span, lo, hi):
         assert block[:, :, lo:hi].all()
-    if seen.sees_self and queries <= keys:
+    if seen.diagonal_visible and queries <= keys:
         assert dense[..., range(queries), range(offset, keys)].all()
 
 
@@ -134,12 +135,15 @@ def test_unions_and_intersections_of_intervals(some: list[tuple[int, int]], data
         assert hi < lo
 
 
-def test_offsets_whose_numbers_are_elsewhere_mean_the_same() -> None:
+def test_offsets_whose_values_are_on_a_device_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for offsets in ([0, 2, 2, 7], [0, 7], [0, 1, 3, 7]):
-        there = Bounds(torch.tensor(offsets))
-        for queries in (7, 3):
-            assert torch.equal(there.tensor(queries, 7), mask.documents(offsets=offsets).tensor(queries, 7))
-        assert not there.structured
+        on_host, in_tensor = mask.documents(offsets=offsets), mask.documents(offsets=torch.tensor(offsets))
+        with monkeypatch.context() as patch:
+            patch.setattr(_host_values, "readable", lambda x: False)
+            assert on_host.structured
+            assert not in_tensor.structured
+            for queries in (7, 3):
+                assert torch.equal(in_tensor.tensor(queries, 7), on_host.tensor(queries, 7))
 
 
 class TestTensors:
@@ -157,7 +161,7 @@ class TestTensors:
     def test_what_is_added_is_summed_and_finite(self) -> None:
         one, two = torch.randn(5, 7), torch.randn(2, 5, 7).masked_fill(torch.rand(2, 5, 7) < 0.3, -torch.inf)
         both = mask.additive(one) & mask.additive(two) & mask.causal()
-        added = both.added(Frame(2, 3, 5, 7, CPU).grid())
+        added = both.score_bias(Coordinates(2, 3, 5, 7, CPU).grid())
         want = one + two.nan_to_num(neginf=0.0)
         assert added is not None
         assert torch.equal(added, want[:, None])
@@ -165,7 +169,7 @@ class TestTensors:
     def test_of(self) -> None:
         assert mask.of(None).tensor(2).all()
         assert not mask.of(torch.zeros(2, 2, dtype=torch.bool)).tensor(2).any()
-        assert mask.of(torch.zeros(2, 2)).adds
+        assert mask.of(torch.zeros(2, 2)).has_bias
         causal = mask.causal()
         assert mask.of(causal) is causal
 
@@ -199,7 +203,7 @@ class TestWritten:
         assert repr(mask.tensor(torch.ones(3, 5, 7, dtype=torch.bool))) == "tensor(3 x 5 x 7)"
         assert repr(mask.additive(torch.ones(5, 7))) == "additive(5 x 7)"
         assert repr(mask.padding(REAL)) == "padding(3 x 7)"
-        assert repr(mask.documents(offsets=[0, 2, 7])) == "documents(2 runs, 7 tokens)"
+        assert repr(mask.documents(offsets=[0, 2, 7])) == "documents(2 documents, 7 tokens)"
 
         def odd(batch: object, head: object, query: object, key: object) -> object:
             return key
@@ -251,15 +255,15 @@ def test_a_window_sees_as_many_keys_as_it_says() -> None:
         (lambda: mask.tensor(torch.ones(3, dtype=torch.bool)), TypeMismatchError, ["(3,)"]),
         (lambda: mask.additive(torch.ones(2, 3, dtype=torch.bool)), TypeMismatchError, ["torch.bool"]),
         (lambda: mask.of(torch.ones(2, 3, dtype=torch.long)), TypeMismatchError, ["torch.int64", "t.bool()"]),
-        (lambda: mask.of([[True]]), TypeMismatchError, ["list"]),  # type: ignore[arg-type]
+        (lambda: mask.of([[True]]), TypeMismatchError, ["[[True]]", "tensor"]),  # type: ignore[arg-type]
         (lambda: mask.causal() | mask.additive(torch.ones(2, 3)), TypeMismatchError, ["additive(2 x 3)", "|"]),
         (lambda: mask.where(lambda b, h, q, k: q - k).tensor(3), TypeMismatchError, ["torch.int64"]),
         (lambda: mask.causal().tensor(5, 3), SizeError, ["5 queries", "3 keys"]),
-        (lambda: mask.lengths([3, 8]).tensor(5, 7), SizeError, ["row 1", "length 8", "0..7"]),
-        (lambda: mask.lengths([-1]).tensor(5, 7), SizeError, ["length -1"]),
-        (lambda: mask.lengths([3, 4]).tensor(5, 7, batch=3), SizeError, ["2 rows", "batch has 3"]),
+        (lambda: mask.lengths([3, 8]).tensor(5, 7), SizeError, ["row 1", "0..7", "got 8"]),
+        (lambda: mask.lengths([-1]).tensor(5, 7), SizeError, ["0..7", "got -1"]),
+        (lambda: mask.lengths([3, 4]).tensor(5, 7, batch=3), SizeError, ["got 2", "batch of 3"]),
         (lambda: mask.ragged([3]).tensor(5, 7), SizeError, ["5 queries", "7 keys"]),
-        (lambda: mask.ragged([8]).tensor(7), SizeError, ["length 8", "0..7"]),
+        (lambda: mask.ragged([8]).tensor(7), SizeError, ["0..7", "got 8"]),
         (lambda: mask.padding(REAL).tensor(5, 6), SizeError, ["3 x 7", "6 keys"]),
         (lambda: mask.documents(IDS).tensor(8), SizeError, ["7 tokens", "8 keys"]),
         (lambda: mask.documents(IDS).tensor(8, 7), SizeError, ["8 queries", "7 keys"]),

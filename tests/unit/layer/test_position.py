@@ -14,7 +14,8 @@ from torch.testing import assert_close
 
 from multihead import position
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer import rotary, scaling
+from multihead.layer import _rope_scaling as scaling
+from multihead.layer import _rotary as rotary
 
 transformers = import_module("transformers")
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
@@ -161,13 +162,13 @@ def test_partial_rotary_is_that_of_neox_and_phi(family: str, dim: float) -> None
 
 def test_float32_angles_are_transformers_also_for_float64_input() -> None:
     x, places = queries(dtype=torch.float64), torch.arange(TOKENS) + FAR
-    assert_close(position.Rotary(angles=torch.float32)(x, places), by_llama(x, places))
+    assert_close(position.Rotary(angle_dtype=torch.float32)(x, places), by_llama(x, places))
 
 
 def test_float64_angles_keep_far_positions_exact() -> None:
     x = queries()
     exact = position.Rotary()(x.double(), 100_003).float()
-    assert_close(position.Rotary(angles=torch.float64)(x, 100_003), exact)
+    assert_close(position.Rotary(angle_dtype=torch.float64)(x, 100_003), exact)
     assert (position.Rotary()(x, 100_003) - exact).abs().max() > 1e-3  # which float32 angles do not
 
 
@@ -224,7 +225,7 @@ def test_every_way_to_give_positions_is_the_same(interleaved: bool, dim: int | N
     x, start = queries(tokens), 23
     assert x.numel() > rotary.BLOCK or tokens == TOKENS
     places = torch.arange(start, start + tokens)
-    expected = rotary._turn_plainly(x, *turn._turns(x, places, dim or DIM), interleaved=interleaved)
+    expected = rotary._rotate_plainly(x, *turn._angles(x, places, dim or DIM, None), interleaved=interleaved)
     shuffled = torch.randperm(tokens)
     assert_close(turn(x, start), expected)
     assert_close(turn(x, places), expected)
@@ -251,7 +252,7 @@ def test_positions_beyond_the_table_and_below_zero(interleaved: bool) -> None:
     at_zero = turn(x[:, :, :1], 0) @ turn(x, 0).mT
     assert_close(turn(x[:, :, :1], start) @ turn(x, start).mT, at_zero)
     assert_close(turn(x[:, :, :1], -5) @ turn(x, torch.arange(TOKENS) - 5).mT, at_zero)
-    assert all(table.shape[-2] <= rotary.TABLE_LIMIT for table in rotary._TABLES.values())
+    assert all(table.shape[-2] <= rotary.TABLE_LIMIT for table in rotary._TABLES._entries.values())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -505,16 +506,16 @@ def test_errors_say_both_values_and_what_to_do(make: object, values: list[str]) 
 
 def test_wrong_kinds_are_named() -> None:
     with pytest.raises(TypeMismatchError, match=r"bfloat16[\s\S]*hint"):
-        position.Rotary(angles=torch.bfloat16)
+        position.Rotary(angle_dtype=torch.bfloat16)
     with pytest.raises(TypeMismatchError, match=r"float32[\s\S]*hint"):
         position.Rotary()(queries(), torch.arange(TOKENS).float())
 
 
 def test_they_print_what_they_are() -> None:
     assert repr(position.Rotary()) == "Rotary(base=10000)"
-    full = position.Rotary(5e5, interleaved=True, dim=0.5, scaling=position.Linear(2), angles=torch.float64)
+    full = position.Rotary(5e5, interleaved=True, dim=0.5, scaling=position.Linear(2), angle_dtype=torch.float64)
     assert repr(full) == (
-        "Rotary(base=500000, interleaved, dim=0.5, scaling=Linear(factor=2), angles=torch.float64)"
+        "Rotary(base=500000, interleaved, dim=0.5, scaling=Linear(factor=2), angle_dtype=torch.float64)"
     )
     assert repr(position.ALiBi(3)) == "ALiBi(3)"
     assert repr(position.ALiBi(3, learned=True)) == "ALiBi(3, learned)"

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import cases
 from multihead import mask
-from multihead.layer.frame import Frame
-from multihead.layer.tiles import Inside, Tile, tile, whole
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._tiles import Inside, Tile, single_tile, tile
 
 CPU = torch.device("cpu")
 
 
-def painted(tiles: list[Tile], seen: mask.Mask, frame: Frame) -> tuple[torch.Tensor, torch.Tensor]:
+def painted(tiles: list[Tile], seen: mask.Mask, frame: Coordinates) -> tuple[torch.Tensor, torch.Tensor]:
     """(how often each query is in a tile, what the tiles allow)"""
     held = torch.zeros(frame.batch, frame.queries, dtype=torch.long)
     cells = torch.zeros(frame.batch, frame.heads, frame.queries, frame.keys, dtype=torch.bool)
@@ -42,7 +42,7 @@ def test_tiles_are_the_mask(data: st.DataObject) -> None:
     queries, keys = data.draw(some), data.draw(some)
     queries = keys if data.draw(st.booleans()) else queries
     seen = mask.of(data.draw(cases.looks(batch, heads, queries, keys, ragged=True))(torch.float32).mask)
-    frame = Frame(batch, heads, queries, keys, CPU)
+    frame = Coordinates(batch, heads, queries, keys, CPU)
     largest, every = data.draw(st.sampled_from([1, 5, 12, 1000])), data.draw(st.booleans())
     tiles = tile(seen, frame, largest=largest, every=every)
     held, cells = painted(tiles, seen, frame)
@@ -52,14 +52,14 @@ def test_tiles_are_the_mask(data: st.DataObject) -> None:
         _, rows, width = t.shape
         if every or t.inside is Inside.MASKED:
             assert rows * width <= largest or rows == 1
-    one = whole(seen, frame)
+    one = single_tile(seen, frame)
     held, cells = painted([one], seen, frame)
     assert (held == 1).all()
     assert torch.equal(cells, seen.tensor(queries, keys, batch=batch, heads=heads))
 
 
 def cut(seen: mask.Mask, tokens: int, *, batch: int = 1, keys: int | None = None) -> list[Tile]:
-    return tile(seen, Frame(batch, 1, tokens, tokens if keys is None else keys, CPU))
+    return tile(seen, Coordinates(batch, 1, tokens, tokens if keys is None else keys, CPU))
 
 
 def cells(tiles: list[Tile]) -> int:
@@ -102,32 +102,32 @@ class TestWorkNotDone:
         assert [(t.batch.start, t.batch.stop) for t in tiles] == [(0, 2), (2, 3)]
 
     def test_one_new_token_over_a_cache_sees_what_it_may(self) -> None:
-        (one,) = tile(mask.causal() & mask.window(64), Frame(2, 4, 1, 1000, CPU))
+        (one,) = tile(mask.causal() & mask.window(64), Coordinates(2, 4, 1, 1000, CPU))
         assert one.inside is Inside.FULL
         assert one.keys == (slice(936, 1000),)
 
     def test_a_chunk_over_a_cache_is_full_but_for_its_end(self) -> None:
-        tiles = tile(mask.causal(), Frame(1, 1, 10, 1000, CPU))
+        tiles = tile(mask.causal(), Coordinates(1, 1, 10, 1000, CPU))
         assert cells(tiles) == 10 * 1000
 
     def test_plain_causal_is_one_flag(self) -> None:
         (one,) = cut(mask.causal(), 64)
         assert one.inside is Inside.CAUSAL
         assert one.cells == 64 * 64 // 2
-        assert whole(mask.causal(), Frame(1, 1, 512, 512, CPU)).inside is Inside.CAUSAL
-        assert whole(mask.causal(), Frame(1, 1, 511, 512, CPU)).inside is Inside.MASKED
-        assert whole(mask.everything(), Frame(1, 1, 511, 512, CPU)).inside is Inside.FULL
+        assert single_tile(mask.causal(), Coordinates(1, 1, 512, 512, CPU)).inside is Inside.CAUSAL
+        assert single_tile(mask.causal(), Coordinates(1, 1, 511, 512, CPU)).inside is Inside.MASKED
+        assert single_tile(mask.everything(), Coordinates(1, 1, 511, 512, CPU)).inside is Inside.FULL
 
 
 @pytest.mark.parametrize("seen", [mask.everything(), mask.causal(), mask.window(700, 700), mask.lengths([1999])])
 def test_blocks_stay_bounded(seen: mask.Mask) -> None:
     """For kernels that write scores out: memory linear in tokens, so no tile holds n x n."""
-    tiles = tile(seen, Frame(1, 2, 2000, 2000, CPU), largest=1 << 16, every=True)
+    tiles = tile(seen, Coordinates(1, 2, 2000, 2000, CPU), largest=1 << 16, every=True)
     assert max(t.shape[1] * t.shape[2] for t in tiles) <= 1 << 16
     assert len(tiles) < 200
 
 
 def test_nothing_to_tile() -> None:
-    assert tile(mask.causal(), Frame(0, 3, 5, 5, CPU)) == []
-    assert tile(mask.lengths([]), Frame(0, 3, 5, 5, CPU)) == []
-    assert tile(mask.causal(), Frame(2, 3, 0, 5, CPU)) == []
+    assert tile(mask.causal(), Coordinates(0, 3, 5, 5, CPU)) == []
+    assert tile(mask.lengths([]), Coordinates(0, 3, 5, 5, CPU)) == []
+    assert tile(mask.causal(), Coordinates(2, 3, 0, 5, CPU)) == []

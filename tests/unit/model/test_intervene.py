@@ -99,7 +99,7 @@ def test_uniform_looks_at_everything_visible_alike(name: str) -> None:
     # A weight may be 0 by rounding; the mask itself says what is visible.
     problem = plain.calls(site)[-1].problem
     assert problem is not None
-    allowed = problem.mask.allowed(problem.frame.grid())
+    allowed = problem.mask.allowed(problem.coordinates.grid())
     if allowed is not None:
         visible = allowed[:, min(1, allowed.shape[1] - 1)].float().expand_as(visible)
     else:

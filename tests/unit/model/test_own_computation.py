@@ -15,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 import multihead as mh
-from multihead.layer.routes import attend
+from multihead.layer import attend
 from multihead.model.forward import Forward
 from multihead.model.kernel_arguments import problem_of
 from multihead.model.lazy_weights import LazyWeights

@@ -15,9 +15,9 @@ from multihead.edit.physical.packing import Pack, Piece, check_covered, out_numb
 from multihead.edit.physical.shells import CACHES, NoHeads, SharedBias, Spread, is_shell
 from multihead.edit.physical.steps import Step
 from multihead.errors import MultiheadError
+from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.position import PositionBias
-from multihead.layer.problem import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.families import SIZES, Cutting
 from multihead.model.head_weights import HeadWeights

@@ -9,7 +9,7 @@ How a model pairs its dimensions is found by looking at queries and keys before 
 
 >>> import torch
 >>> from multihead.edit.sharing.rotary_factor import pairs_of
->>> from multihead.layer.rotary import Rotary
+>>> from multihead.layer._rotary import Rotary
 >>> x = torch.randn(2, 3, 11, 8)
 >>> pairs_of([(x, Rotary(interleaved=True)(x))])
 Pairs(first=(0, 2, 4, 6), second=(1, 3, 5, 7), rest=())

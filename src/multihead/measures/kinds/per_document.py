@@ -15,11 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from multihead._base.shapes import Allowed, HeadOutputs
-from multihead.layer.frame import Grid, Span
-from multihead.layer.mask_algebra import Interval, Leaf, Mask, conjunction
-from multihead.layer.problem import Groups, Problem, Scores, own_precision
-from multihead.layer.routes import attend
+from multihead._base.shapes import HeadOutputs
+from multihead.layer import Groups, Problem, attend
+from multihead.layer._problem import ScoreConfig, autocast_disabled
 from multihead.model.call import Call, Tokens
 from multihead.model.kernel_arguments import without_interception
 from multihead.model.statistics.arena import Memory
@@ -83,12 +81,12 @@ def read_documents(
 ) -> Documents:
     """Sum the statistics of one call; `generator` draws the scores of the random head."""
     problem, cross = call.problem, call.cross or call.problem.cross
-    with own_precision(problem.q.device):
+    with autocast_disabled(problem.q.device):
         null, null_out = null_heads(problem, generator)
         chance, sees = _sums(null, null_out, call.queries, call.keys, options, memory, cross, None)
         heads, _ = _sums(problem, out.detach(), call.queries, call.keys, options, memory, cross, sees)
     pairs = Pairs.of(problem, call.queries, call.keys, options, cross)
-    has_ids = pairs.key_id is not None and problem.frame.queries == problem.frame.keys and not cross
+    has_ids = pairs.key_id is not None and problem.coordinates.queries == problem.coordinates.keys and not cross
     ids = pairs.key_id.long().cpu() if has_ids and pairs.key_id is not None else None
     alignments = {}
     if cross:
@@ -107,16 +105,16 @@ def _sums(
     sees: dict[str, Bool[Tensor, "document query"]] | None,
 ) -> tuple[Sums, dict[str, Bool[Tensor, "document query"]]]:
     """The sums of all heads, and the rows in which the first head has mass on each statistic."""
-    pairs, frame = Pairs.of(problem, queries, keys, options, cross), problem.frame
+    pairs, size = Pairs.of(problem, queries, keys, options, cross), problem.coordinates
     measure = BlockRows(problem, out, pairs, options.offsets, memory)
-    all_rows = torch.zeros(frame.batch, frame.heads, dtype=torch.float64)
+    all_rows = torch.zeros(size.batch, size.heads, dtype=torch.float64)
     names: tuple[str, ...] = ()
     total = rows = all_rows.new_empty(0)
     eligible = torch.empty(0, dtype=torch.bool)
     for block, names, x, counts in _blocks(problem, pairs, measure, options):
         if not total.numel():
             total, rows = (all_rows.new_zeros(len(names), *all_rows.shape) for _ in range(2))
-            eligible = torch.zeros(len(names), frame.batch, frame.queries, dtype=torch.bool)
+            eligible = torch.zeros(len(names), size.batch, size.queries, dtype=torch.bool)
             if sees is not None:
                 eligible = torch.stack([sees[name] for name in names])
         batch, heads, x = block.batch, block.heads, x.masked_fill(~counts, 0.0)
@@ -159,7 +157,7 @@ def _blocks(
         if "special" in numbers:
             # The first token is often special: its mass then counts as `first`, not as `delimiter`.
             numbers["delimiter"] = numbers["special"] - first_is_special[block.batch, :, None] * numbers["first"]
-        if measured.near is not None and problem.frame.queries == problem.frame.keys:
+        if measured.near is not None and problem.coordinates.queries == problem.coordinates.keys:
             for name in marks.keys() & numbers.keys():  # mass on the query itself does not indicate a class
                 self_mass = marks[name][block.batch, None, block.queries] * numbers["self"]
                 numbers[name] = (numbers[name] - self_mass).relu_()
@@ -192,28 +190,11 @@ def null_heads(problem: Problem, generator: torch.Generator) -> tuple[Problem, H
         k=k,
         v=v,
         groups=Groups.even(2, 2),
-        mask=conjunction([_Hides(p) if p.adds or p.per_head else p for p in problem.mask.parts()]),
-        frame=replace(problem.frame, heads=2),
-        scores=Scores(RANDOM_DIM**-0.5),
+        mask=problem.mask.without_bias(),
+        coordinates=problem.coordinates.of_heads([0, 0]),
+        scores=ScoreConfig(RANDOM_DIM**-0.5),
     )
     return null, torch.zeros_like(q[..., :1])  # their outputs are not used
-
-
-class _Hides(Leaf):
-    """The hidden keys of a mask for the first head, without its additive bias."""
-
-    def __init__(self, mask: Mask) -> None:
-        self.mask, self.name = mask, f"hides({mask})"
-        self.per_row, self.structured, self.rows = mask.per_row, mask.structured, mask.rows
-
-    def allowed(self, grid: Grid) -> Allowed | None:
-        return self.mask.allowed(replace(grid, head=torch.zeros_like(grid.head)))
-
-    def intervals(self, span: Span) -> list[Interval]:
-        return self.mask.intervals(span)
-
-    def covers(self, span: Span, lo: int, hi: int) -> bool:
-        return self.mask.covers(span, lo, hi)
 
 
 # ---- alignment --------------------------------------------------------------------------------
@@ -225,17 +206,15 @@ def alignment(problem: Problem, queries: Tokens) -> PerDocument:
 
     Positions are passed to the kernel as values, so no map is stored. NaN if all positions are the same.
     """
-    frame = problem.frame
-    position = torch.linspace(0, 1, max(frame.keys, 2), dtype=torch.float64)[: frame.keys]
+    size = problem.coordinates
+    position = torch.linspace(0, 1, max(size.keys, 2), dtype=torch.float64)[: size.keys]
     values = torch.stack([torch.ones_like(position), position, position.square()], dim=-1).to(problem.k)
     values = values.expand(problem.k.shape[0], problem.k.shape[1], -1, -1).contiguous()
     with without_interception():
         moments = attend(replace(problem, v=values, scores=replace(problem.scores, dropout=0.0))).double().cpu()
-    real = (
-        torch.ones(frame.batch, frame.queries, dtype=torch.bool) if queries.valid is None else queries.valid.cpu()
-    )
+    real = torch.ones(size.batch, size.queries, dtype=torch.bool) if queries.valid is None else queries.valid.cpu()
     weight = real[:, None].double() * moments[..., 0]  # less than 1 if a sink takes some mass
-    i = torch.linspace(0, 1, max(frame.queries, 2), dtype=torch.float64)[: frame.queries]
+    i = torch.linspace(0, 1, max(size.queries, 2), dtype=torch.float64)[: size.queries]
     mass = weight.sum(-1)
 
     def mean(x: Tensor) -> Tensor:

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
-from multihead.layer.ask import Cells, weights_of
-from multihead.layer.problem import Problem, own_precision
+from multihead.layer import Problem, weights_of
+from multihead.layer._problem import autocast_disabled
+from multihead.layer.outputs import Cells
 from multihead.measures.kinds.evidence import ENOUGH, DocumentMeans, Driven
 from multihead.measures.kinds.token_ids import KNOWN, batch_generator, token_ids_name
 from multihead.model.call import Call
@@ -67,15 +68,15 @@ class Pair:
 
     def overlaps(self, problem: Problem) -> Mapping[str, Float[Tensor, "document head"]]:
         """Both overlaps of every document and head, for one attention that ran on the pair."""
-        parts = [self._overlaps(problem, range(h, min(h + HEADS, problem.frame.heads)))
-                 for h in range(0, problem.frame.heads, HEADS)]  # fmt: skip
+        parts = [self._overlaps(problem, range(h, min(h + HEADS, problem.coordinates.heads)))
+                 for h in range(0, problem.coordinates.heads, HEADS)]  # fmt: skip
         position, content = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
         return {"position": position, "content": content, "driven": position - content}
 
     def _overlaps(self, problem: Problem, heads: range) -> tuple[Tensor, Tensor]:
-        with own_precision(problem.q.device):
+        with autocast_disabled(problem.q.device):
             maps = weights_of(problem, Cells(list(heads))).double().cpu()
-        allowed = problem.mask.allowed(problem.frame.grid(heads=slice(heads.start, heads.stop)))
+        allowed = problem.mask.allowed(problem.coordinates.grid(heads=slice(heads.start, heads.stop)))
         visible = torch.ones(()).bool() if allowed is None else allowed.cpu()
         visible = visible.expand(maps.shape)
         half, n = maps.shape[0] // 2, maps.shape[2]

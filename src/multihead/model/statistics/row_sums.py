@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs, Weights
-from multihead.layer.problem import Problem
+from multihead.layer import Problem
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock
 from multihead.model.statistics.features import Pairs
@@ -67,7 +66,7 @@ class BlockRows:
         query = _batch_rows(self.pairs.query_place, merged)[:, merged.queries]
         sinks = self.problem.scores.sinks
         sink = None if sinks is None else sinks.detach().to(self.exact)[block.heads, None]
-        output = torch.linalg.vector_norm(self._queries(self.out, merged), dim=-1, dtype=self.exact)
+        output = torch.linalg.vector_norm(merged.take_queries(self.out), dim=-1, dtype=self.exact)
         return sums.finish(query, sink, output, bad)
 
     def _allocate(self, block: RowBlock, side: KeySide) -> RowSums:
@@ -97,7 +96,7 @@ class BlockRows:
     def _shifted_scores(
         self, block: RowBlock, side: KeySide, masks: Sequence[ColumnMask], sums: RowSums
     ) -> Weights:
-        """Scores − their maximum, FAR where hidden; writes the moments of the visible scores to `sums`."""
+        """ScoreConfig − their maximum, FAR where hidden; writes the moments of the visible scores to `sums`."""
         mask, s = self.problem.mask, self._scores(block, side)
         masked = [(s[..., columns], visible, visible - 1) for columns, visible in masks]
         for cells, visible, hidden in masked:
@@ -108,8 +107,12 @@ class BlockRows:
             cells.mul_(visible)
         torch.sum(s, -1, out=sums["below"])
         torch.linalg.vector_norm(s, dim=-1, out=sums["below_norm"])
-        grid = self.problem.frame.grid(block.batch, block.queries, block.keys, block.heads) if mask.adds else None
-        added = None if grid is None else mask.added(grid)
+        grid = (
+            self.problem.coordinates.grid(block.batch, block.queries, block.keys, block.heads)
+            if mask.has_bias
+            else None
+        )
+        added = None if grid is None else mask.score_bias(grid)
         if added is None:
             for cells, _, hidden in masked:
                 cells.add_(hidden, alpha=-FAR)  # exp(FAR) is 0, and unlike -inf, p · s is 0 too
@@ -127,21 +130,11 @@ class BlockRows:
 
     # ---- block inputs -------------------------------------------------------------------------
 
-    def _queries(self, x: Tensor, block: RowBlock) -> Float[Tensor, "batch head query dim"]:
-        """The block's part of q or of the output, which are both packed or both unpacked."""
-        packing = self.problem.packing
-        if packing is None:
-            return x[block.batch, block.heads, block.queries]
-        base = packing[block.batch.start]
-        stop = min(base + block.queries.stop, packing[block.batch.start + 1])
-        rows = x[:, block.heads, base + block.queries.start : stop]
-        return F.pad(rows, (0, 0, 0, block.shape[2] - rows.shape[2]))
-
     def _column_masks(self, block: RowBlock) -> list[ColumnMask]:
         """The mask of the keys that it may hide, as floats, which are much cheaper to apply than bools."""
         masks: list[ColumnMask] = []
         for part in block.written:
-            grid = self.problem.frame.grid(block.batch, block.queries, (part,), block.heads)
+            grid = self.problem.coordinates.grid(block.batch, block.queries, (part,), block.heads)
             allowed = self.problem.mask.allowed(grid)
             if allowed is not None:
                 start = block.column(part.start)
@@ -162,7 +155,7 @@ class BlockRows:
         scores, (batch, heads, rows, width) = self.problem.scores, block.shape
         s = self.scratch.take(self.like, *block.shape)
         scale = scores.scale if scores.softcap is None else scores.scale / scores.softcap
-        q, k = self._queries(self.problem.q, block).to(self.exact) * scale, block.take_keys(side.k)
+        q, k = block.take_queries(self.problem.q).to(self.exact) * scale, block.take_keys(side.k)
         size = max(heads // k.shape[1], 1)
         if side.kv_of_head == [h // size for h in range(k.shape[1] * size)]:  # even groups, in order
             grouped = q.reshape(batch * k.shape[1], size * rows, -1)
@@ -205,7 +198,7 @@ class BlockRows:
         """
         rows, (batch, heads, queries, width) = max(query.shape[0], key.shape[0]), p.shape
         positions = (query.unsqueeze(-1) + self.offsets).expand(rows, -1, -1)
-        if joined and self.problem.frame.aligned:
+        if joined and self.problem.coordinates.aligned:
             index = positions - key[:, :1, None]
             exists = (index >= 0) & (index < width)
             index = index.clamp_(0, width - 1).long()

@@ -1,0 +1,198 @@
+"""The explicit formula on bounded blocks, computed again in the backward: everything the fused kernel cannot do.
+
+Dropout, softcap, sinks and biases with gradients, in memory linear in tokens. Per block, with S the scores:
+
+    P = softmax([softcap(scale q kᵀ) + bias, sink]),   O = (M / keep_prob ∘ P) v,   M the weights that dropout keeps
+    dS = P ∘ (M / keep_prob ∘ dO vᵀ − δ),   δ = rowsum(dO ∘ O)
+
+P is recomputed from q and k, M redrawn from its seed, the bias written out again: nothing n×n is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
+from multihead.layer._dropout import DropoutMask, fresh_seed
+from multihead.layer._kernels import Block, lower, lower_triangle
+from multihead.layer._plan import BLOCK
+from multihead.layer._problem import Problem
+from multihead.layer._tiles import Tile
+
+
+def blocked(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> HeadOutputs:
+    """One tile, a few heads at a time."""
+    groups, scores = problem.groups, problem.scores
+    # The backward is given q, k and v as saved tensors; held here as well they would outlive checkpointing.
+    nothing = q.new_empty(0, 0, 0, 0)
+    rest = replace(problem, q=nothing, k=nothing, v=nothing)
+    task = _Task(rest, tile, fresh_seed() + scores.rng_offset if scores.dropout else 0)
+    out = _Blocked.apply(q, groups.expand(k), groups.expand(v), scores.sinks, task, *problem.mask.bias_params())
+    return cast(Tensor, out)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a block is computed from, besides its tensors."""
+
+    problem: Problem
+    tile: Tile
+    seed: int
+
+    def lowered(self, q: Tensor, k: Tensor, v: Tensor) -> Block:
+        """The tile's block, with hidden cells as -inf in `bias`: adding is far cheaper than a bool mask."""
+        block = lower(self.problem, self.tile, q, k, v)
+        allowed = lower_triangle(q.shape[2], k.shape[2], q.device) if block.causal else block.allowed
+        if allowed is None:
+            return block
+        bias = torch.zeros((), dtype=exact_dtype(q), device=q.device) if block.bias is None else block.bias
+        return replace(block, bias=torch.where(allowed, bias, -torch.inf))
+
+    def pieces(self, q: Tensor, k: Tensor) -> Iterator[tuple[int, slice]]:
+        """(batch row, heads) of blocks that fit the bound."""
+        batch, heads, rows, _ = q.shape
+        some = max(1, BLOCK // max(1, rows * k.shape[2]))
+        for row in range(batch):
+            for head in range(0, heads, some):
+                yield row, slice(head, min(head + some, heads))
+
+    def dropout_mask(self, device: torch.device) -> DropoutMask | None:
+        dropout = self.problem.scores.dropout
+        return DropoutMask(dropout, self.seed, device) if dropout else None
+
+
+class _Blocked(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _Task, *learned: Tensor
+    ) -> Tensor:
+        block, keep = task.lowered(q, k, v), task.dropout_mask(q.device)
+        buffers = _Buffers(q, k, task)
+        # (tokens, heads) in memory, so that joining the heads for W_O is a view.
+        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
+        for row, heads in task.pieces(q, k):
+            weights, _ = _weights(block, row, heads, buffers.take("weights", heads))
+            if keep is not None:
+                weights.mul_(keep.into(buffers.take("kept", heads)))
+            out[row, heads] = product(weights, v[row, heads], 1.0 if keep is None else keep.rescale)
+        if block.row_has_key is not None:
+            out.masked_fill_(~block.row_has_key, 0.0)
+        # The backward pass writes the mask out again. Saved, its tensors must not have changed until then.
+        masks = [t for t in task.problem.mask.tensors() if not t.is_inference()]
+        ctx.save_for_backward(q, k, v, sinks, out, *learned, *masks)
+        ctx.task, ctx.learned = task, len(learned)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # untyped decorator
+        (grad,) = grad_outputs
+        q, k, v, sinks, out, *rest = ctx.saved_tensors
+        learned = rest[: ctx.learned]
+        task: _Task = ctx.task
+        with torch.enable_grad():
+            block = task.lowered(q, k, v)
+        bias = block.bias
+        block = replace(block, q=block.q.detach(), bias=None if bias is None else bias.detach())
+        if block.row_has_key is not None:
+            grad = grad.masked_fill(~block.row_has_key, 0.0)
+        keep, softcap, scale = task.dropout_mask(q.device), block.scores.softcap, block.scores.scale
+        gain = 1.0 if keep is None else keep.rescale
+        buffers = _Buffers(q, k, task)
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        d_sinks = None if sinks is None else torch.zeros_like(sinks)
+        d_bias = torch.zeros_like(bias) if bias is not None and bias.requires_grad else None
+        for row, heads in task.pieces(q, k):
+            weights, rest = _weights(block, row, heads, buffers.take("weights", heads))
+            g = grad[row, heads].to(weights.dtype)
+            delta = (g * out[row, heads]).sum(-1, keepdim=True)
+            if d_sinks is not None and rest is not None:
+                d_sinks[heads] -= (rest * delta).sum((1, 2)).to(d_sinks.dtype)
+            d = product(g, v[row, heads].mT, gain, buffers.take("d", heads))  # of the weights that were used
+            if keep is not None:
+                kept = keep.into(buffers.take("kept", heads))
+                d.mul_(kept).sub_(delta).mul_(weights)
+                weights.mul_(kept)
+            else:
+                d.sub_(delta).mul_(weights)  # of the scores
+            dv[row, heads] = product(weights.mT, g, gain)
+            if d_bias is not None:
+                add_to(d_bias, row, heads, d)
+            if softcap is not None:
+                d.mul_(_slope(block, row, heads))
+            dq[row, heads] = product(d, k[row, heads], scale)
+            dk[row, heads] = product(d.mT, block.q[row, heads], scale)
+        d_learned: list[Tensor | None] = [None] * len(learned)
+        if bias is not None and d_bias is not None:
+            d_learned = list(torch.autograd.grad(bias, learned, d_bias, allow_unused=True))
+        return dq, dk, dv, d_sinks, None, *d_learned
+
+
+class _Buffers:
+    """Named blocks of scores, allocated once per call: fresh memory costs more than the arithmetic on it."""
+
+    def __init__(self, q: Tensor, k: Tensor, task: _Task) -> None:
+        self.cell = (q.shape[2], k.shape[2])
+        self.heads = next((heads.stop for _, heads in task.pieces(q, k)), 0)
+        self.like = q.new_empty(0, dtype=exact_dtype(q))
+        self.held: dict[str, Tensor] = {}
+
+    def take(self, name: str, heads: slice) -> Float[Tensor, "head query key"]:
+        if name not in self.held:
+            self.held[name] = self.like.new_empty(self.heads, *self.cell)
+        return self.held[name][: heads.stop - heads.start]
+
+
+def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, Tensor | None]:
+    """P of one row's heads, written into `s` (head, query, key), and the weight of the sink."""
+    softcap, sinks = block.scores.softcap, block.scores.sinks
+    scale = block.scores.scale if softcap is None else block.scores.scale / softcap
+    product(block.q[row, heads], block.k[row, heads].mT, scale, s)
+    if softcap is not None:
+        s.tanh_().mul_(softcap)
+    if block.bias is not None:
+        s.add_(part_of(block.bias, row, heads))
+    if sinks is None:
+        return torch.softmax(s, dim=-1, out=s), None
+    sink = sinks[heads, None, None].detach().to(s.dtype)
+    top = torch.maximum(s.amax(-1, keepdim=True), sink)
+    rest = (sink - top).exp_()
+    total = s.sub_(top).exp_().sum(-1, keepdim=True).add_(rest)
+    return s.div_(total), rest.div_(total)
+
+
+def _slope(block: Block, row: int, heads: slice) -> Tensor:
+    """d softcap(s) / d s = 1 − tanh²(s / softcap)"""
+    assert block.scores.softcap is not None
+    s = product(block.q[row, heads], block.k[row, heads].mT, block.scores.scale / block.scores.softcap)
+    return s.tanh_().square_().neg_().add_(1.0)
+
+
+def product(a: Tensor, b: Tensor, factor: float, out: Tensor | None = None) -> Tensor:
+    """factor · a b, in at least fp32; the factor rides in the matrix product for free."""
+    exact = exact_dtype(a)
+    if out is None:
+        out = a.new_empty(a.shape[0], a.shape[1], b.shape[2], dtype=exact)
+    return torch.baddbmm(out, a.to(exact), b.to(exact), beta=0, alpha=factor, out=out)
+
+
+def exact_dtype(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def part_of(x: Tensor, row: int, heads: slice) -> Tensor:
+    """One row and some heads of a block that broadcasts over both."""
+    x = x[row if x.shape[0] > 1 else 0]
+    return x[heads] if x.shape[0] > 1 else x
+
+
+def add_to(total: Tensor, row: int, heads: slice, part: Tensor) -> None:
+    target = part_of(total, row, heads)
+    target.add_(part.sum_to_size(target.shape).to(target.dtype))

@@ -1,0 +1,369 @@
+"""What all caches share: lengths per row, byte accounting, beams, and the step that an append will make."""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
+from multihead.errors import CacheError, SizeError
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._mask_structured import ragged_lengths, within_cache
+
+Lengths = Sequence[int] | Int[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the new tokens may attend to: slices of the cache, not copies (`Ring` documents when it copies).
+
+    query_positions: positions of the new tokens; None if they are the last keys of every row.
+    key_positions: position of each key; None if key j is at position j.
+    filled: the slots that hold a key; None if all do.
+    """
+
+    k: Float[Tensor, "batch kv_head key key_dim"]
+    v: Float[Tensor, "batch kv_head key value_dim"]
+    query_positions: Int[Tensor, "#batch query"] | None = None
+    key_positions: Int[Tensor, "#batch key"] | None = None
+    filled: Bool[Tensor, "batch key"] | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """One append before it happens: tokens of each row before and after, and the keys that queries will see."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    keys: int
+    query_positions: Int[Tensor, "#batch query"] | None = None
+    key_positions: Int[Tensor, "#batch key"] | None = None
+    filled: Bool[Tensor, "batch key"] | None = None
+    start: int | None = None
+    """the slot of the first new token, if every row gets all of them at the same place"""
+    lengths: Lengths | None = None
+    owner: weakref.ref[nn.Module] | None = None
+    """the layer that makes the step"""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the cache was empty."""
+        return self.start == 0 or (bool(self.before) and not any(self.before))
+
+
+class Cache(ABC):
+    """append(k, v) → View of all keys and values so far."""
+
+    def __init__(self) -> None:
+        self._k: Tensor | None = None
+        self._v: Tensor | None = None
+        self._tokens: tuple[int, ...] = ()
+        self._length: int | None = 0
+        self._owner: weakref.ref[nn.Module] | None = None
+
+    # ---- what users call --------------------------------------------------------------------------
+
+    def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
+        """Store new tokens, of row b only the first lengths[b]; returns what they may attend to."""
+        self._validate(k, v)
+        step = self._advance(k, lengths)
+        keys, values = self._write(k, v, step)
+        return View(keys, values, step.query_positions, step.key_positions, step.filled)
+
+    @property
+    def length(self) -> int | None:
+        """Tokens stored so far if all rows have the same number, else None."""
+        return self._length
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """Tokens stored so far, per row."""
+        device = None if self._k is None else self._k.device
+        return torch.tensor(self._row_lengths(), dtype=torch.long, device=device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(t.nbytes for t in (self._k, self._v) if t is not None)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that hold a token."""
+        if self._k is None or self._k.shape[0] * self._k.shape[2] == 0:
+            return 0
+        return self.nbytes // (self._k.shape[0] * self._k.shape[2]) * sum(map(self._slots, self._row_lengths()))
+
+    def reset(self) -> None:
+        """Forget everything and free the memory."""
+        self._k = self._v = self._owner = None
+        self._set_lengths(())
+
+    def reorder(self, index: Int[Tensor, " rows"]) -> None:
+        """Row i becomes what row index[i] was: the step of a beam search. The number of rows may change."""
+        counts, chosen = self._row_lengths(), [int(i) for i in index.tolist()]
+        if any(not 0 <= i < len(counts) for i in chosen):
+            raise CacheError(
+                f"{type(self).__name__} has {len(counts)} rows, index is {chosen}",
+                hint=f"use 0..{len(counts) - 1}" if counts else "append first: an empty cache has no rows",
+            )
+        k, v = self._buffers()
+        self._replace_buffers(*(t.index_select(0, index.to(t.device)) for t in (k, v)))
+        self._set_lengths(tuple(counts[i] for i in chosen))
+
+    def crop(self, tokens: int) -> None:
+        """Keep the first `tokens` of every row: the step back of speculative decoding."""
+        if not isinstance(tokens, int) or tokens < 0:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+            raise CacheError(
+                f"crop needs a number of tokens >= 0, got {tokens!r}", hint="crop(length - 1) drops one"
+            )
+        self._set_lengths(tuple(min(n, tokens) for n in self._row_lengths()))
+
+    def __repr__(self) -> str:
+        counts = self._row_lengths()
+        if not counts:
+            return f"{type(self).__name__}(empty)"
+        span = f"{min(counts)} to {max(counts)}" if common_length(counts) is None else f"{counts[0]}"
+        memory = f"{_kib(self.used_bytes)} of {_kib(self.nbytes)}"
+        return f"{type(self).__name__}({len(counts)} rows, {span} tokens, {memory})"
+
+    # ---- what a layer calls (`_kv_store.KVStore`) ---------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._k is not None and self._v is not None and (self._k.requires_grad or self._v.requires_grad)
+
+    def known(
+        self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
+    ) -> tuple[Keys, Values] | None:
+        if key is not None:
+            raise SizeError(
+                f"a key of shape {tuple(key.shape)} was given with a {type(self).__name__} cache, which is for "
+                "self-attention",
+                hint="pass no key; for cross-attention use cache.Cross()",
+            )
+        return None
+
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
+        if positions is not None:
+            return positions, positions
+        start = self.length
+        if start is None:
+            self._validate_rows(batch)
+            return (at := self.next_positions(queries)), at
+        return start, start
+
+    def next_positions(self, new: int) -> Int[Tensor, " query"] | Int[Tensor, "batch query"]:
+        """Positions of the next `new` tokens: (new,) if all rows have the same length, else (batch, new)."""
+        length = self.length
+        steps = torch.arange(new, device=None if self._k is None else self._k.device)
+        return steps + length if length is not None else self.lengths[:, None] + steps
+
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, Step]:
+        owner = self._owned_by(layer)
+        self._validate_buffers(k)
+        lengths = ragged_lengths(mask, k.shape[0], k.device)
+        step = self._advance(k, None if lengths is None else lengths.tensor().expand(k.shape[0]))
+        step.owner = owner
+        if step.fresh:  # the new tokens are all there is, in the order they have here
+            return mask, sized(q, q.shape[2]), step
+        if step.query_positions is None and step.key_positions is None:
+            return within_cache(mask, step.filled), sized(q, step.keys), step
+        tokens = None if step.key_positions is None else max(step.after, default=q.shape[2])
+        batch, heads, queries, _ = q.shape
+        places = (step.query_positions, step.key_positions)
+        coordinates = Coordinates(batch, heads, queries, step.keys, q.device, *places, tokens=tokens)
+        return within_cache(mask, step.filled), coordinates, step
+
+    def take(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        self._validate_buffers(v, "v")
+        keys, values = self._write(k, v, step)
+        self._owner = step.owner
+        return (k, v) if step.fresh else (keys, values)
+
+    # ---- what a cache implements ------------------------------------------------------------------
+
+    @abstractmethod
+    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store new tokens; all keys and values that they may attend to."""
+
+    def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+        """What an append of these keys will do."""
+        batch, new, start = k.shape[0], k.shape[2], self.length
+        before = self._tokens or (0,) * batch
+        if start is not None and (lengths is None or not batch):
+            end = start + new
+            return Step(before, (end,) * batch, end, start=start)
+        added = per_row(lengths, batch, new)
+        after = tuple(b + n for b, n in zip(before, added, strict=True))
+        return self._uneven(k, before, after)
+
+    def _uneven(self, k: Keys, before: tuple[int, ...], after: tuple[int, ...]) -> Step:
+        """Rows that differ in length, before or after the new tokens."""
+        new, used, start = k.shape[2], max(after, default=0), common_length(before)
+        if start is not None and common_length(after) == used == start + new:
+            return Step(before, after, used, start=start)
+        was, now = columns(before, after)
+        filled = None
+        if common_length(after) is None:
+            filled = (torch.arange(used) < now).to(k.device)
+        return Step(before, after, used, (was + torch.arange(new)).to(k.device), None, filled)
+
+    def _row_lengths(self) -> tuple[int, ...]:
+        return self._tokens
+
+    def _set_lengths(self, tokens: tuple[int, ...]) -> None:
+        self._tokens, self._length = tokens, common_length(tokens)
+
+    def _slots(self, tokens: int) -> int:
+        """How many slots a row of so many tokens takes."""
+        return tokens
+
+    def _replace_buffers(self, k: Tensor, v: Tensor) -> None:
+        self._k, self._v = k, v
+
+    def _buffers(self) -> tuple[Tensor, Tensor]:
+        if self._k is None or self._v is None:
+            raise CacheError(f"{type(self).__name__} is empty", hint="append first")
+        return self._k, self._v
+
+    def _owned_by(self, layer: nn.Module) -> weakref.ref[nn.Module] | None:
+        """A reference to the layer; raises if a different layer has stored its keys here."""
+        if torch.compiler.is_compiling():
+            return self._owner
+        owner = None if self._owner is None else self._owner()
+        if owner is layer:
+            return self._owner
+        if owner is not None and any(self._row_lengths()):
+            raise CacheError(
+                f"this {type(self).__name__} cache holds the keys of another layer",
+                hint="a cache serves one layer: make one for each, [cache.Growing() for _ in layers]",
+            )
+        return weakref.ref(layer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_owner": None}  # a weak reference cannot be pickled
+
+    def _validate(self, k: Tensor, v: Tensor) -> None:
+        """Raise if keys and values do not fit each other or what is stored."""
+        if not (isinstance(k, Tensor) and isinstance(v, Tensor)) or k.ndim != 4 or k.shape[:3] != v.shape[:3]:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+            shapes = [tuple(x.shape) if isinstance(x, Tensor) else repr(x) for x in (k, v)]  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CacheError(
+                f"{type(self).__name__} got k of shape {shapes[0]}, v of shape {shapes[1]}",
+                hint="both are (batch, kv_head, tokens, dim), and only dim may differ",
+            )
+        self._validate_buffers(k)
+        self._validate_buffers(v, "v")
+
+    def _validate_rows(self, batch: int) -> None:
+        if self._k is not None and self._k.shape[0] != batch:
+            raise CacheError(
+                f"{type(self).__name__} holds keys of batch {self._k.shape[0]}, the query has batch {batch}",
+                hint="a cache serves one batch: reset() it, or make one for each",
+            )
+
+    def _validate_buffers(self, new: Tensor, name: str = "k") -> None:
+        old = self._k if name == "k" else self._v
+        if old is None:
+            return
+        batch, heads, _, dim = new.shape
+        if (batch, heads, dim) != (old.shape[0], old.shape[1], old.shape[3]):
+            raise CacheError(
+                f"{type(self).__name__} holds {name} of (batch, kv_head, dim) {_but_tokens(old)}, "
+                f"got {_but_tokens(new)}",
+                hint="a cache serves one layer and one batch: reset() it, or make one for each",
+            )
+        if new.dtype != old.dtype or new.device != old.device:
+            raise CacheError(
+                f"{type(self).__name__} holds {name} as {old.dtype} on {old.device}, "
+                f"got {new.dtype} on {new.device}",
+                hint="keep dtype, autocast and device the same for the whole text, or reset()",
+            )
+
+
+# ---- rows of tokens -------------------------------------------------------------------------------
+
+
+def write_rows(
+    buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step
+) -> tuple[StoredKeys, StoredValues]:
+    """Put token j of a row into slot j, in place; the slots up to the longest row."""
+    (k, v), tokens = buffers, new[0].shape[2]
+    if step.start is not None:
+        k.narrow(2, step.start, tokens).copy_(new[0])
+        v.narrow(2, step.start, tokens).copy_(new[1])
+    else:
+        was, now = columns(step.before, step.after)
+        places = was + torch.arange(tokens)
+        rows, which = (places < now).nonzero(as_tuple=True)
+        copy_tokens(new, rows, which, buffers, places[rows, which])
+    return k.narrow(2, 0, step.keys), v.narrow(2, 0, step.keys)
+
+
+def columns(
+    before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[Int[Tensor, "batch 1"], Int[Tensor, "batch 1"]]:
+    """Lengths as columns on the host: an accelerator is not asked for what the host knows."""
+    return torch.tensor(before, dtype=torch.long)[:, None], torch.tensor(after, dtype=torch.long)[:, None]
+
+
+def copy_tokens(
+    source: tuple[Tensor, Tensor], rows: Tensor, tokens: Tensor, target: tuple[Tensor, Tensor], slots: Tensor
+) -> None:
+    """target[rows, :, slots] = source[rows, :, tokens], for keys and values."""
+    rows, tokens, slots = (index.to(target[0].device) for index in (rows, tokens, slots))
+    for x, buffer in zip(source, target, strict=True):
+        buffer[rows, :, slots] = x[rows, :, tokens]
+
+
+def allocate(like: Tensor, capacity: int) -> Tensor:
+    # Zeros: a NaN left in an empty slot would survive its weight of zero.
+    with torch.inference_mode(False):  # else nothing outside of inference mode could write to it
+        return torch.zeros(*like.shape[:2], capacity, like.shape[3], dtype=like.dtype, device=like.device)
+
+
+def common_length(counts: Sequence[int]) -> int | None:
+    """The count that all rows share, or None; 0 if there are no rows."""
+    if not counts:
+        return 0
+    return counts[0] if all(n == counts[0] for n in counts) else None
+
+
+def per_row(lengths: Lengths | None, rows: int, new: int) -> Sequence[int]:
+    if lengths is None:
+        return (new,) * rows
+    counts = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    if len(counts) != rows or any(not 0 <= n <= new for n in counts):
+        raise SizeError(
+            f"lengths={counts} do not fit {rows} rows of {new} new tokens",
+            hint=f"give {rows} numbers in 0..{new}: how many of the new tokens of each row are real",
+        )
+    return counts
+
+
+def on_device(device: torch.device, *tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if t is None else t.to(device) for t in tensors]
+
+
+def none_if_all(filled: Tensor) -> Tensor | None:
+    return None if bool(filled.all()) else filled
+
+
+def _but_tokens(x: Tensor) -> tuple[int, ...]:
+    return (*x.shape[:2], x.shape[3])
+
+
+def _kib(size: int) -> str:
+    return f"{size / 1024:.1f} KiB" if size < 2**20 else f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,134 @@
+"""The heads of a layer on this rank, where tensor parallelism splits the layer over several.
+
+Tensors that every rank holds enter the heads by `copy_to_ranks`, and what the heads compute is summed by
+`all_reduce` (Shoeybi et al. 2019, Megatron-LM): one sum over the ranks in the forward pass, one in the backward.
+
+    copy_to_ranks: x → x,          dx = Σ_ranks dx_rank
+    all_reduce:    x → Σ_ranks x,  dx_rank = dx
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from multihead.errors import SizeError
+from multihead.layer._problem import Groups
+from multihead.layer.outputs import Ask, AttentionOutput, Cells
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+def copy_to_ranks(x: Tensor, mesh: DeviceMesh) -> Tensor:
+    """The same x; its gradient is summed over the ranks, each of which has a part of it."""
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return x
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    replicated = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
+    return replicated.to_local(grad_placements=[Partial()])
+
+
+def all_reduce(x: Tensor, mesh: DeviceMesh) -> Tensor:
+    """The sum over the ranks, on every rank."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    parts = DTensor.from_local(x, mesh, [Partial()], run_check=False)
+    return parts.redistribute(placements=[Replicate()]).to_local()
+
+
+def local(x: Tensor) -> Tensor:
+    """The part of a DTensor on this rank; a plain tensor as it is."""
+    if type(x) in (Tensor, nn.Parameter):
+        return x
+    from torch.distributed.tensor import DTensor  # asked by class: torch.compile finds no to_local by getattr
+
+    return x.to_local() if isinstance(x, DTensor) else x
+
+
+@dataclass(frozen=True)
+class HeadShard:
+    """Query heads `heads` of `all_heads` and kv heads `kv_heads` of `all_kv_heads`, by their index in the layer."""
+
+    heads: tuple[int, ...]
+    kv_heads: tuple[int, ...]
+    all_heads: int
+    all_kv_heads: int
+    groups: Groups
+    """of the local heads, counted from 0"""
+    mesh: DeviceMesh
+
+    def __deepcopy__(self, memo: object) -> HeadShard:
+        return self  # a copy of a layer is split over the same ranks
+
+    def indices(self, heads: Sequence[int]) -> list[int]:
+        """The given heads that are on this rank, as indices of the local heads."""
+        return [self.heads.index(h) for h in heads if h in self.heads]
+
+    def copy_to_ranks(self, x: Tensor) -> Tensor:
+        """The same x; its gradient is summed over the ranks, each of which has that of its heads."""
+        return copy_to_ranks(x, self.mesh)
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """The sum over the ranks, on every rank."""
+        return all_reduce(x, self.mesh)
+
+    def parameters(self, part: nn.Module) -> dict[str, Tensor]:
+        """The parameters of a module that the heads of all ranks share, copied to the ranks."""
+        return {name: self.copy_to_ranks(p) for name, p in part.named_parameters()}
+
+    def module(self, part: nn.Module) -> Any:
+        """A module that the heads of all ranks share, such as a norm of q and k."""
+        parameters = self.parameters(part)
+        return lambda *args: functional_call(part, parameters, args)  # pyright: ignore[reportUnknownLambdaType]
+
+    def local(self, x: Float[Tensor, "..."], dim: int = 0) -> Float[Tensor, "..."]:
+        """The local heads of a tensor that has all heads along `dim`; an axis of size 1 serves every head."""
+        if x.shape[dim] == 1 != self.all_heads:
+            return x
+        return self.copy_to_ranks(x).index_select(dim, torch.tensor(self.heads, device=x.device))
+
+    def local_request(self, ask: Ask) -> LocalAsk:
+        """The part of a request about all heads that this rank answers."""
+        cells = ask.weights
+        if isinstance(cells, Cells) and cells.heads is not None:
+            wrong = next((h for h in cells.heads if not -self.all_heads <= h < self.all_heads), None)
+            if wrong is not None:
+                raise SizeError(
+                    f"head must be in 0..{self.all_heads - 1}, got {wrong}",
+                    hint=f"the layer has {self.all_heads} heads",
+                )
+            cells = Cells(self.indices([h % self.all_heads for h in cells.heads]), cells.rows)
+        return LocalAsk(cells, ask.lse, ask.heads, request=ask)
+
+    def gather_outputs(self, ask: Ask, part: AttentionOutput) -> AttentionOutput:
+        """The outputs of the heads of all ranks, on every rank."""
+        cells, every = ask.weights, range(self.all_heads)
+        chosen = every
+        if isinstance(cells, Cells) and cells.heads is not None:
+            chosen = [h % self.all_heads for h in cells.heads]
+        axis = part.out.ndim - 2  # 0 without a batch
+        weights = None if part.weights is None else self._gather(part.weights, chosen, axis)
+        lse = None if part.lse is None else self._gather(part.lse, every, axis)
+        heads = None if part.heads is None else self._gather(part.heads, every, axis)
+        return AttentionOutput(part.out, weights, lse, heads)
+
+    def _gather(self, x: Tensor, heads: Sequence[int], axis: int) -> Tensor:
+        """Local heads along an axis → all heads, by a sum with zeros for the heads of other ranks."""
+        index = [i for i, head in enumerate(heads) if head in self.heads]
+        full = x.new_zeros(*x.shape[:axis], len(heads), *x.shape[axis + 1 :])
+        return self.all_reduce(full.index_copy(axis, torch.tensor(index, dtype=torch.long, device=x.device), x))
+
+
+@dataclass(frozen=True)
+class LocalAsk(Ask):
+    """The part of a request that one rank answers, and the request."""
+
+    request: Ask = field(default_factory=Ask)

@@ -1,0 +1,100 @@
+"""Small integer tensors as the host sees them: read at every use, because a caller may change them in place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from hashlib import blake2b
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from multihead.errors import TypeMismatchError
+from multihead.layer._tracing import readable, transformed
+
+
+def host_array(x: Tensor) -> np.ndarray:
+    """The values of a readable tensor of integers or bools."""
+    if not transformed():
+        return x.numpy()
+    dtype = np.bool_ if x.dtype == torch.bool else np.int64  # torch.func wraps what numpy() reads, not lists
+    return np.array(x.tolist(), dtype=dtype).reshape(tuple(x.shape))
+
+
+def content_key(x: Tensor) -> Hashable:
+    """The contents of a tensor as a short hashable; only its shape and device where the host may not read it."""
+    if not readable(x):
+        return tuple(x.shape), x.device
+    data = host_array(x).tobytes()
+    return tuple(x.shape), data if len(data) <= 256 else blake2b(data, digest_size=16).digest()
+
+
+class HostInts:
+    """Counts or offsets that a mask is built from, as a sequence or as a 1-D tensor.
+
+    A tensor is read at every use, because the caller may change it between two calls.
+    """
+
+    def __init__(self, values: Sequence[int] | Tensor, name: str) -> None:
+        self._tensor = values if isinstance(values, Tensor) else None
+        self._values: tuple[int, ...] = ()
+        if self._tensor is None:
+            self._values = integers(values, name)
+        elif self._tensor.is_floating_point() or self._tensor.dtype == torch.bool or self._tensor.ndim != 1:
+            raise TypeMismatchError(
+                f"{name} must be a 1-D tensor of integers, got {self._tensor.dtype} of shape "
+                f"{tuple(self._tensor.shape)}",
+                hint="count tokens: torch.tensor([7, 3])",
+            )
+        self.count = len(self._values) if self._tensor is None else self._tensor.shape[0]
+
+    @property
+    def on_host(self) -> bool:
+        return self._tensor is None or readable(self._tensor)
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The integers; empty where they are not on the host."""
+        if self._tensor is None:
+            return self._values
+        return tuple(self._tensor.tolist()) if readable(self._tensor) else ()
+
+    @property
+    def key(self) -> Hashable:
+        if self._tensor is None or readable(self._tensor):
+            return self.values
+        return self.count, self._tensor.device
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [] if self._tensor is None else [self._tensor]
+
+    def tensor(self, device: torch.device | None = None) -> Int[Tensor, " count"]:
+        if self._tensor is not None:
+            return self._tensor if device is None else self._tensor.to(device)
+        return torch.tensor(self._values, dtype=torch.long, device=device)
+
+    def frozen(self) -> HostInts:
+        """The values as they are now."""
+        return self if self._tensor is None or not self.on_host else HostInts(self.values, "lengths")
+
+    def row(self, row: int) -> int:
+        values = self.values
+        return values[row if len(values) > 1 else 0]
+
+    def __str__(self) -> str:
+        if self._tensor is not None and not self.on_host:
+            return f"<{self.count} on {self._tensor.device}>"
+        values = self.values
+        shown = ", ".join(map(str, values[:8]))
+        return f"[{shown}{', …' if len(values) > 8 else ''}]"
+
+
+def integers(values: Sequence[int], name: str) -> tuple[int, ...]:
+    if not isinstance(values, Iterable) or isinstance(values, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+        raise TypeMismatchError(f"{name} must be a sequence of integers, got {values!r}", hint=f"{name}=[7, 3]")
+    wrong = next((n for n in values if isinstance(n, bool | float | str) or n is None), None)
+    if wrong is not None:
+        raise TypeMismatchError(f"{name} must be integers, got {wrong!r}", hint="they count tokens")
+    return tuple(int(n) for n in values)

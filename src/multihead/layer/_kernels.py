@@ -1,0 +1,232 @@
+"""The kernels that compute one block of attention: explicit (the meaning) and fused.
+
+All take the same `Block` and return the same values; tests hold them to the explicit one. A row that may attend to
+nothing is written as a row that sees every key, and its output is then set to 0, so that no backend ever meets an
+empty softmax, forward or backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from multihead._base.recent import Recent
+from multihead._base.shapes import Allowed, HeadOutputs, Keys, Queries, ScoreBias, Values, Weights
+from multihead.layer._coordinates import Coordinates, Grid
+from multihead.layer._dropout import dropped
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._problem import Groups, Problem, ScoreConfig
+from multihead.layer._tiles import Inside, Tile
+
+
+@dataclass(slots=True)
+class Block:
+    """One rectangle of the scores, with the rest of the mask inside it."""
+
+    q: Queries
+    k: Keys
+    v: Values
+    groups: Groups
+    scores: ScoreConfig
+    causal: bool = False  # the square lower triangle
+    allowed: Allowed | None = None
+    bias: ScoreBias | None = None
+    row_has_key: Bool[Tensor, "#batch #head #query 1"] | None = None  # None if every row has a key
+
+
+@dataclass(frozen=True)
+class KernelOutput:
+    """What the explicit kernel computes besides its output."""
+
+    out: HeadOutputs
+    weights: Weights
+    lse: Float[Tensor, "batch head query"]
+
+
+@dataclass(frozen=True)
+class WrittenMask:
+    """The mask of one tile as tensors. A row without a key is written as one that sees every key."""
+
+    allowed: Allowed | None
+    bias: ScoreBias | None
+    row_has_key: Bool[Tensor, "#batch #head #query 1"] | None
+
+
+KEPT_CELLS = 1 << 20
+_KEPT = Recent[WrittenMask](16)
+"""Written-out masks, so that the layers of a model share one."""
+
+
+def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block:
+    """The block of a tile: the rest of the mask is written out, for this tile only."""
+    block = Block(q, k, v, problem.groups, problem.scores, tile.inside is Inside.CAUSAL)
+    if tile.inside is Inside.MASKED:
+        written = write_mask(problem.mask, problem.coordinates, tile)
+        block.allowed, block.bias, block.row_has_key = written.allowed, written.bias, written.row_has_key
+        if written.row_has_key is not None and torch.is_grad_enabled():
+            # A query that attends to nothing may be NaN, like padding; its zero gradient times NaN would be NaN.
+            block.q = q.masked_fill(~written.row_has_key, 0.0)
+    return block
+
+
+def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
+    """The mask of one tile; kept for the next layer where the mask's key determines its cells."""
+    if torch.compiler.is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > KEPT_CELLS:
+        return written_mask(mask, coordinates, coordinates.grid(tile.batch, tile.queries, tile.keys))
+    key = (mask.key, coordinates, tile.batch.start, tile.batch.stop, tile.queries.start, tile.queries.stop,
+           *[(part.start, part.stop) for part in tile.keys])  # fmt: skip
+    written = _KEPT.get(key)
+    if written is None:
+        with torch.inference_mode(False), torch.no_grad():  # it may be saved for a backward pass later
+            grid = coordinates.grid(tile.batch, tile.queries, tile.keys)
+            written = written_mask(mask, coordinates, grid)
+        parts = (written.allowed, written.bias, written.row_has_key)
+        if all(part is None or (type(part) is Tensor and part.numel() <= KEPT_CELLS) for part in parts):
+            _KEPT.put(key, written)
+    return written
+
+
+def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMask:
+    """The mask on the cells of a grid."""
+    allowed, bias = mask.allowed(grid), mask.score_bias(grid)
+    never_empty = mask.diagonal_visible and coordinates.aligned and coordinates.queries <= coordinates.keys
+    if allowed is None or never_empty:
+        return WrittenMask(allowed, bias, None)
+    row_has_key = allowed.any(-1, keepdim=True)
+    return WrittenMask(allowed | ~row_has_key, bias, row_has_key)
+
+
+def explicit(block: Block) -> KernelOutput:
+    """softmax(softcap(q kᵀ scale) + bias, masked) v, written out. The meaning that every route has.
+
+    Computed in at least fp32; the weights returned are the clean ones, before dropout.
+    """
+    scores = block.scores
+    k, v = block.groups.expand(block.k), block.groups.expand(block.v)
+    exact = torch.promote_types(block.q.dtype, torch.float32)
+    logits = (block.q.to(exact) @ k.to(exact).mT) * scores.scale
+    if scores.softcap is not None:
+        logits = scores.softcap * torch.tanh(logits / scores.softcap)
+    if block.bias is not None:
+        logits = logits + block.bias
+    allowed = lower_triangle(logits.shape[2], logits.shape[3], logits.device) if block.causal else block.allowed
+    if allowed is not None:
+        logits = logits.masked_fill(~allowed, -torch.inf)
+    weights, lse = softmax_with_sink(logits, scores.sinks)
+    if block.row_has_key is not None:
+        weights = weights.masked_fill(~block.row_has_key, 0.0)
+        empty = -torch.inf if scores.sinks is None else scores.sinks.to(exact).detach()[:, None]
+        lse = torch.where(block.row_has_key.squeeze(-1), lse, empty)
+    used = dropped(weights, scores.dropout) if scores.dropout else weights
+    out = (used @ v.to(exact)).to(block.q.dtype)
+    return KernelOutput(out, weights, lse)
+
+
+def softmax_with_sink(
+    logits: Weights, sinks: Float[Tensor, " head"] | None
+) -> tuple[Weights, Float[Tensor, "batch head query"]]:
+    """softmax([logits, sink]) without the sink's column, and the log-sum-exp of both.
+
+    By subtracting the maximum, not the lse: beside scores of -1e9 log n is less than a rounding error.
+    """
+    if sinks is None:
+        return torch.softmax(logits, dim=-1), torch.logsumexp(logits, dim=-1)
+    sink = sinks.to(logits.dtype)[:, None, None]
+    top = torch.maximum(logits.detach().amax(-1, keepdim=True), sink.detach())
+    parts = torch.exp(logits - top)
+    total = parts.sum(-1, keepdim=True) + torch.exp(sink - top)
+    return parts / total, (top + total.log()).squeeze(-1)
+
+
+def fused(block: Block) -> HeadOutputs:
+    """The same through F.scaled_dot_product_attention, shaped so that it takes the fused kernel.
+
+    - sizes of key and value heads that differ are padded with zeros to the larger one;
+    - a learned sink rides as one extra key with value 0, whose logit comes from one extra query/key
+      dimension; under the causal flag a dummy first query keeps the square;
+    - uneven groups read copies of their kv head.
+    """
+    q, k, v, scale = block.q, block.k, block.v, block.scores.scale
+    if scale <= 0:  # torch's fused kernel returns NaN
+        q, scale = q * scale, 1.0
+    groups, queries, value_dim = block.groups, block.q.shape[2], block.v.shape[3]
+    if groups.size is None:
+        k, v = groups.expand(k), groups.expand(v)
+    mask = _float_mask(block)
+    if block.scores.sinks is not None:
+        q, k, v, mask = _with_sink_key(block, q * scale, k, v, mask)
+        scale = 1.0
+    if q.shape[3] != value_dim and not torch.onnx.is_in_onnx_export():  # ONNX's Attention takes both sizes
+        width = max(q.shape[3], value_dim)
+        q, k, v = _widened(q, width), _widened(k, width), _widened(v, width)
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=block.causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    if out.shape[2:] != (queries, value_dim):
+        out = out[:, :, out.shape[2] - queries :, :value_dim]
+    return out if block.row_has_key is None else out.masked_fill(~block.row_has_key, 0.0)
+
+
+def sees_marked_key(block: Block) -> HeadOutputs:
+    """1 for each query that may attend to a key marked with v = 1, else 0."""
+    if block.allowed is not None and block.allowed.shape[1] > 1:
+        found = ((block.groups.expand(block.v).mT > 0) & block.allowed).any(-1, keepdim=True)
+    else:
+        found = block.groups.expand(_marks_seen(block)) > 0
+    found = found.expand(-1, -1, block.q.shape[2], -1)
+    if block.row_has_key is not None:
+        found = found & block.row_has_key
+    return found.to(block.v.dtype)
+
+
+def _marks_seen(block: Block) -> Float[Tensor, "batch kv_head #query 1"]:
+    """How many marked keys a query may attend to, if all heads have one mask; nothing per head is n×n."""
+    if block.causal:
+        return block.v.cumsum(2)  # the square: as many queries as keys
+    if block.allowed is None:
+        return block.v.sum(2, keepdim=True)
+    cells = block.allowed[:, 0].expand(-1, -1, block.k.shape[2])
+    return (cells.to(block.v.dtype) @ block.v[..., 0].mT).mT.unsqueeze(-1)
+
+
+def _float_mask(block: Block) -> Tensor | None:
+    """One mask tensor for the fused kernel: bool without a bias, else the bias with -inf for hidden cells."""
+    if block.bias is None:
+        mask = block.allowed
+    else:
+        mask = block.bias.to(block.q.dtype)
+        if block.allowed is not None:
+            mask = mask.masked_fill(~block.allowed, -torch.inf)
+    if mask is None:
+        return None
+    # The kernel wants full query and key axes; batch and head may stay 1.
+    return mask.expand(mask.shape[0], mask.shape[1], block.q.shape[2], block.k.shape[2])
+
+
+def _with_sink_key(
+    block: Block, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    sinks = block.scores.sinks
+    assert sinks is not None
+    logit = sinks.to(q.dtype).view(1, -1, 1, 1)
+    q = torch.cat([q, logit.expand(q.shape[0], -1, q.shape[2], 1)], dim=-1)
+    unit = F.pad(k.new_ones(*k.shape[:2], 1, 1), (k.shape[3], 0))
+    k = torch.cat([unit, _widened(k, k.shape[3] + 1)], dim=2)
+    v = F.pad(v, (0, 0, 1, 0))
+    if block.causal:
+        q = F.pad(q, (0, 0, 1, 0))
+    if mask is not None:
+        mask = F.pad(mask, (1, 0), value=True if mask.dtype == torch.bool else 0.0)
+    return q, k, v, mask
+
+
+def _widened(x: Float[Tensor, "... dim"], width: int) -> Float[Tensor, "... width"]:
+    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
+
+
+def lower_triangle(queries: int, keys: int, device: torch.device) -> Allowed:
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()[None, None]

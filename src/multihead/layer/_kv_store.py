@@ -1,0 +1,189 @@
+"""What a layer attends to: the keys of this call, those of a cache, or a sequence split over ranks.
+
+A layer calls a store in this order: `positions` of the new tokens; `view`, which returns the mask and coordinates
+of the call and the pending step, and changes nothing, so a refused call leaves a cache as it was; and `take`, which
+makes the step.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from multihead._base.shapes import HeadOutputs, Keys, StoredKeys, StoredValues, Values
+from multihead.errors import MultiheadError, TypeMismatchError
+from multihead.layer._coordinates import Coordinates, aligned
+from multihead.layer._mask_algebra import Mask
+
+if TYPE_CHECKING:
+    from multihead.layer._problem import Problem
+
+At = Tensor | int
+"""Positions of tokens; an int is the position of the first, the others follow."""
+
+Inputs = tuple[Tensor | None, Tensor | None]
+NO_INPUTS: Inputs = (None, None)
+
+
+@runtime_checkable
+class KVStore(Protocol):
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a stored key or value is part of a graph."""
+        ...
+
+    def known(
+        self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
+    ) -> tuple[Keys, Values] | None:
+        """Keys and values that need no projection, if the store has them."""
+        ...
+
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
+        """Positions of the new queries and of the new keys."""
+        ...
+
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, Any]:
+        """The mask and the coordinates of this call after `take`, and the step for `take`.
+
+        `inputs` are the tensors that keys and values were projected from, if not from the queries'.
+        """
+        ...
+
+    def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
+        """Store the new keys and values; returns all that the queries attend to."""
+        ...
+
+
+class NoCache:
+    """The keys of this call alone."""
+
+    requires_grad = False
+
+    def known(
+        self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
+    ) -> tuple[Keys, Values] | None:
+        return None
+
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[At, At]:
+        if not cross:
+            return (0, 0) if positions is None else (positions, positions)
+        return keys - queries if positions is None else positions, 0
+
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, None]:
+        return mask, sized(q, k.shape[2]), None
+
+    def take(self, k: Keys, v: Values, step: None) -> tuple[Keys, Values]:
+        return k, v
+
+
+NO_CACHE = NoCache()
+
+
+def sized(q: Tensor, keys: int) -> Coordinates:
+    """Aligned coordinates of these queries and so many keys."""
+    batch, heads, queries, _ = q.shape
+    if torch.compiler.is_compiling():
+        return Coordinates(batch, heads, queries, keys, q.device)
+    return aligned(batch, heads, queries, keys, q.device)
+
+
+def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
+    """The store behind the argument `cache=`; without one, the sequence of a context_parallel block, if any."""
+    if cache is None:
+        return sequence_shard(layer) or NO_CACHE
+    if isinstance(cache, type) or not hasattr(cache, "take"):
+        raise TypeMismatchError(
+            f"cache must be a cache object, got {cache!r:.60}",
+            hint="make one for each layer: cache.Growing(), not cache.Growing",
+        )
+    shard = _current_shard() if _open else None
+    if shard is not None:  # the cache would hold only the keys of this rank
+        raise MultiheadError(
+            f"a {type(cache).__name__} cache inside context_parallel, which splits {shard.tokens} tokens",
+            hint="generate outside the block",
+        )
+    return cache
+
+
+@runtime_checkable
+class SequenceShard(KVStore, Protocol):
+    """One sequence of `tokens` tokens over several ranks, of which this rank has some."""
+
+    tokens: int
+    active: bool
+    """whether its context_parallel block is open"""
+
+    def attend(self, problem: Problem) -> HeadOutputs:
+        """softmax(scores) v of the local queries over the keys of all ranks."""
+        ...
+
+
+_shards: ContextVar[tuple[SequenceShard, ...]] = ContextVar("_shards", default=())
+"""of the open blocks of this thread; a layer on another thread is not part of them"""
+
+_open: list[SequenceShard] = []
+"""of the open blocks of all threads: a plain list, which torch.compile guards"""
+
+_last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
+"""the block that a layer last ran in: a checkpointed layer is recomputed by a thread of the backward pass"""
+
+
+def sequence_shard(layer: nn.Module) -> SequenceShard | None:
+    """The sequence that an open context_parallel block splits over ranks, or None."""
+    if torch.compiler.is_compiling():
+        return _current_shard() if _open else None
+    if not _open and not _last_shard.data:
+        return None
+    shard = _current_shard()
+    if shard is not None:
+        _last_shard[layer] = shard
+        return shard
+    last = _last_shard.get(layer)
+    if last is None:
+        return None
+    if not in_backward():
+        if not last.active:  # else its block is open on another thread
+            _last_shard.pop(layer, None)
+        return None
+    if not last.active:  # it would see only the keys of this rank
+        raise MultiheadError(
+            f"a layer of context_parallel ({last.tokens} tokens) is recomputed outside the block",
+            hint="layers are checkpointed: call backward() inside the block",
+        )
+    return last
+
+
+@torch.compiler.disable
+def _current_shard() -> SequenceShard | None:
+    shards = _shards.get()
+    return shards[-1] if shards else None
+
+
+def enter_shard(shard: SequenceShard) -> None:
+    shard.active = True
+    _open.append(shard)
+    _shards.set((*_shards.get(), shard))
+
+
+def exit_shard() -> None:
+    shards = _shards.get()
+    shards[-1].active = False
+    _open.remove(shards[-1])
+    _shards.set(shards[:-1])
+
+
+def in_backward() -> bool:
+    """Whether this runs inside a backward pass, which computes checkpointed layers a second time."""
+    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # it has no public name

@@ -1,0 +1,92 @@
+"""A right-padded batch without its padding: the real tokens of all rows in one long row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from multihead.layer._coordinates import Coordinates, aligned
+from multihead.layer._mask_algebra import Mask
+from multihead.layer._mask_structured import ragged_lengths
+from multihead.layer._tracing import transformed
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Row b of a (batch, width) batch is tokens bounds[b]..bounds[b+1]-1 of one row."""
+
+    index: Int[Tensor, " total"]
+    """of each real token in the flattened batch"""
+    bounds: Sequence[int]
+    batch: int
+    width: int
+
+    @property
+    def longest(self) -> int:
+        return max(hi - lo for lo, hi in zip(self.bounds, self.bounds[1:], strict=False))
+
+    def coordinates(self, q: Tensor) -> Coordinates:
+        """Of the padded batch: masks are written for it."""
+        return aligned(self.batch, q.shape[1], self.width, self.width, q.device)
+
+    def pack(self, x: Float[Tensor, "batch width dim"]) -> Float[Tensor, "1 total dim"]:
+        return x.flatten(0, 1).index_select(0, self.index).unsqueeze(0)
+
+    def positions(self, positions: Tensor | None) -> Int[Tensor, "1 total"]:
+        """The position of each real token: as given, (width,) or (batch, width), or counted within its row."""
+        if positions is None:
+            return (self.index % self.width).unsqueeze(0)
+        return positions.to(self.index.device).expand(self.batch, self.width).flatten()[self.index].unsqueeze(0)
+
+    def pad_heads(self, x: Float[Tensor, "1 head total dim"]) -> Float[Tensor, "batch head width dim"]:
+        """The padded shape, zeros at the padding."""
+        rows = x[0].transpose(0, 1)  # total, head, dim
+        empty = rows.new_zeros(self.batch * self.width, *rows.shape[1:])
+        return empty.index_copy(0, self.index, rows).unflatten(0, (self.batch, self.width)).transpose(1, 2)
+
+    def pack_heads(self, x: Float[Tensor, "batch head width dim"]) -> Float[Tensor, "1 head total dim"]:
+        return self.pack(x.transpose(1, 2).flatten(2)).unflatten(2, (x.shape[1], -1)).transpose(1, 2)
+
+    def gate(self, gate: Float[Tensor, "#batch head #width 1"]) -> Float[Tensor, "1 head #total 1"]:
+        """The gate of each real token; one that is the same for all tokens as it is."""
+        if gate.shape[0] == 1 and gate.shape[2] == 1:
+            return gate
+        return self.pack_heads(gate.expand(self.batch, -1, self.width, -1))
+
+    def with_empty_row(self, x: Float[Tensor, "1 total dim"]) -> Float[Tensor, "1 total_and_1 dim"]:
+        """One row of zeros behind the real tokens, for all of the padding."""
+        return F.pad(x, (0, 0, 0, 1))
+
+    def unpack(self, x: Float[Tensor, "1 total_and_1 dim"]) -> Float[Tensor, "batch width dim"]:
+        """The padded batch again, with the last row of x at the padding."""
+        rows, empty = x[0].split((self.bounds[-1], 1))
+        padded = empty.expand(self.batch * self.width, -1).index_copy(0, self.index, rows)
+        return padded.unflatten(0, (self.batch, self.width))
+
+
+def packing_of(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> Packing | None:
+    """The packing that a `ragged` mask describes.
+
+    None without one, in a traced graph, under torch.func, or where its lengths cannot be read.
+
+    It depends on the kind of call alone, never on how many tokens are real: hooks on the projections then see the
+    same shapes at every amount of padding.
+    """
+    if torch.compiler.is_compiling() or transformed():
+        return None
+    batch, width = tokens.shape[:2]
+    lengths = ragged_lengths(mask, batch, tokens.device)
+    if lengths is None or not lengths.on_host or not mask.structured:
+        return None
+    counts = lengths.values * batch if lengths.count == 1 else lengths.values
+    if not all(0 <= n <= width for n in counts):
+        return None  # the mask's own check reports bad lengths
+    index = [torch.arange(n, device=tokens.device) + b * width for b, n in enumerate(counts)]
+    joined = torch.cat(index) if index else torch.arange(0, device=tokens.device)
+    return Packing(joined, [0, *accumulate(counts)], batch, width)

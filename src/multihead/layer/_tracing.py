@@ -1,0 +1,24 @@
+"""What follows or replaces the single operations of a call: torch.compile, torch.func, dispatch modes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+transformed = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public name
+"""whether vmap, func.grad or another transform of torch.func is active"""
+
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportPrivateUsage]
+_dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
+
+
+def is_eager(x: Tensor) -> bool:
+    """Whether x is a plain tensor and nothing follows single operations."""
+    return type(x) is Tensor and not (torch.compiler.is_compiling() or transformed() or _dispatch_modes())
+
+
+def readable(x: Tensor) -> bool:
+    """Whether the host may read the values of a tensor: a plain CPU tensor outside any traced graph."""
+    if x.device.type != "cpu" or type(x) is not Tensor or torch.compiler.is_compiling():
+        return False
+    return not (transformed() and _is_wrapped(x))

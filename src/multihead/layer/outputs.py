@@ -1,0 +1,135 @@
+"""What a caller may ask for beside the output, and what comes back. Asking never changes the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from multihead._base.shapes import HeadOutputs, Weights
+from multihead.errors import SizeError
+from multihead.layer._coordinates import ALL
+from multihead.layer._kernels import Block, explicit, written_mask
+from multihead.layer._plan import Plan, bounded_tiles
+from multihead.layer._problem import Groups, Problem
+from multihead.layer._run_tiles import on_block, run_tiles
+
+NAMES = ("weights", "lse", "heads")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Some heads and some query rows of the attention weights; by default all of them."""
+
+    heads: Sequence[int] | None = None
+    rows: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to return besides the output.
+
+    - `weights`: attention weights before dropout, True for all or `Cells` for some heads and rows;
+    - `lse`: log-sum-exp of the scores of every row (sinks included; -inf if the row sees no key);
+    - `heads`: the outputs of the heads before W_O (after the gate).
+    """
+
+    weights: bool | Cells = False
+    lse: bool = False
+    heads: bool = False
+
+    @staticmethod
+    def of(ask: Ask | Cells | str | Iterable[str] | None) -> Ask:
+        if ask is None:
+            return Ask()
+        if isinstance(ask, Ask):
+            return ask
+        if isinstance(ask, Cells):
+            return Ask(weights=ask)
+        names = {ask} if isinstance(ask, str) else set(ask) if isinstance(ask, Iterable) else {ask}  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass True
+        unknown = next((name for name in names if name not in NAMES), None)
+        if unknown is not None:
+            raise SizeError(f"unknown ask={unknown!r}", hint=f"ask for some of {', '.join(NAMES)}")
+        return Ask(**dict.fromkeys(names, True))
+
+    def check(self, heads: int, queries: int) -> Ask:
+        """Raise if it names heads or rows that a call does not have."""
+        if isinstance(self.weights, Cells):
+            _index(self.weights.heads, heads, "head", torch.device("cpu"))
+            _index(self.weights.rows, queries, "row", torch.device("cpu"))
+        return self
+
+
+PLAN_ONLY = Ask()
+"""The request of `explain`: plan the call, compute nothing after the projections, change no cache."""
+
+
+@dataclass(frozen=True)
+class AttentionOutput:
+    """The output, and what `ask` requested."""
+
+    out: Float[Tensor, "*batch query d_out"]
+    weights: Float[Tensor, "*batch chosen_head chosen_query key"] | None = None
+    lse: Float[Tensor, "*batch head query"] | None = None
+    heads: Float[Tensor, "*batch head query value_dim"] | None = None
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call that was planned and not computed: the result of `ask=PLAN_ONLY`."""
+
+    problem: Problem
+    plan: Plan
+    known_keys: bool
+    """whether a cache has the keys and values, so that they are not projected"""
+
+
+# torch.export, vmap and FSDP look for tensors inside a result only if its type is registered.
+torch.export.register_dataclass(AttentionOutput, serialized_type_name="multihead.AttentionOutput")
+
+
+def weights_of(problem: Problem, cells: Cells) -> Weights:
+    """softmax(scores) of chosen heads and rows; nothing else is built."""
+    size = problem.coordinates
+    heads = _index(cells.heads, size.heads, "head", size.device)
+    rows = _index(cells.rows, size.queries, "row", size.device)
+    kv_of_head = torch.tensor(problem.groups.kv_of_head, dtype=torch.long, device=size.device)[heads]
+    q, k, v = problem.q[:, heads][:, :, rows], problem.k[:, kv_of_head], problem.v[:, kv_of_head]
+    sinks = problem.scores.sinks
+    scores = replace(problem.scores, dropout=0.0, sinks=None if sinks is None else sinks[heads])
+    count = q.shape[1]
+    if q.numel() == 0 or size.keys == 0:
+        return q.new_zeros(*q.shape[:3], size.keys)
+    mask = written_mask(problem.mask, size, size.grid(rows=rows, heads=heads))
+    groups = Groups(tuple(range(count)), count)
+    block = Block(q, k, v, groups, scores, False, mask.allowed, mask.bias, mask.row_has_key)
+    return explicit(block).weights.to(q.dtype)
+
+
+def lse_of(problem: Problem) -> Float[Tensor, "batch head query"]:
+    """log Σ_j exp(score_ij) of every row, block by block; memory is linear in tokens."""
+    size, sinks = problem.coordinates, problem.scores.sinks
+    scores = replace(problem.scores, sinks=None, dropout=0.0)
+    keys_only = replace(problem, v=problem.v[..., :1], scores=scores)  # values do not matter: one column is enough
+    if size.empty:
+        lse = problem.q.new_full((size.batch, size.heads, size.queries), -torch.inf)
+    else:
+        tiles = bounded_tiles(problem.mask, size, rows=size.batch * size.heads)
+        lse = run_tiles(keys_only, tiles, on_block(_lse), nothing=-torch.inf)[..., 0]
+    return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].to(lse.dtype))
+
+
+def _lse(block: Block) -> HeadOutputs:
+    return explicit(block).lse.unsqueeze(-1)
+
+
+def _index(chosen: Sequence[int] | None, count: int, what: str, device: torch.device) -> Tensor | slice:
+    if chosen is None:
+        return ALL
+    wrong = next((c for c in chosen if not isinstance(c, int) or not -count <= c < count), None)  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+    if wrong is not None:
+        raise SizeError(f"{what} must be in 0..{count - 1}, got {wrong!r}", hint=f"this call has {count} {what}s")
+    return torch.tensor([c % count for c in chosen], dtype=torch.long, device=device)
