@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, localized
 from multihead.layer._kv_store import KVStore
 from multihead.layer._packing import Packing
@@ -36,11 +36,16 @@ class AttentionLayer(nn.Module):
 
     def _unbatched(self, query: Tensor, *others: Tensor | None, **options: Any) -> Any:
         """The call on (tokens, width) inputs, as a batch of one."""
-        if not isinstance(query, Tensor) or query.ndim != 2:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-            got = f"shape {tuple(query.shape)}" if isinstance(query, Tensor) else repr(query)[:60]  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise (SizeError if isinstance(query, Tensor) else TypeMismatchError)(  # pyright: ignore[reportUnnecessaryIsInstance]
-                f"query must be a tensor (batch, tokens, width) or (tokens, width), got {got}",
-                hint="x.unflatten or x.flatten gives it three axes",
+        shape = getattr(query, "shape", None)
+        if shape is None:
+            raise TypeMismatchError(
+                f"query must be a tensor, got {query!r:.60}",
+                hint="torch.as_tensor(x), of shape (batch, tokens, width)",
+            )
+        if len(shape) != 2:
+            raise SizeError(
+                f"query must have shape (batch, tokens, width) or (tokens, width), got {tuple(shape)}",
+                hint="x.flatten or x.unflatten gives it three axes",
             )
         batched = query.unsqueeze(0)
         lifted = [batched if x is query else x.unsqueeze(0) if isinstance(x, Tensor) else x for x in others]
