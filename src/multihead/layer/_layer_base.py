@@ -32,7 +32,7 @@ class AttentionLayer(nn.Module):
     num_heads: int
     scale: float
     dropout: float
-    o_proj: nn.Module
+    o_proj: nn.Linear
 
     def _unbatched(self, query: Tensor, *others: Tensor | None, **options: Any) -> Any:
         """The call on (tokens, width) inputs, as a batch of one."""
