@@ -9,6 +9,7 @@ prints one JSON object, check → "ok", "differs: ..." or "error: ...".
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -140,6 +141,9 @@ def scale() -> None:
     layer.said_scale = 0.9
     agree(layer, mask.causal(), lambda b, h, q, k, i: k <= q)
     agree(layer, queries=1, keys=7)
+    layer = made(scale=-0.4)
+    layer.said_scale = -0.4
+    agree(layer, mask.causal(), lambda b, h, q, k, i: k <= q)
 
 
 @check
@@ -288,6 +292,14 @@ def ragged() -> None:
     agree(made(num_kv_heads=2), both, lambda *c: rule(*c) and c[3] <= c[2], batch=3)
     layer = made(position=position.Rotary(50.0))
     agree(layer, both, lambda *c: rule(*c) and c[3] <= c[2], batch=3, place=oracle.Turn(50.0))
+    x = tokens(3, 7)
+    padding = (torch.arange(7) >= torch.tensor(n)[:, None])[..., None]
+    for route in (None, "reference", "blocked", "fused", "tiled"):
+        slopes = []
+        for source in (x.clone().requires_grad_(), x.masked_fill(padding, torch.nan).requires_grad_()):
+            out = layer(source, mask=both, route=route)
+            slopes.append(torch.autograd.grad(out.square().sum(), source)[0].masked_fill(padding, 0.0))
+        same(slopes[1], slopes[0], f"{route}: a gradient with NaN in the padding")
 
 
 @check
@@ -431,10 +443,107 @@ def ragged_caches() -> None:
             row = torch.cat([texts[b, :old], texts[b, :n]])
             same(out[b, :n], layer(row[old:], row), f"row {b}, all that was said")
 
+    with torch.no_grad():
+        kept = cache.Growing()
+        layer(texts, mask=mask.ragged([5, 2]) & mask.ragged([3, 4]), cache=kept)
+        assert kept.lengths.tolist() == [3, 2], f"two lengths per row: {kept.lengths.tolist()} tokens"
+
+
+@check
+def ring_masks() -> None:
+    """A ring is a growing cache under a window, also where a mask is written key by key."""
+    layer, x, real = made(num_kv_heads=2), tokens(2, 6), torch.rand(2, 6) < 0.6
+    ring, grown, band = cache.Ring(4), cache.Growing(), mask.window(4)
+    with torch.no_grad():
+        for kept in (ring, grown):
+            layer(x[:, :3], mask=band & mask.ragged([3, 1]), cache=kept)
+        for seen in (mask.padding(real), mask.tensor(real[:, None, None])):
+            outs = [layer(x[:, 3:], mask=band & seen, cache=copy.deepcopy(kept)) for kept in (ring, grown)]
+            same(outs[0], outs[1], f"{seen}")
+
+
+@check
+def refused_calls() -> None:
+    """A call that raises leaves a cache as it was."""
+    layer, x = made(softcap=1.5), tokens(2, 3)
+    for wrong in (
+        {"route": "fused"}, {"mask": mask.where(lambda b, h, q, k: q - k)}, {"head_gate": torch.ones(9)},
+        {"ask": "nothing"}, {"mask": mask.lengths([9, 9])},
+    ):  # fmt: skip
+        for kept in (cache.Growing(), cache.Static(2, HEADS, 9, DIM, dtype=torch.float64), cache.Ring(5)):
+            with torch.no_grad():
+                try:
+                    layer(x, cache=kept, **wrong)
+                except mh.MultiheadError:
+                    assert not kept.lengths.any(), f"{kept} after a refused call with {wrong}"
+                    continue
+            raise AssertionError(f"{wrong} is accepted")
+    kept = cache.Growing()
+    layer(x, cache=kept)
+    try:
+        made(softcap=1.5)(x, cache=kept)
+    except mh.CacheError:
+        return
+    raise AssertionError("a cache takes the keys of two layers")
+
+
+@check
+def plans() -> None:
+    """A plan is found again only for the same call."""
+    layer, wide = made(softcap=1.5), made(value_dim=3)
+    for n in (5, 9, 5):
+        agree(layer, queries=n)
+        agree(wide, mask.causal(), lambda b, h, q, k, i: k <= q, queries=n)
+    for lengths in ([7, 3], [2, 7]):
+        agree(layer, mask.lengths(lengths), lambda b, h, q, k, i, n=lengths: k < n[b])
+    with blocks_of(20):
+        x = tokens(2, 40)
+        for left in (3, 9):
+            agree_with_dense(layer, x, mask.window(left))
+
+
+def agree_with_dense(layer: mh.MultiHeadAttention, x: Tensor, seen: mask.Mask) -> None:
+    want = layer(x, mask=mask.tensor(seen.tensor(x.shape[1], batch=x.shape[0])), route="reference")
+    same(layer(x, mask=seen), want, f"{seen}")
+
+
+@check
+def changed_masks() -> None:
+    """A mask whose tensor is changed in place is the mask of the new values."""
+    layer, x = made(value_dim=3), tokens(2, 40)
+    real = torch.rand(2, 40) < 0.5
+    for make, first, then in (
+        (mask.padding, real, ~real), (mask.lengths, torch.tensor([5, 30]), torch.tensor([40, 7])),
+        (mask.ragged, torch.tensor([5, 30]), torch.tensor([40, 7])),
+        (mask.prefix, torch.tensor([5, 30]), torch.tensor([40, 7])),
+        (mask.documents, torch.arange(40) // 9, torch.arange(40) // 17),
+    ):  # fmt: skip
+        held = first.clone()
+        seen = make(held)
+        for values in (first, then):
+            held.copy_(values)
+            with torch.no_grad():
+                for route in (None, "blocked", "tiled"):
+                    want = layer(x, mask=mask.tensor(make(values.clone()).tensor(40, batch=2)), route="reference")
+                    same(layer(x, mask=seen, route=route), want, f"{seen} by {route}")
+
+
+@check
+def dynamic_ntk() -> None:
+    """The frequencies are those of the longest row, the same for queries and keys."""
+    layer = made(position=position.Rotary(scaling=position.DynamicNTK(2.0, 4)))
+    x, query = tokens(2, 9), tokens(1, 1)
+    want = layer(x[:, :6], mask=mask.ragged([6, 5]))
+    for route in (None, "reference", "blocked"):
+        same(layer(x, mask=mask.ragged([6, 5]), route=route)[:, :6], want, f"{route}: padding has no length")
+    keys = tokens(1, 12)
+    want = layer(query, keys, mask=mask.lengths([3]))
+    same(layer(query, keys[:, :3], positions=torch.tensor([11])), want, "a query behind the keys")
+
 
 @check
 def structure() -> None:
-    """Outside its intervals a mask allows nothing; what it says it covers it allows."""
+    """Outside its key ranges a mask allows nothing; where it is full, everything."""
     n, keys = [3, 5], 7
     ids = torch.tensor([[0, 0, 1, 1, 1, 0, -1], [-1, 2, 2, 2, 0, 0, 0]])
     band = mask.window(2, 1, first=1)
@@ -449,12 +558,12 @@ def structure() -> None:
                     continue
                 span = Span(row, start, stop, offset, keys)
                 block = cells[row, start - offset : stop - offset]
-                inside = {k for lo, hi in seen.intervals(span) for k in range(lo, hi)}
+                inside = {k for lo, hi in seen.key_ranges(span) for k in range(lo, hi)}
                 outside = [k for k in range(keys) if k not in inside]
-                assert not block[:, outside].any(), f"{seen} allows more than its intervals"
+                assert not block[:, outside].any(), f"{seen} allows keys outside its ranges"
                 for lo, hi in itertools.combinations(range(keys + 1), 2):
-                    if seen.covers(span, lo, hi):
-                        assert block[:, lo:hi].all(), f"{seen} covers what it hides"
+                    if seen.is_full(span, lo, hi):
+                        assert block[:, lo:hi].all(), f"{seen} is full where it hides"
 
 
 @check
@@ -462,8 +571,16 @@ def cross_cache() -> None:
     layer, x, key, kept = made(num_kv_heads=2), tokens(2, 3), tokens(2, 5), cache.Cross()
     with torch.no_grad():
         want = layer(x, key)
-        for source in (key, torch.full_like(key, torch.nan)):
-            same(layer(x, source, cache=kept), want, "cross cache")
+        same(layer(x, key, cache=kept), want, "the first call")
+        layer.k_proj.weight.zero_()  # the keys are not projected again
+        same(layer(x, key, cache=kept), want, "a later call")
+        same(layer(x, cache=kept), want, "a later call without a key")
+        for changed in (key.clone(), key.add_(1)):
+            try:
+                layer(x, changed, cache=kept)
+            except mh.CacheError:
+                continue
+            raise AssertionError("a filled Cross cache accepts another key")
 
 
 @check
@@ -482,10 +599,18 @@ def asking() -> None:
 def positions() -> None:
     layer, x = made(position=position.Rotary(50.0)), tokens(2, 7)
     at = torch.tensor([[0, 2, 4, 6, 8, 10, 12], [5, 6, 7, 9, 11, 13, 15]])
+    slopes = made(position=position.ALiBi(HEADS))
     for seen in (None, mask.ragged([3, 7])):
-        got = layer(x, mask=seen, positions=at)
-        for b, n in enumerate((7, 7) if seen is None else (3, 7)):
-            same(got[b, :n], layer(x[b, :n], positions=at[b, :n]), f"row {b}")
+        for attn in (layer, slopes):
+            got = attn(x, mask=seen, positions=at)
+            for b, n in enumerate((7, 7) if seen is None else (3, 7)):
+                same(got[b, :n], attn(x[b, :n], positions=at[b, :n]), f"row {b}")
+    same(layer(x, x, x, positions=at), layer(x, positions=at), "the key is the query")
+    distance = (at[0, :, None] - at[0]).abs().double()
+    by_hand = -position.ALiBi(HEADS).slopes[:, None, None] * distance
+    plain = made()
+    plain.load_state_dict(slopes.state_dict())
+    same(slopes(x[:1], positions=at[0]), plain(x[:1], mask=mask.additive(by_hand[None])), "ALiBi by hand")
 
 
 @check

@@ -27,23 +27,32 @@ class Mutant:
 
 MUTANTS: dict[str, Mutant] = {
     # ---- what a head computes
-    "rope off": Mutant("attention.py", "x = self.position(x, positions)", "x = x", ("rotary",)),
-    "rope turned backwards": Mutant(
-        "rotary.py", "torch.cat((-sin, sin), dim=-1)", "torch.cat((sin, -sin), dim=-1)", ("rotary",)
-    ),
-    "rope with halves for pairs": Mutant(
-        "rotary.py",
-        "    if interleaved:\n        return torch.complex",
-        "    if False:\n        return torch.complex",
+    "rope off": Mutant(
+        "attention.py",
+        "return x if rotary is None or factors is None else rotary.rotate(x, factors)",
+        "return x",
         ("rotary",),
     ),
+    "rope turned backwards": Mutant(
+        "_rotary.py", "torch.cat((-sin, sin), dim=-1)", "torch.cat((sin, -sin), dim=-1)", ("rotary",)
+    ),
+    "rope with halves for pairs": Mutant(
+        "_rotary.py", "self.interleaved = interleaved", "self.interleaved = False", ("rotary",)
+    ),
     "rope at the top left in cross-attention": Mutant(
-        "steps.py", "here = 0 if same else keys - queries", "here = 0", ("rotary",)
+        "_kv_store.py", "return keys - queries if positions is None else positions, 0", "return 0, 0", ("rotary",)
     ),
-    "scale dropped": Mutant("kernels.py", ".mT) * scores.scale", ".mT)", ("scale",)),
+    "scale dropped": Mutant("_kernels.py", ".mT) * scores.scale", ".mT)", ("scale",)),
     "scale of the fused kernel dropped": Mutant(
-        "kernels.py", "scale=scale, enable_gqa", "scale=None, enable_gqa", ("scale",)
+        "_kernels.py", "scale=scale, enable_gqa", "scale=None, enable_gqa", ("scale",)
     ),
+    "scale of the direct call dropped": Mutant(
+        "_attend.py", "scale=problem.scores.scale, enable_gqa", "scale=None, enable_gqa", ("scale",)
+    ),
+    "causal flag of the direct call dropped": Mutant(
+        "_attend.py", "None, 0.0, plan.causal,", "None, 0.0, False,", ("causal",)
+    ),
+    "negative scale in the fused kernel": Mutant("_kernels.py", "if scale <= 0:", "if False:", ("scale",)),
     "scale of the value size": Mutant(
         "attention.py", "max(self.head_dim, 1) ** -0.5", "max(self.value_dim, 1) ** -0.5", ("scale",)
     ),
@@ -54,196 +63,226 @@ MUTANTS: dict[str, Mutant] = {
         "attention.py", "x = norm(x).to(x.dtype)  # autocast", "x = x  # autocast", ("norms",)
     ),
     "softcap after the mask": Mutant(
-        "kernels.py",
+        "_kernels.py",
         "logits = logits.masked_fill(~allowed, -torch.inf)",
         "logits = logits.masked_fill(~allowed, -(scores.softcap or torch.inf))",
         ("softcap",),
     ),
     "softcap left out of the backward": Mutant(
-        "blocked.py", "d.mul_(_slope(block, row, heads))", "pass", ("softcap",)
+        "_blocked.py", "d.mul_(_slope(block, row, heads))", "pass", ("softcap",)
     ),
     "sink forgotten": Mutant(
-        "kernels.py", "softmax_with_sink(logits, scores.sinks)", "softmax_with_sink(logits, None)", ("sinks",)
+        "_kernels.py", "softmax_with_sink(logits, scores.sinks)", "softmax_with_sink(logits, None)", ("sinks",)
     ),
     "sink forgotten in the fused kernel": Mutant(
-        "kernels.py", "if block.scores.sinks is not None:", "if False:", ("sinks",)
+        "_kernels.py", "if block.scores.sinks is not None:", "if False:", ("sinks",)
     ),
     "sink without a gradient": Mutant(
-        "blocked.py", "d_sinks[heads] -= (rest * delta)", "d_sinks[heads] -= (0 * delta)", ("sinks",)
+        "_blocked.py", "d_sinks[heads] -= (rest * delta)", "d_sinks[heads] -= (0 * delta)", ("sinks",)
     ),
     "sink gets a dummy query too few": Mutant(
-        "kernels.py", "q = F.pad(q, (0, 0, 1, 0))", "q = F.pad(q, (0, 0, 0, 1))", ("sinks",)
+        "_kernels.py", "q = F.pad(q, (0, 0, 1, 0))", "q = F.pad(q, (0, 0, 0, 1))", ("sinks",)
     ),
     "dropout unscaled": Mutant(
-        "dropout.py", "self.gain = 1 / self.share if self.share else 0.0", "self.gain = 1.0", ("dropout",)
+        "_dropout.py",
+        "self.rescale = 1 / self.keep_prob if self.keep_prob else 0.0",
+        "self.rescale = 1.0",
+        ("dropout",),
     ),
     "dropout of the wrong share": Mutant(
-        "dropout.py",
-        "self.share = round((1.0 - dropout) * STEPS)",
-        "self.share = round(dropout * STEPS)",
+        "_dropout.py",
+        "self.keep_prob = round((1.0 - dropout) * STEPS)",
+        "self.keep_prob = round(dropout * STEPS)",
         ("dropout",),
     ),
     "dropout in eval": Mutant(
-        "attention.py", "self.dropout if self.training else 0.0", "self.dropout", ("dropout",)
+        "_layer_base.py", "self.dropout if self.training else 0.0", "self.dropout", ("dropout",)
     ),
-    "dropout drawn anew in the backward": Mutant(
-        "blocked.py", "return Keep(dropout, self.seed)", "return Keep(dropout, fresh_seed())", ("dropout",)
+    "dropout drawn again in the backward": Mutant(
+        "_blocked.py",
+        "return DropoutMask(dropout, self.seed,",
+        "return DropoutMask(dropout, fresh_seed(),",
+        ("dropout",),
     ),
     "softmax gradient without its mean": Mutant(
-        "blocked.py", "d.sub_(delta).mul_(weights)  # of the scores", "d.mul_(weights)", ("causal", "groups")
+        "_blocked.py", "d.sub_(delta).mul_(weights)  # of the scores", "d.mul_(weights)", ("causal", "groups")
     ),
     # ---- heads
     "groups tiled instead of repeated": Mutant(
-        "problem.py", "x.repeat_interleave(self.size, dim=1)", "x.repeat(1, self.size, 1, 1)", ("groups",)
+        "_problem.py", "x.repeat_interleave(self.size, dim=1)", "x.repeat(1, self.size, 1, 1)", ("groups",)
     ),
     "groups counted modulo": Mutant(
-        "problem.py", "Groups(tuple(h // (heads // kv_heads) for h", "Groups(tuple(h % kv_heads for h", ("groups",)
+        "_problem.py", "Groups(tuple(h // (heads // kv_heads) for h", "Groups(tuple(h % kv_heads for h", ("groups",)
     ),
     "groups folded in the wrong order": Mutant(
-        "decode.py",
+        "_decode.py",
         "* scores.scale).reshape(batch * kv_heads, rows, dim)",
         "* scores.scale).transpose(1, 2).reshape(batch * kv_heads, rows, dim)",
         ("groups",),
     ),
     "uneven map ignored": Mutant(
-        "problem.py",
+        "_problem.py",
         "index_select(1, torch.tensor(self.kv_of_head,",
         "index_select(1, torch.tensor([0 for _ in self.kv_of_head],",
         ("uneven_groups",),
     ),
     "value padding not sliced off": Mutant(
-        "kernels.py",
+        "_kernels.py",
         "out.shape[2] - queries :, :value_dim]",
         "out.shape[2] - queries :, -value_dim:]",
         ("value_sizes",),
     ),
-    "gate on the wrong axis": Mutant("steps.py", "gate.view(1, -1, 1, 1)", "gate.view(1, 1, -1, 1)", ("gates",)),
+    "gate on the wrong axis": Mutant("_checks.py", "gate.view(1, -1, 1, 1)", "gate.view(1, 1, -1, 1)", ("gates",)),
     "gate per row on the wrong axis": Mutant(
-        "steps.py",
-        "gate.reshape(*gate.shape, *(1,) * (4 - gate.ndim))",
-        "gate.reshape(gate.shape[0], *(1,) * (4 - gate.ndim), *gate.shape[1:])",
+        "_checks.py",
+        "gate.reshape(*shape, *(1,) * (4 - len(shape)))",
+        "gate.reshape(shape[0], *(1,) * (4 - len(shape)), *shape[1:])",
         ("gates",),
     ),
     # ---- who sees whom
     "mask polarity flipped": Mutant(
-        "kernels.py", "logits.masked_fill(~allowed", "logits.masked_fill(allowed", ("lengths", "causal")
+        "_kernels.py", "logits.masked_fill(~allowed", "logits.masked_fill(allowed", ("lengths", "causal")
     ),
     "mask polarity flipped where something is added": Mutant(
-        "kernels.py", "mask.masked_fill(~block.allowed", "mask.masked_fill(block.allowed", ("alibi", "additive")
+        "_kernels.py", "mask.masked_fill(~block.allowed", "mask.masked_fill(block.allowed", ("alibi", "additive")
     ),
     "padding polarity flipped": Mutant(
-        "mask_kinds.py", "return grid.take_columns(real)[", "return ~grid.take_columns(real)[", ("lengths",)
+        "_mask_structured.py",
+        "return self._columns(grid, real)[",
+        "return ~self._columns(grid, real)[",
+        ("lengths",),
     ),
     "top-left causal": Mutant(
-        "frame.py", "torch.arange(self.offset, self.keys,", "torch.arange(0, self.queries,", ("causal",)
+        "_coordinates.py", "torch.arange(self.offset, self.keys,", "torch.arange(0, self.queries,", ("causal",)
     ),
     "causal sees one ahead": Mutant(
-        "mask_kinds.py", "return grid.key <= grid.query\n", "return grid.key <= grid.query + 1\n", ("causal",)
+        "_mask_structured.py", "return grid.key <= grid.query\n", "return grid.key <= grid.query + 1\n", ("causal",)
     ),
     "causal tile too bold": Mutant(
-        "mask_kinds.py", "return hi - 1 <= span.start\n", "return hi - 2 <= span.start\n", ("causal",)
+        "_mask_structured.py", "return hi - 1 <= span.start\n", "return hi - 2 <= span.start\n", ("causal",)
     ),
     "window one too wide": Mutant(
-        "mask_kinds.py", "grid.key > grid.query - self.left", "grid.key >= grid.query - self.left", ("window",)
+        "_mask_structured.py",
+        "grid.key > grid.query - self.left",
+        "grid.key >= grid.query - self.left",
+        ("window",),
     ),
     "window one too narrow": Mutant(
-        "mask_kinds.py", "grid.key > grid.query - self.left", "grid.key > grid.query - self.left + 1", ("window",)
+        "_mask_structured.py",
+        "grid.key > grid.query - self.left",
+        "grid.key > grid.query - self.left + 1",
+        ("window",),
     ),
     "window loses a key to the tiles": Mutant(
-        "mask_kinds.py", "max(span.start - self.left + 1, 0)", "max(span.start - self.left + 2, 0)", ("window",)
+        "_mask_structured.py",
+        "max(span.start - self.left + 1, 0)",
+        "max(span.start - self.left + 2, 0)",
+        ("window",),
     ),
     "window forgets the first keys": Mutant(
-        "mask_kinds.py", "near | (grid.key < self.first) if self.first else near", "near", ("window",)
+        "_mask_structured.py", "near | (grid.key < self.first) if self.first else near", "near", ("window",)
     ),
     "window tile too bold": Mutant(
-        "mask_kinds.py",
+        "_mask_structured.py",
         "near = lo > span.stop - 1 - self.left",
         "near = lo > span.start - 1 - self.left",
         ("window",),
     ),
     "lengths off by one": Mutant(
-        "mask_kinds.py",
+        "_mask_structured.py",
         "        return grid.key < self.limit(grid)\n",
         "        return grid.key <= self.limit(grid)\n",
         ("lengths",),
     ),
     "lengths of another row": Mutant(
-        "mask_kinds.py", "(limits if self.rows == 1 else limits[grid.batches])", "limits[:1]", ("lengths",)
+        "_mask_structured.py", "(limits if self.rows == 1 else limits[grid.batches])", "limits[:1]", ("lengths",)
     ),
     "ragged queries attend": Mutant(
-        "mask_kinds.py",
-        "(grid.row < self.limit(grid)) & (grid.key < self.limit(grid))",
-        "grid.key < self.limit(grid)",
+        "_mask_structured.py",
+        "real_query = grid.row < self.limit(grid)",
+        "real_query = grid.row >= 0",
         ("ragged", "alibi"),
     ),
     "ragged bias row forgotten": Mutant(
-        "ragged.py", "filled = nothing[0].to", "filled = (0 * nothing[0]).to", ("ragged",)
+        "_packing.py", "padded = empty.expand(", "padded = (0 * empty).expand(", ("ragged",)
     ),
-    "packed rows take the places of others": Mutant(
-        "ragged.py",
-        ".expand(batch, width).flatten()[index]",
-        ".expand(batch, width).flatten()[: len(index)]",
+    "packed rows take the positions of others": Mutant(
+        "_packing.py",
+        ".expand(self.batch, self.width).flatten()[self.index]",
+        ".expand(self.batch, self.width).flatten()[: len(self.index)]",
         ("positions",),
     ),
     "documents leak": Mutant(
-        "mask_kinds.py", "(asks == asked) & (asks >= 0)", "(asks >= asked) & (asks >= 0)", ("documents",)
+        "_mask_documents.py", "(query_id == key_id) & (", "(query_id >= key_id) & (", ("documents",)
     ),
     "padding of documents attends": Mutant(
-        "mask_kinds.py", "(asks == asked) & (asks >= 0)", "asks == asked", ("documents",)
+        "_mask_documents.py", "(query_id == key_id) & (query_id >= 0)", "query_id == key_id", ("documents",)
     ),
     "document tile too bold": Mutant(
-        "mask_kinds.py", "lo, hi = min(lo, span.start), max(hi, span.stop)", "lo, hi = lo, hi", ("structure",)
+        "_mask_documents.py",
+        "return any(i >= 0 and first <= lo and hi <= last for i,",
+        "return any(i >= 0 and first <= lo < last for i,",
+        ("structure",),
     ),
     "prefix off": Mutant(
-        "mask_kinds.py",
+        "_mask_structured.py",
         "(grid.key <= grid.query) | (grid.key < self.limit(grid))",
         "grid.key <= grid.query",
         ("prefix",),
     ),
     "prefix cut by the tiles": Mutant(
-        "mask_kinds.py", "[(0, max(span.stop, self.lengths.row(span.row)))]", "[(0, span.stop)]", ("prefix",)
+        "_mask_structured.py", "[(0, max(span.stop, self.lengths.row(span.row)))]", "[(0, span.stop)]", ("prefix",)
     ),
     "additive -inf ignored": Mutant(
-        "mask_cells.py", "self.block_of(grid) > -torch.inf", "self.block_of(grid) >= -torch.inf", ("additive",)
+        "_mask_cells.py",
+        "return self.block_of(grid) != -torch.inf",
+        "return self.block_of(grid) == self.block_of(grid)",
+        ("additive",),
     ),
     "additive without a gradient": Mutant(
-        "blocked.py", "add_to(d_added, row, heads, d)", "pass", ("additive", "relative_bias")
+        "_blocked.py", "add_to(d_bias, row, heads, d)", "pass", ("additive", "relative_bias")
     ),
     "and read as or": Mutant(
-        "mask_algebra.py", "_fold(torch.logical_and,", "_fold(torch.logical_or,", ("composed", "lengths")
+        "_mask_algebra.py", "_combine(torch.logical_and,", "_combine(torch.logical_or,", ("composed", "lengths")
     ),
     "or covered only by one": Mutant(
-        "mask_algebra.py",
-        "return union([i for p in self._either for i in p.intervals(span)])",
-        "return self._either[0].intervals(span)",
+        "_mask_algebra.py",
+        "return union([interval for m in self.masks for interval in m.key_ranges(span)])",
+        "return self.masks[0].key_ranges(span)",
         ("composed",),
     ),
     "tiles joined over different keys": Mutant(
-        "tiles.py", "joined[-1][1:] == (start, keys, inside)", "joined[-1][3] == inside", ("window", "documents")
+        "_tiles.py", "joined[-1][1:] == (start, keys, inside)", "joined[-1][3] == inside", ("window", "documents")
     ),
     "rows joined that differ": Mutant(
-        "tiles.py", "if joined and joined[-1][1] == tiles:", "if joined:", ("lengths",)
+        "_tiles.py", "if joined and joined[-1][1] == tiles:", "if joined:", ("lengths",)
     ),
     "empty row not zeroed": Mutant(
-        "kernels.py",
-        "return out if block.alive is None else out.masked_fill(~block.alive, 0.0)",
+        "_kernels.py",
+        "return out if block.row_has_key is None else out.masked_fill(~block.row_has_key, 0.0)",
         "return out",
         ("empty_rows",),
     ),
     "empty row not zeroed in the reference": Mutant(
-        "kernels.py", "weights = weights.masked_fill(~block.alive, 0.0)", "pass", ("empty_rows",)
+        "_kernels.py", "weights = weights.masked_fill(~block.row_has_key, 0.0)", "pass", ("empty_rows",)
     ),
     "NaN guard removed": Mutant(
-        "routes.py",
-        "return out if all(_finite(x) for x in looked_at) else",
-        "return out if True else",
+        "_attend.py",
+        "return out if finite else _cleaned(problem, plan)",
+        "return out",
         ("hidden_nan",),
     ),
     "NaN guard looks at the output only": Mutant(
-        "routes.py", "(out, problem.k, problem.v) if problem.needs_grad else (out,)", "(out,)", ("hidden_nan",)
+        "_attend.py",
+        "_finite(out) and (not problem.needs_grad or math.isfinite(_sum(problem.k).item()))",
+        "_finite(out)",
+        ("hidden_nan",),
     ),
     "what may be seen is swallowed": Mutant(
-        "routes.py", "on_block(reaches)) > 0, torch.nan)", "on_block(reaches)) > 9, torch.nan)", ("hidden_nan",)
+        "_attend.py",
+        "on_block(sees_marked_key)) > 0, torch.nan)",
+        "on_block(sees_marked_key)) > 9, torch.nan)",
+        ("hidden_nan",),
     ),
     # ---- positions that are added
     "ALiBi sign flipped": Mutant("position.py", "* -self.slopes.to(", "* self.slopes.to(", ("alibi",)),
@@ -259,42 +298,90 @@ MUTANTS: dict[str, Mutant] = {
     "relative bias slid the wrong way": Mutant(
         "position.py", "values.unfold(-1, keys, 1).flip(-2)", "values.unfold(-1, keys, 1)", ("relative_bias",)
     ),
-    "packed rows take the positions of the first": Mutant(
-        "attention.py", "own = positions if packed is None else packed.given", "own = positions", ("alibi",)
+    "bias of other positions than the given ones": Mutant(
+        "_problem.py", "query, key = positions[:, grid.rows], grid.take_columns(positions)", "pass", ("positions",)
     ),
     # ---- caches and asking
-    "cache position not advanced": Mutant(
-        "steps.py", "here = cache.next_positions(queries) if start is None else start", "here = 0", ("caches",)
-    ),
+    "cache position not advanced": Mutant("_cache_base.py", "return start, start", "return 0, 0", ("caches",)),
     "cache positions of rows ignored": Mutant(
-        "steps.py",
-        "here = cache.next_positions(queries) if start is None else start",
-        "here = start or 0",
-        ("ragged_caches",),
+        "_cache_base.py", "return (at := self.next_positions(queries)), at", "return 0, 0", ("ragged_caches",)
     ),
     "ring sees beyond its window": Mutant(
-        "steps.py", "masks.window(cache.window, first", "masks.window(cache.window + 1, first", ("caches",)
+        "cache.py", "mask & window(self.window, first", "mask & window(self.window + 1, first", ("caches",)
     ),
     "ring forgets the first tokens": Mutant(
-        "steps.py", "masks.window(cache.window, first=cache.first)", "masks.window(cache.window)", ("caches",)
+        "cache.py", "mask & window(self.window, first=self.first)", "mask & window(self.window)", ("caches",)
     ),
     "empty slots of a cache count": Mutant(
-        "mask_kinds.py", "[*parts, Padding(filled)] if filled is not None else parts", "parts", ("ragged_caches",)
+        "_mask_structured.py",
+        "[*parts, FilledSlots(filled)] if filled is not None else parts",
+        "parts",
+        ("ragged_caches",),
     ),
     "cross cache filled again": Mutant(
-        "attention.py",
-        "known = cache.known if isinstance(cache, Cross) else None",
-        "known = None",
+        "cache.py",
+        "        self._validate_rows(batch)\n        return self._buffers()",
+        "        self._validate_rows(batch)\n        self.reset()",
         ("cross_cache",),
     ),
     "weights of the wrong kv head": Mutant(
-        "ask.py",
-        "device=frame.device)[heads]\n    q,",
-        "device=frame.device)[: len(cells.heads or problem.groups.kv_of_head)]\n    q,",
+        "outputs.py",
+        "device=size.device)[heads]\n    q,",
+        "device=size.device)[: len(cells.heads or problem.groups.kv_of_head)]\n    q,",
         ("asking",),
     ),
     "lse without the sink": Mutant(
-        "ask.py", "return lse if sinks is None else", "return lse if True else", ("sinks",)
+        "outputs.py", "return lse if sinks is None else", "return lse if True else", ("sinks",)
+    ),
+    "cross cache answers for another key": Mutant(
+        "cache.py", "(source is None or not source.is_same(x))", "False", ("cross_cache",)
+    ),
+    "cache counts tokens before the call is accepted": Mutant(
+        "_cache_base.py",
+        "step.owner = owner\n",
+        "step.owner = owner\n        self._set_lengths(step.after)\n",
+        ("refused_calls",),
+    ),
+    "cache serves several layers": Mutant(
+        "_cache_base.py", "if owner is not None and any(self._row_lengths()):", "if False:", ("refused_calls",)
+    ),
+    "ring mixes slots and tokens": Mutant("_coordinates.py", "if not self.scattered:", "if True:", ("ring_masks",)),
+    "only the first ragged counts in a cache": Mutant(
+        "_mask_structured.py", "[min(row) for row in zip(*rows", "[row[0] for row in zip(*rows", ("ragged_caches",)
+    ),
+    # ---- plans
+    "plan of another mask": Mutant(
+        "_plan.py", "key = (key, coordinates.key, mask.key)", "key = (key, coordinates.key)", ("plans",)
+    ),
+    "plan of another size": Mutant(
+        "_plan.py", "key = (key, coordinates.key, mask.key)", "key = (key, mask.key)", ("plans",)
+    ),
+    "mask changed in place is not read again": Mutant(
+        "_host_values.py",
+        "return tuple(x.shape), data if len(data) <= 256 else blake2b(data, digest_size=16).digest()",
+        "return tuple(x.shape)",
+        ("changed_masks",),
+    ),
+    "lengths changed in place are not read again": Mutant(
+        "_host_values.py",
+        "        if self._tensor is None or readable(self._tensor):\n            return self.values\n",
+        "        if self._tensor is None:\n            return self.values\n",
+        ("changed_masks",),
+    ),
+    "positions lost for keys": Mutant(
+        "attention.py",
+        "if key is query and (value is None or value is query):",
+        "if False:",
+        ("positions",),
+    ),
+    "queries and keys of different frequencies": Mutant(
+        "_rotary.py", "for x, at in (queries, keys)]", "for x, at in (keys,)]", ("dynamic_ntk",)
+    ),
+    "padding counts as length": Mutant(
+        "_rotary.py", "(max(lengths.values, default=0) if lengths.on_host", "(tokens if True", ("dynamic_ntk",)
+    ),
+    "query without a key spoils gradients": Mutant(
+        "_kernels.py", "block.q = q.masked_fill(~written.row_has_key, 0.0)", "pass", ("ragged",)
     ),
     # ---- seeing heads
     "causal flag of torch from the bottom right": Mutant(

@@ -6,6 +6,7 @@ import copy
 import itertools
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,19 +60,21 @@ def test_cached_decoding_is_the_full_pass(case: Case, kind: str, data: st.DataOb
     window = data.draw(st.integers(1, 7)) if kind == "ring" or data.draw(st.booleans()) else tokens
     route = data.draw(st.sampled_from([None, "reference", "fused", "folded", "blocked", "tiled"]))
     first = data.draw(st.integers(0, 2))
-    sight = mask.causal() & mask.window(window, first=first)
-    if data.draw(st.booleans()):
-        ids = (torch.rand(case.batch, tokens) < 0.3).cumsum(1)
-        far = torch.cat([ids, ids[:, -1:].expand(-1, 3)], 1)  # as many as a static cache has slots
-        sight = sight & mask.documents(far)
+    ids = (torch.rand(case.batch, tokens) < 0.3).cumsum(1) if data.draw(st.booleans()) else None
+
+    def sight(seen: int) -> mask.Mask:
+        """The mask of the first `seen` tokens."""
+        band = mask.causal() & mask.window(window, first=first)
+        return band if ids is None else band & mask.documents(ids[:, :seen])
+
     gate = case.gate() if case.gate_dims in (1, 2) else None
     kept = made(kind, layer, case.batch, tokens, window, first)
     with torch.no_grad(), blocks_of(case.cells):
-        want = layer(x, mask=sight, head_gate=gate)
+        want = layer(x, mask=sight(tokens), head_gate=gate)
         outs, at = [], 0
         for step in steps:
             new = x[:, at : at + step]
-            call: dict[str, Any] = {"mask": sight, "cache": kept, "head_gate": gate}
+            call: dict[str, Any] = {"mask": sight(at + step), "cache": kept, "head_gate": gate}
             before = copy.deepcopy(kept)
             try:
                 outs.append(layer(new, **call, route=route))
@@ -120,6 +123,9 @@ def test_a_cross_cache_is_filled_once(case: Case, calls: int) -> None:
     with torch.no_grad():
         want = layer(**given, mask=sight.mask)
         same(layer(**given, mask=sight.mask, cache=kept), want, "the first call")
-        for _ in range(calls):  # what is passed as key is not looked at again
-            other = {name: x if name == "query" else torch.full_like(x, torch.nan) for name, x in given.items()}
-            same(layer(**other, mask=sight.mask, cache=kept), want, "a later call")
+        for _ in range(calls):
+            same(layer(**given, mask=sight.mask, cache=kept), want, "a later call")
+            same(layer(given["query"], mask=sight.mask, cache=kept), want, "a later call without a key")
+        if given["key"].numel():
+            with pytest.raises(mh.CacheError, match=r"reset\(\)"):
+                layer(given["query"], given["key"].clone(), mask=sight.mask, cache=kept)
