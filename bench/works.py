@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from harness import Job, Limit, Work
 from multihead import MultiHeadAttention, cache, mask, position
-from multihead.layer._attend import attend
+from multihead.layer import Groups, Problem, attend
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._mask_algebra import Mask
-from multihead.layer._problem import Groups, Problem, ScoreConfig
+from multihead.layer._problem import ScoreConfig
 from peers import (
     EXPLICIT,
     FLAX,
@@ -220,9 +220,9 @@ def peak_job(name: str, tokens: int) -> Job:
 
 def core(q: Tensor, k: Tensor, v: Tensor, *, seen: Mask) -> Tensor:
     """Our attention without projections."""
-    frame = Coordinates(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+    coordinates = Coordinates(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     groups = Groups.even(q.shape[1], k.shape[1])
-    return attend(Problem(q, k, v, groups, seen, frame, ScoreConfig(q.shape[3] ** -0.5)))
+    return attend(Problem(q, k, v, groups, seen, coordinates, ScoreConfig(q.shape[3] ** -0.5)))
 
 
 def same(got: tuple[object, ...], wanted: tuple[Tensor, ...], *, real: Tensor | None = None) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.layer._attend import attend
+from multihead.layer import attend
 
 
 def test_a_wrong_argument_is_noticed() -> None:
@@ -16,12 +16,12 @@ def test_a_wrong_argument_is_noticed() -> None:
 
 
 def test_a_wrong_field_is_noticed() -> None:
-    with pytest.raises(jaxtyping.TypeCheckError, match="start"):
-        mh.Sinks(start="high")
+    with pytest.raises(jaxtyping.TypeCheckError, match="init"):
+        mh.Sinks(init="high")
 
 
 def test_an_int_is_a_float() -> None:
-    assert mh.Sinks(start=1).start == 1
+    assert mh.Sinks(init=1).init == 1
 
 
 def test_what_the_package_says_itself_is_heard_first() -> None:

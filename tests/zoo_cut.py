@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.edit.physical.surgery import install
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call, Compute
 from multihead.model.head_weights import HeadWeights

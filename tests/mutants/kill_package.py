@@ -72,9 +72,9 @@ def seen() -> None:
 @check
 def statistics() -> None:
     """Every statistic is what the whole map in fp64 gives."""
-    from multihead.layer._attend import attend
+    from multihead.layer import Groups, Problem, attend
     from multihead.layer._coordinates import Coordinates
-    from multihead.layer._problem import Groups, Problem, ScoreConfig
+    from multihead.layer._problem import ScoreConfig
     from multihead.model.call import Tokens
     from multihead.model.statistics.head_statistics import HeadStatistics
     from multihead.model.statistics.options import Statistics

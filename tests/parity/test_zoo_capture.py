@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import multihead as mh
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.call import Call, Compute
 from multihead.model.intercept import intercept
 from zoo import COVERING, ZOO, Batch, Entry

@@ -12,8 +12,9 @@ from torch.testing import assert_close
 
 import cases
 from multihead import mask, position
+from multihead.layer import Groups, Problem
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._problem import Groups, PositionScores, Problem, ScoreConfig
+from multihead.layer._problem import PositionScores, ScoreConfig
 from multihead.model.call import Tokens
 from multihead.model.statistics.head_statistics import HeadStatistics
 from multihead.model.statistics.options import Statistics
@@ -57,7 +58,7 @@ def problems(
     g = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
     normal = lambda *shape: torch.randn(shape, generator=g).to(dtype)
     hot = draw(st.sampled_from([1.0, 3.0]))  # some rows nearly one-hot
-    frame, known = Coordinates(batch, heads, queries, keys, torch.device("cpu")), draw(st.integers(0, 4)) > 0
+    coordinates, known = Coordinates(batch, heads, queries, keys, torch.device("cpu")), draw(st.integers(0, 4)) > 0
     seen = mask.of(draw(cases.looks(batch, heads, queries, keys))(dtype).mask)
     if draw(st.integers(0, 5)) == 0 and not cross:
         seen = seen & PositionScores(position.ALiBi(heads), None, dtype)
@@ -66,8 +67,8 @@ def problems(
         if draw(st.booleans()):
             key_positions[:, 0] = key_positions[:, -1]  # two keys at one place: no token is the one before
             known = False
-        frame = Coordinates(
-            batch, heads, queries, keys, frame.device, key_positions[:, :queries].clone(), key_positions
+        coordinates = Coordinates(
+            batch, heads, queries, keys, coordinates.device, key_positions[:, :queries].clone(), key_positions
         )
         seen = draw(st.sampled_from([mask.everything(), mask.causal(), mask.window(3, 1)]))
     scores = ScoreConfig(
@@ -81,7 +82,7 @@ def problems(
         normal(batch, shared.kv_heads, keys, key_dim),
         normal(batch, shared.kv_heads, keys, value_dim),
     )
-    problem = Problem(q, k, v, shared, seen, frame, scores)
+    problem = Problem(q, k, v, shared, seen, coordinates, scores)
     padding = draw(st.sampled_from(["none", "left", "right", "holes"]))
 
     def tokens(count: int) -> Tokens:
@@ -96,7 +97,7 @@ def problems(
     given = tokens(keys)
     if cross:
         return problem, tokens(queries), given, True
-    mine = slice(keys - queries, keys) if frame.aligned else slice(0, queries)
+    mine = slice(keys - queries, keys) if coordinates.aligned else slice(0, queries)
     cut = lambda x: None if x is None else x[:, mine]
     return problem, Tokens(cut(given.ids), cut(given.valid)), given, False
 

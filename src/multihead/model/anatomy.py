@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_model
 from multihead.errors import AnatomyError, ModelRunError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall

@@ -10,8 +10,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
+from multihead.layer import Problem
 from multihead.layer._head_shard import HeadShard
-from multihead.layer._problem import Problem
+from multihead.layer._mask_structured import ragged_lengths
 from multihead.model.sites import Key, Site
 
 
@@ -31,8 +32,8 @@ class Tokens:
 class Call:
     """softmax(scores) v of one attention module: q, k, v after rotation and norms, mask, scale, softcap, sinks.
 
-    `module` called the kernel. If `share` is set, the problem holds only the heads on this rank; `share.heads` are
-    their indices in the whole layer.
+    `module` called the kernel. If `head_shard` is set, the problem holds only the heads on this rank;
+    `head_shard.heads` are their indices in the whole layer.
     """
 
     site: Site
@@ -40,7 +41,7 @@ class Call:
     problem: Problem
     queries: Tokens
     keys: Tokens
-    share: HeadShard | None = None
+    head_shard: HeadShard | None = None
 
     @property
     def key(self) -> Key:
@@ -63,19 +64,31 @@ class Call:
     @property
     def real_rows(self) -> Bool[Tensor, "batch query"]:
         """The queries that are not padding."""
-        shape = self.problem.q.shape[0], self.problem.q.shape[2]
-        valid = self.queries.valid
-        if valid is None or valid.shape != shape:  # packed rows have no padding
-            return torch.ones(shape, dtype=torch.bool, device=self.problem.q.device)
-        return valid
+        if self.queries.valid is not None:
+            return self.queries.valid
+        size = self.problem.coordinates
+        return torch.ones(size.batch, size.queries, dtype=torch.bool, device=size.device)
 
     def here(self, heads: Sequence[int]) -> list[int]:
         """The given heads that are on this rank, as indices into the problem."""
-        return list(heads) if self.share is None else self.share.indices(heads)
+        return list(heads) if self.head_shard is None else self.head_shard.indices(heads)
 
     def among(self, heads: Sequence[int]) -> list[int]:
         """The given heads that are on this rank, as positions in `heads`."""
         return [position for position, head in enumerate(heads) if self.here([head])]
+
+
+def ragged_rows(problem: Problem) -> Bool[Tensor, "batch query"] | None:
+    """The real tokens under mask.ragged, the first lengths[b] of row b; None under other masks.
+
+    Without a cache, the projections of the layer read only these tokens, one row after the other.
+    """
+    size = problem.coordinates
+    lengths = ragged_lengths(problem.mask, size.batch, size.device)
+    if lengths is None:
+        return None
+    positions = torch.arange(size.queries, device=size.device)
+    return (positions < lengths.tensor(size.device).unsqueeze(1)).expand(size.batch, -1)
 
 
 Compute = Callable[[], HeadOutputs]

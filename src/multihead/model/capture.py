@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from multihead._base.arguments import check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
+from multihead.layer import weights_of
 from multihead.layer._head_shard import HeadShard
 from multihead.layer._kv_store import in_backward
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.call import Call, Compute
 from multihead.model.capture_html import head_html, heads_html
 from multihead.model.capture_table import table_of
@@ -55,7 +56,7 @@ LARGEST_MAP = 1 << 30
 class _Record:
     """The captured data of one attention."""
 
-    share: HeadShard | None = None
+    head_shard: HeadShard | None = None
     """the heads on this rank, which the statistics cover; if None, all heads"""
     statistics: HeadStatistics | None = None
     gathered: HeadStatistics | None = None
@@ -119,20 +120,20 @@ class Capture:
                 f"the capture has no statistics of {site.label}",
                 hint="mh.capture(model, statistics=mh.Statistics())",
             )
-        if record.share is None:
+        if record.head_shard is None:
             return record.statistics
         if record.gathered is None:
             raise MultiheadError(
-                f"the statistics of {site.label} are not gathered yet: this rank has {len(record.share.heads)} of "
-                f"{site.heads} heads",
+                f"the statistics of {site.label} are not gathered yet: this rank has "
+                f"{len(record.head_shard.heads)} of {site.heads} heads",
                 hint="read them after the block, which gathers them at its end",
             )
         return record.gathered
 
     def here(self, site: Site, heads: Sequence[int]) -> list[int]:
         """The given heads that are on this rank, as indices into its kept tensors."""
-        share = self._records[site.key].share
-        return list(heads) if share is None else share.indices(heads)
+        shard = self._records[site.key].head_shard
+        return list(heads) if shard is None else shard.indices(heads)
 
     def calls(self, site: Site) -> list[Kept]:
         """The kept tensors of one attention, call by call."""
@@ -141,7 +142,7 @@ class Capture:
     def add(self, call: Call, out: HeadOutputs) -> None:
         """Add one call of an attention."""
         self.sites.register(call.site)
-        record = self._records.setdefault(call.key, _Record(call.share))
+        record = self._records.setdefault(call.key, _Record(call.head_shard))
         if self.options is not None:
             if record.statistics is None:
                 record.statistics = HeadStatistics(call.problem.coordinates.heads, self.options, self._memory)
@@ -177,8 +178,8 @@ class Capture:
         If the heads of the model are sharded over ranks, every rank gets the statistics of all heads.
         """
         for record in self._records.values():
-            if record.share is not None and record.statistics is not None and record.gathered is None:
-                record.gathered = of_all_ranks(record.statistics, record.share)
+            if record.head_shard is not None and record.statistics is not None and record.gathered is None:
+                record.gathered = of_all_ranks(record.statistics, record.head_shard)
         self._memory.rest()
         self._warn_of_broken_rows()
 
@@ -200,7 +201,7 @@ class Capture:
         """Add the statistics of a later run of the same model."""
         self.sites.merge(later.sites)
         for key, later_record in later._records.items():
-            record = self._records.setdefault(key, _Record(later_record.share))
+            record = self._records.setdefault(key, _Record(later_record.head_shard))
             if record.statistics is None:
                 record.statistics = later_record.statistics
             elif later_record.statistics is not None:
@@ -218,8 +219,8 @@ class Capture:
             if of_site is not None:
                 statistics[-1].pop("options")  # type: ignore[union-attr]  # saved once below: they may be large
         options = None if self.options is None else self.options.state()
-        shares = [self._records[site.key].share for site in self.sites]
-        return {"options": options, "sites": self.sites.state(), "statistics": statistics, "shares": shares}
+        shards = [self._records[site.key].head_shard for site in self.sites]
+        return {"options": options, "sites": self.sites.state(), "statistics": statistics, "shares": shards}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore `state`. The capture must have the same options."""
@@ -229,8 +230,8 @@ class Capture:
                 hint="resume with the options that the run started with",
             )
         self.sites, self._records, self._memory = Sites.from_state(state["sites"]), {}, Memory()
-        for site, saved, share in zip(self.sites, state["statistics"], state["shares"], strict=True):
-            record = self._records.setdefault(site.key, _Record(share))
+        for site, saved, shard in zip(self.sites, state["statistics"], state["shares"], strict=True):
+            record = self._records.setdefault(site.key, _Record(shard))
             if saved is not None:
                 loaded = HeadStatistics.from_state({**saved, "options": state["options"]})
                 # Merge into new statistics, which use the working memory that all layers of this capture share.
@@ -277,20 +278,16 @@ class Head:
         problem = self._kept(call, "qk").problem
         assert problem is not None
         rows = [rows] if isinstance(rows, int) else rows
-        count = problem.coordinates.queries if rows is None else len(rows)
-        bytes_ = problem.coordinates.batch * count * problem.coordinates.keys * 4
+        size = problem.coordinates
+        count = size.queries if rows is None else len(rows)
+        bytes_ = size.batch * count * size.keys * 4
         if bytes_ > largest:
-            rows_that_fit = max(1, largest // (problem.coordinates.batch * problem.coordinates.keys * 4))
+            rows_that_fit = max(1, largest // (size.batch * size.keys * 4))
             raise SizeError(
                 f"the map of {self.name} must take at most {largest / 2**30:.1f} GiB, but "
-                f"{problem.coordinates.batch} x {count} x {problem.coordinates.keys} cells take {bytes_ / 2**30:.1f} GiB",
+                f"{size.batch} x {count} x {size.keys} cells take {bytes_ / 2**30:.1f} GiB",
                 hint=f"select rows: weights(rows=range({min(rows_that_fit, 64)})), read a statistic: "
                 f"mean('entropy'), or raise the limit: weights(largest={bytes_})",
-            )
-        if problem.packing is not None:
-            raise SizeError(
-                f"{self.name} ran on packed rows, which have no batch x query x key map",
-                hint="run the layer with mask.lengths instead of mask.ragged to see maps",
             )
         return weights_of(problem, Cells([self._local_index], rows))[:, 0]
 

@@ -98,9 +98,9 @@ def _weights(head: Head, limit: int) -> Cells | None:
     problem = calls[-1].problem if calls else None
     if problem is None:
         return None
-    frame = problem.coordinates
-    if frame.batch * frame.queries * frame.keys > limit:
+    size = problem.coordinates
+    if size.batch * size.queries * size.keys > limit:
         raise MultiheadError(
-            f"the map of {head.name} has {frame.queries} × {frame.keys} cells: use weights(rows=[...])"
+            f"the map of {head.name} has {size.queries} × {size.keys} cells: use weights(rows=[...])"
         )
     return head.weights()[0].detach().float().cpu().numpy()

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import AnatomyError, SizeError
+from multihead.layer import Groups
 from multihead.layer._layouts import LAYOUTS, Layout, Sizes, linears, unpack
-from multihead.layer._problem import Groups
 from multihead.model.storage import Projection, Slots, Storage, as_slots
 from multihead.model.trace import Trace
 

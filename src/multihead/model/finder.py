@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multihead.errors import AnatomyError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.latent_finder import find_latent
 from multihead.model.storage import Projection, Storage, as_slots, projection_of
 from multihead.model.trace import LETTERS, Trace

@@ -29,7 +29,8 @@ _VIEWS = (
 )  # fmt: skip
 _LINEAR = (
     *_VIEWS, "Add", "Sub", "Rsub", "Neg", "Mul", "Div", "Addcmul", "Cat", "Stack", "Index", "IndexSelect",
-    "IndexPut", "Roll", "Flip", "Repeat", "Copy", "CopySlices", "SliceScatter", "ViewAsComplex", "ViewAsReal",
+    "IndexCopy", "IndexPut", "Roll", "Flip", "Repeat", "Copy", "CopySlices", "SliceScatter", "ViewAsComplex",
+    "ViewAsReal",
 )  # fmt: skip
 """Operations allowed between a projection and the kernel: rotation, scaling, frozen norms. Others may pass every
 numerical check on one input although they are not linear (abs) or mix tokens (cumsum)."""

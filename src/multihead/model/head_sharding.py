@@ -6,11 +6,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
+from multihead.layer import Problem
 from multihead.layer._head_shard import HeadShard
-from multihead.layer._problem import Problem
 
 
-def share_of(module: nn.Module, problem: Problem) -> HeadShard | None:
+def head_shard_of(module: nn.Module, problem: Problem) -> HeadShard | None:
     """The heads of `module` on this rank, as indices in the full layer; None if it has all heads.
 
     Multihead layers store it. For other modules it is inferred from the query projection: a row-sharded DTensor
@@ -18,9 +18,9 @@ def share_of(module: nn.Module, problem: Problem) -> HeadShard | None:
     """
     if not (dist.is_available() and dist.is_initialized()):
         return None
-    share: object = getattr(module, "head_shard", None)
-    if isinstance(share, HeadShard):
-        return None if len(share.heads) == share.all_heads else share
+    shard: object = getattr(module, "head_shard", None)
+    if isinstance(shard, HeadShard):
+        return None if len(shard.heads) == shard.all_heads else shard
     heads_here, dim = problem.q.shape[1], problem.q.shape[3]
     for weight in module.parameters():
         rows = _local_rows(weight)

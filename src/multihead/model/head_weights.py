@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import SizeError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
 from multihead.model.anatomy import LayerAnatomy
 

@@ -4,7 +4,7 @@ Attention reaches a kernel through one of three functions, and one TorchFunction
 
 - `F.scaled_dot_product_attention`, called from anywhere;
 - `F.multi_head_attention_forward`, used by nn.MultiheadAttention (torch skips its fast path under a mode);
-- `multihead.layer._plan.attend`, used by our own layer and by every adapter (see `verified_adapters.py`), and
+- `multihead.layer.attend`, used by our own layer and by every adapter (see `verified_adapters.py`), and
   `attend_as`, used for Hugging Face's attention interface (see `hf_interface.py`).
 
 A mode belongs to one thread, can be nested, and is removed at the end of the block, even after an exception. The
@@ -27,27 +27,28 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.layer._attend import attend
+from multihead.layer import Problem, attend
 from multihead.layer._coordinates import ALL
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_cells import TensorMask
-from multihead.layer._mask_structured import Lengths, Padding, Ragged
-from multihead.layer._problem import Problem
+from multihead.layer._mask_structured import Lengths, Padding, Prefix, Ragged
 from multihead.model.attention_modules import AttentionModules
-from multihead.model.call import Call, Listener, Tokens
+from multihead.model.call import Call, Listener, Tokens, ragged_rows
 from multihead.model.call_index import CallIndex
 from multihead.model.call_tokens import Inputs
 from multihead.model.compiled import has_compiled_parts, inner
-from multihead.model.head_sharding import share_of
+from multihead.model.head_sharding import head_shard_of
 from multihead.model.hf_interface import through_interface
 from multihead.model.interception import Interception, heads_are_changed, interception
 from multihead.model.kernel_arguments import attend_as, problem_of
+from multihead.model.lazy_weights import computed_weights
 from multihead.model.missing import unseen_note
 from multihead.model.output_proof import OutputProof
 from multihead.model.sequences import EXACT, Sequences
@@ -65,7 +66,7 @@ def intercept(model: nn.Module, listener: Listener, *, sharded: bool = False) ->
     """Route every attention call of `model` in this thread through `listener(call, run)`, which returns the output.
 
     Yields a function that returns a note on the attentions that ran inside the block and were not seen, or None.
-    `sharded`: the listener handles calls in which this rank has only some of the heads (see `call.share`).
+    `sharded`: the listener handles calls in which this rank has only some of the heads (see `call.head_shard`).
     """
     root = inner(model)
     with ExitStack() as stack:
@@ -113,13 +114,15 @@ class InterceptMode(TorchFunctionMode):
             self.inputs.read(module, args, kwargs)
             self.output_proof.begin(args, kwargs)
 
-    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """Forward hook of the model. `output` is None if the forward raised."""
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> object:
+        """Forward hook of the model; returns its output. `output` is None if the forward raised."""
         if self.block.active:
             self.call_index.end()
+            output = computed_weights(output)
             self.inputs.keep(output)
             if output is not None and not heads_are_changed():
                 self.output_proof.end(output)
+        return output
 
     def close(self) -> None:
         """Remove all hooks, and forget the inputs: the mode is part of a reference cycle."""
@@ -209,11 +212,11 @@ class InterceptMode(TorchFunctionMode):
                 f"{path}: heads cannot be observed while the {problem.coordinates.keys} keys are split over ranks",
                 hint="run the model outside mh.context_parallel",
             )
-        cross, frame = problem.cross, problem.coordinates
+        cross, size = problem.cross, problem.coordinates
         if not isinstance(module, EXACT):
-            cross = cross or self.sequences.cross(problem.q, problem.k, problem.v) or frame.queries > frame.keys
-            if cross and frame.query_positions is not None:  # read from the mask, as those of a static cache
-                problem = replace(problem, coordinates=replace(frame, query_positions=None))
+            cross = self.sequences.cross(problem.q, problem.k, problem.v) or size.queries > size.keys
+            if cross and size.query_positions is not None:  # read from the mask, as those of a static cache
+                problem = replace(problem, coordinates=replace(size, query_positions=None))
         out = self._listen(module, path, cross, problem, lambda: func(problem, route_or_compute))
         self.sequences.attended(problem.q, out)
         return out
@@ -225,26 +228,29 @@ class InterceptMode(TorchFunctionMode):
         call_index = self.call_index.of(module, path, problem.q)
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
         queries, keys = self.inputs.of_call(stack, cross, problem.coordinates)
+        unknown = keys.ids is None and keys.valid is None and not cross
+        if unknown and (visible := _visible_keys(problem, _PADDING)) is not None:
+            padded = self.inputs.padded_by_model(stack, problem.coordinates, visible)
+            queries, keys = (queries, keys) if padded is None else (padded, padded)
         if queries.valid is None or keys.valid is None:
             parts: tuple[type[Mask], ...] = ()
             if isinstance(module, EXACT):
                 parts = _PADDING
             elif self.inputs.padded and keys.valid is None and (queries.valid is None or cross):
-                parts = (
-                    *_PADDING,
-                    TensorMask,
-                )  # the model has made its mask from the user's: audio frames, patches
+                # The model has made its mask from the user's: audio frames, patches.
+                parts = (*_PADDING, TensorMask)
             queries, keys = _padding_from_mask(problem, queries, keys, cross, parts)
-        share = share_of(module, problem)
-        if share is not None and not self.sharded:
+        queries, keys = _without_ragged_padding(problem, queries, keys)
+        shard = head_shard_of(module, problem)
+        if shard is not None and not self.sharded:
             raise MultiheadError(
-                f"{path}: this function needs all {share.all_heads} heads, but this rank has {len(share.heads)}",
+                f"{path}: this function needs all {shard.all_heads} heads, but this rank has {len(shard.heads)}",
                 hint="capture, measure, ablate, gate and patch support models sharded over ranks; "
                 "for anything else, load the whole model on one rank",
             )
-        all_heads = problem.coordinates.heads if share is None else share.all_heads
+        all_heads = problem.coordinates.heads if shard is None else shard.all_heads
         site = Site(path, call_index, stack, layer, all_heads, cross)
-        call = Call(site, module, problem, queries, keys, share)
+        call = Call(site, module, problem, queries, keys, shard)
         computed: list[HeadOutputs] = []
 
         def compute() -> HeadOutputs:
@@ -358,8 +364,8 @@ def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return k[:, ::size], v[:, ::size]
 
 
-_PADDING = (Lengths, Padding, Ragged)
-"""Masks that state padding: mask.lengths, mask.padding, mask.ragged of our layer, key_padding_mask of torch.nn."""
+_PADDING = (Lengths, Padding)
+"""Masks that state padding: mask.lengths and mask.padding of our layer, key_padding_mask of torch.nn."""
 
 
 def _padding_from_mask(
@@ -369,22 +375,42 @@ def _padding_from_mask(
 
     `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
     """
-    frame = problem.coordinates
-    visible: Tensor | None = None
-    for part in problem.mask.parts():
-        if not isinstance(part, kinds):
-            continue
-        rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
-        allowed = part.allowed(frame.grid(rows=rows))
-        if allowed is not None:
-            allows_key = allowed.any(2).any(1).expand(frame.batch, frame.keys)  # batch, key
-            visible = allows_key if visible is None else visible & allows_key
+    size, visible = problem.coordinates, _visible_keys(problem, kinds)
     if visible is None or bool(visible.all()):
         return queries, keys
     valid_queries = None
-    if not cross and frame.queries <= frame.keys:
-        valid_queries = visible.gather(1, frame.all_queries().expand(frame.batch, -1))
+    if not cross and size.queries <= size.keys and size.key_positions is None:
+        slots = size.all_queries().clamp(max=size.keys - 1)  # padding of a ragged chunk is past the last key
+        valid_queries = visible.gather(1, slots.expand(size.batch, -1))
     return (
         replace(queries, valid=valid_queries) if queries.valid is None else queries,
         replace(keys, valid=visible) if keys.valid is None else keys,
     )
+
+
+def _visible_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
+    """The keys that each part of the mask of these kinds shows to some query; None if there is no such part."""
+    size = problem.coordinates
+    visible: Tensor | None = None
+    for part in problem.mask.parts():
+        if not isinstance(part, kinds) or isinstance(part, Prefix | Ragged):
+            continue
+        rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
+        allowed = part.allowed(size.grid(rows=rows))
+        if allowed is not None:
+            allows_key = allowed.any(2).any(1).expand(size.batch, size.keys)  # batch, key
+            visible = allows_key if visible is None else visible & allows_key
+    return visible
+
+
+def _without_ragged_padding(problem: Problem, queries: Tokens, keys: Tokens) -> tuple[Tokens, Tokens]:
+    """Tokens past the lengths of mask.ragged are padding; a cache holds no such keys."""
+    real = ragged_rows(problem)
+    if real is None:
+        return queries, keys
+    cached = any(part.cached for part in problem.mask.parts() if isinstance(part, Ragged))
+    return _valid_within(queries, real), keys if cached else _valid_within(keys, real)
+
+
+def _valid_within(tokens: Tokens, real: Bool[Tensor, "batch token"]) -> Tokens:
+    return replace(tokens, valid=real if tokens.valid is None else tokens.valid & real)

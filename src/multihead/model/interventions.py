@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer._attend import attend
-from multihead.layer._problem import Groups, Problem
+from multihead.layer import Groups, Problem, attend
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.capture import Capture
 from multihead.model.find_sites import find_sites
@@ -92,7 +91,7 @@ class Gates:
     def here(self, call: Call, like: Tensor) -> Tensor:
         """The gates of the heads on this rank; gradients reach all ranks."""
         gates = self.of(call, like)
-        return gates if call.share is None else call.share.local(gates)
+        return gates if call.head_shard is None else call.head_shard.local(gates)
 
     def __getitem__(self, layer: str | int) -> Float[Tensor, " head"]:
         label = f"L{layer}" if isinstance(layer, int) else layer
@@ -257,7 +256,7 @@ def _uniform(problem: Problem) -> Problem:
 def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:
     """The mean output of each head over the real tokens of a call."""
     valid = call.queries.valid
-    if valid is None or call.problem.packing is not None:
+    if valid is None:
         return out.mean((0, 2))
     weight = valid.to(out)[:, None, :, None]
     return (out * weight).sum((0, 2)) / weight.sum().clamp_min(1.0)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer._problem import Problem
+from multihead.layer import Problem
 from multihead.model.find_sites import find_sites
 from multihead.model.sites import Sites
 

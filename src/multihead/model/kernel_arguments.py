@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import _disable_current_modes  # pyright: igno
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import SizeError
+from multihead.layer import Groups, Problem, attend
 from multihead.layer import mask as masks
-from multihead.layer._attend import attend
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._mask_algebra import Mask
-from multihead.layer._problem import Groups, Problem, ScoreConfig
+from multihead.layer._problem import ScoreConfig
 from multihead.model.interception import isolated
 
 HIDES = -1e4
@@ -87,7 +87,8 @@ def problem_of(
 ) -> Problem:
     """The problem computed by one call of an attention kernel.
 
-    `top_left` is the causal flag of torch's kernel: query i sees keys 0..i, even if there are more keys.
+    `top_left` is the causal flag of torch's kernel: query i sees keys 0..i, even if there are more keys. Keys that
+    are not tokens, such as summaries behind the tokens, have no positions: the problem is `cross` then.
     """
     batch, heads, queries, _ = q.shape
     keys = k.shape[2]
@@ -101,14 +102,15 @@ def problem_of(
     rule = mask if isinstance(mask, Mask) else mask_of(mask)
     positions: Int[Tensor, "#batch query"] | None = None
     if rule.parts() and not cross and queries < keys:
-        positions = _query_positions(rule, Coordinates(batch, heads, queries, keys, q.device))
+        positions, known = _query_positions(rule, Coordinates(batch, heads, queries, keys, q.device))
+        cross = not known
     if top_left and queries != keys:
         positions = torch.arange(queries, device=q.device).unsqueeze(0)
-    frame = Coordinates(batch, heads, queries, keys, q.device, query_positions=positions)
+    coordinates = Coordinates(batch, heads, queries, keys, q.device, query_positions=positions)
     rule = rule & masks.causal() if top_left else rule
     groups = Groups.even(heads, k.shape[1])
     factor = q.shape[3] ** -0.5 if scale is None else float(scale)
-    return Problem(q, k, v, groups, rule, frame, ScoreConfig(factor, softcap, sinks, dropout))
+    return Problem(q, k, v, groups, rule, coordinates, ScoreConfig(factor, softcap, sinks, dropout), cross=cross)
 
 
 def mask_of(mask: Tensor | None) -> Mask:
@@ -146,16 +148,19 @@ def _structured_mask(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
     return masks.tensor(allowed)
 
 
-def _query_positions(rule: Mask, frame: Coordinates) -> Int[Tensor, "#batch query"] | None:
+def _query_positions(rule: Mask, coordinates: Coordinates) -> tuple[Int[Tensor, "#batch query"] | None, bool]:
     """Query positions in a static cache with empty slots: the last key that each query may see.
 
-    None if the queries are aligned with the last keys, as in a growing cache.
+    None if the queries are aligned with the last keys, as in a growing cache. Also whether the positions are known:
+    from one query to the next, a causal mask shows one more key.
     """
-    allowed = rule.allowed(frame.grid())
+    allowed = rule.allowed(coordinates.grid())
     if allowed is None:
-        return None
-    visible = allowed.any(1).expand(-1, frame.queries, frame.keys)  # batch, query, key
-    last = frame.keys - 1 - visible.flip(-1).int().argmax(-1)
-    positions = torch.where(visible.any(-1), last, torch.zeros_like(last))
-    aligned = torch.arange(frame.offset, frame.keys, device=frame.device)
-    return None if bool((positions == aligned).all()) else positions
+        return None, True
+    visible = allowed.any(1).expand(-1, coordinates.queries, coordinates.keys)  # batch, query, key
+    sees = visible.any(-1)
+    last = coordinates.keys - 1 - visible.flip(-1).int().argmax(-1)
+    known = not bool((last.diff(dim=-1)[sees[:, 1:] & sees[:, :-1]] > 1).any())
+    positions = torch.where(sees, last, torch.zeros_like(last))
+    aligned = torch.arange(coordinates.offset, coordinates.keys, device=coordinates.device)
+    return None if bool((positions == aligned).all()) else positions, known

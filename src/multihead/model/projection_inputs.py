@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Problem
-from multihead.model.call import Call
+from multihead.layer import Problem
+from multihead.model.call import Call, ragged_rows
 from multihead.model.head_weights import HeadWeights
 from multihead.model.sites import Key
 
@@ -83,10 +83,11 @@ class ProjectionInputs(TorchDispatchMode):
         problem, addresses = call.problem, [view.data_ptr() for view in self.projections[call.key]]
         batch, queries, keys = problem.q.shape[0], problem.q.shape[2], problem.k.shape[2]
         tokens = (queries, keys, keys)
+        packed = ragged_rows(problem)
         taken: dict[int, Rows | None] = {}  # two projections may lie at one address
         for address, count in zip(addresses, tokens, strict=True):
             if address not in taken:
-                taken[address] = self._take(address, batch * count)
+                taken[address] = self._take(address, batch * count, packed)
         q, k, v = (taken[address] for address in addresses)
         if q is None or k is None or v is None or (keys != queries and not call.cross):
             raise MultiheadError(
@@ -96,10 +97,19 @@ class ProjectionInputs(TorchDispatchMode):
         token_first = _is_token_first(v, weights, problem)
         return QKVInputs(*(_shaped(x, batch, n, token_first) for x, n in zip((q, k, v), tokens, strict=True)))
 
-    def _take(self, address: int, rows: int) -> Rows | None:
+    def _take(self, address: int, rows: int, packed: Bool[Tensor, "batch token"] | None) -> Rows | None:
         """The first input with so many rows: relative positions pass through the same weights later."""
         seen, self._seen[address] = self._seen[address], []
+        if packed is not None:
+            seen = [padded(x, packed) for x in seen]
         return next((x for x in seen if x.shape[0] == rows), None)
+
+
+def padded(x: Rows, packed: Bool[Tensor, "batch token"]) -> Float[Tensor, "padded_row width"]:
+    """The rows of all tokens, zero for padding, if `x` holds only those of the real tokens of mask.ragged."""
+    if x.shape[0] == packed.numel() or x.shape[0] != int(packed.sum()):
+        return x
+    return x.new_zeros(packed.numel(), x.shape[1]).index_copy_(0, packed.flatten().nonzero().squeeze(1), x)
 
 
 def _is_token_first(x: Rows, weights: HeadWeights, problem: Problem) -> bool:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Problem
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import Problem, weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.kernel_arguments import unobserved
 
 ROWS = 16

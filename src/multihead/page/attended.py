@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.layer._problem import Problem
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import Problem, weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.capture import Capture
 from multihead.model.sites import Site
 from multihead.page.encode import (
@@ -83,18 +83,18 @@ def _layer(
     heads: Capture, site: Site, lines: Lines, writes: Sequence[Tensor] | None, only: str | None, chosen: Any
 ) -> dict[str, Any]:
     problem = last_problem(heads, site)
-    frame, groups = problem.coordinates, problem.groups.kv_of_head
-    wanted = [h for h in range(frame.heads) if chosen is None or site.name(h) in chosen]
-    found: list[dict[str, Any] | None] = [None] * frame.heads
-    if problem.packing is None and frame.batch == 1:
+    size, groups = problem.coordinates, problem.groups.kv_of_head
+    wanted = [h for h in range(size.heads) if chosen is None or site.name(h) in chosen]
+    found: list[dict[str, Any] | None] = [None] * size.heads
+    if size.batch == 1:
         for kv in dict.fromkeys(groups[h] for h in wanted):
             mine = [h for h in wanted if groups[h] == kv]
             for h, way in zip(mine, _group(problem, mine, lines, only), strict=True):
                 found[h] = way
     norms = None
-    if problem.v.shape[3] and frame.batch == 1:
+    if problem.v.shape[3] and size.batch == 1:
         norms = lines.add(singles_text(norms_of(problem, writes).flatten()))
-    return {"label": site.label, "queries": frame.queries, "keys": frame.keys, "heads": found, "norms": norms}
+    return {"label": site.label, "queries": size.queries, "keys": size.keys, "heads": found, "norms": norms}
 
 
 def _group(problem: Problem, mine: Sequence[int], lines: Lines, only: str | None) -> list[dict[str, Any]]:
@@ -177,22 +177,22 @@ def _rows(problem: Problem, head: int, rows: range) -> Float[Tensor, "row key"]:
 
 def _seen(problem: Problem, head: int) -> Seen | None:
     """The mask of a head as one run of keys per row and a bias by distance; None where it is more than that."""
-    frame = problem.coordinates
-    index = torch.tensor([head], device=frame.device)
-    first, end = torch.zeros(2, frame.queries, dtype=torch.long)
-    bias = torch.full((frame.queries + frame.keys - 1,), math.nan)
-    places, plain, sinks = torch.arange(frame.keys), True, problem.scores.sinks
-    for start in range(0, frame.queries, ROWS):
-        at = torch.arange(start, min(start + ROWS, frame.queries), device=frame.device)
-        grid = frame.grid(rows=at, heads=index)
+    size = problem.coordinates
+    index = torch.tensor([head], device=size.device)
+    first, end = torch.zeros(2, size.queries, dtype=torch.long)
+    bias = torch.full((size.queries + size.keys - 1,), math.nan)
+    places, plain, sinks = torch.arange(size.keys), True, problem.scores.sinks
+    for start in range(0, size.queries, ROWS):
+        at = torch.arange(start, min(start + ROWS, size.queries), device=size.device)
+        grid = size.grid(rows=at, heads=index)
         allowed, added = problem.mask.allowed(grid), problem.mask.score_bias(grid)
-        shape = (len(at), frame.keys)
+        shape = (len(at), size.keys)
         may = torch.ones(shape, dtype=torch.bool) if allowed is None else allowed[0, 0].cpu().expand(shape)
         extra = torch.zeros(shape) if added is None else added[0, 0].detach().float().cpu().expand(shape)
         may = may & (extra > -1e9)  # what is lowered so far has no weight
         at = at.cpu()
         if sinks is None:  # what is added to a whole row no softmax sees: less what the row adds to its own place
-            own = (at + frame.keys - frame.queries).clamp(0, frame.keys - 1)
+            own = (at + size.keys - size.queries).clamp(0, size.keys - 1)
             extra = extra - extra.gather(1, own[:, None]).clamp(-1e9, 1e9)
         count = may.sum(1)
         begin = may.int().argmax(1)
@@ -201,7 +201,7 @@ def _seen(problem: Problem, head: int) -> Seen | None:
             return None
         if bool((extra[may] != 0).any()):
             plain = False
-        where = (places[None] - at[:, None] + frame.queries - 1)[may]
+        where = (places[None] - at[:, None] + size.queries - 1)[may]
         bias[where] = torch.where(bias[where].isnan(), extra[may], bias[where])
         if not torch.allclose(bias[where], extra[may], atol=1e-4):
             return None  # not a function of the distance alone

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import PerSite, State
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.call import Call
 from multihead.model.sites import Site, find
 
@@ -143,26 +144,26 @@ class TokenPairs(PerSite[PairSums]):
 
 def _strongest(call: Call, special: Tensor) -> Iterator[tuple[Int[Tensor, " found"], Float[Tensor, " found"]]]:
     """(code, weight) of the strongest key in every row of every head, in blocks of rows."""
-    problem, frame = call.problem, call.problem.coordinates
+    problem, coordinates = call.problem, call.problem.coordinates
     query_ids, key_ids = call.queries.ids, call.keys.ids
-    if query_ids is None or key_ids is None or problem.packing is not None:
+    if query_ids is None or key_ids is None:
         return
     query_ids, key_ids = query_ids.cpu(), key_ids.cpu()
     hidden = torch.isin(key_ids, special)
     counted = ~torch.isin(query_ids, special)
     if call.queries.valid is not None:
         counted &= call.queries.valid.cpu()
-    size = max(1, BLOCK // max(1, frame.batch * frame.heads * frame.keys))
-    for start in range(0, frame.queries, size):
-        rows = range(start, min(frame.queries, start + size))
+    size = max(1, BLOCK // max(1, coordinates.batch * coordinates.heads * coordinates.keys))
+    for start in range(0, coordinates.queries, size):
+        rows = range(start, min(coordinates.queries, start + size))
         weights = weights_of(problem, Cells(None, list(rows))).float().cpu()
         weights = weights.masked_fill(hidden[:, None, None], 0.0)
         if not call.cross:
-            weights = weights.masked_fill(_diagonal(rows, frame.queries, frame.keys), 0.0)
+            weights = weights.masked_fill(_diagonal(rows, coordinates.queries, coordinates.keys), 0.0)
         best, key = weights.max(3)  # (batch, head, row)
         query_id = query_ids[:, None, rows.start : rows.stop].expand_as(key)
-        key_id = key_ids[:, None].expand(-1, frame.heads, -1).gather(2, key)
-        head = torch.arange(frame.heads)[:, None].expand_as(key)
+        key_id = key_ids[:, None].expand(-1, coordinates.heads, -1).gather(2, key)
+        head = torch.arange(coordinates.heads)[:, None].expand_as(key)
         used = counted[:, None, rows.start : rows.stop].expand_as(key) & (best > 0)
         used &= (query_id >= 0) & (key_id >= 0)
         yield (head << 2 * _BITS | query_id << _BITS | key_id)[used], best[used]

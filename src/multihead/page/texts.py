@@ -23,8 +23,8 @@ from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.corpus.batches import Document, batches, default_max_tokens
 from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError
+from multihead.layer import Groups
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._problem import Groups
 from multihead.model.anatomy import anatomy
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
@@ -154,8 +154,8 @@ class Shape:
     """the kv head of each head"""
 
     @staticmethod
-    def of(place: Site, frame: Coordinates, groups: Groups, dim: int) -> Shape:
-        return Shape(place, frame.queries, frame.keys, dim, groups.kv_heads, tuple(groups.kv_of_head))
+    def of(place: Site, coordinates: Coordinates, groups: Groups, dim: int) -> Shape:
+        return Shape(place, coordinates.queries, coordinates.keys, dim, groups.kv_heads, tuple(groups.kv_of_head))
 
     def site(self) -> dict[str, Any]:
         """As the page has it."""

@@ -27,11 +27,11 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
+from multihead.layer import Problem
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._head_shard import all_reduce, local
 from multihead.layer._kv_store import NO_INPUTS, Inputs, enter_shard, exit_shard
 from multihead.layer._mask_algebra import Mask
-from multihead.layer._problem import Problem
 from multihead.parallel.ring import Chunk, ring_attend
 
 
@@ -153,7 +153,7 @@ class ContextParallel:
     def known(self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int) -> None:
         if key is not None:
             raise MultiheadError(
-                f"keys of another sequence cannot be used inside context_parallel, which splits {self.tokens} tokens",
+                f"keys of another sequence cannot be used while context_parallel splits {self.tokens} tokens",
                 hint="only self-attention of all tokens at once can be split over ranks",
             )
 

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
+from multihead.layer import Problem
 from multihead.layer._blocked import add_to, exact_dtype, part_of, product
 from multihead.layer._kernels import lower_triangle
 from multihead.layer._plan import BLOCK
-from multihead.layer._problem import Problem
 from multihead.layer._tiles import Inside, Tile, tile
 
 Chunk = tuple[int, int, int]
@@ -43,7 +43,7 @@ class TokenRing(Protocol):
 
 
 def ring_attend(problem: Problem, ring: TokenRing) -> HeadOutputs:
-    """softmax(scores) v; q, k and v are this rank's tokens, and the frame covers all tokens."""
+    """softmax(scores) v; q, k and v are this rank's tokens, and the coordinates are those of all tokens."""
     empty = problem.q.new_empty(0, 0, 0, 0)  # backward gets q, k and v as saved tensors
     task = _RingTask(replace(problem, q=empty, k=empty, v=empty), ring)
     sinks = problem.scores.sinks
@@ -161,14 +161,14 @@ class _RingTask:
 
     def tiles(self, owner: int) -> Iterator[tuple[Tile, slice, tuple[slice, ...]]]:
         """Tiles of this rank's queries × the keys of `owner`, each with its rows and columns on their ranks."""
-        mask, frame = self.problem.mask, self.problem.coordinates
+        mask, coordinates = self.problem.mask, self.problem.coordinates
         for first, last, query_start in self.ring.chunks():
             for key_first, key_last, key_start in self.ring.chunks(owner):
                 part = (first, last), (key_first, key_last)
                 if mask.structured:
-                    tiles = tile(mask, frame, largest=BLOCK, every=True, part=part)
+                    tiles = tile(mask, coordinates, largest=BLOCK, every=True, part=part)
                 else:
-                    tiles = _unstructured(frame.batch, frame.heads if mask.per_head else 1, *part)
+                    tiles = _unstructured(coordinates.batch, coordinates.heads if mask.per_head else 1, *part)
                 for t in tiles:
                     if t.keys:
                         columns = tuple(_shift(c, key_start - key_first) for c in t.keys)
@@ -231,12 +231,12 @@ class _RingTask:
 
     def _mask_of(self, t: Tile) -> tuple[Tensor | None, Tensor | None]:
         """The hidden cells of a tile, and the bias added to its scores."""
-        frame, mask = self.problem.coordinates, self.problem.mask
+        coordinates, mask = self.problem.coordinates, self.problem.mask
         if t.inside is Inside.FULL:
             return None, None
         if t.inside is Inside.CAUSAL:
-            return ~lower_triangle(t.shape[1], t.shape[2], frame.device), None
-        grid = frame.grid(t.batch, t.queries, t.keys)
+            return ~lower_triangle(t.shape[1], t.shape[2], coordinates.device), None
+        grid = coordinates.grid(t.batch, t.queries, t.keys)
         allowed = mask.allowed(grid)
         return None if allowed is None else ~allowed, mask.score_bias(grid)
 

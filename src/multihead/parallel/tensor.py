@@ -29,8 +29,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from multihead.errors import MultiheadError, SizeError
+from multihead.layer import Groups
 from multihead.layer._head_shard import HeadShard, LocalAsk, local
-from multihead.layer._problem import Groups
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
 from multihead.layer.outputs import Ask, AttentionOutput
@@ -78,9 +78,10 @@ class HeadParallel(ParallelStyle):
                 f"{place} must be a multihead attention layer, got {type(module).__name__}",
                 hint="mh.tensor_parallel_plan(model) lists the layers that can be split by heads",
             )
-        if module.head_shard is not None:
+        shard = module.head_shard
+        if shard is not None:
             raise MultiheadError(
-                f"{place} is already split: this rank has heads {list(module.head_shard.heads)} of {module.head_shard.all_heads}",
+                f"{place} is already split: this rank has heads {list(shard.heads)} of {shard.all_heads}",
                 hint="call parallelize_module once per layer",
             )
         if device_mesh.ndim != 1:
@@ -230,8 +231,8 @@ def _split_columns(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], 
 def _local_part(p: Tensor, axis: int, index: Tensor, sharded: bool, shard: HeadShard) -> nn.Parameter:
     """This rank's part of a full parameter."""
     if sharded:
-        shard = distribute_tensor(p.data, shard.mesh, [Shard(axis)], src_data_rank=None)
-        return nn.Parameter(shard, requires_grad=p.requires_grad)
+        part = distribute_tensor(p.data, shard.mesh, [Shard(axis)], src_data_rank=None)
+        return nn.Parameter(part, requires_grad=p.requires_grad)
     return nn.Parameter(p.data.index_select(axis, index), requires_grad=p.requires_grad)
 
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import Document
 from multihead.errors import MultiheadError, SizeError
+from multihead.layer import Groups, Problem
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._problem import Groups, Problem
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key
@@ -162,7 +162,7 @@ class Desk:
             self._forward(window.batch, listen)
             self.runs += 1
         sites = self._forward.sites
-        shapes = [Shape.of(sites[key], frame, groups, dim) for key, frame, groups, dim in sizes]
+        shapes = [Shape.of(sites[key], size, groups, dim) for key, size, groups, dim in sizes]
         self.sites = self.sites or [s.site() for s in shapes]
         return shapes
 

@@ -23,8 +23,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from multihead.errors import SizeError
-from multihead.layer._problem import Problem
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import Problem, weights_of
+from multihead.layer.outputs import Cells
 
 BLOCK = 1_000_000
 """Cells of a map that are computed at a time: few enough for the processor's cache."""

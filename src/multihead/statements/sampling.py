@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -25,9 +25,10 @@ from multihead.corpus.batches import Document, batches
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer._problem import Problem, ScoreConfig
+from multihead.layer import Problem, weights_of
+from multihead.layer._problem import ScoreConfig
 from multihead.layer.attention import MultiHeadAttention
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer.outputs import Cells
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
@@ -217,7 +218,7 @@ class Passages:
     def state(self) -> dict[str, Any]:
         return {
             "passages": [_state(passage) for passage in self.passages],
-            "scores": vars(self.scores).copy(),
+            "scores": {f.name: getattr(self.scores, f.name) for f in fields(self.scores)},
             "causal": self.causal,
         }
 
@@ -316,11 +317,6 @@ def _rows(call: Call) -> Iterator[tuple[int, Tensor, Tensor]]:
     """(row, queries, keys) of each sequence, without padding."""
     problem = call.problem
     device = problem.q.device
-    if problem.packing is not None:
-        for a, b in zip(problem.packing[:-1], problem.packing[1:], strict=True):
-            positions = torch.arange(a, b, device=device)
-            yield 0, positions, positions
-        return
     every = [torch.arange(problem.q.shape[2], device=device), torch.arange(problem.k.shape[2], device=device)]
     for row in range(problem.q.shape[0]):
         queries, keys = (
@@ -333,13 +329,13 @@ def _rows(call: Call) -> Iterator[tuple[int, Tensor, Tensor]]:
 
 def _maps(problem: Problem, kept: Passages) -> Float[Tensor, "row head query key"] | None:
     """The maps of the first rows of the batch, as many as there is room for; None if there is no room."""
-    frame = problem.coordinates
-    rows = min(frame.batch, 8 * CELLS // max(frame.heads * frame.queries * frame.keys, 1))
-    if kept.cells >= CELLS or not rows or problem.packing is not None:
+    size = problem.coordinates
+    rows = min(size.batch, 8 * CELLS // max(size.heads * size.queries * size.keys, 1))
+    if kept.cells >= CELLS or not rows:
         return None
     wide = replace(problem, q=problem.q.double(), k=problem.k.double(), v=problem.v.double())
-    step = max(1, 8 * CELLS // (frame.batch * frame.heads * frame.keys))
-    blocks = [range(start, min(start + step, frame.queries)) for start in range(0, frame.queries, step)]
+    step = max(1, 8 * CELLS // (size.batch * size.heads * size.keys))
+    blocks = [range(start, min(start + step, size.queries)) for start in range(0, size.queries, step)]
     return torch.cat([weights_of(wide, Cells(rows=block))[:rows] for block in blocks], 2)
 
 
@@ -351,9 +347,6 @@ def _looks_ahead(
         return bool(weights.triu(1 + weights.shape[2] - weights.shape[1]).any())
     if len(queries) < 2:
         return False
-    if problem.packing is not None:
-        allowed = problem.mask.allowed(problem.coordinates.grid(rows=slice(0, 1)))
-        return allowed is None or bool(allowed[..., 0, 1:].any())
     first = queries[:-1][:4].tolist()
     seen = weights_of(problem, Cells(rows=first))[row]
     return any(bool(seen[:, i, query + 1 :].any()) for i, query in enumerate(first))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from multihead.edit.physical.steps import Step
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import STAND_INS

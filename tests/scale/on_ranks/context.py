@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import weakref
 from typing import Any
 
@@ -15,7 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 import multihead as mh
 from multihead import cache, mask, position
-from multihead.layer._mask_algebra import Mask
+from multihead.layer import Problem
+from multihead.layer._coordinates import Coordinates
+from multihead.layer._head_shard import all_reduce
+from multihead.layer._mask_algebra import And, Mask
+from multihead.layer._problem import ScoreConfig
 from multihead.parallel import ring
 from multihead.parallel.context import ContextParallel
 from multihead.parallel.ring import _RingTask
@@ -26,11 +31,10 @@ WIDTH, TOKENS = 20, 29
 IDS = torch.arange(TOKENS).ge(13).long() - torch.arange(TOKENS).ge(26).long() * 2
 
 
-def unstructured() -> Mask:
-    """As a mask whose numbers are on a device."""
-    rule = mask.causal() & mask.window(7)
-    rule.structured = False
-    return rule
+class OnDevice(And):
+    """A mask whose values are not on the host."""
+
+    structured = False
 
 
 MASKS: dict[str, Mask | None] = {
@@ -44,7 +48,7 @@ MASKS: dict[str, Mask | None] = {
     "documents": mask.documents(IDS) & mask.causal(),
     "prefix": mask.prefix([5, 11]),
     "tensor": mask.tensor(torch.rand(2, 4, TOKENS, TOKENS, generator=torch.Generator().manual_seed(5)) < 0.3),
-    "unknown on the host": unstructured(),
+    "unknown on the host": OnDevice([mask.causal(), mask.window(7)]),
     "rule": mask.where(lambda b, h, q, k: (q * 3 + k + h) % 4 != 0) | mask.window(1),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -144,11 +148,37 @@ def layers_do_not_run_again_outside(mesh: DeviceMesh) -> None:
         with block:
             mine = block.split(x).requires_grad_()
             out = checkpoint(lambda x: attn(x, mask=mask.causal()), mine, use_reentrant=reentrant)
-        with refused(f"({TOKENS} tokens) runs again, outside of the block"):
+        with refused(f"({TOKENS} tokens) is recomputed outside the block"):
             out.square().sum().backward()
         alone = x.clone().requires_grad_()  # without a block layers may be checkpointed as ever
         checkpoint(lambda x: attn(x, mask=mask.causal()), alone, use_reentrant=reentrant).sum().backward()
         assert alone.grad is not None
+
+
+def layers_on_other_threads_are_not_part(mesh: DeviceMesh) -> None:
+    """A thread that serves other requests attends to its own tokens alone, with its own layers or with these."""
+    mine, theirs, x = layer(WIDTH, 4), layer(WIDTH, 4, num_kv_heads=2), tokens(WIDTH, 3, length=TOKENS)
+    block, results = mh.context_parallel(mesh, TOKENS), dict[str, Tensor]()
+
+    def other() -> None:
+        with torch.no_grad():
+            results["own"] = theirs(x[:, : block.here()], mask=mask.causal())
+            results["same"] = mine(x[:, : block.here()], mask=mask.causal())
+            results["cache"] = mine(x[:, :3], mask=mask.causal(), cache=cache.Growing())
+
+    with block:
+        out = checkpoint(lambda x: mine(x, mask=mask.causal()), block.split(x), use_reentrant=False)
+        ran = block.ran
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert block.ran == ran, "only the layer of this thread ran in the block"
+        out.sum().backward()  # the checkpointed layer is still part of it
+    want = mine(x, mask=mask.causal())
+    torch.testing.assert_close(block.join(out), want)
+    torch.testing.assert_close(results["own"], theirs(x[:, : block.here()], mask=mask.causal()))
+    torch.testing.assert_close(results["same"], mine(x[:, : block.here()], mask=mask.causal()))
+    torch.testing.assert_close(results["cache"], mine(x[:, :3], mask=mask.causal()))
 
 
 def hidden_nan_stays_hidden(mesh: DeviceMesh) -> None:
@@ -195,16 +225,11 @@ def causal_work_is_balanced(mesh: DeviceMesh) -> None:
     def cells(rule: Mask) -> Tensor:
         with torch.device("meta"):
             q = torch.empty(1, 4, block.here(), 5)
-        from multihead.layer._coordinates import Coordinates
-        from multihead.layer._problem import Problem, ScoreConfig
-
-        frame = Coordinates(1, 4, total, total, torch.device("cpu"), apart=block)
-        task = _RingTask(Problem(q, q, q, attn.groups, rule, frame, ScoreConfig(1.0)), block)
+        coordinates = Coordinates(1, 4, total, total, torch.device("cpu"), shard=block)
+        task = _RingTask(Problem(q, q, q, attn.groups, rule, coordinates, ScoreConfig(1.0)), block)
         mine = sum(t.shape[1] * t.shape[2] for rank in range(ranks) for t, _, _ in task.tiles(rank))
         at = torch.zeros(ranks).index_fill(0, torch.tensor([mesh.get_local_rank()]), float(mine))
-        from multihead.layer._head_shard import joined
-
-        return joined(at, mesh)
+        return all_reduce(at, mesh)
 
     causal, everything = cells(mask.causal()), cells(mask.everything())
     assert bool((everything == total * total / ranks).all()), everything
@@ -292,17 +317,17 @@ def ring_refusals(mesh: DeviceMesh) -> None:
         with refused("dropout", "got 0.1", f"{ranks} ranks"):
             attn(mine)
         attn.eval()
-        with refused("a cache in a block of context_parallel", f"{TOKENS} tokens"):
+        with refused("a Growing cache inside context_parallel", f"{TOKENS} tokens"):
             attn(mine, cache=cache.Growing())
         with refused("keys of another sequence"):
             attn(mine, x)
         with refused(f"{block.here()} of {TOKENS} tokens, got 3"):
             attn(x[:, :3])
-        with refused("weights of 29 keys were asked for"):
+        with refused("weights of 29 keys were requested"):
             attn(mine, ask="weights")
-        with refused("route='fused' was named"):
+        with refused("route='fused' cannot be chosen inside context_parallel"):
             attn(mine, route="fused")
-        with refused("length 31, outside 0..29"):
+        with refused("the length of row 1 must be in 0..29", "got 31"):
             attn(mine, mask=mask.lengths([3, 31]))
         assert attn(mine, ask="heads").heads.shape == (2, 4, block.here(), 5)
         with refused("heads cannot be observed while the 29 keys"), mh.capture(attn):
@@ -319,6 +344,7 @@ CHECKS = [
     ring_in_single_precision,
     ring_of_layers,
     layers_do_not_run_again_outside,
+    layers_on_other_threads_are_not_part,
     hidden_nan_stays_hidden,
     bytes_over_the_wire,
     causal_work_is_balanced,

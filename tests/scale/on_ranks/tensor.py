@@ -44,15 +44,15 @@ def split(module: nn.Module, mesh: DeviceMesh) -> Any:
 
 def of_rank(single: mh.MultiHeadAttention, attn: mh.MultiHeadAttention, name: str, p: Tensor) -> Tensor:
     """The part of a gradient of the whole layer that this rank's parameter `name` has."""
-    share, mine = attn.share, attn.get_parameter(name)
-    assert share is not None
+    shard, mine = attn.head_shard, attn.get_parameter(name)
+    assert shard is not None
     if isinstance(mine, DTensor) or p.shape == mine.shape:
         return p
     where, axis, dim = {
-        "q_proj": (share.heads, 0, single.head_dim),
-        "k_proj": (share.kv_heads, 0, single.head_dim),
-        "v_proj": (share.kv_heads, 0, single.value_dim),
-        "o_proj": (share.heads, 1, single.value_dim),
+        "q_proj": (shard.heads, 0, single.head_dim),
+        "k_proj": (shard.kv_heads, 0, single.head_dim),
+        "v_proj": (shard.kv_heads, 0, single.value_dim),
+        "o_proj": (shard.heads, 1, single.value_dim),
     }[name.partition(".")[0]]
     return p.unflatten(axis, (-1, dim)).index_select(axis, torch.tensor(where)).flatten(axis, axis + 1)
 
@@ -73,7 +73,7 @@ def forward_and_backward(mesh: DeviceMesh) -> None:
             continue
         single = layer(WIDTH, heads, **copy.deepcopy(options))
         attn = split(copy.deepcopy(single), mesh)
-        assert local(attn.q_proj.weight).shape[0] == len(attn.share.heads) * single.head_dim
+        assert local(attn.q_proj.weight).shape[0] == len(attn.head_shard.heads) * single.head_dim
         size, runs = heads // mesh.size(), [own for own, _ in parts(single.groups, mesh.size())]
         even = runs == [tuple(range(rank * size, (rank + 1) * size)) for rank in range(mesh.size())]
         assert isinstance(attn.q_proj.weight, DTensor) == even, name
@@ -173,7 +173,7 @@ def caches(mesh: DeviceMesh) -> None:
         single = layer(WIDTH, heads, **copy.deepcopy(options))
         attn = split(copy.deepcopy(single), mesh)
         x = tokens(WIDTH, 4)
-        here = len(attn.share.kv_heads)
+        here = len(attn.head_shard.kv_heads)
         kinds = [
             cache.Growing(),
             cache.Static(batch=2, kv_heads=here, capacity=16, key_dim=single.head_dim, value_dim=single.value_dim),
@@ -200,6 +200,17 @@ def answers_are_of_all_heads(mesh: DeviceMesh) -> None:
         torch.testing.assert_close(getattr(asked, name), getattr(want, name))
     some = mh.Ask(mh.Cells([4, 0, -2], [1, 3]))
     torch.testing.assert_close(attn(x, ask=some).weights, single(x, ask=some).weights)
+
+
+def explanations_are_of_the_local_heads(mesh: DeviceMesh) -> None:
+    heads, options = VARIANTS["grouped"]
+    single = layer(WIDTH, heads, **copy.deepcopy(options))
+    attn, x = split(copy.deepcopy(single), mesh), tokens(WIDTH, 5)
+    here, alone = attn.explain(x, mask=mask.causal()), single.explain(x, mask=mask.causal())
+    assert here.route == alone.route
+    kept = cache.Growing()
+    attn.explain(x, mask=mask.causal(), cache=kept)
+    assert kept.length == 0, "explaining a call stores nothing"
 
 
 def latent(mesh: DeviceMesh) -> None:
@@ -292,6 +303,7 @@ CHECKS = [
     each_head_is_somewhere,
     caches,
     answers_are_of_all_heads,
+    explanations_are_of_the_local_heads,
     latent,
     inside_a_model,
     compiled,

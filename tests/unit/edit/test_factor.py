@@ -107,7 +107,7 @@ def test_a_norm_is_no_turn() -> None:
 
 
 def test_keys_that_differ_by_complex_numbers_become_one_and_scores_stay() -> None:
-    pairs, rotary = Pairs.halves(0, 8, 8), Rotary(angles=torch.float64)
+    pairs, rotary = Pairs.halves(0, 8, 8), Rotary(angle_dtype=torch.float64)
     k0, q = drawn(1, 1, 13, 8, seed=1), drawn(1, 2, 13, 8, seed=2)
     factor = torch.complex(drawn(4, seed=3), drawn(4, seed=4))
     k1 = as_real(factor * pairs.complex(k0), pairs)

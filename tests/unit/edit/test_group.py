@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
+from multihead import mask
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.edit.physical.surgery import arranged, install
@@ -316,6 +317,30 @@ def test_moments_are_those_of_maps_written_out() -> None:
     torch.testing.assert_close(found.looked, looked)
     torch.testing.assert_close(found.key, sum(torch.outer(one[b, i], one[b, i]) for b, i in rows) / len(rows))
     assert found.scale == pytest.approx(7**-0.5)
+
+
+class _Ragged(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = mh.MultiHeadAttention(12, 3)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return self.attn(x, mask=mask.causal() & mask.ragged(lengths))
+
+
+def test_moments_under_a_ragged_mask_are_those_of_each_row() -> None:
+    model, x, lengths = _Ragged().eval(), torch.randn(3, 7, 12), torch.tensor([7, 2, 4])
+    [layer] = mh.anatomy(model, {"x": x, "lengths": lengths})
+    together = moments_of(model, layer, [{"x": x, "lengths": lengths}])
+    alone = moments_of(
+        model, layer, [{"x": x[i : i + 1, :n], "lengths": lengths[i : i + 1]} for i, n in enumerate(lengths)]
+    )
+    for field in fields(together):
+        want, got = getattr(alone, field.name), getattr(together, field.name)
+        if isinstance(want, Tensor):
+            torch.testing.assert_close(got, want, msg=field.name)
+        else:
+            assert got == want, field.name
 
 
 @pytest.mark.parametrize("make", [bert, lambda: llama(3), qwen], ids=["plain", "rotary", "normed"])

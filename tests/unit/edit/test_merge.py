@@ -71,7 +71,7 @@ def test_twins_of_two_spaces_keep_the_best_half_and_beat_taking_one_out() -> Non
 
 
 def test_values_that_others_read_stay_as_they_are() -> None:
-    from multihead.layer._problem import Groups
+    from multihead.layer import Groups
 
     model, layer = twins(same_space=True)
     own = HeadWeights.of(layer)
@@ -89,7 +89,7 @@ def test_values_that_others_read_stay_as_they_are() -> None:
 
 
 def test_heads_of_one_kv_head_are_summed() -> None:
-    from multihead.layer._problem import Groups
+    from multihead.layer import Groups
 
     model, layer = twins(same_space=True)
     own = HeadWeights.of(layer)

@@ -28,6 +28,7 @@ from transformers import (
 )
 
 import multihead as mh
+from multihead import mask
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.gather import gather
 from multihead.edit.fitting.refit import Refit, correct, fit_map, refit, solutions
@@ -294,6 +295,30 @@ def test_torchs_own_order_of_tokens_is_told_apart(batch_first: bool, parameter: 
         torch.testing.assert_close(
             getattr(found, part), torch.cat([getattr(t, part) for t in twin]), rtol=1e-4, atol=1e-5
         )
+
+
+class _Ragged(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = mh.MultiHeadAttention(12, 3)
+
+    def forward(self, x: Tensor, lengths: list[int]) -> Tensor:
+        return x + self.attn(x, mask=mask.causal() & mask.ragged(lengths))
+
+
+@pytest.mark.parametrize("lengths", [[7, 3, 0], [7, 7, 6], [7, 7, 7]])
+def test_padding_under_a_ragged_mask_is_left_out(lengths: list[int]) -> None:
+    """W_O reads the real tokens of all rows one after the other, and one more row for the padding."""
+    torch.manual_seed(0)
+    model, x = _Ragged().eval(), torch.randn(3, 7, 12)
+    found = watched(model, {"x": x, "lengths": lengths}, "attn.o_proj.weight")
+    alone = [
+        watched(model, {"x": x[i : i + 1, :n], "lengths": [n]}, "attn.o_proj.weight")
+        for i, n in enumerate(lengths)
+        if n
+    ]
+    for part in ("z", "o"):
+        torch.testing.assert_close(getattr(found, part), torch.cat([getattr(one, part) for one in alone]))
 
 
 def test_a_parameter_that_no_map_uses_is_said(bert: BertModel) -> None:

@@ -19,7 +19,7 @@ from multihead.edit.physical.record import Record, record_of
 from multihead.edit.physical.steps import Step, apply
 from multihead.edit.physical.surgery import arranged, install
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.head_weights import HeadWeights
 from zoo import ZOO, model

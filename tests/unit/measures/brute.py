@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multihead.layer._problem import Problem
+from multihead.layer import Problem
 from multihead.model.call import Tokens
 from multihead.model.statistics.options import Statistics
 
@@ -32,13 +32,13 @@ class Maps:
 
 
 def maps(problem: Problem) -> Maps:
-    frame, scores = problem.coordinates, problem.scores
+    size, scores = problem.coordinates, problem.scores
     kv = list(problem.groups.kv_of_head)
     q, k, v = problem.q.detach().double(), problem.k.detach().double()[:, kv], problem.v.detach().double()[:, kv]
     raw = torch.einsum("bhid,bhjd->bhij", q, k) * scores.scale
     if scores.softcap is not None:
         raw = scores.softcap * torch.tanh(raw / scores.softcap)
-    grid = frame.grid()
+    grid = size.grid()
     allowed, added = problem.mask.allowed(grid), problem.mask.score_bias(grid)
     seen = torch.ones_like(raw, dtype=torch.bool) if allowed is None else allowed.expand_as(raw)
     logits = raw if added is None else raw + added.detach().double()
@@ -49,7 +49,7 @@ def maps(problem: Problem) -> Maps:
     lse = torch.logsumexp(logits, -1)
     weights = torch.softmax(logits, -1)
     sink = weights[..., -1] if scores.sinks is not None else None
-    weights = weights[..., : frame.keys].masked_fill(~seen, 0.0)
+    weights = weights[..., : size.keys].masked_fill(~seen, 0.0)
     return Maps(weights, raw, seen, lse, sink, v, torch.einsum("bhij,bhjd->bhid", weights, v))
 
 
@@ -57,11 +57,11 @@ def rows(
     problem: Problem, out: Tensor, queries: Tokens, keys: Tokens, options: Statistics, *, cross: bool = False
 ) -> dict[str, Tensor]:
     """Each statistic of each row; rows that are padding, see nothing or are not finite are NaN."""
-    m, frame = maps(problem), problem.coordinates
+    m, size = maps(problem), problem.coordinates
     w, seen = m.weights, m.seen
     p = w / w.sum(-1, keepdim=True)  # the shape of the row
     n = seen.sum(-1).double()
-    away = (frame.all_queries()[:, None, :, None] - frame.all_keys()[:, None, None, :]).double()
+    away = (size.all_queries()[:, None, :, None] - size.all_keys()[:, None, None, :]).double()
     mean = (m.scores.masked_fill(~seen, 0).sum(-1) / n).unsqueeze(-1)
     centre = (p * away).sum(-1, keepdim=True)
     mass = lambda where: (w * where).sum(-1)
@@ -81,7 +81,7 @@ def rows(
     }
     if m.sink is not None:
         found["sink"] = m.sink
-    real = torch.ones(frame.batch, frame.keys, dtype=torch.bool) if keys.valid is None else keys.valid
+    real = torch.ones(size.batch, size.keys, dtype=torch.bool) if keys.valid is None else keys.valid
     found["first"] = mass((real & (real.cumsum(-1) == 1))[:, None, None])
     if keys.ids is not None:
         for name, ids in {
@@ -104,10 +104,10 @@ def rows(
         mine = queries.ids[:, None, :, None]
         found["same_token"] = mass((mine == keys.ids[:, None, None, :]) & (away != 0))
         # follows[b, j, l]: key l is real and stands one place before key j
-        place = frame.all_keys()
+        place = size.all_keys()
         follows = (place[:, :, None] - place[:, None, :] == 1) & real[:, None, :]
         named = mine[:, 0] == keys.ids[:, None, :]  # (batch, query, l)
-        after = torch.einsum("bjl,bil->bij", follows.expand(frame.batch, -1, -1).double(), named.double()) > 0
+        after = torch.einsum("bjl,bil->bij", follows.expand(size.batch, -1, -1).double(), named.double()) > 0
         found["induction"] = mass(after[:, None] & (away >= 0))
     counts = counted(problem, queries)
     return {name: number.masked_fill(~counts, NAN) for name, number in found.items()}

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import multihead as mh
 from multihead import mask
-from multihead.layer._attend import attend
+from multihead.layer import Groups, Problem, attend
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._problem import Groups, Problem, ScoreConfig
+from multihead.layer._problem import ScoreConfig
 from multihead.model.call import Tokens
 from multihead.model.statistics.catalogue import MEANING
 from multihead.model.statistics.head_statistics import HeadStatistics
@@ -31,8 +31,8 @@ def problem_of(
     q: Tensor, k: Tensor, v: Tensor | None = None, *, seen: Any = None, scale: float = 1.0, **scores: Any
 ) -> Problem:
     v = torch.randn(*k.shape[:3], 3, dtype=k.dtype) if v is None else v
-    frame = Coordinates(q.shape[0], q.shape[1], q.shape[2], k.shape[2], CPU)
-    return Problem(q, k, v, Groups.even(q.shape[1], k.shape[1]), mask.of(seen), frame, ScoreConfig(scale, **scores))
+    groups, size = Groups.even(q.shape[1], k.shape[1]), Coordinates(*q.shape[:3], k.shape[2], CPU)
+    return Problem(q, k, v, groups, mask.of(seen), size, ScoreConfig(scale, **scores))
 
 
 def measured(problem: Problem, tokens: Tokens | None = None, options: Statistics | None = None) -> HeadStatistics:
@@ -194,24 +194,6 @@ class TestLeftOut:
 
 
 class TestTheSameNumbers:
-    @pytest.mark.parametrize("given", ["packed tokens", "padded tokens"])
-    def test_packed_rows(self, given: str) -> None:
-        lengths = [7, 0, 12]
-        q, k, v = (torch.randn(3, 4, 12, 5, dtype=torch.float64) for _ in range(3))
-        q, k, v = q, k[:, :2], v[:, :2]
-        ids, real = torch.randint(0, 5, (3, 12)), torch.arange(12) < torch.tensor(lengths)[:, None]
-        seen = mask.ragged(lengths) & mask.causal()
-        padded = problem_of(q, k, v, seen=seen)
-        pack = lambda x: torch.cat([x[b : b + 1, :, :n] for b, n in enumerate(lengths)], dim=2)
-        packed = Problem(pack(q), pack(k), pack(v), padded.groups, seen, padded.frame, padded.scores, [0, 7, 7, 19])
-        want = measured(padded, Tokens(ids, real)).state()
-        short = Tokens(torch.cat([ids[b : b + 1, :n] for b, n in enumerate(lengths)], dim=1))
-        got = measured(packed, Tokens(ids, real) if given == "padded tokens" else short).state()
-        for name in want["moments"]:
-            assert_close(got["moments"][name], want["moments"][name], equal_nan=True, msg=name)
-        assert (got["rows"], got["all_padding"]) == (19, 1)
-        assert_close(got["outputs"]["total"], want["outputs"]["total"])
-
     def test_of_any_grad_mode_and_blocks(self) -> None:
         q, k, v = drawn(tokens=31)
         want = measured(problem_of(q, k, v, seen=mask.causal())).state()["moments"]["mean"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead.errors import AnatomyError, MultiheadError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.anatomy import Head, LayerAnatomy, anatomy
 from multihead.model.finder import find
 from multihead.model.graph import Graph

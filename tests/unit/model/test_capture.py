@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 import zoo
-from multihead import mask, position
+from multihead import cache, mask, position
 from multihead.model.keep import Keep
 from multihead.model.stack_names import layers_of
 from multihead.table.head_names import parse
@@ -334,15 +335,89 @@ def test_our_layer_in_all_its_ways() -> None:
     attn = mh.MultiHeadAttention(24, 6, num_kv_heads=2, position=position.Rotary()).eval()
     x = torch.randn(2, 13, 24)
     with torch.no_grad():
-        with mh.capture(attn) as packed:
+        with mh.capture(attn, keep="qk v outputs") as packed:
             attn(x, mask=mask.causal() & mask.ragged([13, 5]))
-        with mh.capture(attn) as padded:
+        with mh.capture(attn, keep="qk v outputs") as padded:
             attn(x, mask=mask.causal() & mask.lengths([13, 5]))
         with mh.capture(attn) as cross:
             attn(x, x[:, :7].clone())
     assert packed.tokens == padded.tokens == 18
     for a, b in zip(packed, padded, strict=True):
         assert a.mean("entropy") == pytest.approx(b.mean("entropy"), rel=1e-5)
+        for tensor in ("query", "key", "value", "output", "weights"):
+            of_packed, of_padded = getattr(a, tensor)(), getattr(b, tensor)()
+            assert of_packed.shape == of_padded.shape, tensor
+            torch.testing.assert_close(of_packed[0], of_padded[0])
+            torch.testing.assert_close(of_packed[1, :5], of_padded[1, :5])
+    assert (packed.statistics("L0").padding, packed.statistics("L0").empty.tolist()) == (8, [0] * 6)
     assert cross.sites[0].cross
     assert math.isnan(cross["L0H0"].mean("self"))
     assert not packed.sites[0].cross
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_padding_of_ragged_chunks_in_a_cache_is_left_out(window: int | None) -> None:
+    """The rows have 3 and 1 tokens, then 1 and 4 more: the last padding of row 0 is past the last key."""
+    torch.manual_seed(0)
+    attn, x = mh.MultiHeadAttention(24, 6, position=position.Rotary()).eval(), torch.randn(2, 7, 24)
+    kept = cache.Growing() if window is None else cache.Ring(window)
+    seen = mask.causal() if window is None else mask.causal() & mask.window(window)
+    with torch.no_grad(), mh.capture(attn) as chunks:
+        attn(x[:, :3], mask=seen & mask.ragged([3, 1]), cache=kept)
+        attn(x[:, 3:], mask=seen & mask.ragged([1, 4]), cache=kept)
+    with torch.no_grad(), mh.capture(attn) as alone:
+        attn(x[:1, :4], mask=seen)
+        attn(torch.cat([x[1:, :1], x[1:, 3:]], dim=1), mask=seen)
+    assert (chunks.tokens, chunks.statistics("L0").padding) == (9, 5)
+    for a, b in zip(chunks, alone, strict=True):
+        for name in ("entropy", "distance", "visible", "output_norm"):
+            assert a.mean(name) == pytest.approx(b.mean(name), rel=1e-4), name
+
+
+class _WithCaches(nn.Module):
+    def __init__(self, caches: list[cache.Cache]) -> None:
+        super().__init__()
+        self.attn, self.caches = mh.MultiHeadAttention(24, 6, position=position.Rotary()), caches
+
+    def forward(self, x: Tensor, caches: list[cache.Cache] | None = None) -> Tensor:
+        return self.attn(x, mask=mask.causal(), cache=(caches or self.caches)[0])
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("make", [cache.Growing, lambda: cache.Ring(4)])
+def test_a_capture_adds_no_token_to_a_cache(held: bool, make: Callable[[], cache.Cache]) -> None:
+    """The first run is repeated outside the interception to compare outputs; the cache must not see that run."""
+    torch.manual_seed(0)
+    caches, x = [make()], torch.randn(2, 5, 24)
+    model, given = _WithCaches(caches if held else []).eval(), () if held else (caches,)
+    with torch.no_grad(), mh.capture(model) as heads:
+        chunks = [model(x[:, :3], *given), model(x[:, 3:], *given)]
+    assert (caches[0].length, heads.tokens) == (5, 10)
+    window = mask.causal() & mask.window(4 if isinstance(caches[0], cache.Ring) else 5)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.cat(chunks, dim=1), model.attn(x, mask=window))
+
+
+def test_a_capture_of_cross_attention_with_a_cache() -> None:
+    torch.manual_seed(0)
+    attn, x, memory = mh.MultiHeadAttention(24, 6).eval(), torch.randn(2, 5, 24), torch.randn(2, 7, 24)
+    kept = cache.Cross()
+    with torch.no_grad():
+        attn(x[:, :2], memory, cache=kept)
+        with mh.capture(attn) as heads:  # the run that is repeated gets a copy of the filled cache
+            out = attn(x[:, 2:], memory, cache=kept)
+        torch.testing.assert_close(out, attn(x[:, 2:], memory))
+    assert heads.sites[0].cross
+
+
+def test_keys_behind_a_prefix_are_no_padding() -> None:
+    torch.manual_seed(0)
+    attn, x, seen = mh.MultiHeadAttention(24, 6).eval(), torch.randn(2, 8, 24), mask.prefix([3, 2])
+    with torch.no_grad(), mh.capture(attn) as by_name:
+        attn(x, mask=seen)
+    with torch.no_grad(), mh.capture(attn) as written_out:
+        attn(x, mask=seen.tensor(8))
+    assert by_name.tokens == written_out.tokens == 16
+    for a, b in zip(by_name, written_out, strict=True):
+        for name in ("entropy", "first", "distance", "visible"):
+            assert a.mean(name) == pytest.approx(b.mean(name), rel=1e-5), name

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import multihead as mh
+from multihead import mask
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.layer.attention import MultiHeadAttention
@@ -61,6 +62,17 @@ def test_both_orders_of_tokens_and_batch(batch_first: bool) -> None:
     [(_, _, inputs)] = taken(layer, {"query": passed, "key": passed, "value": passed})
     for one in (inputs.q, inputs.k, inputs.v):
         assert_close(one, x)
+
+
+def test_inputs_under_a_ragged_mask_are_padded_with_zeros() -> None:
+    """The projections read the real tokens of all rows one after the other."""
+    layer = mh.MultiHeadAttention(12, 3, dtype=torch.float64)
+    x = torch.randn(3, 7, 12, dtype=torch.float64)
+    [(_, call, inputs)] = taken(layer, {"query": x, "mask": mask.ragged([7, 2, 0])})
+    expected = torch.cat([x[:1], torch.cat([x[1:2, :2], torch.zeros_like(x[1:2, 2:])], 1), torch.zeros_like(x[2:])])
+    for one in (inputs.q, inputs.k, inputs.v):
+        assert_close(one, expected)
+    assert call.real_rows.sum(1).tolist() == [7, 2, 0]
 
 
 def test_an_input_that_did_not_pass_is_an_error() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import multihead as mh
 from multihead.edit.physical.surgery import install
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights
 
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 import multihead as mh
 import warm
 from multihead.edit.physical.surgery import install
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights
 from multihead.store import plain
 from multihead.store.load import load

@@ -29,7 +29,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.run import Runner
 from multihead.errors import MultiheadError
-from multihead.model.call import Call, Compute
+from multihead.model.call import Call, Compute, ragged_rows
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward, StopForward
 
@@ -224,11 +224,13 @@ class _Queries:
 
     def __init__(self) -> None:
         self.valid: Bool[Tensor, "batch query"] | None = None
+        self.packed: Bool[Tensor, "batch query"] | None = None
+        """the tokens of mask.ragged: W_O reads these, and one row of zeros for all padding"""
         self.heads: HeadOutputs | None = None
 
     def listen(self, call: Call, run: Compute) -> HeadOutputs:
         heads = run()
-        self.valid = call.queries.valid if call.problem.packing is None else None
+        self.valid, self.packed = call.queries.valid, ragged_rows(call.problem)
         self.heads = heads
         return heads
 
@@ -239,7 +241,9 @@ def _kept_rows(z: Tensor, tokens: _Queries) -> Int[Tensor, " row"] | None:
         return None
     documents, _, length, _ = tokens.heads.shape
     size = z.shape[:-1].numel()
-    valid = tokens.valid
+    valid, packed = tokens.valid, tokens.packed
+    if valid is not None and packed is not None and z.shape[:-1] == (1, int(packed.sum()) + 1):
+        return valid[packed].nonzero().squeeze(1)
     if size != documents * length:
         if valid is None or bool(valid.all()):
             return None

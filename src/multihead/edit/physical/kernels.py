@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from multihead.edit.physical.steps import kind
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.hf_interface import GROUPED as NAME
 
 _FIELD = "_attn_implementation_internal"

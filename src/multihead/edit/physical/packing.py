@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights
 from multihead.model.storage import Slots, Storage
 

@@ -15,7 +15,7 @@ from multihead.edit.physical.packing import Pack, Piece, check_covered, out_numb
 from multihead.edit.physical.shells import CACHES, NoHeads, SharedBias, Spread, is_shell
 from multihead.edit.physical.steps import Step
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.position import PositionBias
 from multihead.model.anatomy import LayerAnatomy

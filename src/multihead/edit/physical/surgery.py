@@ -25,7 +25,7 @@ from multihead.edit.physical.record import remember
 from multihead.edit.physical.steps import Step
 from multihead.edit.physical.structure import Attention
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.families import Cutting, cutting_of

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from multihead.edit.sharing.projection_inputs import Inputs
 from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
-from multihead.layer._problem import Problem
+from multihead.layer import Problem
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
 

@@ -34,7 +34,7 @@ from multihead.edit.sharing.moments import Moments
 from multihead.edit.sharing.pool import mean_pooled, procrustes
 from multihead.edit.sharing.rotary_factor import Pairs, shared_turn
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
 

@@ -37,8 +37,9 @@ from multihead.edit.sharing.between import Between, Kind, find_between
 from multihead.edit.sharing.projection_inputs import Inputs, ProjectionInputs
 from multihead.edit.sharing.rotary_factor import Pairs
 from multihead.errors import MultiheadError
-from multihead.layer._problem import Problem, autocast_disabled
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import Problem, weights_of
+from multihead.layer._problem import autocast_disabled
+from multihead.layer.outputs import Cells
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
 from multihead.model.compiled import inner
@@ -125,20 +126,20 @@ class InputMoments:
     def _add_attention(
         self, problem: Problem, xk: Tensor, xv: Tensor | None, queries: Bool[Tensor, "batch query"]
     ) -> None:
-        frame = problem.coordinates
-        step = max(1, BYTES // max(1, frame.batch * frame.heads * max(frame.keys, xk.shape[-1] + 1) * 8))
-        mass = torch.zeros(frame.batch, frame.heads, frame.keys, dtype=torch.float64, device=xk.device)
+        size = problem.coordinates
+        step = max(1, BYTES // max(1, size.batch * size.heads * max(size.keys, xk.shape[-1] + 1) * 8))
+        mass = torch.zeros(size.batch, size.heads, size.keys, dtype=torch.float64, device=xk.device)
         read = {"centre": _with_one(xk)} | ({} if xv is None else {"averaged": _with_one(xv)})
-        for start in range(0, frame.queries, step):
-            rows = list(range(start, min(start + step, frame.queries)))
+        for start in range(0, size.queries, step):
+            rows = list(range(start, min(start + step, size.queries)))
             p = weights_of(problem, Cells(rows=rows)) * queries[:, None, rows, None]
             mass += p.sum(2, dtype=torch.float64)
             for name, x in read.items():
                 means = (p @ x[:, None].to(p)).transpose(0, 1).flatten(1, 2)  # head, row, width
-                for moments, mean in zip(self._of(name, frame.heads), means, strict=True):
+                for moments, mean in zip(self._of(name, size.heads), means, strict=True):
                     moments.add(mean)
         wide = xk.double().flatten(0, 1)
-        for head, moments in enumerate(self._of("looked", frame.heads)):
+        for head, moments in enumerate(self._of("looked", size.heads)):
             moments.add(wide, weight=mass[:, head].flatten())
 
     def _add_distances(self, problem: Problem, queries: Tensor, keys: Tensor) -> None:
@@ -247,16 +248,11 @@ class GroupingMoments(PerSite[InputMoments]):
     def add(self, call: Call, out: HeadOutputs) -> None:
         if call.path != self.layer.path:
             return
-        problem, frame = call.problem, call.problem.coordinates
-        if problem.packing is not None:
-            raise MultiheadError(
-                f"{self.layer.name} packs its rows without padding: its inputs cannot be told apart by document",
-                hint="run it with padded batches",
-            )
+        problem, size = call.problem, call.problem.coordinates
         queries, keys = call.real_rows, call.keys.valid
-        if keys is None or keys.shape != (frame.batch, frame.keys):
-            keys = torch.ones(frame.batch, frame.keys, dtype=torch.bool, device=problem.q.device)
-        x = self.reads.take(frame.batch, frame.queries, frame.keys)
+        if keys is None or keys.shape != (size.batch, size.keys):
+            keys = torch.ones(size.batch, size.keys, dtype=torch.bool, device=problem.q.device)
+        x = self.reads.take(problem)
         sums = self.of_call(call)
         if sums.between is None:
             sums.between = find_between(self.layer, self.model, self.weights, problem, x, queries, keys)

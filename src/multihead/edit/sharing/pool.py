@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.edit.sharing.moments import Moments
-from multihead.layer._problem import Groups
+from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights
 
 

@@ -11,7 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
+from multihead.layer import Problem
 from multihead.model.anatomy import LayerAnatomy
+from multihead.model.call import ragged_rows
+from multihead.model.projection_inputs import padded
 
 Inputs = Mapping[str, Float[Tensor, "batch token _"]]
 """What W_Q, W_K and W_V read: "q", "k" and "v"."""
@@ -34,16 +37,19 @@ class ProjectionInputs:
                 stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
             yield
 
-    def take(self, batch: int, queries: int, keys: int) -> Inputs:
+    def take(self, problem: Problem) -> Inputs:
         """By letter; one tensor where W_K and W_V read the same one."""
-        taken = {letter: self._shaped(letter, batch, queries if letter == "q" else keys) for letter in "qkv"}
+        taken = {letter: self._shaped(letter, problem) for letter in "qkv"}
         if self._read["k"] is self._read["v"]:
             taken["v"] = taken["k"]
         self._read.clear()
         return taken
 
-    def _shaped(self, letter: str, batch: int, tokens: int) -> Tensor:
-        x = self._read.get(letter)
+    def _shaped(self, letter: str, problem: Problem) -> Tensor:
+        size, packed, x = problem.coordinates, ragged_rows(problem), self._read.get(letter)
+        batch, tokens = size.batch, size.queries if letter == "q" else size.keys
+        if x is not None and packed is not None:
+            x = padded(x.reshape(-1, x.shape[-1]), packed)
         if x is None or x.numel() != batch * tokens * x.shape[-1]:
             shape = "nothing" if x is None else f"a tensor of shape {tuple(x.shape)}"
             raise MultiheadError(

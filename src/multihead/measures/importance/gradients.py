@@ -165,12 +165,7 @@ class _DocumentGates:
             self.sites.register(call.site)
             like = heads.new_empty(0, dtype=torch.promote_types(heads.dtype, torch.float32))
             self.of[call.key] = like.new_ones(self.documents, heads.shape[1]).requires_grad_()
-        gate = self.of[call.key].to(heads.dtype)
-        packing = call.problem.packing
-        if packing is None:
-            return heads * gate[:, :, None, None]
-        lengths = torch.tensor(list(packing), device=heads.device).diff()
-        return heads * gate.repeat_interleave(lengths, dim=0).T[None, :, :, None]
+        return heads * self.of[call.key].to(heads.dtype)[:, :, None, None]
 
     def slopes(self, s: PerDocument, target: Target) -> Float[Tensor, "head document"]:
         """∂s_d/∂g of every head; NaN for documents that do not count.

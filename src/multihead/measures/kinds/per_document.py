@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
-from multihead.layer._attend import attend
-from multihead.layer._problem import Groups, Problem, ScoreConfig, autocast_disabled
+from multihead.layer import Groups, Problem, attend
+from multihead.layer._problem import ScoreConfig, autocast_disabled
 from multihead.model.call import Call, Tokens
 from multihead.model.kernel_arguments import without_interception
 from multihead.model.statistics.arena import Memory
@@ -105,16 +105,16 @@ def _sums(
     sees: dict[str, Bool[Tensor, "document query"]] | None,
 ) -> tuple[Sums, dict[str, Bool[Tensor, "document query"]]]:
     """The sums of all heads, and the rows in which the first head has mass on each statistic."""
-    pairs, frame = Pairs.of(problem, queries, keys, options, cross), problem.coordinates
+    pairs, size = Pairs.of(problem, queries, keys, options, cross), problem.coordinates
     measure = BlockRows(problem, out, pairs, options.offsets, memory)
-    all_rows = torch.zeros(frame.batch, frame.heads, dtype=torch.float64)
+    all_rows = torch.zeros(size.batch, size.heads, dtype=torch.float64)
     names: tuple[str, ...] = ()
     total = rows = all_rows.new_empty(0)
     eligible = torch.empty(0, dtype=torch.bool)
     for block, names, x, counts in _blocks(problem, pairs, measure, options):
         if not total.numel():
             total, rows = (all_rows.new_zeros(len(names), *all_rows.shape) for _ in range(2))
-            eligible = torch.zeros(len(names), frame.batch, frame.queries, dtype=torch.bool)
+            eligible = torch.zeros(len(names), size.batch, size.queries, dtype=torch.bool)
             if sees is not None:
                 eligible = torch.stack([sees[name] for name in names])
         batch, heads, x = block.batch, block.heads, x.masked_fill(~counts, 0.0)
@@ -206,17 +206,15 @@ def alignment(problem: Problem, queries: Tokens) -> PerDocument:
 
     Positions are passed to the kernel as values, so no map is stored. NaN if all positions are the same.
     """
-    frame = problem.coordinates
-    position = torch.linspace(0, 1, max(frame.keys, 2), dtype=torch.float64)[: frame.keys]
+    size = problem.coordinates
+    position = torch.linspace(0, 1, max(size.keys, 2), dtype=torch.float64)[: size.keys]
     values = torch.stack([torch.ones_like(position), position, position.square()], dim=-1).to(problem.k)
     values = values.expand(problem.k.shape[0], problem.k.shape[1], -1, -1).contiguous()
     with without_interception():
         moments = attend(replace(problem, v=values, scores=replace(problem.scores, dropout=0.0))).double().cpu()
-    real = (
-        torch.ones(frame.batch, frame.queries, dtype=torch.bool) if queries.valid is None else queries.valid.cpu()
-    )
+    real = torch.ones(size.batch, size.queries, dtype=torch.bool) if queries.valid is None else queries.valid.cpu()
     weight = real[:, None].double() * moments[..., 0]  # less than 1 if a sink takes some mass
-    i = torch.linspace(0, 1, max(frame.queries, 2), dtype=torch.float64)[: frame.queries]
+    i = torch.linspace(0, 1, max(size.queries, 2), dtype=torch.float64)[: size.queries]
     mass = weight.sum(-1)
 
     def mean(x: Tensor) -> Tensor:

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
-from multihead.layer._problem import Problem, autocast_disabled
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import Problem, weights_of
+from multihead.layer._problem import autocast_disabled
+from multihead.layer.outputs import Cells
 from multihead.measures.kinds.evidence import ENOUGH, DocumentMeans, Driven
 from multihead.measures.kinds.token_ids import KNOWN, batch_generator, token_ids_name
 from multihead.model.call import Call

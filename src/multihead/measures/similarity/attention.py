@@ -22,8 +22,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from multihead.corpus.batch_generator import batch_generator
-from multihead.layer._problem import Problem, autocast_disabled
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import Problem, weights_of
+from multihead.layer._problem import autocast_disabled
+from multihead.layer.outputs import Cells
 
 ROWS = 64
 """Query positions used per batch."""
@@ -65,10 +66,10 @@ class AttentionDistances:
     def _blocks(
         self, problems: Sequence[Problem], real: Bool[Tensor, "batch query"], index: int
     ) -> Iterator[tuple[Float[Tensor, "head row key"], Bool[Tensor, " row"]]]:
-        frame = problems[0].frame
-        order = torch.randperm(frame.queries, generator=batch_generator(self.seed, index))
+        size = problems[0].coordinates
+        order = torch.randperm(size.queries, generator=batch_generator(self.seed, index))
         positions = order[: self.rows].sort().values.tolist()
-        bytes_per_row = frame.batch * frame.keys * len(self.total) * 8 * 4
+        bytes_per_row = size.batch * size.keys * len(self.total) * 8 * 4
         step = max(1, BYTES // max(bytes_per_row, 1))
         for start in range(0, len(positions), step):
             rows = positions[start : start + step]

@@ -34,7 +34,7 @@ from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import Corpus, rereadable
 from multihead.corpus.run import Progress, run
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer._problem import Problem
+from multihead.layer import Problem
 from multihead.measures.similarity.attention import AttentionDistances
 from multihead.measures.similarity.outputs import LARGEST, OutputSimilarity
 from multihead.measures.similarity.ov_circuits import OVWeights, find_weights, overlaps, spaces
@@ -206,9 +206,7 @@ class SimilaritySum(Accumulator):
         group.outputs.add([z[finite] for z in rows])
         for cross, distances in group.attention.items():
             problems = [seen[site.key].problem for site in group.sites_with(cross)]
-            if any(problem.packing is not None for problem in problems):
-                self._add_reason("attention", "packed rows have no attention map: run with mask.lengths instead")
-            elif len({problem.coordinates.keys for problem in problems}) > 1:
+            if len({problem.coordinates.keys for problem in problems}) > 1:
                 self._add_reason("attention", "layers have different numbers of keys")
             else:
                 distances.add(problems, real, index)

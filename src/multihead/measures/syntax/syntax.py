@@ -31,8 +31,9 @@ from multihead.corpus.batches import BATCH_SIZE, padded
 from multihead.corpus.documents import Corpus, document_number
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer._problem import Problem, autocast_disabled
-from multihead.layer.outputs import Cells, weights_of
+from multihead.layer import Problem, weights_of
+from multihead.layer._problem import autocast_disabled
+from multihead.layer.outputs import Cells
 from multihead.measures.syntax.conllu import Sentence, read_conllu
 from multihead.measures.syntax.word_alignment import DIRECTIONS, Aligned, Direction, align, examples, pointing
 from multihead.model.call import Call
@@ -124,12 +125,12 @@ class Relations(PerSite["RelationCounts"]):
 
 def _pointing_targets(problem: Problem, aligned: list[Aligned]) -> list[Int[Tensor, "head word"]]:
     """For each sentence, the word that every head points to from every word; maps are computed block by block."""
-    frame = problem.coordinates
-    step = max(1, MAP_BYTES // (frame.batch * frame.queries * frame.keys * 4))
+    size = problem.coordinates
+    step = max(1, MAP_BYTES // (size.batch * size.queries * size.keys * 4))
     parts: list[list[Tensor]] = [[] for _ in aligned]
-    for first in range(0, frame.heads, step):
+    for first in range(0, size.heads, step):
         with autocast_disabled(problem.q.device):
-            maps = weights_of(problem, Cells(range(first, min(first + step, frame.heads)))).float().cpu()
+            maps = weights_of(problem, Cells(range(first, min(first + step, size.heads)))).float().cpu()
         for row, (a, part) in enumerate(zip(aligned, parts, strict=True)):
             n = len(a.ids)
             part.append(pointing(maps[row, :, :n, :n], torch.tensor(a.word_of_token), a.units))

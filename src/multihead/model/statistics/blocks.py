@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
+from multihead.layer import Problem
 from multihead.layer._coordinates import Span
 from multihead.layer._mask_algebra import Interval
-from multihead.layer._problem import Problem
 from multihead.layer._tiles import Inside, Tile, single_tile, tile
 
 ROWS = 96
@@ -49,6 +49,10 @@ class RowBlock:
         parts = [table[..., part] for part in self.keys]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
+    def take_queries(self, x: Shaped[Tensor, "batch head query dim"]) -> Shaped[Tensor, "_ _ _ dim"]:
+        """The block's part of q or of the output."""
+        return x[self.batch, self.heads, self.queries]
+
     def column(self, key: int) -> int:
         """The column of a key in the block."""
         column = 0
@@ -68,22 +72,22 @@ def cut(problem: Problem, real: Bool[Tensor, "batch query"], features: int, bloc
 
     A (query, key) pair takes two values per head (score and weight) and one per feature.
     """
-    frame = problem.coordinates
+    coordinates = problem.coordinates
     itemsize = torch.promote_types(problem.q.dtype, torch.float32).itemsize
-    budget, keys = block_bytes // itemsize, max(frame.keys, 1)
+    budget, keys = block_bytes // itemsize, max(coordinates.keys, 1)
     size = problem.groups.size or 1
-    heads = min(max((budget // (FEW_ROWS * keys) - features) // 2, 1), frame.heads)
-    heads = max(heads // size * size, min(heads, size))  # single_tile groups, if they fit
+    heads = min(max((budget // (FEW_ROWS * keys) - features) // 2, 1), coordinates.heads)
+    heads = max(heads // size * size, min(heads, size))  # whole groups, if they fit
     pairs = max(budget // (2 * heads + features), 1)
     for _, group in groupby(_tiles(problem, min(pairs, ROWS * keys)), key=lambda t: (t.batch.start, t.batch.stop)):
         tiles = list(group)
         rows, largest = tiles[0].batch, max(t.shape[1] * t.shape[2] for t in tiles)
-        batch_size = 1 if problem.packing is not None else max(1, pairs // max(largest, 1))
+        batch_size = max(1, pairs // max(largest, 1))
         for first in range(rows.start, rows.stop, batch_size):
             batch = slice(first, min(first + batch_size, rows.stop))
             blocks = [(t, _masked_keys(problem, t, batch)) for t in tiles if bool(real[batch, t.queries].any())]
-            for head in range(0, frame.heads, heads):
-                block_heads = slice(head, min(head + heads, frame.heads))
+            for head in range(0, coordinates.heads, heads):
+                block_heads = slice(head, min(head + heads, coordinates.heads))
                 for t, written in blocks:
                     yield RowBlock(batch, block_heads, t.queries, t.keys, written)
 
@@ -110,17 +114,17 @@ def together(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlock]]:
 
 
 def _tiles(problem: Problem, pairs: int) -> Iterator[Tile]:
-    mask, frame = problem.mask, problem.coordinates
+    mask, coordinates = problem.mask, problem.coordinates
     if _is_structured(problem):
         # `tile` counts a per-head mask `heads` times; block sizes already account for the heads.
-        largest = pairs * (frame.heads if mask.per_head else 1)
-        yield from tile(mask, frame, largest=largest, every=True)
+        largest = pairs * (coordinates.heads if mask.per_head else 1)
+        yield from tile(mask, coordinates, largest=largest, every=True)
         return
-    full = single_tile(mask, frame)
+    full = single_tile(mask, coordinates)
     inside = Inside.FULL if full.inside is Inside.FULL else Inside.MASKED
-    step = max(1, pairs // max(frame.keys, 1))
-    for row in range(0, frame.queries, step):
-        yield Tile(full.batch, slice(row, min(row + step, frame.queries)), full.keys, inside)
+    step = max(1, pairs // max(coordinates.keys, 1))
+    for row in range(0, coordinates.queries, step):
+        yield Tile(full.batch, slice(row, min(row + step, coordinates.queries)), full.keys, inside)
 
 
 def _is_structured(problem: Problem) -> bool:
@@ -131,12 +135,12 @@ def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
     """The keys of a tile that the mask hides, or may hide, from some of its queries."""
     if t.inside is Inside.FULL:
         return ()
-    mask, frame = problem.mask, problem.coordinates
+    mask, coordinates = problem.mask, problem.coordinates
     if not _is_structured(problem):
         return t.keys
     rows = range(batch.start, batch.stop) if mask.per_row else range(batch.start, batch.start + 1)
-    start, stop = t.queries.start + frame.offset, t.queries.stop + frame.offset
-    spans = [Span(row, start, stop, frame.offset, frame.keys) for row in rows]
+    start, stop = t.queries.start + coordinates.offset, t.queries.stop + coordinates.offset
+    spans = [Span(row, start, stop, coordinates.offset, coordinates.keys) for row in rows]
     hidden: list[Interval] = []
 
     def scan(lo: int, hi: int) -> None:

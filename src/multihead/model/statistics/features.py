@@ -7,14 +7,13 @@ Distances are computed as differences of positions, never as i² − 2ij + j², 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from multihead.layer import Problem
 from multihead.layer._mask_structured import Causal
-from multihead.layer._problem import Problem
 from multihead.model.call import Tokens
 from multihead.model.statistics.blocks import RowBlock
 from multihead.model.statistics.options import Statistics
@@ -43,33 +42,33 @@ class Pairs:
 
     @staticmethod
     def of(problem: Problem, queries: Tokens, keys: Tokens, options: Statistics, cross: bool) -> Pairs:
-        frame, position = problem.coordinates, problem.coordinates.all_keys()
+        size, position = problem.coordinates, problem.coordinates.all_keys()
         exact = torch.promote_types(problem.q.dtype, torch.float32)
-        real_key = _real(problem, keys, frame.keys)
-        key_id = _unpacked(problem, keys.ids, frame.keys)
-        query_id = None if cross or key_id is None else _unpacked(problem, queries.ids, frame.queries)
+        real_key = _real(problem, keys, size.keys)
+        key_id = _ids(problem, keys, size.keys)
+        query_id = None if cross or key_id is None else _ids(problem, queries, size.queries)
         before_id, marks = None, dict[str, Tensor]()
         marks["first"] = ((real_key.cumsum(-1) == 1) & real_key & (not keys.dropped)).to(exact)
         if key_id is not None:
             listed = {"special": options.special, **{f"class:{name}": i for name, i in options.classes.items()}}
             for name, ids in listed.items():
-                marks[name] = torch.isin(key_id, torch.tensor(list(ids), dtype=torch.long, device=frame.device)).to(
+                marks[name] = torch.isin(key_id, torch.tensor(list(ids), dtype=torch.long, device=size.device)).to(
                     exact
                 )
         if key_id is not None and query_id is not None:
             if key_id.numel() and int(torch.maximum(key_id.max(), query_id.max())) >= EXACT_IDS:
                 compact = torch.cat([query_id, key_id], dim=1).unique(return_inverse=True)[1]
-                query_id, key_id = compact.split([frame.queries, frame.keys], dim=1)
+                query_id, key_id = compact.split([size.queries, size.keys], dim=1)
             before_id = _previous_ids(key_id, real_key, position).to(exact)
-        shared_positions = not frame.aligned and bool((position.sort(-1).values.diff(dim=-1) == 0).any())
+        shared_positions = not size.aligned and bool((position.sort(-1).values.diff(dim=-1) == 0).any())
         offsets = tuple(range(-options.offsets, options.offsets + 1)) if shared_positions and not cross else ()
         sees_ahead = not any(isinstance(part, Causal) for part in problem.mask.parts())
         names = ["place"] if cross else ["behind"] + ["before", "ahead", "after"] * sees_ahead
         names += ["same_token", "induction"] * (query_id is not None)
         return Pairs(
-            frame.all_queries().to(exact),
+            size.all_queries().to(exact),
             position.to(exact),
-            _real(problem, queries, frame.queries),
+            _real(problem, queries, size.queries),
             None if query_id is None else query_id.to(exact),
             None if key_id is None else key_id.to(exact),
             before_id,
@@ -116,28 +115,15 @@ class Pairs:
 
 
 def _real(problem: Problem, tokens: Tokens, length: int) -> Bool[Tensor, "batch token"]:
-    frame = problem.coordinates
-    valid = _unpacked(problem, tokens.valid, length)
-    if valid is None:
-        valid = torch.ones(frame.batch, length, dtype=torch.bool, device=frame.device)
-    if problem.packing is None:
-        return valid
-    ends = torch.tensor([stop - start for start, stop in pairwise(problem.packing)])
-    return valid & (torch.arange(length) < ends.unsqueeze(-1)).to(frame.device)
+    size = problem.coordinates
+    if tokens.valid is None:
+        return torch.ones(size.batch, length, dtype=torch.bool, device=size.device)
+    return tokens.valid.to(size.device).expand(size.batch, length)
 
 
-def _unpacked(problem: Problem, x: Tensor | None, length: int) -> Tensor | None:
-    """`x` as (batch, token), unpacked if its rows are packed into one."""
-    frame, packing = problem.coordinates, problem.packing
-    if x is None:
-        return None
-    x = x.to(frame.device)
-    if packing is None or x.shape == (frame.batch, length):
-        return x.expand(frame.batch, length)
-    rows = x.new_full((frame.batch, length), False if x.dtype == torch.bool else NO_TOKEN)
-    for b, (start, stop) in enumerate(pairwise(packing)):
-        rows[b, : stop - start] = x[0, start:stop]
-    return rows
+def _ids(problem: Problem, tokens: Tokens, length: int) -> Int[Tensor, "batch token"] | None:
+    size = problem.coordinates
+    return None if tokens.ids is None else tokens.ids.to(size.device).expand(size.batch, length)
 
 
 def _previous_ids(ids: Tensor, real: Tensor, position: Tensor) -> Int[Tensor, "batch key"]:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import SizeError
-from multihead.layer._problem import Problem, autocast_disabled
+from multihead.layer import Problem
+from multihead.layer._problem import autocast_disabled
 from multihead.model.call import Tokens
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock, cut, together
@@ -79,13 +80,13 @@ class HeadStatistics:
             self._update(problem, out.detach(), queries, keys, cross or problem.cross)
 
     def _update(self, problem: Problem, out: HeadOutputs, queries: Tokens, keys: Tokens, cross: bool) -> None:
-        frame = problem.coordinates
+        size = problem.coordinates
         pairs = Pairs.of(problem, queries, keys, self.options, cross)
         real = pairs.real
         self.rows += int(real.sum())
         self.padding += int((~real).sum())
         self.all_padding += int((~real.any(-1)).sum())
-        good = torch.zeros(frame.batch, frame.heads, frame.queries, dtype=torch.bool, device=real.device)
+        good = torch.zeros(size.batch, size.heads, size.queries, dtype=torch.bool, device=real.device)
         measure = BlockRows(problem, out, pairs, self.options.offsets, self.memory)
         pending, limit = _PendingRows(self.moments), PENDING // len(self.names)
         for blocks in together(cut(problem, real, pairs.count, self.options.block_bytes), limit):
@@ -101,7 +102,7 @@ class HeadStatistics:
             good[block.batch, block.heads, block.queries] = counts
             pending.add(block, *self._table(measured, counts))
         pending.flush()
-        self.outputs.add(_unpacked_outputs(out, problem, good), good)
+        self.outputs.add(out, good)
 
     def _table(
         self, measured: Measured, counts: Bool[Tensor, "batch head query"]
@@ -223,15 +224,3 @@ class _PendingRows:
             if table.shape[2]:
                 self.moments.add(table, slice(start, stop), indices)
         self.parts, self.values = {}, 0
-
-
-def _unpacked_outputs(
-    out: HeadOutputs, problem: Problem, good: Bool[Tensor, "row head token"]
-) -> Float[Tensor, "row head token value_dim"]:
-    """The head outputs by batch row, unpacked if necessary."""
-    if problem.packing is None:
-        return out
-    rows = out.new_zeros(*good.shape, out.shape[3])
-    for b, (start, stop) in enumerate(zip(problem.packing, problem.packing[1:], strict=False)):
-        rows[b, :, : stop - start] = out[0, :, start:stop]
-    return rows

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from multihead.layer._problem import Problem
+from multihead.layer import Problem
 from multihead.model.statistics.arena import Scratch
 from multihead.model.statistics.blocks import RowBlock
 
@@ -27,11 +27,7 @@ class KeySide:
         self.batch, self.heads = block.batch, block.heads
         kv_of_head = problem.groups.kv_of_head[block.heads]
         kv = slice(min(kv_of_head), max(kv_of_head) + 1)
-        if problem.packing is None:
-            k, v = problem.k[block.batch, kv], problem.v[block.batch, kv]
-        else:
-            stored = slice(problem.packing[block.batch.start], problem.packing[block.batch.stop])
-            k, v = problem.k[:, kv, stored], problem.v[:, kv, stored]
+        k, v = problem.k[block.batch, kv], problem.v[block.batch, kv]
         self.kv_of_head = [h - kv.start for h in kv_of_head]
         norms = torch.linalg.vector_norm(v, dim=-1, dtype=exact)
         like = norms.new_empty(0)
@@ -43,9 +39,7 @@ class KeySide:
             self.bad = bad[:, self.kv_of_head]
             self.k, norms = self.k.masked_fill(bad.unsqueeze(2), 0.0), norms.masked_fill(bad, 0.0)
         self.names = ("value_norm", *marks)
-        marked = [
-            marks[name][block.batch, None, : norms.shape[-1]].expand(-1, norms.shape[1], -1) for name in marks
-        ]
+        marked = [mark[block.batch, None].expand(-1, norms.shape[1], -1) for mark in marks.values()]
         self.sums: Float[Tensor, "batch head feature key"] = torch.stack([norms, *marked], dim=2)[
             :, self.kv_of_head
         ]

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs, Weights
-from multihead.layer._problem import Problem
+from multihead.layer import Problem
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock
 from multihead.model.statistics.features import Pairs
@@ -67,7 +66,7 @@ class BlockRows:
         query = _batch_rows(self.pairs.query_place, merged)[:, merged.queries]
         sinks = self.problem.scores.sinks
         sink = None if sinks is None else sinks.detach().to(self.exact)[block.heads, None]
-        output = torch.linalg.vector_norm(self._queries(self.out, merged), dim=-1, dtype=self.exact)
+        output = torch.linalg.vector_norm(merged.take_queries(self.out), dim=-1, dtype=self.exact)
         return sums.finish(query, sink, output, bad)
 
     def _allocate(self, block: RowBlock, side: KeySide) -> RowSums:
@@ -131,16 +130,6 @@ class BlockRows:
 
     # ---- block inputs -------------------------------------------------------------------------
 
-    def _queries(self, x: Tensor, block: RowBlock) -> Float[Tensor, "batch head query dim"]:
-        """The block's part of q or of the output, which are both packed or both unpacked."""
-        packing = self.problem.packing
-        if packing is None:
-            return x[block.batch, block.heads, block.queries]
-        base = packing[block.batch.start]
-        stop = min(base + block.queries.stop, packing[block.batch.start + 1])
-        rows = x[:, block.heads, base + block.queries.start : stop]
-        return F.pad(rows, (0, 0, 0, block.shape[2] - rows.shape[2]))
-
     def _column_masks(self, block: RowBlock) -> list[ColumnMask]:
         """The mask of the keys that it may hide, as floats, which are much cheaper to apply than bools."""
         masks: list[ColumnMask] = []
@@ -166,7 +155,7 @@ class BlockRows:
         scores, (batch, heads, rows, width) = self.problem.scores, block.shape
         s = self.scratch.take(self.like, *block.shape)
         scale = scores.scale if scores.softcap is None else scores.scale / scores.softcap
-        q, k = self._queries(self.problem.q, block).to(self.exact) * scale, block.take_keys(side.k)
+        q, k = block.take_queries(self.problem.q).to(self.exact) * scale, block.take_keys(side.k)
         size = max(heads // k.shape[1], 1)
         if side.kv_of_head == [h // size for h in range(k.shape[1] * size)]:  # even groups, in order
             grouped = q.reshape(batch * k.shape[1], size * rows, -1)
