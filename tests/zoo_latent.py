@@ -24,6 +24,7 @@ _LATENT = _MODEL | {
     "qk_rope_head_dim": ROPE, "v_head_dim": VALUE, "q_lora_rank": QUERY, "rope_interleave": True,
 }  # fmt: skip
 _DENSE = {"first_k_dense_replace": 2}
+_NO_POSITIONS = _DENSE | {"qk_rope_head_dim": 0, "layer_types": ["indexed_attention"] * 2}
 _GATED = _MODEL | {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8}
 _EXPERTS = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 _HYBRID = {
@@ -49,6 +50,7 @@ _ENTRIES = (
     _entry("minicpm3", "MiniCPM3Config", "MiniCPM3ForCausalLM", _LATENT),
     _entry("youtu", "YoutuConfig", "YoutuForCausalLM", _LATENT),
     _entry("axk2", "AXK2Config", "AXK2ForCausalLM", _LATENT | _DENSE),
+    _entry("glm5-next", "Glm5NextTextConfig", "Glm5NextTextModel", _LATENT | _NO_POSITIONS),
     _entry("qwen3-next", "Qwen3NextConfig", "Qwen3NextForCausalLM", _GATED | _HYBRID | {"mlp_only_layers": [0, 1]}),
     _entry("qwen3.5", "Qwen3_5TextConfig", "Qwen3_5ForCausalLM", _GATED | _HYBRID | {"attention_bias": True}),
     _entry("afmoe", "AfmoeConfig", "AfmoeForCausalLM", _GATED | _EXPERTS | {"num_dense_layers": 2}),

@@ -28,5 +28,5 @@ class AnatomyError(MultiheadError):
     """Weights of heads that could not be found, or that the numbers do not agree with."""
 
 
-class ModelRunError(MultiheadError):
+class ModelRunError(MultiheadError, RuntimeError):
     """A model that raised an error in its forward, on inputs that it cannot use."""

@@ -58,6 +58,7 @@ def make(cls: type[PreTrainedModel], config: Any, implementation: str | None = N
     return model
 
 
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _QK_NORMS = ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm")
 
 
@@ -66,7 +67,7 @@ def draw(model: nn.Module, spread: float = 1.5) -> None:
     """Weights of spread 1.5 / √fan-in, tables of spread 1; biases, norms and sinks off their defaults."""
     torch.manual_seed(0)
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    convolutions = {id(m.weight) for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
+    convolutions = {id(m.weight) for m in model.modules() if isinstance(m, _CONVOLUTIONS)}
     for name, x in model.named_parameters():
         if not x.is_floating_point():
             continue

@@ -23,7 +23,7 @@ def check_model(model: object) -> None:
 
     if not isinstance(model, nn.Module):
         raise TypeMismatchError(
-            f"model must be a torch.nn.Module, got {_describe(model)}",
+            f"model must be a torch.nn.Module, got {describe(model)}",
             hint="model, tokenizer = mh.embedded(), or AutoModel.from_pretrained(...)",
         )
     unloaded = next((name for name, p in model.named_parameters() if p.is_meta), None)
@@ -40,7 +40,7 @@ def check_data(data: object) -> None:
         raise TypeMismatchError("data must be a list of texts, got one text", hint="pass [text]")
     if not hasattr(data, "__iter__"):
         raise TypeMismatchError(
-            f"data must be documents or batches, got {_describe(data)}",
+            f"data must be documents or batches, got {describe(data)}",
             hint="pass a list of texts, of lists of token ids, or of batches for model(**batch)",
         )
 
@@ -49,7 +49,7 @@ def check_tokenizer(tokenizer: object) -> None:
     """Raise unless `tokenizer` is None or callable."""
     if tokenizer is not None and not callable(tokenizer):
         raise TypeMismatchError(
-            f"tokenizer must be callable on a text, got {_describe(tokenizer)}",
+            f"tokenizer must be callable on a text, got {describe(tokenizer)}",
             hint="AutoTokenizer.from_pretrained(name)",
         )
 
@@ -74,5 +74,5 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
         raise SizeError(f"{name} must be at least {least}, got {value}")
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
     return "None" if value is None else f"the {type(value).__name__} {value!r:.60}"

@@ -239,10 +239,11 @@ def _batched(
     def flush(some: list[_Row]) -> Iterator[Made]:
         padding.unsorted += sum(_positions(some[i : i + size]) for i in range(0, len(some), size))
         ordered = sorted(some, key=lambda row: len(row.ids)) if options.window > 1 else some
-        for start in range(0, len(ordered), size):
-            chunk = ordered[start : start + size]
-            by_length = _of_one_length(chunk)
-            for batch in [chunk] if len(by_length) > 1 and check.may_pad(chunk[0].ids) else by_length:
+        chunks = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+        mixed = any(len(_of_one_length(chunk)) > 1 for chunk in chunks)
+        pads = mixed and check.may_pad([row.ids for row in some])
+        for chunk in chunks:
+            for batch in [chunk] if pads else _of_one_length(chunk):
                 padding.positions += _positions(batch)
                 padding.tokens += sum(len(row.ids) for row in batch)
                 repeated = torch.tensor([row.repeated for row in batch])

@@ -1,19 +1,29 @@
-"""Find out whether a model hides padding from attention, so that a batch may hold documents of different lengths.
+"""Find out whether padding changes what a model computes for real tokens.
+
+If it does not, a batch may hold documents of different lengths. A document is run alone and with padding behind it,
+and the statistics of all heads must agree. They differ if the model ignores the mask, counts positions from the
+padded end, or adds a bias that depends on the padded length. Attention that selects keys by top-k may differ for
+some documents only, those with equal scores; it counts as different as soon as it drops any key.
 
 >>> import torch
 >>> from transformers import BertConfig, BertModel
 >>> from multihead.corpus.padding_check import PaddingCheck
 >>> config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=19)
->>> PaddingCheck(BertModel(config).eval()).may_pad([3, 1, 4])
+>>> PaddingCheck(BertModel(config).eval()).may_pad([[3, 1, 4], [1, 5, 9, 2, 6]])
 True
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
@@ -23,64 +33,118 @@ from multihead.model.eval_mode import takes_argument
 from multihead.model.forward import Forward
 from multihead.model.interception import isolated
 from multihead.model.sites import Key
+from multihead.model.statistics.head_statistics import HeadStatistics
 
-TOKENS, PADDING = 8, 5
+FURTHER = 2
+"""Batches that are longer than those compared so far by more than this factor are compared again."""
 
 
 class PaddingCheck:
-    """Answers once per model. A model that does not hide padding gets batches of one length, and `notes` say so."""
+    """Knows whether documents of different lengths may share a batch; `notes` say why not."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.notes: list[str] = []
-        self._may_pad: bool | None = None
+        self._checked_to = 0  # tokens of a padded batch that needs no further comparison
 
-    def may_pad(self, ids: Sequence[int]) -> bool:
-        """Whether padding changes nothing for real tokens; `ids` is some document."""
-        if self._may_pad is None:
-            name = type(inner(self.model)).__name__
-            reason = ""
-            if not takes_argument(self.model, "attention_mask"):
-                reason = f"{name} takes no attention_mask"
-            elif _padding_changes_heads(self.model, ids[:TOKENS]):
-                reason = f"{name} takes an attention_mask, but its attention depends on padding"
-            self._may_pad = not reason
+    def may_pad(self, documents: Sequence[Sequence[int]]) -> bool:
+        """Whether padding changes nothing for the real tokens of these documents."""
+        longest = max(map(len, documents))
+        if not self.notes and longest > self._checked_to:
+            reason = self._reason(_probe(documents), longest)
             self.notes += [f"{reason}: every batch has documents of one length"] if reason else []
-        return self._may_pad
+        return not self.notes
+
+    def _reason(self, document: Sequence[int], padded_to: int) -> str:
+        """Why documents must not be padded to this length; empty if they may."""
+        name = type(inner(self.model)).__name__
+        if not takes_argument(self.model, "attention_mask"):
+            return f"{name} takes no attention_mask"
+        with torch.random.fork_rng(devices=[]), isolated():
+            try:
+                alone, padded = _run(self.model, document), _run(self.model, document, padded_to)
+            except MultiheadError:  # a batch without padding may raise it again
+                return f"{name} does not run on {len(document)} tokens both with and without padding"
+        selects = Counter(padded.selections) - Counter(alone.selections)  # among tokens; those of experts are equal
+        if any(k < n for n, k in selects):
+            return f"the attention of {name} selects keys by top-k, and the selection may depend on padding"
+        if alone.sites.keys() != padded.sites.keys() or any(
+            _differ(alone.sites[key], padded.sites[key], alone.precision) for key in alone.sites
+        ):
+            return f"{name} takes an attention_mask, but its attention depends on padding"
+        self._checked_to = padded_to if selects else FURTHER * padded_to
+        return ""
 
 
-def _padding_changes_heads(model: nn.Module, ids: Sequence[int]) -> bool:
-    """Run a document alone and with padding behind it; compare what every head puts out for the real tokens."""
-    with torch.random.fork_rng(devices=[]), isolated():
-        try:
-            expected, heads = _heads(model, ids), _heads(model, ids, padding=PADDING)
-        except (MultiheadError, RuntimeError, AssertionError):  # the first batch raises it again
-            return False
-    return any(_differ(expected[key], heads[key]) for key in expected.keys() & heads.keys())
+def _probe(documents: Sequence[Sequence[int]]) -> Sequence[int]:
+    """The longest document that padding makes twice as long, else the shortest."""
+    longest = max(map(len, documents))
+    half = [document for document in documents if 2 * len(document) <= longest]
+    return max(half, key=len) if half else min(documents, key=len)
 
 
-def _heads(model: nn.Module, ids: Sequence[int], *, padding: int = 0) -> dict[Key, HeadOutputs]:
-    """The outputs of all heads for the tokens of a document."""
+@dataclass
+class _Run:
+    """What a run on one document has computed."""
+
+    sites: dict[Key, HeadStatistics] = field(default_factory=dict[Key, HeadStatistics])
+    selections: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """(n, k) of every top-k: the k largest of n values"""
+    precision: float = 0.0
+    """the rounding error of the heads' outputs"""
+
+
+def _run(model: nn.Module, document: Sequence[int], padded_to: int | None = None) -> _Run:
+    """Run a model on a document, as one row of a batch."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    inputs = {"input_ids": torch.tensor([[*ids, *[0] * padding]], device=device)}
+    padding = 0 if padded_to is None else padded_to - len(document)
+    inputs = {"input_ids": torch.tensor([[*document, *[0] * padding]], device=device)}
     if padding:
-        inputs["attention_mask"] = torch.tensor([[1] * len(ids) + [0] * padding], device=device)
-    outputs: dict[Key, HeadOutputs] = {}
+        inputs["attention_mask"] = torch.tensor([[1] * len(document) + [0] * padding], device=device)
+    run = _Run()
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
         out = compute()
-        if out.shape[2] == len(ids) + padding:  # else the rows are not the tokens
-            outputs.setdefault(call.key, out[:, :, : len(ids)].detach().clone())
+        run.precision = max(run.precision, torch.finfo(out.dtype).eps)
+        statistics = run.sites.setdefault(call.key, HeadStatistics(call.problem.coordinates.heads))
+        statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         return out
 
-    Forward(model)(inputs, listen, sharded=True, required=False)
-    return outputs
+    with _Selections(run.selections):
+        Forward(model)(inputs, listen, sharded=True, required=False)
+    return run
 
 
-def _differ(expected: HeadOutputs, heads: HeadOutputs) -> bool:
-    """Whether outputs differ by more than their dtype explains."""
-    if expected.shape != heads.shape:
-        return False
-    tolerance = max(1e-3, 16 * torch.finfo(expected.dtype).eps)
-    difference, size = (expected - heads).float().norm(), expected.float().norm()
-    return bool(difference > tolerance * size)
+class _Selections(TorchFunctionMode):
+    """Notes how many values every top-k chooses from, and how many it chooses."""
+
+    def __init__(self, selections: list[tuple[int, int]]) -> None:
+        super().__init__()
+        self.selections = selections
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (torch.topk, Tensor.topk):
+            self._note(*args, **kwargs or {})
+        return func(*args, **kwargs or {})
+
+    def _note(self, input: Tensor, k: int, dim: int = -1, *_: object, **__: object) -> None:
+        self.selections.append((input.shape[dim], k))
+
+
+def _differ(expected: HeadStatistics, statistics: HeadStatistics, precision: float) -> bool:
+    """Whether the statistics of an attention differ by more than their dtype explains."""
+    if expected.rows != statistics.rows:
+        return True
+    tolerance = max(1e-3, 16 * precision)
+    return any(
+        _far_apart(expected.mean(name), statistics.mean(name), tolerance)
+        for name in expected.names
+        if name != "saturated"  # a count of rows above a threshold: rounding may move a row across it
+    )
+
+
+def _far_apart(expected: Float[Tensor, " head"], means: Float[Tensor, " head"], tolerance: float) -> bool:
+    size = float(expected.nan_to_num().abs().max().clamp_min(1e-2))
+    return not torch.allclose(expected, means, rtol=0.0, atol=tolerance * size, equal_nan=True)

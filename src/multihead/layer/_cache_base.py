@@ -171,7 +171,7 @@ class Cache(ABC):
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
-    ) -> tuple[Mask, Coordinates, Step]:
+    ) -> tuple[Mask, Coordinates, Any]:
         owner = self._owned_by(layer)
         self._validate_buffers(k)
         lengths = ragged_lengths(mask, k.shape[0], k.device)
@@ -187,7 +187,7 @@ class Cache(ABC):
         coordinates = Coordinates(batch, heads, queries, step.keys, q.device, *places, tokens=tokens)
         return within_cache(mask, step.filled), coordinates, step
 
-    def take(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
         self._validate_buffers(v, "v")
         keys, values = self._write(k, v, step)
         self._owner = step.owner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
+from typing import cast
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ class HostInts:
         self._tensor = values if isinstance(values, Tensor) else None
         self._values: tuple[int, ...] = ()
         if self._tensor is None:
-            self._values = integers(values, name)
+            self._values = integers(cast(Sequence[int], values), name)
         elif self._tensor.is_floating_point() or self._tensor.dtype == torch.bool or self._tensor.ndim != 1:
             raise TypeMismatchError(
                 f"{name} must be a 1-D tensor of integers, got {self._tensor.dtype} of shape "
@@ -91,10 +92,10 @@ class HostInts:
         return f"[{shown}{', …' if len(values) > 8 else ''}]"
 
 
-def integers(values: Sequence[int], name: str) -> tuple[int, ...]:
+def integers(values: Iterable[object], name: str) -> tuple[int, ...]:
     if not isinstance(values, Iterable) or isinstance(values, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         raise TypeMismatchError(f"{name} must be a sequence of integers, got {values!r}", hint=f"{name}=[7, 3]")
     wrong = next((n for n in values if isinstance(n, bool | float | str) or n is None), None)
     if wrong is not None:
         raise TypeMismatchError(f"{name} must be integers, got {wrong!r}", hint="they count tokens")
-    return tuple(int(n) for n in values)
+    return tuple(int(n) for n in values)  # pyright: ignore[reportArgumentType]  # numpy's integers, too

@@ -108,10 +108,10 @@ def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
             f"cache must be a cache object, got {cache!r:.60}",
             hint="make one for each layer: cache.Growing(), not cache.Growing",
         )
-    shard = _current_shard() if _open else None
+    shard = _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
     if shard is not None:  # the cache would hold only the keys of this rank
         raise MultiheadError(
-            f"a {type(cache).__name__} cache inside context_parallel, which splits {shard.tokens} tokens over ranks",
+            f"a {type(cache).__name__} cache inside context_parallel, which splits {shard.tokens} tokens",
             hint="generate outside the block",
         )
     return cache
@@ -143,10 +143,10 @@ _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
 def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     """The sequence that an open context_parallel block splits over ranks, or None."""
     if torch.compiler.is_compiling():
-        return _current_shard() if _open else None
-    if not _open and not _last_shard.data:
+        return _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
+    if not _open and not _last_shard.data:  # pyright: ignore[reportAttributeAccessIssue]  # its truth value costs more
         return None
-    shard = _current_shard()
+    shard = _current_shard()  # pyright: ignore[reportCallIssue]
     if shard is not None:
         _last_shard[layer] = shard
         return shard

@@ -36,11 +36,16 @@ class AttentionLayer(nn.Module):
 
     def _unbatched(self, query: Tensor, *others: Tensor | None, **options: Any) -> Any:
         """The call on (tokens, width) inputs, as a batch of one."""
-        if not isinstance(query, Tensor) or query.ndim != 2:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-            got = f"shape {tuple(query.shape)}" if isinstance(query, Tensor) else repr(query)[:60]  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise (SizeError if isinstance(query, Tensor) else TypeMismatchError)(  # pyright: ignore[reportUnnecessaryIsInstance]
-                f"query must be a tensor (batch, tokens, width) or (tokens, width), got {got}",
-                hint="x.unflatten or x.flatten gives it three axes",
+        shape = getattr(query, "shape", None)
+        if shape is None:
+            raise TypeMismatchError(
+                f"query must be a tensor, got {query!r:.60}",
+                hint="torch.as_tensor(x), of shape (batch, tokens, width)",
+            )
+        if len(shape) != 2:
+            raise SizeError(
+                f"query must have shape (batch, tokens, width) or (tokens, width), got {tuple(shape)}",
+                hint="x.flatten or x.unflatten gives it three axes",
             )
         batched = query.unsqueeze(0)
         lifted = [batched if x is query else x.unsqueeze(0) if isinstance(x, Tensor) else x for x in others]
@@ -91,7 +96,7 @@ def is_plain(projection: nn.Module) -> bool:
         state["_forward_hooks"] or state["_forward_pre_hooks"]
         or state["_backward_hooks"] or state["_backward_pre_hooks"]
         or "forward" in state or "weight" not in state["_parameters"] or any(_GLOBAL_HOOKS)
-        or projection._compiled_call_impl is not None
+        or state.get("_compiled_call_impl") is not None
     )  # fmt: skip
 
 
@@ -99,8 +104,8 @@ def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tenso
     """projection(x), without the call of nn.Module where it does nothing: a tenth of the time of a small layer."""
     if not is_plain(projection) or torch.compiler.is_compiling():
         return projection(x)
-    parameters = projection._parameters
-    return F.linear(x, parameters["weight"], parameters["bias"])  # pyright: ignore[reportArgumentType]  # not None
+    parameters = projection.__dict__["_parameters"]
+    return F.linear(x, parameters["weight"], parameters["bias"])
 
 
 FEW_TOKENS, FEW_WEIGHTS = 64, 3 << 13
@@ -114,7 +119,7 @@ def project_together(
     """Queries, keys and values of one input, split into heads; in one call where they are small."""
     batch, tokens, width = x.shape
     if batch * tokens <= FEW_TOKENS and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj) and is_eager(x):
-        of_q, of_k, of_v = q_proj._parameters, k_proj._parameters, v_proj._parameters
+        of_q, of_k, of_v = (p.__dict__["_parameters"] for p in (q_proj, k_proj, v_proj))
         weights, biases = (
             (of_q["weight"], of_k["weight"], of_v["weight"]),
             (of_q["bias"], of_k["bias"], of_v["bias"]),

@@ -101,6 +101,8 @@ _ROWS = (
     _split("split-to_out.0", "to_q to_k to_v to_out.0", "diffusers, lucidrains' cross-attention"),
     # textbooks and tutorials
     _split("textbook-W_q", "W_q W_k W_v W_o", "d2l.ai and many tutorials"),
+    _split("textbook-W_Q", "W_Q W_K W_V W_O", "tutorials, interpretability"),
+    _split("textbook-W_query", "W_query W_key W_value out_proj", "Build a Large Language Model (From Scratch)"),
     _split("textbook-w_q", "w_q w_k w_v w_o", "tutorials"),
     _split("textbook-w_concat", "w_q w_k w_v w_concat", "tutorials"),
     _split("textbook-q_linear", "q_linear k_linear v_linear out", "tutorials"),
@@ -109,6 +111,7 @@ _ROWS = (
     # q, k, v in one matrix: blocks
     Layout("torch", {"qkv": "in_proj_weight"} | _OUT, _TORCH_BIASES, seen="nn.MultiheadAttention"),
     Layout("torch-kdim", _TORCH_SPLIT | _OUT, _TORCH_BIASES, seen="nn.MultiheadAttention with kdim or vdim"),
+    _packed("packed-in_proj", "in_proj", "out_proj", "tutorials"),
     _packed("packed-qkv", "qkv", "proj", "timm, SAM"),
     _packed("packed-c_attn", "c_attn", "c_proj", "nanoGPT, StarCoder"),
     _packed("packed-Wqkv", "Wqkv", "out_proj", "MPT, DBRX"),
@@ -134,8 +137,8 @@ def unpack(layout: Layout, state: Mapping[str, Tensor], sizes: Sizes, order: Ord
             if key not in state:
                 continue
             rows = state[key].mT if layout.transposed and kind == "weight" else state[key]
-            if letters != "o":
-                _check_rows(layout, key, rows, sum(sizes.rows(x) for x in letters), sizes)
+            out = len(own.get("o_proj.weight", rows))
+            _check_rows(layout, key, rows, out if letters == "o" else sum(map(sizes.rows, letters)), sizes)
             for letter, part in zip(letters, _cut(rows, letters, layout, sizes), strict=True):
                 own[f"{letter}_proj.{kind}"] = part
     return {key: _sorted_heads(key, x, sizes, order).clone() for key, x in own.items()}

@@ -275,7 +275,7 @@ class Padding(Leaf):
         """Per row the first real key, one past the last, and whether all keys between them are real."""
         real = host_array(self.real)
         if real.shape[1] == 0:
-            return [(0, 0, True)] * self.rows
+            return [(0, 0, True)] * real.shape[0]
         count, first = real.sum(-1), real.argmax(-1)
         last = real.shape[1] - real[:, ::-1].argmax(-1)
         rows = zip(first.tolist(), last.tolist(), count.tolist(), strict=True)
@@ -291,8 +291,13 @@ class FilledSlots(Padding):
     It changes at every step of decoding, so it has no structure: a plan then serves all steps of the same sizes.
     """
 
-    structured = False
-    pure = False
+    @property
+    def structured(self) -> bool:
+        return False
+
+    @property
+    def pure(self) -> bool:
+        return False
 
     @property
     def key(self) -> Hashable:

@@ -8,7 +8,7 @@ from torch import Tensor
 transformed = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public name
 """whether vmap, func.grad or another transform of torch.func is active"""
 
-_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportPrivateUsage]
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 _dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import cast, overload
 
 import torch
 from jaxtyping import Float
@@ -327,20 +327,21 @@ class MultiHeadAttention(AttentionLayer):
     ) -> Tensor:
         if norm is None or self.qk_norm is None:
             return x if rotary is None or factors is None else rotary.rotate(x, factors)
-        norm = norm if self.head_shard is None else self.head_shard.module(norm)
+        normed = norm if self.head_shard is None else cast(nn.Module, self.head_shard.module(norm))
         if self.qk_norm.when == "before":
-            x = norm(x).to(x.dtype)  # autocast may return float32
+            x = normed(x).to(x.dtype)  # autocast may return float32
         if rotary is not None and factors is not None:
             x = rotary.rotate(x, factors)
-        return norm(x).to(x.dtype) if self.qk_norm.when == "after" else x
+        return normed(x).to(x.dtype) if self.qk_norm.when == "after" else x
 
     def _with_position_bias(self, mask: Mask, positions: Tensor | None, q: Queries) -> Mask:
         """The mask and the bias of ALiBi or relative positions."""
         if self.position is None or isinstance(self.position, Rotary):
             return mask
         rows = None if positions is None else torch.atleast_2d(positions)
-        shard, learned = self.head_shard, isinstance(self.position, nn.Module)
-        parameters = shard.parameters(self.position) if shard is not None and learned else None
+        shard, parameters = self.head_shard, None
+        if shard is not None and isinstance(self.position, nn.Module):
+            parameters = shard.parameters(self.position)
         return mask & PositionScores(self.position, rows, q.dtype, parameters)
 
     def _groups(self, q: Queries, k: Keys) -> Groups:

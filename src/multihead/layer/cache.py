@@ -247,14 +247,14 @@ class Ring(Cache):
         if k.shape[2] == 1:
             filled = None if same else none_if_all(slots < now)
             rows = slice(0, 1) if same else slice(None)
-            positions = (places[rows], self._positions(now)[rows], filled)
-            return Step(step.before, step.after, self.capacity, *on_device(k.device, *positions))
+            at, key_at, filled = on_device(k.device, places[rows], self._positions(now)[rows], filled)
+            return Step(step.before, step.after, self.capacity, at, key_at, filled)
         kept = min(max(step.before, default=0), self.capacity)
         old, real = self._positions(was)[:, :kept], places < now
         rows = slice(0, 1) if same else slice(None)
         filled = none_if_all(torch.cat(((slots < was)[:, :kept], real), 1))
-        positions = (places[rows], torch.cat((old, places), 1)[rows], filled)
-        return Step(step.before, step.after, kept + k.shape[2], *on_device(k.device, *positions))
+        at, key_at, filled = on_device(k.device, places[rows], torch.cat((old, places), 1)[rows], filled)
+        return Step(step.before, step.after, kept + k.shape[2], at, key_at, filled)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from multihead._base.html import plain
 from multihead.layer._mask_algebra import EVERYTHING
-from multihead.layer._plan import WHY, Signature, refusals
+from multihead.layer._plan import WHY, Plan, Signature, refusals
 from multihead.layer._tiles import ANY_SIZE, Inside, single_tile
 from multihead.layer.outputs import PlannedCall
 

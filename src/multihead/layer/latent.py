@@ -128,7 +128,9 @@ class LatentAttention(AttentionLayer):
             alone = store is NO_CACHE
             check_positions(positions, self.position, x, alone=alone)
 
-        q, latent = self._project(x, mask, store.positions(positions, *x.shape[:2], x.shape[1], cross=False)[0])
+        q, latent = self._project(
+            x, mask, store.positions(positions, x.shape[0], x.shape[1], x.shape[1], cross=False)[0]
+        )
         mask, coordinates, step = store.view(mask, q, latent, self)
         coordinates = self._localized(coordinates)
         absorbed = self._absorbs(x.shape[1], coordinates.keys) if absorb is None else absorb

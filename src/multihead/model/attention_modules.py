@@ -9,12 +9,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import nn
 
 _WORDS = ("attention", "attn")
+_LISTS = (nn.ModuleList, nn.ModuleDict)
 _PAIRS = (
     ("q_proj", "k_proj"), ("query", "key"), ("to_q", "to_k"), ("q", "k"), ("wq", "wk"), ("q_lin", "k_lin"),
     ("query_proj", "key_proj"), ("linear_q", "linear_k"), ("q_linear", "k_linear"),
@@ -27,7 +28,8 @@ class AttentionModules:
     """The modules that look like attention, by path, in the order of the module tree.
 
     Such a module has at least two matrices (projections), and its class or its name is that of attention, or its
-    submodules are named like the projections of queries and keys.
+    submodules are named like the projections of queries and keys. The elements of a list called attention have its
+    name; the list is no module that runs.
     """
 
     innermost: dict[str, nn.Module]
@@ -36,8 +38,8 @@ class AttentionModules:
 
     @staticmethod
     def of(model: nn.Module) -> AttentionModules:
-        named = ((path.replace("_orig_mod.", ""), module) for path, module in model.named_modules())
-        alike = {path: module for path, module in named if _looks_like_attention(path, module)}
+        modules = {path.replace("_orig_mod.", ""): module for path, module in model.named_modules()}
+        alike = {path: m for path, m in modules.items() if _looks_like_attention(_name(path, modules), m)}
         outer = {ancestor for path in alike for ancestor in ancestors(path)}
         innermost = {path: module for path, module in alike.items() if path not in outer}
         return AttentionModules(innermost, {path: m for path, m in alike.items() if path in outer})
@@ -66,9 +68,17 @@ def is_inside(path: str, outer: str) -> bool:
     return path == outer or not outer or path.startswith(f"{outer}.")
 
 
-def _looks_like_attention(path: str, module: nn.Module) -> bool:
+def _name(path: str, modules: Mapping[str, nn.Module]) -> str:
+    """The attribute that holds a module, or the lists around it."""
+    holder, _, name = path.rpartition(".")
+    return _name(holder, modules) if path and isinstance(modules[holder], _LISTS) else name
+
+
+def _looks_like_attention(name: str, module: nn.Module) -> bool:
     kind = type(module).__name__.lower()
-    named = any(word in kind for word in _WORDS) or path.endswith(_WORDS)
+    if isinstance(module, _LISTS):
+        return False
+    named = any(word in kind for word in _WORDS) or name.endswith(_WORDS)
     if not named and not _has_projections(module):
         return False
     return sum(p.ndim >= 2 for p in module.parameters()) >= 2

@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -111,14 +111,10 @@ class Inputs:
     def of_call(self, stack: str, cross: bool, coordinates: Coordinates) -> tuple[Tokens, Tokens]:
         """(query tokens, key tokens) of an attention call in this stack; empty if unknown."""
         batch, queries, keys = coordinates.batch, coordinates.queries, coordinates.keys
-        if "vision" in stack or "audio" in stack:
+        if _reads_media(stack) or (cross and not self.two):
             return Tokens(), Tokens()
-        unknown, encodes = Sequence(), "encoder" in stack.split("_")
-        default = self.sequences.get("", unknown)
-        query_sequence = self.sequences.get("decoder", unknown) if self.two and not encodes else default
-        if cross and not self.two:
-            return Tokens(), Tokens()
-        key_sequence = default if cross else query_sequence
+        unknown, query_sequence = Sequence(), self._queries_of(stack)
+        key_sequence = self.sequences.get("", unknown) if cross else query_sequence
         length = key_sequence.length
         if not cross and length is not None and coordinates.query_positions is not None and length < keys:
             # Empty slots after the sequence, as in a static cache; or an unknown prefix before it.
@@ -128,6 +124,31 @@ class Inputs:
         key_tokens = key_sequence.last(keys, batch) if known else Tokens()
         dropped = not cross and length is not None and length > keys and length > queries
         return query_sequence.last(queries, batch), replace(key_tokens, dropped=dropped)
+
+    def padded_by_model(
+        self, stack: str, coordinates: Coordinates, visible: Bool[Tensor, "batch key"]
+    ) -> Tokens | None:
+        """The tokens of self-attention in a model that pads its input itself, as Longformer does to whole windows.
+
+        None unless the mask hides exactly the padding of the user and the keys behind the sequence.
+        """
+        sequence, keys = self._queries_of(stack), coordinates.keys
+        length = sequence.length
+        if _reads_media(stack) or length is None or not length < keys == coordinates.queries:
+            return None
+        valid = sequence.valid if sequence.valid is not None else visible.new_ones(coordinates.batch, length)
+        padded = replace(sequence, valid=valid).filled(keys)
+        return padded.last(keys, coordinates.batch) if torch.equal(cast(Tensor, padded.valid), visible) else None
+
+    def _queries_of(self, stack: str) -> Sequence:
+        """The sequence that the queries of a stack belong to."""
+        decodes = self.two and "encoder" not in stack.split("_")
+        return self.sequences.get("decoder" if decodes else "", Sequence())
+
+
+def _reads_media(stack: str) -> bool:
+    """Whether a stack reads images or sound, not token ids."""
+    return "vision" in stack or "audio" in stack
 
 
 def _is_encoder_decoder(model: nn.Module) -> bool:

@@ -26,11 +26,12 @@ import torch
 from torch import nn
 
 from multihead._base.arguments import check_inputs, check_model
+from multihead._base.eval_mode import eval_mode
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import eval_mode, plain_inputs
+from multihead.model.eval_mode import plain_inputs
 from multihead.model.intercept import Unseen, intercept
 from multihead.model.missing import nothing_found
 from multihead.model.partial_run import Change, Recording
@@ -141,10 +142,7 @@ class Forward:
         except EXPLAINED as error:
             if error in self._raised:  # by the listener, not by the model
                 raise
-            explanation = explained(error, inner(self.model), _arguments(inner(self.model), call))
-            if explanation is None:
-                raise
-            raise explanation from error
+            raise explained(error, inner(self.model), _arguments(inner(self.model), call)) from error
         if self._calls == 0:
             raise nothing_found(inner(self.model), 1)
         unseen = None if self._calls is None else self._unseen()

@@ -4,7 +4,8 @@ Attention modules of transformers ask `ALL_ATTENTION_FUNCTIONS.get_interface(nam
 "sdpa" ends in `F.scaled_dot_product_attention`, which is intercepted anyway. Any other function (eager,
 flex_attention, one that the user registered) is replaced inside the block by multihead's kernel, which computes
 the same values in memory linear in tokens. It gets the arguments that the model made for its own function, so the
-mask is the model's own, and no config is touched. On the first call of every module both functions must agree.
+mask is the model's own, and no config is touched. On the first call of every module both functions must agree. The
+weights that an eager function returns are computed where the model reads them (see `lazy_weights.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from multihead.layer import mask as masks
 from multihead.layer._mask_algebra import Mask
 from multihead.model.interception import interception_of
 from multihead.model.kernel_arguments import HIDES, attend_as, mask_of, problem_of, unobserved
+from multihead.model.lazy_weights import LazyWeights
 from multihead.model.verify import largest_difference
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
@@ -65,7 +67,9 @@ def _install(interface: Any) -> None:
 
             def get_interface(self: Any, attn_implementation: str, default: AttentionFunction) -> AttentionFunction:
                 function = original(self, attn_implementation, default)
-                return function if attn_implementation in ("sdpa", GROUPED) else partial(_attention, function)
+                if attn_implementation in ("sdpa", GROUPED):
+                    return function
+                return partial(_attention, function, function is default)  # the default is the eager function
 
             interface.get_interface = get_interface
 
@@ -80,6 +84,7 @@ def _uninstall(interface: Any) -> None:
 
 def _attention(
     function: AttentionFunction,
+    returns_weights: bool,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -87,7 +92,7 @@ def _attention(
     attention_mask: Any,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `function` computes, (batch, query, head, dim), without its weights."""
+    """What `function` computes, (batch, query, head, dim), and its weights if it is eager."""
     block = interception_of(module)
     own = partial(function, module, query, key, value, attention_mask, **options)
     if block is None:
@@ -104,7 +109,8 @@ def _attention(
             _verify(module, heads, own)
         return heads
 
-    return attend_as(problem, compute).transpose(1, 2).contiguous(), None
+    heads = attend_as(problem, compute).transpose(1, 2).contiguous()
+    return heads, LazyWeights(lambda: own()[1], query, key) if returns_weights else None
 
 
 def _problem(
@@ -160,7 +166,8 @@ def _with_empty_rows(
         return heads
     rows = empty.any(0).any(0).nonzero()[:, 0]
     if options.get("position_bias") is not None:
-        options = options | {"position_bias": options["position_bias"].expand_as(mask)[:, :, rows]}
+        bias: Tensor = options["position_bias"]  # it may differ between heads where the mask does not
+        options = options | {"position_bias": bias.expand(-1, -1, query.shape[2], -1)[:, :, rows]}
     own = function(module, query[:, :, rows], key, value, mask[:, :, rows], **options)[0].transpose(1, 2)
     return heads.index_copy(2, rows, torch.where(empty[:, :, rows, None], own, heads[:, :, rows]))
 

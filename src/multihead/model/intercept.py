@@ -48,6 +48,7 @@ from multihead.model.head_sharding import head_shard_of
 from multihead.model.hf_interface import through_interface
 from multihead.model.interception import Interception, heads_are_changed, interception
 from multihead.model.kernel_arguments import attend_as, problem_of
+from multihead.model.lazy_weights import computed_weights
 from multihead.model.missing import unseen_note
 from multihead.model.output_proof import OutputProof
 from multihead.model.sequences import EXACT, Sequences
@@ -113,13 +114,15 @@ class InterceptMode(TorchFunctionMode):
             self.inputs.read(module, args, kwargs)
             self.output_proof.begin(args, kwargs)
 
-    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """Forward hook of the model. `output` is None if the forward raised."""
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> object:
+        """Forward hook of the model; returns its output. `output` is None if the forward raised."""
         if self.block.active:
             self.call_index.end()
+            output = computed_weights(output)
             self.inputs.keep(output)
             if output is not None and not heads_are_changed():
                 self.output_proof.end(output)
+        return output
 
     def close(self) -> None:
         """Remove all hooks, and forget the inputs: the mode is part of a reference cycle."""
@@ -211,7 +214,7 @@ class InterceptMode(TorchFunctionMode):
             )
         cross, size = problem.cross, problem.coordinates
         if not isinstance(module, EXACT):
-            cross = cross or self.sequences.cross(problem.q, problem.k, problem.v) or size.queries > size.keys
+            cross = self.sequences.cross(problem.q, problem.k, problem.v) or size.queries > size.keys
             if cross and size.query_positions is not None:  # read from the mask, as those of a static cache
                 problem = replace(problem, coordinates=replace(size, query_positions=None))
         out = self._listen(module, path, cross, problem, lambda: func(problem, route_or_compute))
@@ -225,6 +228,10 @@ class InterceptMode(TorchFunctionMode):
         call_index = self.call_index.of(module, path, problem.q)
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
         queries, keys = self.inputs.of_call(stack, cross, problem.coordinates)
+        unknown = keys.ids is None and keys.valid is None and not cross
+        if unknown and (visible := _visible_keys(problem, _PADDING)) is not None:
+            padded = self.inputs.padded_by_model(stack, problem.coordinates, visible)
+            queries, keys = (queries, keys) if padded is None else (padded, padded)
         if queries.valid is None or keys.valid is None:
             parts: tuple[type[Mask], ...] = ()
             if isinstance(module, EXACT):
@@ -368,16 +375,7 @@ def _padding_from_mask(
 
     `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
     """
-    size = problem.coordinates
-    visible: Tensor | None = None
-    for part in problem.mask.parts():
-        if not isinstance(part, kinds) or isinstance(part, Prefix | Ragged):
-            continue
-        rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
-        allowed = part.allowed(size.grid(rows=rows))
-        if allowed is not None:
-            allows_key = allowed.any(2).any(1).expand(size.batch, size.keys)  # batch, key
-            visible = allows_key if visible is None else visible & allows_key
+    size, visible = problem.coordinates, _visible_keys(problem, kinds)
     if visible is None or bool(visible.all()):
         return queries, keys
     valid_queries = None
@@ -388,6 +386,21 @@ def _padding_from_mask(
         replace(queries, valid=valid_queries) if queries.valid is None else queries,
         replace(keys, valid=visible) if keys.valid is None else keys,
     )
+
+
+def _visible_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
+    """The keys that each part of the mask of these kinds shows to some query; None if there is no such part."""
+    size = problem.coordinates
+    visible: Tensor | None = None
+    for part in problem.mask.parts():
+        if not isinstance(part, kinds) or isinstance(part, Prefix | Ragged):
+            continue
+        rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
+        allowed = part.allowed(size.grid(rows=rows))
+        if allowed is not None:
+            allows_key = allowed.any(2).any(1).expand(size.batch, size.keys)  # batch, key
+            visible = allows_key if visible is None else visible & allows_key
+    return visible
 
 
 def _without_ragged_padding(problem: Problem, queries: Tokens, keys: Tokens) -> tuple[Tokens, Tokens]:

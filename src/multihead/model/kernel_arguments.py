@@ -89,7 +89,8 @@ def problem_of(
 ) -> Problem:
     """The problem computed by one call of an attention kernel.
 
-    `top_left` is the causal flag of torch's kernel: query i sees keys 0..i, even if there are more keys.
+    `top_left` is the causal flag of torch's kernel: query i sees keys 0..i, even if there are more keys. Keys that
+    are not tokens, such as summaries behind the tokens, have no positions: the problem is `cross` then.
     """
     _, heads, queries, _ = q.shape
     keys = k.shape[2]
@@ -103,7 +104,8 @@ def problem_of(
     rule = mask if isinstance(mask, Mask) else mask_of(mask)
     coordinates, positions = sized(q, keys), None
     if rule.parts() and not cross and queries < keys:
-        positions = _query_positions(rule, coordinates)
+        positions, known = _query_positions(rule, coordinates)
+        cross = not known
     if top_left and queries != keys:
         positions = torch.arange(queries, device=q.device).unsqueeze(0)
     if positions is not None:
@@ -111,7 +113,7 @@ def problem_of(
     rule = rule & masks.causal() if top_left else rule
     groups = Groups.even(heads, k.shape[1])
     factor = q.shape[3] ** -0.5 if scale is None else float(scale)
-    return Problem(q, k, v, groups, rule, coordinates, ScoreConfig(factor, softcap, sinks, dropout))
+    return Problem(q, k, v, groups, rule, coordinates, ScoreConfig(factor, softcap, sinks, dropout), cross=cross)
 
 
 def mask_of(mask: Tensor | None) -> Mask:
@@ -149,16 +151,19 @@ def _structured_mask(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
     return masks.tensor(allowed)
 
 
-def _query_positions(rule: Mask, coordinates: Coordinates) -> Int[Tensor, "#batch query"] | None:
+def _query_positions(rule: Mask, coordinates: Coordinates) -> tuple[Int[Tensor, "#batch query"] | None, bool]:
     """Query positions in a static cache with empty slots: the last key that each query may see.
 
-    None if the queries are aligned with the last keys, as in a growing cache.
+    None if the queries are aligned with the last keys, as in a growing cache. Also whether the positions are known:
+    from one query to the next, a causal mask shows one more key.
     """
     allowed = rule.allowed(coordinates.grid())
     if allowed is None:
-        return None
+        return None, True
     visible = allowed.any(1).expand(-1, coordinates.queries, coordinates.keys)  # batch, query, key
+    sees = visible.any(-1)
     last = coordinates.keys - 1 - visible.flip(-1).int().argmax(-1)
-    positions = torch.where(visible.any(-1), last, torch.zeros_like(last))
+    known = not bool((last.diff(dim=-1)[sees[:, 1:] & sees[:, :-1]] > 1).any())
+    positions = torch.where(sees, last, torch.zeros_like(last))
     aligned = torch.arange(coordinates.offset, coordinates.keys, device=coordinates.device)
-    return None if bool((positions == aligned).all()) else positions
+    return None if bool((positions == aligned).all()) else positions, known

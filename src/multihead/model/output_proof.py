@@ -1,12 +1,14 @@
 """Compare the output of a model inside an interception with its output outside, once per model.
 
 The comparison takes one more forward. It is made on the first run that can be repeated: the model is in eval mode,
-no listener changes a head, and any cache that is passed can be copied.
+no listener changes a head, and any cache that is passed can be copied. Both runs draw the same random numbers from
+torch's generators; a model that is random by other means is not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from copy import Error as CopyError
 from copy import deepcopy
 from typing import Any, cast
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError
 from multihead.layer.cache import Cache
 from multihead.model.kernel_arguments import unobserved
-from multihead.model.verify import Difference, largest_difference
+from multihead.model.verify import largest_difference
 
 _proven: WeakKeyDictionary[nn.Module, set[frozenset[str]]] = WeakKeyDictionary()
 """model → the sets of attention functions that it was compared with"""
@@ -30,6 +32,7 @@ class OutputProof:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._draws = _Draws(model)
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A run begins with these arguments."""
@@ -39,6 +42,7 @@ class OutputProof:
                 self._arguments = copy_caches((args, kwargs))
             except (TypeError, RuntimeError, CopyError):  # a lock, a file, or tensors of an autograd graph
                 return
+            self._draws.remember()
 
     def end(self, output: object) -> None:
         """The run has ended, and nothing was changed in it."""
@@ -47,15 +51,18 @@ class OutputProof:
         (args, kwargs), self._arguments = self._arguments, None
         again = copy_caches((args, kwargs))
         mask = kwargs.get("attention_mask")
-        with torch.random.fork_rng(), unobserved():
-            outside = self.model.forward(*args, **kwargs)
+        with unobserved():
+            with self._draws.again():
+                outside = self.model.forward(*args, **kwargs)
             difference = _difference(output, outside, mask)
-            if difference is not None and _difference(self.model.forward(*again[0], **again[1]), outside, mask):
-                difference = None  # the model is random: two runs outside differ, too
+            if difference is not None:
+                with self._draws.again():
+                    repeated = self.model.forward(*again[0], **again[1])
+                if _difference(repeated, outside, mask) is not None:
+                    difference = None  # the model is random: two runs outside differ, too
         if difference is not None:
             raise MultiheadError(
-                f"{type(self.model).__name__} computes another output while its heads are observed: it differs by "
-                f"{difference}",
+                f"{type(self.model).__name__} computes another output while its heads are observed: {difference}",
                 hint="this model cannot be observed in this way; try another attention function: "
                 'model.set_attn_implementation("sdpa")',
             )
@@ -92,10 +99,39 @@ def _implementations(model: nn.Module) -> frozenset[str]:
     return frozenset(str(getattr(config, "_attn_implementation", "")) for config in configs.values())
 
 
-def _difference(result: object, expected: object, mask: object) -> Difference | None:
+def _difference(result: object, expected: object, mask: object) -> str | None:
     """The first difference between two outputs, in real tokens."""
-    pairs = list(zip(_tensors(result), _tensors(expected), strict=True))
-    return next((d for a, b in pairs if (d := largest_difference(a, b, _real(a, mask))) is not None), None)
+    ours, theirs = _tensors(result), _tensors(expected)
+    if len(ours) != len(theirs):
+        return f"it has {len(ours)} tensors, not {len(theirs)}"
+    for a, b in zip(ours, theirs, strict=True):
+        if a.shape != b.shape:
+            return f"it has a tensor of shape {tuple(a.shape)}, not {tuple(b.shape)}"
+        difference = largest_difference(a, b, _real(a, mask))
+        if difference is not None:
+            return f"it differs by {difference}"
+    return None
+
+
+class _Draws:
+    """The random numbers of a run, to be drawn again from all generators that the model uses."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._devices = sorted({p.get_device() for p in model.parameters() if p.is_cuda})
+        self._states: list[Tensor] = []
+
+    def remember(self) -> None:
+        """The run begins."""
+        self._states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+
+    @contextmanager
+    def again(self) -> Generator[None]:
+        """Inside the block the same numbers are drawn; the draws after it do not change."""
+        with torch.random.fork_rng(self._devices):
+            torch.set_rng_state(self._states[0])
+            for device, state in zip(self._devices, self._states[1:], strict=True):
+                torch.cuda.set_rng_state(state, device)
+            yield
 
 
 def _tensors(output: object) -> list[Tensor]:

@@ -36,6 +36,7 @@ from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
 from multihead.model.interception import interception_of
 from multihead.model.lazy_scores import LazyScores
+from multihead.model.lazy_weights import LazyWeights
 from multihead.model.sites import Key, Site, Sites
 
 Change = Callable[[HeadOutputs], HeadOutputs]
@@ -223,6 +224,8 @@ class _Clock:
 
 def repeat_batch(x: Any, copies: int, documents: int) -> Any:
     """A copy of every tensor in `x`; tensors with `documents` rows have all of them `copies` times."""
+    if isinstance(x, LazyWeights):  # a copy would compute them
+        return None
     if isinstance(x, Tensor):
         many = copies > 1 and x.ndim > 0 and x.shape[0] == documents
         return x.detach().repeat(copies, *[1] * (x.ndim - 1)) if many else x.detach().clone()

@@ -1,4 +1,4 @@
-"""Explain an error that a model raised in its forward: which input is missing, which token id does not exist."""
+"""Explain an error that a model raised in its forward: which input is missing or wrong, which id does not exist."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _INPUTS = (
     "points", "values",
 )  # fmt: skip
 _TOKEN_IDS = ("input_ids", "decoder_input_ids", "idx", "ids", "tokens", "src", "x")
+_NO_MEMORY = ("out of memory", "can't allocate memory")
 _NO_INPUTS = ("embeds", "mask", "output_", "return_", "position", "label", "key_values")
 
 
-def explained(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) -> ModelRunError | None:
-    """One error that names what is wrong with the arguments; None for a failure that they do not explain."""
+def explained(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) -> ModelRunError:
+    """One error that names what is wrong with the arguments, as far as that can be told."""
     name = type(model).__name__
     wrong_id = _unknown_id(model, arguments) if isinstance(error, IndexError | RuntimeError) else None
     if wrong_id is not None:
@@ -32,31 +33,46 @@ def explained(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) 
             f"{argument} has the token id {token}, {name} has embeddings for 0 to {size - 1}",
             hint="use the model's own tokenizer",
         )
-    missing = _missing_inputs(error, model, arguments)
     reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if any(words in reason.lower() for words in _NO_MEMORY):
+        return ModelRunError(
+            f"{name} ran out of memory on {_described(arguments)} ({reason})",
+            hint="use smaller batches (batch_size) or shorter documents (max_tokens)",
+        )
+    absent = _absent_inputs(model, arguments)
+    missing = _missing_inputs(error, model, absent)
     if missing:
         passed = ", ".join(arguments) or "nothing"
         return ModelRunError(
             f"{name} cannot run without {' or '.join(missing)}; it got {passed} ({reason})",
             hint=f"pass batches with all inputs of the model: {{'{missing[0]}': ..., ...}}",
         )
-    if isinstance(error, RuntimeError | AssertionError):  # out of memory, or a failure of the user's own code
-        return None
+    also = f" It also takes {', '.join(absent)}." if absent else ""
     return ModelRunError(
-        f"{name} does not run on {', '.join(arguments) or 'no arguments'} ({reason})",
-        hint="does model(**inputs) run outside of multihead?",
+        f"{name} does not run on {_described(arguments)} ({reason})",
+        hint=f"does model(**inputs) run outside of multihead?{also}",
     )
 
 
-def _missing_inputs(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) -> list[str]:
-    """Inputs that forward takes and did not get: those that are None where the error was raised, else all."""
-    parameters = inspect.signature(model.forward).parameters
-    absent = [n for n in parameters if arguments.get(n) is None and _is_input(n)]
+def _described(arguments: Mapping[str, Any]) -> str:
+    """The arguments by name, tensors with their shapes, without the switch of the cache, which is ours."""
+    named = {n: x for n, x in arguments.items() if n != "use_cache"}
+    parts = [f"{n} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else n for n, x in named.items()]
+    return ", ".join(parts) or "no arguments"
+
+
+def _absent_inputs(model: nn.Module, arguments: Mapping[str, Any]) -> list[str]:
+    """Inputs that forward takes and did not get."""
+    return [n for n in inspect.signature(model.forward).parameters if arguments.get(n) is None and _is_input(n)]
+
+
+def _missing_inputs(error: Exception, model: nn.Module, absent: list[str]) -> list[str]:
+    """The absent inputs that are None where the error was raised, else all."""
     for frame in _frames(error):
         unset = [n for n in absent if n in frame.f_locals and frame.f_locals[n] is None]
         if unset and frame.f_locals.get("self") is not model:
             return unset
-    return [] if isinstance(error, RuntimeError) else absent  # out of memory, sizes: no sign of a missing input
+    return [] if isinstance(error, RuntimeError) else absent  # wrong sizes are no sign of a missing input
 
 
 def _is_input(name: str) -> bool:

@@ -46,9 +46,10 @@ class _Role:
     cross_stack: str = ""
     """of its cross-attention"""
 
-    def layer(self, path: str, call_index: int) -> int:
-        """Layers that run again come after all others."""
-        return self.layers[path] + call_index * (max(self.layers.values()) + 1)
+    def of(self, path: str, call_index: int, cross: bool) -> tuple[str, int]:
+        """(stack, layer) of one attention; layers that run again come after all others."""
+        layer = self.layers[path] + call_index * (max(self.layers.values()) + 1)
+        return self.cross_stack if cross else self.stack, layer
 
 
 @dataclass
@@ -71,6 +72,10 @@ class StackNames:
         self._paths = list(paths)
         self._roles: dict[str, _Role] = {}
         """path → role"""
+        self._apart: dict[str, _Role] = {}
+        """the same for modules that are no attention of the tree: outside of all, or beside another in one"""
+        self._callers: dict[tuple[str, bool], str] = {}
+        """(path of an attention, cross) → the module in it that calls the kernel"""
         stacks = _stacks(list(attentions))
         _name_roles(stacks)
         for stack in stacks:
@@ -79,12 +84,13 @@ class StackNames:
 
     def of(self, path: str, call_index: int, *, cross: bool) -> tuple[str, int]:
         """(stack, layer) of one attention; `cross`: its keys come from a different sequence than its queries."""
-        known = path if path in self._roles else self._around(path)
-        if known is None:
-            known = path
+        if path not in self._apart:
+            known = path if path in self._roles else self._around(path)
+            # Two modules inside one attention may call a kernel each: the first has the name of the attention.
+            if known is not None and self._callers.setdefault((known, cross), path) == path:
+                return self._roles[known].of(known, call_index, cross)
             self._add(path)
-        role = self._roles[known]
-        return role.cross_stack if cross else role.stack, role.layer(known, call_index)
+        return self._apart[path].of(path, call_index, cross)
 
     def _around(self, path: str) -> str | None:
         """The attention that a module belongs to: around it, or inside it."""
@@ -94,12 +100,13 @@ class StackNames:
         """Name a module that calls a kernel, but does not look like attention, and all modules like it."""
         role = _role([p for p in self._paths if _pattern(p) == _pattern(path)])
         label = _word_label(_pattern(path).partition("#")[0])
-        taken = {name for known in self._roles.values() for name in (known.stack, known.cross_stack)}
+        roles = (self._roles | self._apart).values()
+        taken = {name for known in roles for name in (known.stack, known.cross_stack)}
         stack = "" if label == _MAIN else label
         role.stack = role.path_name if stack in taken else stack
         cross = "cross" if label in _ORDER else f"{label}_cross"
         role.cross_stack = f"{role.path_name}_cross" if cross in taken else cross
-        self._roles |= dict.fromkeys(role.layers, role)
+        self._apart |= dict.fromkeys(role.layers, role)
 
 
 # ---- stacks of the module tree ----------------------------------------------------------------

@@ -110,7 +110,9 @@ def projection_of(product: Product, heads: Sequence[Sequence[int]], name: str) -
 
 
 def as_slots(indices: Sequence[int], name: str) -> Slots:
-    """Evenly spaced indices as a range. Raises for others: they have no view."""
+    """Evenly spaced indices as a range; the range is empty for none. Raises for others: they have no view."""
+    if not indices:
+        return Slots(0, 0)
     steps = {b - a for a, b in pairwise(indices)}
     if len(steps) > 1 or any(step < 1 for step in steps):
         raise AnatomyError(

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from multihead._base.eval_mode import eval_mode
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.adapters import BY_CLASS, Adapter
-from multihead.model.eval_mode import eval_mode
 from multihead.model.handwritten import ADAPTERS
 from multihead.model.interception import interception_of
 from multihead.model.kernel_arguments import attend_heads, unobserved

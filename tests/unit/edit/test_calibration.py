@@ -89,7 +89,7 @@ def test_ready_batches_are_held_out_whole_or_by_rows(model: GPT2Model) -> None:
     assert [tuple(b["attention_mask"].shape) for b in text.held_out()] == [(1, 2)]
     many = Calibration(model, [batch] * 16)
     assert (len(list(many.fit())), len(list(many.held_out()))) == (14, 2)
-    with pytest.raises(SizeError, match="one batch of one document"):
+    with pytest.raises(SizeError, match="nothing of it can be held out: it is one document"):
         Calibration(model, {"input_ids": torch.tensor([[1, 2, 3]])})
 
 
@@ -178,3 +178,23 @@ def test_a_batch_without_a_row_for_every_document_is_not_split() -> None:
         Calibration(model, images)
     several = Calibration(model, [images, dict(images)])
     assert several.example()["src"].shape == (30, 7, 12)
+
+
+class _Video(nn.Module):
+    """Reads the rows of a batch in pairs: the frames of a video."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(12, 3, batch_first=True)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        videos, tokens, width = len(frames) // 2, *frames.shape[1:]
+        return self.encoder(frames.view(videos, 2 * tokens, width))
+
+
+def test_a_batch_is_not_split_if_the_model_does_not_run_on_a_row() -> None:
+    model, frames = _Video().eval(), {"frames": torch.randn(4, 7, 12)}
+    with pytest.raises(SizeError, match=r"4, 7, 12.*_Video does not run on frames of shape \(1, 7, 12\)"):
+        Calibration(model, frames)
+    several = Calibration(model, [frames, dict(frames)])
+    assert several.example()["frames"].shape == (4, 7, 12)

@@ -355,3 +355,62 @@ def test_an_adapter_is_not_lost_in_silence() -> None:
     attn: Any = _layer()
     attn.v_proj = nn.Sequential(attn.v_proj)
     _said(TypeMismatchError, ["v_proj is a Sequential", "merge"], lambda: interop.to_state_dict(attn))
+
+
+@pytest.mark.parametrize("wrong", [None, [], [("q_proj.weight", torch.zeros(2, 2))], nn.Linear(2, 2), "model.pt"])
+def test_states_that_are_not_a_state_dict(wrong: Any) -> None:
+    words = ["state must be a dict of tensors", "got ", "from_module"]
+    _said(TypeMismatchError, words, lambda: interop.from_state_dict(wrong, num_heads=HEADS))
+
+
+def test_states_without_tensors() -> None:
+    state: dict[str, Any] = {"state_dict": interop.to_state_dict(_layer())}
+    words = ["state['state_dict'] must be a tensor, got the dict"]
+    _said(TypeMismatchError, words, lambda: interop.from_state_dict(state, num_heads=HEADS))
+    extra: dict[str, Any] = state["state_dict"] | {"_extra_state": None}
+    assert interop.from_state_dict(extra, num_heads=HEADS, strict=False).num_heads == HEADS
+    _said(SizeError, ["no layout", "nothing"], lambda: interop.from_state_dict({}, num_heads=HEADS))
+
+
+@pytest.mark.parametrize("name", ["num_heads", "num_kv_heads", "head_dim"])
+@pytest.mark.parametrize("wrong", ["6", 6.0, True, [6]])
+def test_counts_that_are_not_integers(name: str, wrong: Any) -> None:
+    with pytest.raises(TypeMismatchError, match=f"{name} must be an integer, got "):
+        _read(**{name: wrong})
+
+
+def test_other_arguments_of_the_wrong_kind() -> None:
+    _said(TypeMismatchError, ["prefix must be a string, got None"], lambda: _read(prefix=None))
+    _said(SizeError, ["layout=['split']", "split-out_proj"], lambda: _read(layout=["split"]))
+    for wrong in (None, nn.Linear(2, 2), nn.MultiheadAttention, {}):
+        words = ["mha must be an nn.MultiheadAttention, got ", "from_module", "from_state_dict"]
+        _said(TypeMismatchError, words, lambda x=wrong: interop.from_torch(x))
+        _said(TypeMismatchError, words, lambda x=wrong: mh.MultiHeadAttention.from_torch(x))
+        for convert in (interop.to_torch, interop.to_state_dict):
+            _said(TypeMismatchError, ["attn must be a MultiHeadAttention, got "], lambda f=convert, x=wrong: f(x))
+
+
+@pytest.mark.parametrize(
+    "key, shape, words",
+    [
+        ("q_proj.weight", (30,), ["'q_proj.weight' must be 2-D", "(30,)"]),
+        ("v_proj.weight", (2, 5, 31), ["'v_proj.weight' must be 2-D", "(2, 5, 31)"]),
+        ("k_proj.bias", (2, 5), ["'k_proj.bias' must be 1-D", "(2, 5)"]),
+        ("o_proj.bias", (30,), ["'o_proj.bias' has 30 rows", "needs 31"]),
+    ],
+)
+def test_shapes_that_are_not_of_a_linear(key: str, shape: tuple[int, ...], words: list[str]) -> None:
+    state = interop.to_state_dict(_layer(num_kv_heads=KV)) | {key: torch.zeros(shape)}
+    _said(SizeError, words, lambda: interop.from_state_dict(state, num_heads=HEADS))
+
+
+@pytest.mark.parametrize("name", ["grouped", "packed-qkv", "conv1d"])
+def test_packed_weights_the_wrong_way_round(name: str) -> None:
+    weights = LAYOUTS[name].weights
+    shape = (90, 30) if name == "conv1d" else (30, 90)
+    state = {weights["qkv"]: torch.zeros(shape), weights["o"]: torch.zeros(30, 30)}
+    words = [weights["qkv"], "30 rows", "0 rows are left"]
+    _said(SizeError, words, lambda: interop.from_state_dict(state, num_heads=HEADS, layout=name))
+    state[weights["qkv"]] = torch.zeros(90)
+    words = [weights["qkv"], "must be 2-D"]
+    _said(SizeError, words, lambda: interop.from_state_dict(state, num_heads=HEADS, layout=name))

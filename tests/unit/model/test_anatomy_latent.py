@@ -102,6 +102,22 @@ def test_latent_weights_reproduce_queries_keys_values_and_output(name: str) -> N
             torch.testing.assert_close(output(run, layer), run.outputs[layer.path])
 
 
+def test_latent_keys_without_a_rotary_part() -> None:
+    """Without positions, the part of the keys that all heads share is empty."""
+    run = Run("glm5-next", torch.float64)
+    for layer in run.anatomy:
+        assert layer.latent is not None
+        assert layer.latent.W_KR.shape == (0, 24)
+        with torch.no_grad():
+            c = layer.module.get_submodule("kv_a_layernorm")(
+                times(run.inputs[layer.path], layer.latent.W_DKV, None)
+            )
+        for h in range(HEADS):
+            head = run.heads[layer.site.name(h)]
+            torch.testing.assert_close(head.key(), times(c, layer.W_K[h], None))
+            torch.testing.assert_close(head.value(), times(c, layer.W_V[h], None))
+
+
 @pytest.mark.parametrize("name", GATED_MODELS)
 def test_gate_weights_reproduce_the_output(name: str) -> None:
     run = Run(name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 import zoo
+from multihead.errors import ModelRunError
 from multihead.model.forward import Forward
 
 WIDTH, HEADS, TOKENS = 12, 3, 7
@@ -214,6 +215,47 @@ def test_two_self_attentions_of_a_layer_have_names_of_their_own() -> None:
     assert heads["temporal.L1H2"].site.path == "layers.1.temporal"
 
 
+class Latent(Attention):
+    """Attention that neither its class nor its projections are named after."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.a, self.b, self.c, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    q, k, v = (property(lambda self, name=name: getattr(self, name)) for name in "abc")
+
+
+class Several(nn.Module):
+    """Several attentions in a list or in a module, one after the other."""
+
+    def __init__(self, attentions: nn.Module) -> None:
+        super().__init__()
+        self.self_attn = attentions
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        for attention in self.self_attn.children():
+            x = x + attention(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("lists", "names"),
+    [
+        (lambda: nn.ModuleList([Latent(), Latent()]), ["L0", "L1", "L2", "L3"]),  # Longcat Flash
+        (lambda: nn.ModuleDict({"near": Latent(), "far": Latent()}), ["L0", "self_attn.L0", "L1", "self_attn.L1"]),
+        (
+            lambda: Layer(near=Latent(), far=Latent()),
+            ["L0", "layers_self_attn_far.L0", "L1", "layers_self_attn_far.L1"],
+        ),
+    ],
+    ids=["list", "dict", "module"],
+)
+def test_several_attentions_below_one_attribute(lists: Any, names: list[str]) -> None:
+    model = Stack(*(Several(lists()) for _ in range(2)))
+    assert [label for label, _ in sites(model, X, X)] == names
+    assert mh.anatomy(model.eval(), (X, X)).notes == ()
+
+
 # ---- attention that is not seen ---------------------------------------------------------------
 
 
@@ -286,6 +328,40 @@ def test_an_unknown_token_id_is_named() -> None:
     model = zoo.ZOO["gpt2"].build()
     with pytest.raises(mh.MultiheadError, match=r"input_ids has the token id 999, .* embeddings for 0 to 100"):
         mh.measure(model, {"input_ids": torch.tensor([[7, 999]])})
+
+
+class _Codebooks(nn.Module):
+    """Reads rows in fours, as MusicGen does."""
+
+    def __init__(self, error: str = "") -> None:
+        super().__init__()
+        self.table, self.error = nn.Embedding(31, 12), error
+
+    def forward(self, input_ids: Tensor, input_features: Tensor | None = None) -> Tensor:
+        if self.error:
+            raise RuntimeError(self.error)
+        return self.table(input_ids.reshape(-1, 4, input_ids.shape[-1]))
+
+
+def test_an_input_of_a_wrong_shape_is_named() -> None:
+    with pytest.raises(
+        ModelRunError,
+        match=r"_Codebooks does not run on input_ids of shape \(1, 3\) \(RuntimeError: shape '\[-1, 4, 3",
+    ) as raised:
+        mh.measure(_Codebooks(), [[7, 8, 9]])
+    assert raised.value.hint is not None
+    assert "It also takes input_features" in raised.value.hint
+    assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("error", ["CUDA out of memory. Tried", "DefaultCPUAllocator: can't allocate memory"])
+def test_a_model_that_runs_out_of_memory_says_on_what(error: str) -> None:
+    with pytest.raises(
+        ModelRunError, match=r"_Codebooks ran out of memory on input_ids of shape \(1, 3\)"
+    ) as raised:
+        mh.measure(_Codebooks(error), [[7, 8, 9]])
+    assert raised.value.hint is not None
+    assert "batch_size" in raised.value.hint
 
 
 def test_errors_of_a_listener_are_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,12 +10,15 @@ import torch
 import torch.nn.functional as F
 import transformers as hf
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 import multihead as mh
 from multihead.layer import attend
+from multihead.model.forward import Forward
 from multihead.model.kernel_arguments import problem_of
+from multihead.model.lazy_weights import LazyWeights
 from multihead.model.verify import verify_call
 
 IDS = torch.randint(0, 47, (3, 11), generator=torch.Generator().manual_seed(5))
@@ -163,11 +167,111 @@ def test_an_output_that_differs_inside_is_an_error() -> None:
 
 
 def test_a_random_model_is_not_compared() -> None:
-    model = Watched(lambda: torch.randn(())).eval()
+    model = Watched(random.random).eval()
     with mh.capture(model) as heads:
         model(X)
     assert model.calls == 3
     assert len(heads) == 3
+
+
+def test_a_model_with_torchs_random_numbers_draws_them_again() -> None:
+    """Their number, which is drawn too, does not matter, as in models of speech."""
+    model = Watched(lambda: torch.randn(int(torch.randint(5, 99, ())), 1, 1, 1, 1)).eval()
+    torch.manual_seed(4)
+    outside, after = model(X), torch.randn(3)
+    for calls in (3, 4):  # compared once
+        torch.manual_seed(4)
+        with mh.capture(model):
+            assert torch.equal(model(X), outside)
+        assert torch.equal(torch.randn(3), after)
+        assert model.calls == calls
+
+
+def test_a_tensor_that_is_missing_inside_is_an_error() -> None:
+    class Absent(Watched):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+            return super().forward(x), None if torch.overrides.has_torch_function((x,)) else x
+
+    with pytest.raises(mh.MultiheadError, match=r"Absent computes another output .* 1 tensors, not 2"):
+        with mh.capture(model := Absent(lambda: 0.0).eval()):
+            model(X)
+
+
+def eager(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, scaling: float
+) -> tuple[Tensor, Tensor]:
+    module.calls += 1
+    weights = (query @ key.mT * scaling).softmax(-1)
+    return (weights @ value).transpose(1, 2), weights
+
+
+class WithWeights(nn.Module):
+    """Gives its weights to a function, and returns them, whether anybody has asked for them or not."""
+
+    def __init__(self, use: Any) -> None:
+        super().__init__()
+        self.qkv, self.use, self.calls = nn.Linear(12, 36), use, 0
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+        attention = AttentionInterface().get_interface("eager", eager)
+        out, weights = attention(self, q, k, v, None, scaling=3.0)
+        return {"out": out, "attentions": (self.use(weights),)}
+
+
+@pytest.mark.parametrize("use", [lambda p: p, lambda p: p.sum(1), lambda p: (p.shape, 2 * p[0])])
+def test_weights_that_a_model_returns_are_its_own(use: Any) -> None:
+    model = WithWeights(use).eval()
+    outside = model(X)
+    with mh.capture(model):
+        inside = model(X)
+    torch.testing.assert_close(inside, outside)  # types and structure too
+    assert not any(isinstance(x, LazyWeights) for x in pytree.tree_leaves(inside))
+    inside["out"].sum().backward()
+
+
+def test_weights_that_a_model_drops_are_not_computed() -> None:
+    model = WithWeights(lambda p: p is None).eval()
+    with mh.capture(model):
+        model(X)
+        calls = model.calls  # the comparisons of the first run
+        assert model(X)["attentions"] == (False,)
+    assert model.calls == calls
+
+
+def test_a_recording_does_not_compute_weights() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = WithWeights(lambda p: p), WithWeights(lambda p: p)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.two(self.one(x)["out"].flatten(2))["out"]
+
+    model = Two().eval()
+    forward = Forward(model)
+    with forward.recording() as recording:
+        forward.run({"x": X})
+        calls = model.one.calls, model.two.calls  # the comparisons of the first run
+        output = forward.run({"x": X})
+        rerun = forward.rerun({recording.sites[1].key: lambda heads: heads})
+    torch.testing.assert_close(rerun, output)
+    assert (model.one.calls, model.two.calls) == calls
+
+
+def test_a_bias_per_head_and_rows_that_see_no_key() -> None:
+    """Padding on the left, with a relative position bias, as in T5."""
+    config = hf.Pix2StructTextConfig(
+        vocab_size=47, hidden_size=24, d_kv=8, num_heads=3, d_ff=19, num_layers=2, initializer_range=1.0,
+        attn_implementation="eager",
+    )  # fmt: skip
+    model, mask = loud(hf.Pix2StructTextModel(config)).double(), torch.ones_like(IDS)
+    mask[0, :4] = 0
+    with torch.no_grad():
+        outside = model(IDS, attention_mask=mask)
+        with mh.capture(model):
+            inside = model(IDS, attention_mask=mask)
+    torch.testing.assert_close(inside.logits, outside.logits)  # padding included
 
 
 def test_the_output_is_compared_once_per_model() -> None:

@@ -27,10 +27,11 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
-from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.call_tokens import learned_positions
 from multihead.model.eval_mode import documents_in
+from multihead.model.forward import Forward
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
@@ -76,7 +77,8 @@ class Calibration:
         """of every document, to tell it by where it is met again"""
         draw = random.Random(seed)
         fit, held = _parts(rows, held_out, draw, len(ready))
-        ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held))
+        self._whole = _why_whole(model, ready)
+        ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held), self._whole)
         times = float(sum(map(len, fit)) < FEW) if spliced is None else spliced
         made = _spliced(fit, round(times * len(fit)), draw)
         self._fit = _batched(model, fit + made, tokenizer, batch_size, draw) + ready_fit
@@ -114,7 +116,7 @@ class Calibration:
     def example(self) -> Inputs:
         """Two documents: what a model can be run on to find its heads."""
         batch = next(self.held_out(), None) or next(self.fit())
-        return _rows(batch, slice(2), documents_in(batch)) if _has_rows(batch) else batch
+        return batch if self._whole else _rows(batch, slice(2), documents_in(batch))
 
     def __len__(self) -> int:
         """Batches to fit to."""
@@ -255,9 +257,9 @@ def _spliced(rows: Sequence[list[int]], count: int, draw: random.Random) -> list
 
 
 def _ready_parts(
-    ready: Sequence[Inputs], share: float, draw: random.Random, judged: bool
+    ready: Sequence[Inputs], share: float, draw: random.Random, judged: bool, whole: str
 ) -> tuple[list[Inputs], list[Inputs]]:
-    """Of many batches some are held out; of few, some rows of each."""
+    """Of many batches some are held out; of few, some rows of each, unless they must stay `whole`."""
     if not ready:
         return [], []
     if len(ready) * share >= 1:
@@ -268,7 +270,7 @@ def _ready_parts(
     fit: list[Inputs] = []
     out: list[Inputs] = []
     for batch in ready:
-        count = documents_in(batch) if _has_rows(batch) else 1
+        count = 1 if whole else documents_in(batch)
         held = min(max(1, round(share * count)), count - 1)
         fit.append(_rows(batch, slice(held, None), count))
         out += [_rows(batch, slice(held), count)] if held else []
@@ -276,18 +278,26 @@ def _ready_parts(
         if len(ready) < 2:
             shapes = {name: tuple(x.shape) for name, x in ready[0].items() if isinstance(x, Tensor)}
             raise SizeError(
-                "the calibration data is one batch of one document, or its tensors have no row for every document: "
-                f"nothing of {shapes} can be held out",
+                f"the calibration data is one batch, {shapes}, and nothing of it can be held out: "
+                f"{whole or 'it is one document'}",
                 hint="two documents are the least, hundreds are good; or pass several batches",
             )
         return fit[1:], fit[:1]
     return fit, out
 
 
-def _has_rows(batch: Inputs) -> bool:
-    """Whether every tensor has a row for every document, or one for all; patches of several images have not."""
-    count = documents_in(batch)
-    return all(x.shape[0] in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim)
+def _why_whole(model: nn.Module, ready: Sequence[Inputs]) -> str:
+    """Why the rows of ready batches are not documents: they are patches of several images, or frames of a video."""
+    for batch in ready:
+        count = documents_in(batch)
+        if any(x.shape[0] not in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim):
+            return "its tensors have no row for every document"
+    try:
+        for batch in ready[:1]:
+            Forward(model)(_rows(batch, slice(1), documents_in(batch)))
+    except ModelRunError as error:
+        return f"a row alone does not run: {error.message}"
+    return ""
 
 
 def _rows(batch: Inputs, rows: slice, count: int) -> Inputs:
@@ -304,7 +314,7 @@ def _batched(
     one_length = len(left[0]) == len(left[-1])
     while left:
         count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
-        if not one_length and not check.may_pad(left[-1]):
+        if not one_length and not check.may_pad(left):
             count = min(count, sum(len(row) == len(left[0]) for row in left))
         options = Batching(tokenizer, count, window=1)
         some = make_batches(model, ((row, False) for row in left[:count]), options, check=check)

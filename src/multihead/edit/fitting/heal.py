@@ -31,6 +31,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from multihead._base.eval_mode import eval_mode
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.distance import Distance
 from multihead.edit.fitting.mixing import endless
@@ -38,7 +39,6 @@ from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import eval_mode
 
 
 @dataclass(frozen=True)
