@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +16,7 @@ from multihead.errors import SizeError
 from multihead.layer import Groups, Problem, attend
 from multihead.layer import mask as masks
 from multihead.layer._coordinates import Coordinates
+from multihead.layer._kv_store import sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._problem import ScoreConfig
 from multihead.model.interception import isolated
@@ -90,7 +92,7 @@ def problem_of(
     `top_left` is the causal flag of torch's kernel: query i sees keys 0..i, even if there are more keys. Keys that
     are not tokens, such as summaries behind the tokens, have no positions: the problem is `cross` then.
     """
-    batch, heads, queries, _ = q.shape
+    _, heads, queries, _ = q.shape
     keys = k.shape[2]
     if k.shape[1] != v.shape[1] and 0 not in (k.shape[1], v.shape[1]):  # one of both may be shared by more heads
         k, v = (Groups.even(heads, x.shape[1]).expand(x) for x in (k, v))
@@ -100,13 +102,14 @@ def problem_of(
             hint="q is (batch, head, query, dim), k and v are (batch, kv_head, key, dim)",
         )
     rule = mask if isinstance(mask, Mask) else mask_of(mask)
-    positions: Int[Tensor, "#batch query"] | None = None
+    coordinates, positions = sized(q, keys), None
     if rule.parts() and not cross and queries < keys:
-        positions, known = _query_positions(rule, Coordinates(batch, heads, queries, keys, q.device))
+        positions, known = _query_positions(rule, coordinates)
         cross = not known
     if top_left and queries != keys:
         positions = torch.arange(queries, device=q.device).unsqueeze(0)
-    coordinates = Coordinates(batch, heads, queries, keys, q.device, query_positions=positions)
+    if positions is not None:
+        coordinates = replace(coordinates, query_positions=positions)
     rule = rule & masks.causal() if top_left else rule
     groups = Groups.even(heads, k.shape[1])
     factor = q.shape[3] ** -0.5 if scale is None else float(scale)

@@ -6,7 +6,7 @@ Complete rows need no second pass: the softmax, its maximum and all sums over ke
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
@@ -72,6 +72,7 @@ def cut(problem: Problem, real: Bool[Tensor, "batch query"], features: int, bloc
 
     A (query, key) pair takes two values per head (score and weight) and one per feature.
     """
+    problem = replace(problem, mask=problem.mask.frozen())  # its structure is looked up for every block
     coordinates = problem.coordinates
     itemsize = torch.promote_types(problem.q.dtype, torch.float32).itemsize
     budget, keys = block_bytes // itemsize, max(coordinates.keys, 1)
