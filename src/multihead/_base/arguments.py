@@ -3,23 +3,39 @@
 >>> check_count("tokens", 1.5)
 Traceback (most recent call last):
 multihead.errors.TypeMismatchError: tokens must be an integer, got 1.5
+<BLANKLINE>
+hint: pass an int
+
+torch is imported inside of the checks that need it: computing costs does not.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+import operator
+import re
+import sys
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
+
+MOST_ITEMS = 2**20
+"""The longest Python list that a size may ask for: a larger size is a mistake, and the list would take minutes."""
+
+# ---- models and data ------------------------------------------------------------------------------
 
 
 def check_model(model: object) -> None:
     """Raise unless `model` is an `nn.Module` whose weights are loaded."""
-    from torch import nn  # lazy: computing costs does not need torch
+    from torch import nn
 
     if not isinstance(model, nn.Module):
         raise TypeMismatchError(
@@ -66,13 +82,143 @@ def check_inputs(model: nn.Module, inputs: Mapping[str, Any], *args: Any) -> Non
         ) from error
 
 
-def check_count(name: str, value: object, *, least: int = 1) -> None:
-    """Raise unless `value` is an integer of at least `least`."""
+# ---- numbers --------------------------------------------------------------------------------------
+
+
+def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> None:
+    """Raise unless `value` is an integer of at least `least` and at most `most`."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeMismatchError(f"{name} must be an integer, got {value!r}")
+        raise TypeMismatchError(f"{name} must be an integer, got {_shown(value)}", hint="pass an int")
     if value < least:
-        raise SizeError(f"{name} must be at least {least}, got {value}")
+        raise SizeError(f"{name} must be at least {least}, got {value}", hint=f"choose {name} >= {least}")
+    if most is not None and value > most:
+        raise SizeError(f"{name} must be at most {most}, got {value}", hint=f"choose {name} <= {most}")
+
+
+def check_number(
+    name: str, value: object, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+) -> None:
+    """Raise unless `value` is a finite number > `above`, >= `least` and <= `most`."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeMismatchError(f"{name} must be a number, got {_shown(value)}", hint="pass a float")
+    if not abs(value) <= sys.float_info.max:
+        raise SizeError(f"{name} must be finite, got {value}", hint="NaN and infinity would make the output NaN")
+    if not value > above:
+        raise SizeError(f"{name} must be above {above:g}, got {value}", hint=f"choose {name} > {above:g}")
+    if value < least:
+        raise SizeError(f"{name} must be at least {least:g}, got {value}", hint=f"choose {name} >= {least:g}")
+    if value > most:
+        raise SizeError(f"{name} must be at most {most:g}, got {value}", hint=f"choose {name} <= {most:g}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise TypeMismatchError(f"{name} must be True or False, got {_shown(value)}", hint="pass a bool")
+
+
+def integers(name: str, values: object) -> tuple[int, ...]:
+    """`values` as integers; raises unless it is a sequence of them."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise TypeMismatchError(
+            f"{name} must be a sequence of integers, got {_shown(values)}", hint=f"{name}=[7, 3], for example"
+        )
+    items = tuple(values)  # once: a generator has nothing left the second time
+    wrong = [item for item in items if not _is_integer(item)]
+    if wrong:
+        raise TypeMismatchError(
+            f"{name} must be integers, got {_shown(wrong[0])}", hint=f"{name}=[7, 3], for example"
+        )
+    return tuple(operator.index(item) for item in items)
+
+
+def _is_integer(value: object) -> bool:
+    """Whether a value can count: an int, one of numpy, a tensor of one integer; not True, not 1.0."""
+    try:
+        operator.index(value)  # pyright: ignore[reportArgumentType]  # that is the question
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+# ---- objects --------------------------------------------------------------------------------------
+
+
+def check_instance(name: str, value: object, kind: type | UnionType, what: str, *, hint: str) -> None:
+    """Raise unless `value` is an instance of `kind`; a class in place of an instance is refused by name."""
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise TypeMismatchError(f"{name} must be {what}, got {describe(value)}", hint=hint)
+
+
+def check_tensor(name: str, value: object) -> None:
+    """Raise unless `value` is a tensor."""
+    from torch import Tensor
+
+    check_instance(name, value, Tensor, "a tensor", hint=f"torch.as_tensor({name})")
+
+
+def holds_integers(x: torch.Tensor) -> bool:
+    """Whether the dtype of a tensor is one of integers."""
+    import torch
+
+    return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
+
+
+def check_factory(device: object, dtype: object) -> None:
+    """Raise unless parameters can be made on `device` and of `dtype`; None is torch's default."""
+    import torch
+
+    if device is not None:
+        try:
+            torch.empty(0, device=device)  # pyright: ignore[reportArgumentType, reportCallIssue]  # users pass anything
+        except (RuntimeError, TypeError, AssertionError, ImportError) as error:
+            reason = str(error).partition("\n")[0]
+            raise TypeMismatchError(
+                f"device={device!r} cannot be used: {reason:.160}", hint="choose 'cpu', or a device of this machine"
+            ) from error
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeMismatchError(
+            f"dtype must be a floating-point torch.dtype, got {_shown(dtype)}",
+            hint="dtype=torch.float32, for example",
+        )
+
+
+@contextmanager
+def allocating(**sizes: int) -> Generator[None, None, None]:
+    """Name the largest of `sizes` if torch cannot allocate tensors of them.
+
+    An accelerator that is out of memory keeps its own error, which programs look for.
+    """
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        if not re.search("alloc|overflow|memory", str(error), re.IGNORECASE):
+            raise
+        name, size = max(sizes.items(), key=lambda item: item[1])
+        raise SizeError(
+            f"{name}={size} is too large: its tensors cannot be allocated",
+            hint="choose smaller sizes",
+        ) from error
+
+
+# ---- values in messages ---------------------------------------------------------------------------
 
 
 def describe(value: object) -> str:
-    return "None" if value is None else f"the {type(value).__name__} {value!r:.60}"
+    """A value of a wrong kind, as a message names it: its kind, and its contents if they are short."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    shape = getattr(value, "shape", None)
+    if shape:  # a tensor or an array
+        return f"the {type(value).__name__} of {value.dtype} and shape {tuple(shape)}"  # type: ignore[attr-defined]
+    return f"the {type(value).__name__} {value!r:.60}"
+
+
+def _shown(value: object) -> str:
+    return repr(value) if isinstance(value, str | int | float | complex) else describe(value)

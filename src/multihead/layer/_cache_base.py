@@ -12,9 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from multihead._base.arguments import allocating, check_count, check_tensor, describe, holds_integers
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
-from multihead.errors import CacheError, SizeError
+from multihead.errors import CacheError, SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates
+from multihead.layer._host_values import HostInts
 from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths, within_cache
@@ -109,6 +111,11 @@ class Cache(ABC):
 
     def reorder(self, index: Int[Tensor, " rows"]) -> None:
         """Row i becomes what row index[i] was: the step of a beam search. The number of rows may change."""
+        check_tensor("index", index)
+        if not holds_integers(index) or index.ndim != 1:
+            raise TypeMismatchError(
+                f"index must be a 1-D tensor of integers, got {describe(index)}", hint="torch.tensor([0, 0, 1])"
+            )
         counts, chosen = self._row_lengths(), [int(i) for i in index.tolist()]
         if any(not 0 <= i < len(counts) for i in chosen):
             raise CacheError(
@@ -121,10 +128,7 @@ class Cache(ABC):
 
     def crop(self, tokens: int) -> None:
         """Keep the first `tokens` of every row: the step back of speculative decoding."""
-        if not isinstance(tokens, int) or tokens < 0:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-            raise CacheError(
-                f"crop needs a number of tokens >= 0, got {tokens!r}", hint="crop(length - 1) drops one"
-            )
+        check_count("tokens", tokens, least=0)
         self._set_lengths(tuple(min(n, tokens) for n in self._row_lengths()))
 
     def __repr__(self) -> str:
@@ -146,8 +150,8 @@ class Cache(ABC):
     ) -> tuple[Keys, Values] | None:
         if key is not None:
             raise SizeError(
-                f"a key of shape {tuple(key.shape)} was given with a {type(self).__name__} cache, which is for "
-                "self-attention",
+                f"key must be None with a {type(self).__name__} cache, which is for self-attention, "
+                f"got {describe(key)}",
                 hint="pass no key; for cross-attention use cache.Cross()",
             )
         return None
@@ -259,11 +263,17 @@ class Cache(ABC):
 
     def _validate(self, k: Tensor, v: Tensor) -> None:
         """Raise if keys and values do not fit each other or what is stored."""
-        if not (isinstance(k, Tensor) and isinstance(v, Tensor)) or k.ndim != 4 or k.shape[:3] != v.shape[:3]:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-            shapes = [tuple(x.shape) if isinstance(x, Tensor) else repr(x) for x in (k, v)]  # pyright: ignore[reportUnnecessaryIsInstance]
+        check_tensor("k", k)
+        check_tensor("v", v)
+        if k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
             raise CacheError(
-                f"{type(self).__name__} got k of shape {shapes[0]}, v of shape {shapes[1]}",
+                f"{type(self).__name__} got k of shape {tuple(k.shape)}, v of shape {tuple(v.shape)}",
                 hint="both are (batch, kv_head, tokens, dim), and only dim may differ",
+            )
+        if k.dtype != v.dtype or k.device != v.device:
+            raise CacheError(
+                f"{type(self).__name__} got k as {k.dtype} on {k.device}, v as {v.dtype} on {v.device}",
+                hint="keys and values have the same dtype and device",
             )
         self._validate_buffers(k)
         self._validate_buffers(v, "v")
@@ -331,7 +341,7 @@ def copy_tokens(
 
 def allocate(like: Tensor, capacity: int) -> Tensor:
     # Zeros: a NaN left in an empty slot would survive its weight of zero.
-    with torch.inference_mode(False):  # else nothing outside of inference mode could write to it
+    with torch.inference_mode(False), allocating(capacity=capacity):  # else only inference mode could write to it
         return torch.zeros(*like.shape[:2], capacity, like.shape[3], dtype=like.dtype, device=like.device)
 
 
@@ -345,7 +355,7 @@ def common_length(counts: Sequence[int]) -> int | None:
 def per_row(lengths: Lengths | None, rows: int, new: int) -> Sequence[int]:
     if lengths is None:
         return (new,) * rows
-    counts = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    counts = HostInts(lengths, "lengths").tensor().tolist()
     if len(counts) != rows or any(not 0 <= n <= new for n in counts):
         raise SizeError(
             f"lengths={counts} do not fit {rows} rows of {new} new tokens",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from hashlib import blake2b
-from typing import cast
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from multihead._base.arguments import describe, holds_integers, integers
 from multihead.errors import TypeMismatchError
 from multihead.layer._tracing import readable, transformed
 
@@ -41,11 +41,10 @@ class HostInts:
         self._tensor = values if isinstance(values, Tensor) else None
         self._values: tuple[int, ...] = ()
         if self._tensor is None:
-            self._values = integers(cast(Sequence[int], values), name)
-        elif self._tensor.is_floating_point() or self._tensor.dtype == torch.bool or self._tensor.ndim != 1:
+            self._values = integers(name, values)
+        elif not holds_integers(self._tensor) or self._tensor.ndim != 1:
             raise TypeMismatchError(
-                f"{name} must be a 1-D tensor of integers, got {self._tensor.dtype} of shape "
-                f"{tuple(self._tensor.shape)}",
+                f"{name} must be a 1-D tensor of integers, got {describe(self._tensor)}",
                 hint="count tokens: torch.tensor([7, 3])",
             )
         self.count = len(self._values) if self._tensor is None else self._tensor.shape[0]
@@ -90,12 +89,3 @@ class HostInts:
         values = self.values
         shown = ", ".join(map(str, values[:8]))
         return f"[{shown}{', …' if len(values) > 8 else ''}]"
-
-
-def integers(values: Iterable[object], name: str) -> tuple[int, ...]:
-    if not isinstance(values, Iterable) or isinstance(values, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-        raise TypeMismatchError(f"{name} must be a sequence of integers, got {values!r}", hint=f"{name}=[7, 3]")
-    wrong = next((n for n in values if isinstance(n, bool | float | str) or n is None), None)
-    if wrong is not None:
-        raise TypeMismatchError(f"{name} must be integers, got {wrong!r}", hint="they count tokens")
-    return tuple(int(n) for n in values)  # pyright: ignore[reportArgumentType]  # numpy's integers, too

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from multihead._base.arguments import describe
 from multihead._base.shapes import HeadOutputs, Keys, StoredKeys, StoredValues, Values
 from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, aligned
@@ -105,7 +106,7 @@ def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
         return sequence_shard(layer) or NO_CACHE
     if isinstance(cache, type) or not hasattr(cache, "take"):
         raise TypeMismatchError(
-            f"cache must be a cache object, got {cache!r:.60}",
+            f"cache must be a cache object, got {describe(cache)}",
             hint="make one for each layer: cache.Growing(), not cache.Growing",
         )
     shard = _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from multihead._base.arguments import check_count, describe
 from multihead._base.shapes import Allowed, ScoreBias
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
@@ -138,7 +139,10 @@ class Mask:
     ) -> Bool[Tensor, "batch head query key"]:
         """The mask written out, True where attending is allowed. For inspection and tests."""
         batch = batch if batch is not None else self.rows or 1
-        size = Coordinates(batch, heads, queries, queries if keys is None else keys, torch.device("cpu"))
+        keys = queries if keys is None else keys
+        for name, count in {"queries": queries, "keys": keys, "batch": batch, "heads": heads}.items():
+            check_count(name, count, least=0)
+        size = Coordinates(batch, heads, queries, keys, torch.device("cpu"))
         self.check(size)
         allowed = self.allowed(size.grid())
         if allowed is None:
@@ -161,8 +165,10 @@ class Mask:
         return self.svg(*self.size_to_draw())
 
     def _cells(self, queries: int, keys: int | None, row: int, head: int) -> Bool[Tensor, "query key"]:
+        check_count("row", row, least=0)
+        check_count("head", head, least=0)
         cells = self.tensor(queries, keys, heads=head + 1)
-        if not 0 <= row < cells.shape[0]:
+        if row >= cells.shape[0]:
             raise SizeError(f"row must be in 0..{cells.shape[0] - 1}, got {row}")
         return cells[row, head]
 
@@ -174,7 +180,7 @@ def _as_mask(other: Mask | Tensor) -> Mask:
         hint = "name its meaning: mask.tensor(allowed), mask.padding(real) or mask.additive(scores)"
     else:
         hint = "for example mask.causal() & mask.lengths([7, 3])"
-    raise TypeMismatchError(f"a mask can only be combined with a mask, got {type(other).__name__}", hint=hint)
+    raise TypeMismatchError(f"a mask can only be combined with a mask, got {describe(other)}", hint=hint)
 
 
 class Leaf(Mask):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.arguments import describe
 from multihead._base.shapes import Allowed, ScoreBias
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
@@ -20,12 +22,13 @@ class TensorMask(Leaf):
     """allowed[batch, head, query, key]."""
 
     word = "tensor"
+    argument = "allowed"
 
     def __init__(self, cells: Tensor) -> None:
         if not isinstance(cells, Tensor) or not self.takes(cells.dtype) or not 2 <= cells.ndim <= 4:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-            got = f"{cells.dtype} of shape {tuple(cells.shape)}" if isinstance(cells, Tensor) else repr(cells)  # pyright: ignore[reportUnnecessaryIsInstance]
+            kind = "float" if self.has_bias else "bool"
             raise TypeMismatchError(
-                f"mask.{self.word}() got {got}",
+                f"{self.argument} must be a {kind} tensor of 2 to 4 dimensions, got {describe(cells)}",
                 hint="a bool tensor is True where attending is allowed, a float tensor is added to the scores; its "
                 "shape is (query, key), (batch, query, key) or (batch, head, query, key). For a 0/1 mask write "
                 "mask.tensor(t.bool())",
@@ -84,6 +87,7 @@ class Additive(TensorMask):
     """scores[batch, head, query, key], added; -inf hides."""
 
     word = "additive"
+    argument = "scores"
     has_bias = True
 
     def takes(self, dtype: torch.dtype) -> bool:
@@ -131,9 +135,12 @@ class Where(Leaf):
     per_head = True
 
     def __init__(self, rule: Rule) -> None:
-        if not callable(rule):
+        wrong = None if callable(rule) else describe(rule)
+        if wrong is None and not torch.compiler.is_compiling():
+            wrong = _other_signature(rule)
+        if wrong is not None:
             raise TypeMismatchError(
-                f"where() takes a function of (batch, head, query, key), got {rule!r}",
+                f"rule must be a function of (batch, head, query, key), got {wrong}",
                 hint="mask.where(lambda batch, head, query, key: key <= query)",
             )
         self.rule = rule
@@ -174,6 +181,19 @@ class Where(Leaf):
         if not coordinates.empty and not torch.compiler.is_compiling():
             first = slice(0, 1)
             self.allowed(coordinates.grid(first, first, (first,)))
+
+
+def _other_signature(rule: Rule) -> str | None:
+    """The signature of a function that does not take four arguments; None if it does, or does not tell."""
+    try:
+        signature = inspect.signature(rule)
+    except ValueError:  # of a builtin
+        return None
+    try:
+        signature.bind(*"bhqk")
+    except TypeError:
+        return f"a function of {signature}"
+    return None
 
 
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:

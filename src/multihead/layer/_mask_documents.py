@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from multihead._base.arguments import describe, holds_integers, integers
 from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
-from multihead.layer._host_values import HostInts, content_key, integers
+from multihead.layer._host_values import HostInts, content_key
 from multihead.layer._mask_algebra import Interval, Leaf, Mask, union
 from multihead.layer._tracing import readable
 
@@ -22,11 +23,10 @@ class Documents(Leaf):
     """id[query] == id[key], id >= 0."""
 
     def __init__(self, ids: Tensor | Sequence[int]) -> None:
-        table = ids if isinstance(ids, Tensor) else torch.tensor(integers(ids, "document ids"), dtype=torch.long)
-        if table.is_floating_point() or table.dtype == torch.bool or table.ndim not in (1, 2):
+        table = ids if isinstance(ids, Tensor) else torch.tensor(integers("ids", ids), dtype=torch.long)
+        if not holds_integers(table) or table.ndim not in (1, 2):
             raise TypeMismatchError(
-                f"document ids must be integers of shape (key,) or (batch, key), got {table.dtype} of shape "
-                f"{tuple(table.shape)}",
+                f"ids must be integers of shape (key,) or (batch, key), got {describe(table)}",
                 hint="mask.documents(torch.tensor([0, 0, 1, 1]))",
             )
         self.ids: Int[Tensor, "batch key"] = table if table.ndim == 2 else table.unsqueeze(0)
@@ -112,7 +112,7 @@ class DocumentOffsets(Leaf):
     diagonal_visible = True
 
     def __init__(self, offsets: Sequence[int] | Tensor) -> None:
-        self.offsets = HostInts(offsets, "document offsets")
+        self.offsets = HostInts(offsets, "offsets")
         _check_offsets(self.offsets)
 
     @property
@@ -178,7 +178,7 @@ def _check_offsets(offsets: HostInts) -> None:
     rising = all(a <= b for a, b in pairwise(values))
     if offsets.on_host and (not values or values[0] != 0 or not rising):
         raise SizeError(
-            f"document offsets must begin with 0 and never fall, got {offsets}",
+            f"offsets must begin with 0 and never fall, got {offsets}",
             hint="offsets are cumulative lengths: documents of 3 and 4 tokens have offsets [0, 3, 7]",
         )
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from multihead._base.arguments import describe
 from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
@@ -208,9 +209,8 @@ class Padding(Leaf):
 
     def __init__(self, real: Bool[Tensor, "batch key"]) -> None:
         if not isinstance(real, Tensor) or real.dtype != torch.bool or real.ndim != 2:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-            got = f"{real.dtype} of shape {tuple(real.shape)}" if isinstance(real, Tensor) else repr(real)  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeMismatchError(
-                f"padding() takes a bool tensor (batch, key), got {got}",
+                f"real must be a bool tensor (batch, key), got {describe(real)}",
                 hint="True marks a real key; for a 0/1 tensor write mask.padding(t.bool())",
             )
         self.real = real

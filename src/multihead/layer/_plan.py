@@ -110,6 +110,8 @@ def plan_for(
     route: str | None = None,
 ) -> Plan:
     """The cheapest plan for these sizes, or that of a named route, which raises if it cannot compute them."""
+    if route is not None:
+        check_route(route)
     if coordinates.shard is not None:
         _check_mask(mask, coordinates)
         return _ring_plan(route)
@@ -154,7 +156,6 @@ def plan_of(problem: Problem, route: str | None = None) -> Plan:
 
 def choose(call: Signature, route: str | None = None) -> Plan:
     """The first route that can compute this and does not lose to a later one; or the named one."""
-    check_route(route)
     _check_mask(call.mask, call.coordinates)
     if call.coordinates.empty:
         return Plan("reference", (), hides=False)
@@ -202,8 +203,8 @@ WHY = {
 }
 
 
-def check_route(route: str | None) -> None:
-    if route is not None and route not in ROUTES:
+def check_route(route: str) -> None:
+    if route not in ROUTES:
         raise SizeError(f"unknown route {route!r}", hint=f"choose one of {', '.join(ROUTES)}, or pass no route")
 
 

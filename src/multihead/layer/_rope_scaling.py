@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from multihead._base.arguments import check_count, check_flag, check_number
 from multihead.errors import SizeError
 
 Round = Callable[[float], float]
@@ -49,11 +50,6 @@ class Scaling(Protocol):
     def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]: ...
 
 
-def _positive(name: str, value: float, least: float = 0.0) -> None:
-    if not value > least:
-        raise SizeError(f"{name}={value} is not above {least:g}", hint=f"choose {name} > {least:g}")
-
-
 @dataclass(frozen=True)
 class Linear:
     """frequency / factor: positions are squeezed by `factor` (Chen et al. 2023, position interpolation)."""
@@ -61,7 +57,7 @@ class Linear:
     factor: float
 
     def __post_init__(self) -> None:
-        _positive("factor", self.factor)
+        check_number("factor", self.factor, above=0.0)
 
     @property
     def gain(self) -> float:
@@ -78,7 +74,7 @@ class NTK:
     factor: float
 
     def __post_init__(self) -> None:
-        _positive("factor", self.factor)
+        check_number("factor", self.factor, above=0.0)
 
     @property
     def gain(self) -> float:
@@ -101,8 +97,8 @@ class DynamicNTK:
     original: int
 
     def __post_init__(self) -> None:
-        _positive("factor", self.factor)
-        _positive("original", self.original)
+        check_number("factor", self.factor, above=0.0)
+        check_count("original", self.original)
 
     @property
     def gain(self) -> float:
@@ -138,9 +134,13 @@ class YaRN:
     truncate: bool = True
 
     def __post_init__(self) -> None:
-        _positive("factor", self.factor)
-        _positive("original", self.original)
-        _positive("beta_fast", self.beta_fast, self.beta_slow)
+        check_number("factor", self.factor, above=0.0)
+        check_count("original", self.original)
+        check_number("beta_slow", self.beta_slow, above=0.0)
+        check_number("beta_fast", self.beta_fast, above=self.beta_slow)
+        if self.attention_factor is not None:
+            check_number("attention_factor", self.attention_factor)
+        check_flag("truncate", self.truncate)
 
     @property
     def gain(self) -> float:
@@ -188,10 +188,10 @@ class Llama3:
     original: int
 
     def __post_init__(self) -> None:
-        _positive("factor", self.factor)
-        _positive("low", self.low)
-        _positive("high", self.high, self.low)
-        _positive("original", self.original)
+        check_number("factor", self.factor, above=0.0)
+        check_number("low", self.low, above=0.0)
+        check_number("high", self.high, above=self.low)
+        check_count("original", self.original)
 
     @property
     def gain(self) -> float:

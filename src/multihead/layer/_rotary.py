@@ -8,6 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from multihead._base.arguments import (
+    check_flag,
+    check_instance,
+    check_number,
+    check_tensor,
+    describe,
+    holds_integers,
+)
 from multihead._base.recent import Recent
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._host_values import HostInts
@@ -56,8 +64,10 @@ class Rotary(nn.Module):
         angle_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not base > 1:
-            raise SizeError(f"rotary base={base} is not above 1", hint="10000 is usual; larger for long texts")
+        check_number("base", base, above=1.0)
+        check_flag("interleaved", interleaved)
+        if dim is not None:
+            check_number("dim", dim)
         if isinstance(dim, float) and not 0 < dim <= 1:
             raise SizeError(
                 f"rotary dim={dim} is not a fraction in (0, 1]",
@@ -68,9 +78,13 @@ class Rotary(nn.Module):
                 f"rotary dim={dim} does not split into pairs",
                 hint=f"choose an even size such as {max(2, dim + 1)}",
             )
+        if scaling is not None:
+            check_instance(
+                "scaling", scaling, Scaling, "a scaling", hint="scaling=position.Linear(2.0), for example"
+            )
         if angle_dtype not in (None, torch.float32, torch.float64):
             raise TypeMismatchError(
-                f"angle_dtype must be float32 or float64, got {angle_dtype}",
+                f"angle_dtype must be float32 or float64, got {angle_dtype!r}",
                 hint="choose torch.float32 or torch.float64",
             )
         self.base = float(base)
@@ -113,7 +127,8 @@ class Rotary(nn.Module):
         An int is the position of the first token, the others follow; it is the fastest form, since no tensor has to
         be read. `length` is that of the sequence, for scalings that depend on it; by default the last position + 1.
         """
-        if isinstance(positions, Tensor):
+        check_tensor("x", x)
+        if not isinstance(positions, int | torch.SymInt):
             _check_positions(x, positions)
         return self.rotate(x, self.factors(x, positions, length))
 
@@ -257,9 +272,10 @@ def _end(x: Tensor, at: Tensor | int, lengths: HostInts | None) -> int | Tensor:
 
 
 def _check_positions(x: Tensor, positions: Tensor) -> None:
-    if positions.is_floating_point() or positions.dtype == torch.bool:
+    if not isinstance(positions, Tensor) or not holds_integers(positions):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         raise TypeMismatchError(
-            f"positions are {positions.dtype}, not integers", hint="count tokens: torch.arange(tokens)"
+            f"positions must be a tensor of integers or the first position, got {describe(positions)}",
+            hint="count tokens: torch.arange(tokens)",
         )
     batch, tokens = x.shape[0], x.shape[-2]
     rows = positions.shape[0] if positions.dim() == 2 else 1

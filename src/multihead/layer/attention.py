@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.arguments import allocating, check_factory
 from multihead._base.shapes import Keys, Queries, Values
-from multihead.errors import SizeError
+from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
 from multihead.layer._checks import check_gate, check_inputs, check_positions
@@ -30,6 +31,7 @@ from multihead.layer.options import (
     Sinks,
     biased_projections,
     check_options,
+    check_sizes,
     groups_of,
     head_dim_of,
     linear,
@@ -86,6 +88,11 @@ class MultiHeadAttention(AttentionLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(
+            d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, value_dim=value_dim,
+            d_key=d_key, d_value=d_value, d_out=d_out,
+        )  # fmt: skip
+        check_factory(device, dtype)
         self.d_model, self.num_heads = d_model, num_heads
         self.head_dim = head_dim_of(d_model, num_heads) if head_dim is None else head_dim
         self.value_dim = self.head_dim if value_dim is None else value_dim
@@ -102,10 +109,14 @@ class MultiHeadAttention(AttentionLayer):
 
         biased = biased_projections(bias)
         kv = self.num_kv_heads
-        self.q_proj = linear(d_model, num_heads * self.head_dim, "q" in biased, device, dtype)
-        self.k_proj = linear(self.d_key, kv * self.head_dim, "k" in biased, device, dtype)
-        self.v_proj = linear(self.d_value, kv * self.value_dim, "v" in biased, device, dtype)
-        self.o_proj = linear(num_heads * self.value_dim, self.d_out, "o" in biased, device, dtype)
+        with allocating(
+            d_model=d_model, head_dim=self.head_dim, value_dim=self.value_dim, d_key=self.d_key,
+            d_value=self.d_value, d_out=self.d_out,
+        ):  # fmt: skip
+            self.q_proj = linear(d_model, num_heads * self.head_dim, "q" in biased, device, dtype)
+            self.k_proj = linear(self.d_key, kv * self.head_dim, "k" in biased, device, dtype)
+            self.v_proj = linear(self.d_value, kv * self.value_dim, "v" in biased, device, dtype)
+            self.o_proj = linear(num_heads * self.value_dim, self.d_out, "o" in biased, device, dtype)
         self.q_norm = None if qk_norm is None else qk_norm.module(self.head_dim, device, dtype)
         self.k_norm = None if qk_norm is None else qk_norm.module(self.head_dim, device, dtype)
         self.sink_logits: nn.Parameter | None = None
@@ -119,7 +130,13 @@ class MultiHeadAttention(AttentionLayer):
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
             if projection.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
                 nn.init.zeros_(projection.bias)
-        self.init(self)
+        try:
+            self.init(self)
+        except (AttributeError, TypeError) as error:
+            raise TypeMismatchError(
+                f"init={self.init!r:.80} cannot draw the weights of a layer: {error}",
+                hint="init is called with the layer and sets its weights: mh.init.Xavier(), for example",
+            ) from error
         for part in (self.q_norm, self.k_norm, self.position):
             reset = getattr(part, "reset_parameters", None)
             if reset is not None:
@@ -267,7 +284,7 @@ class MultiHeadAttention(AttentionLayer):
     ]:
         """q = x W_Q, k = x W_K, v = x W_V, split into heads; of a packed batch, one row."""
         crosses = key is not None or value is not None or self.d_key != self.d_model
-        if crosses or query.is_meta:  # torch multiplies a meta tensor by a matrix of any device
+        if crosses or getattr(query, "is_meta", True):  # torch multiplies a meta tensor by a matrix of any device
             check_inputs(self, query, key, value, known=known is not None)
         try:
             source = query if packing is None else packing.pack(query)

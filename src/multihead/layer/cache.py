@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_count
+from multihead._base.arguments import allocating, check_count, check_factory, check_tensor
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError
 from multihead.layer._cache_base import (
@@ -103,10 +103,12 @@ class Static(Cache):
         super().__init__()
         value_dim = key_dim if value_dim is None else value_dim
         sizes = {"batch": batch, "kv_heads": kv_heads, "capacity": capacity, "key_dim": key_dim}
-        for name, size in (sizes | {"value_dim": value_dim}).items():
+        sizes |= {"value_dim": value_dim}
+        for name, size in sizes.items():
             check_count(name, size, least=0)
+        check_factory(device, dtype)
         self.capacity = capacity
-        with torch.inference_mode(False):  # else nothing outside of inference mode could write to them
+        with torch.inference_mode(False), allocating(**sizes):  # else only inference mode could write to them
             self._k = torch.zeros(batch, kv_heads, capacity, key_dim, dtype=dtype, device=device)
             self._v = torch.zeros(batch, kv_heads, capacity, value_dim, dtype=dtype, device=device)
             self._lengths = torch.zeros(batch, dtype=torch.long, device=device)
@@ -282,6 +284,7 @@ class Ring(Cache):
 
     def crop(self, tokens: int) -> None:
         """Keep the first `tokens` of every row, as long as nothing that would be needed again is lost."""
+        check_count("tokens", tokens, least=0)
         longest = max(self._row_lengths(), default=0)
         if longest > max(tokens, self.capacity):
             raise CacheError(
@@ -381,7 +384,10 @@ class Cross(Cache):
                 )
             return None
         for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
-            if x is not None and not torch.compiler.is_compiling() and (source is None or not source.is_same(x)):
+            if x is None or torch.compiler.is_compiling():
+                continue
+            check_tensor(name, x)
+            if source is None or not source.is_same(x):
                 raise CacheError(
                     f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
                     hint=f"reset() the cache before it takes other keys, or pass no {name}",

@@ -30,6 +30,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from multihead._base.arguments import (
+    allocating,
+    check_count,
+    check_factory,
+    check_instance,
+    check_number,
+    check_tensor,
+)
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
@@ -62,10 +70,27 @@ class MultiheadAttention(nn.MultiheadAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        sizes = {"embed_dim": embed_dim} | {n: d for n, d in (("kdim", kdim), ("vdim", vdim)) if d is not None}
+        for name, size in sizes.items():
+            check_count(name, size)
+        check_count("num_heads", num_heads, least=0)
+        check_number("dropout", dropout, least=0.0, most=1.0)
+        check_factory(device, dtype)
         head_dim_of(embed_dim, num_heads)
-        super().__init__(
-            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
-        )
+        with allocating(**sizes):
+            super().__init__(
+                embed_dim,
+                num_heads,
+                dropout,
+                bias,
+                add_bias_kv,
+                add_zero_attn,
+                kdim,
+                vdim,
+                batch_first,
+                device,
+                dtype,
+            )
         keep_off_the_fast_path(self)
 
     def forward(
@@ -87,7 +112,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             average_attn_weights: weights are the mean over heads (batch, query, key), else one map per head.
             is_causal: hide what comes later; with fewer queries than keys the last query stands at the last key.
         """
-        if query.is_nested:
+        if getattr(query, "is_nested", False):
             _check_nested(query, key, attn_mask, key_padding_mask, is_causal)
             return self._of_nested(query, key, value, need_weights, average_attn_weights, is_causal)
         _check(self, query, key, value)
@@ -97,7 +122,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 q, k, v, attn_mask, key_padding_mask, is_causal, need_weights, cross=key is not query
             )
         else:
-            hidden = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+            hidden = key_padding_mask.unsqueeze(0) if isinstance(key_padding_mask, Tensor) else key_padding_mask
             at = 0 if self.batch_first else 1
             q, k, v = q.unsqueeze(at), k.unsqueeze(at), v.unsqueeze(at)
             out, weights = self._attended(
@@ -202,6 +227,9 @@ def replace_all(model: nn.Module) -> list[str]:
     >>> replace_all(nn.TransformerEncoderLayer(64, 4))
     ['self_attn']
     """
+    check_instance(
+        "model", model, nn.Module, "a torch.nn.Module", hint="replace_all(nn.Transformer()), for example"
+    )
     found = {name: m for name, m in model.named_modules() if type(m) is nn.MultiheadAttention}
     if not found:
         raise TypeMismatchError(
@@ -272,6 +300,7 @@ def _shown(hidden: Tensor, extra: int) -> Mask:
 
 
 def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], axes: str) -> None:
+    check_tensor(name, mask)
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeMismatchError(
             f"{name} is {mask.dtype}, it must be bool (True = hidden) or float (added to the scores)",
@@ -288,6 +317,8 @@ def _check(mha: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -
     batch = 0 if mha.batch_first else 1
     axes = "(batch, token, width)" if mha.batch_first else "(token, batch, width)"
     weight = mha.out_proj.weight
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        check_tensor(name, x)
     for name, x, width in (("query", query, mha.embed_dim), ("key", key, mha.kdim), ("value", value, mha.vdim)):
         if x.ndim not in (2, 3) or x.ndim != query.ndim or x.shape[-1] != width:
             raise SizeError(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from multihead._base.arguments import check_count, check_number
+
 if TYPE_CHECKING:
     from multihead.layer.attention import MultiHeadAttention
 
@@ -35,6 +37,9 @@ class XavierPerHead:
 
     gain: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_number("gain", self.gain, least=0.0)
+
     def __call__(self, attn: MultiHeadAttention) -> None:
         for linear, fan_out in _with_head_dims(attn):
             _uniform(linear, self.gain, linear.in_features + fan_out)
@@ -47,6 +52,9 @@ class Xavier:
 
     gain: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_number("gain", self.gain, least=0.0)
+
     def __call__(self, attn: MultiHeadAttention) -> None:
         for linear in (attn.q_proj, attn.k_proj, attn.v_proj, attn.o_proj):
             _uniform(linear, self.gain, linear.in_features + linear.out_features)
@@ -58,6 +66,11 @@ class Normal:
 
     std: float = 0.02
     layers: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("std", self.std, least=0.0)
+        if self.layers is not None:
+            check_count("layers", self.layers)
 
     def __call__(self, attn: MultiHeadAttention) -> None:
         for linear in (attn.q_proj, attn.k_proj, attn.v_proj):

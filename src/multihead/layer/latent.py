@@ -8,7 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_count
+from multihead._base.arguments import (
+    MOST_ITEMS,
+    allocating,
+    check_count,
+    check_factory,
+    check_flag,
+    check_instance,
+    check_number,
+)
 from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError
 from multihead.layer import mask as masks
@@ -73,23 +81,32 @@ class LatentAttention(AttentionLayer):
     ) -> None:
         super().__init__()
         sizes = {"d_model": d_model, "num_heads": num_heads, "latent_dim": latent_dim, "nope_dim": nope_dim}
-        for name, size in (sizes | {"rope_dim": rope_dim, "value_dim": value_dim}).items():
-            check_count(name, size)
+        sizes |= {"rope_dim": rope_dim, "value_dim": value_dim}
+        sizes |= {} if query_dim is None else {"query_dim": query_dim}
+        for name, size in sizes.items():
+            check_count(name, size, most=MOST_ITEMS if name == "num_heads" else None)
+        check_number("dropout", dropout, least=0.0, most=1.0)
+        check_number("eps", eps, least=0.0)
+        check_flag("bias", bias)
+        check_factory(device, dtype)
         self.d_model, self.num_heads, self.latent_dim = d_model, num_heads, latent_dim
         self.nope_dim, self.rope_dim, self.value_dim = nope_dim, rope_dim, value_dim
         self.scale = (nope_dim + rope_dim) ** -0.5 if scale is None else scale
         self.dropout = dropout
         self.position = Rotary(interleaved=True) if position is None else position
+        check_number("scale", self.scale)
+        check_instance("position", self.position, Rotary, "a Rotary", hint="position.Rotary(interleaved=True)")
         self.position.rotated(rope_dim)
 
         width = num_heads * (nope_dim + rope_dim)
-        self.q_down = None if query_dim is None else linear(d_model, query_dim, bias, device, dtype)
-        self.q_norm = None if query_dim is None else nn.RMSNorm(query_dim, eps=eps, device=device, dtype=dtype)
-        self.q_proj = linear(d_model if query_dim is None else query_dim, width, False, device, dtype)
-        self.kv_down = linear(d_model, latent_dim + rope_dim, bias, device, dtype)
-        self.kv_norm = nn.RMSNorm(latent_dim, eps=eps, device=device, dtype=dtype)
-        self.kv_up = linear(latent_dim, num_heads * (nope_dim + value_dim), False, device, dtype)
-        self.o_proj = linear(num_heads * value_dim, d_model, bias, device, dtype)
+        with allocating(**sizes):
+            self.q_down = None if query_dim is None else linear(d_model, query_dim, bias, device, dtype)
+            self.q_norm = None if query_dim is None else nn.RMSNorm(query_dim, eps=eps, device=device, dtype=dtype)
+            self.q_proj = linear(d_model if query_dim is None else query_dim, width, False, device, dtype)
+            self.kv_down = linear(d_model, latent_dim + rope_dim, bias, device, dtype)
+            self.kv_norm = nn.RMSNorm(latent_dim, eps=eps, device=device, dtype=dtype)
+            self.kv_up = linear(latent_dim, num_heads * (nope_dim + value_dim), False, device, dtype)
+            self.o_proj = linear(num_heads * value_dim, d_model, bias, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -121,6 +138,8 @@ class LatentAttention(AttentionLayer):
                 head_gate=head_gate, ask=ask, route=route, absorb=absorb,
             )  # fmt: skip
         check_tokens(self.kv_down, "x", x, self.d_model)
+        if absorb is not None:
+            check_flag("absorb", absorb)
         if isinstance(cache, Cross):
             raise SizeError("LatentAttention is self-attention, got a Cross cache", hint="use cache.Growing()")
         mask, store = masks.of(mask), store_of(cache, self)

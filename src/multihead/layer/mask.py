@@ -17,11 +17,13 @@ causal() & window(3) & lengths([4])
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from multihead._base.arguments import describe
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_cells import Additive, Rule, TensorMask, Where
@@ -110,7 +112,9 @@ def tensor(allowed: Tensor) -> Mask:
 
 def additive(scores: Tensor) -> Mask:
     """scores[batch, head, query, key] is added before softmax; -inf hides. Trainable. Also 3-D and 2-D."""
-    return Additive(scores)
+    made = Additive(scores)
+    _largest("scores", scores)
+    return made
 
 
 def where(rule: Rule) -> Mask:
@@ -134,14 +138,30 @@ def of(mask: Mask | Tensor | None) -> Mask:
         return mask
     if not isinstance(mask, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users do pass lists
         raise TypeMismatchError(
-            f"mask must be a Mask or a tensor, got {mask!r:.60}",
+            f"mask must be a Mask or a tensor, got {describe(mask)}",
             hint="for example mask.causal() & mask.lengths([7, 3])",
         )
     if not mask.is_floating_point():
         return TensorMask(mask)
-    if readable(mask) and bool((mask == 1).any()) and bool(((mask == 0) | (mask == 1)).all()):
+    if _largest("mask", mask) == 1 and bool(((mask == 0) | (mask == 1)).all()):
         raise SizeError(
             f"a float mask of shape {tuple(mask.shape)} holds only 0 and 1: added to the scores it hides nothing",
             hint="for a 0/1 mask write mask.tensor(t.bool()); to add these values write mask.additive(t)",
         )
     return Additive(mask)
+
+
+def _largest(name: str, scores: Tensor) -> float | None:
+    """The largest score; None where the host may not read it. Raises if a constant mask holds NaN or +inf.
+
+    A mask that is trained may become NaN. It shows in the output, as it does for other parameters.
+    """
+    if not readable(scores) or scores.requires_grad or scores.numel() == 0:
+        return None
+    largest = scores.amax().item()  # NaN if any is
+    if not largest < math.inf:
+        raise SizeError(
+            f"{name} must hold finite scores or -inf, got {largest}",
+            hint="-inf hides a key; NaN and +inf would make the output NaN",
+        )
+    return largest

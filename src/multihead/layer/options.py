@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Literal, cast
 import torch
 from torch import nn
 
+from multihead._base.arguments import MOST_ITEMS, check_count, check_instance, check_number, describe, integers
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._problem import Groups
+from multihead.layer.init import Init
 from multihead.layer.position import PositionBias, Rotary
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class QKNorm:
                 f"QKNorm(kind={self.kind!r}, when={self.when!r}) is not known",
                 hint="kind is 'rms' or 'layer', when is 'before' or 'after' the rotation",
             )
+        check_number("eps", self.eps, least=0.0)
 
     def module(self, dim: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Module:
         norm = nn.RMSNorm if self.kind == "rms" else nn.LayerNorm
@@ -46,6 +49,9 @@ class Sinks:
     """A learned logit per head that takes weight and has no value (GPT-OSS; cf. Miller 2023)."""
 
     init: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("init", self.init)
 
 
 def linear(
@@ -73,37 +79,59 @@ def groups_of(heads: int, kv_heads: int | None, kv_of_head: Sequence[int] | None
     if kv_of_head is None:
         kv_heads = heads if kv_heads is None else kv_heads
         return Groups((), kv_heads) if heads == 0 else Groups.even(heads, kv_heads)
+    kv_of_head = integers("kv_of_head", kv_of_head)
     count = max(kv_of_head, default=-1) + 1 if kv_heads is None else kv_heads
     if len(kv_of_head) != heads or any(not 0 <= kv < count for kv in kv_of_head):
         raise SizeError(
             f"kv_of_head={list(kv_of_head)} does not map {heads} query heads to {count} kv heads",
             hint="one entry per query head, each in 0..num_kv_heads-1",
         )
-    return Groups(tuple(kv_of_head), count)
+    return Groups(kv_of_head, count)
 
 
 def biased_projections(bias: bool | str) -> str:
-    letters = {True: "qkvo", False: ""}.get(bias, bias) if isinstance(bias, bool) else bias
-    wrong = sorted(set(str(letters)) - set("qkvo"))
+    if isinstance(bias, bool):
+        return "qkvo" if bias else ""
+    if not isinstance(bias, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+        raise TypeMismatchError(
+            f"bias must be a bool or letters, got {describe(bias)}", hint="bias='qkv', for example"
+        )
+    wrong = sorted(set(bias) - set("qkvo"))
     if wrong:
         raise SizeError(
             f"bias={bias!r} names {wrong[0]!r}, which is no projection",
             hint="letters out of 'qkvo', or a bool",
         )
-    return str(letters)
+    return bias
+
+
+def check_sizes(*, d_model: int, num_heads: int, num_kv_heads: int | None, **widths: int | None) -> None:
+    """Raise unless all sizes are integers in range; None is a default."""
+    check_count("d_model", d_model)
+    check_count("num_heads", num_heads, least=0, most=MOST_ITEMS)
+    if num_kv_heads is not None:
+        check_count("num_kv_heads", num_kv_heads, least=0, most=MOST_ITEMS)
+    for name, width in widths.items():
+        if width is not None:
+            check_count(name, width)
 
 
 def check_options(attn: MultiHeadAttention) -> None:
-    wrong = {
-        "head_dim": attn.head_dim >= 1,
-        "value_dim": attn.value_dim >= 1,
-        "num_heads": attn.num_heads >= 0,
-        "dropout": 0.0 <= attn.dropout <= 1.0,
-        "softcap": attn.softcap is None or attn.softcap > 0,
-    }
-    for name, fine in wrong.items():
-        if not fine:
-            raise SizeError(f"{name}={getattr(attn, name)} is out of range", hint="see help(MultiHeadAttention)")
+    """Raise unless the options fit each other and the sizes of the layer."""
+    check_number("scale", attn.scale)
+    check_number("dropout", attn.dropout, least=0.0, most=1.0)
+    if attn.softcap is not None:
+        check_number("softcap", attn.softcap, above=0.0)
+    check_instance("init", attn.init, Init, "a function that draws the weights", hint="init=mh.init.Normal(0.02)")
+    for name, kind in (("sinks", Sinks), ("qk_norm", QKNorm)):
+        if getattr(attn, name) is not None:
+            what = f"a {kind.__name__}"
+            check_instance(name, getattr(attn, name), kind, what, hint=f"{name}=mh.{kind.__name__}()")
+    if attn.position is not None:
+        check_instance(
+            "position", attn.position, Rotary | PositionBias, "a position encoding",
+            hint="for example position.Rotary(), position.ALiBi(num_heads), position.RelativeBias(num_heads)",
+        )  # fmt: skip
     if isinstance(attn.position, PositionBias) and attn.position.num_heads != attn.num_heads:
         raise SizeError(
             f"{attn.position} is made for {attn.position.num_heads} heads, the layer has {attn.num_heads}",
@@ -111,13 +139,3 @@ def check_options(attn: MultiHeadAttention) -> None:
         )
     if isinstance(attn.position, Rotary):
         attn.position.rotated(attn.head_dim)
-    for name, kind in (("sinks", Sinks), ("qk_norm", QKNorm)):
-        given = getattr(attn, name)
-        if given is not None and not isinstance(given, kind):
-            raise TypeMismatchError(f"{name} is {given!r}", hint=f"{name}=mh.{kind.__name__}(...)")
-    given = cast(object, attn.position)  # users pass strings
-    if given is not None and not isinstance(given, Rotary | PositionBias):
-        raise TypeMismatchError(
-            f"position is a {type(given).__name__}",
-            hint="for example position.Rotary(), position.ALiBi(num_heads), position.RelativeBias(num_heads)",
-        )

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.arguments import check_flag, check_instance, describe, integers
 from multihead._base.shapes import HeadOutputs, Weights
 from multihead.errors import SizeError
 from multihead.layer._coordinates import ALL
@@ -27,6 +28,11 @@ class Cells:
     heads: Sequence[int] | None = None
     rows: Sequence[int] | None = None
 
+    def __post_init__(self) -> None:
+        for name, chosen in (("heads", self.heads), ("rows", self.rows)):
+            if chosen is not None:
+                integers(name, chosen)
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -41,6 +47,13 @@ class Ask:
     lse: bool = False
     heads: bool = False
 
+    def __post_init__(self) -> None:
+        check_instance(
+            "weights", self.weights, bool | Cells, "True, False or Cells", hint="mh.Cells(heads=[0], rows=[3])"
+        )
+        check_flag("lse", self.lse)
+        check_flag("heads", self.heads)
+
     @staticmethod
     def of(ask: Ask | Cells | str | Iterable[str] | None) -> Ask:
         if ask is None:
@@ -49,10 +62,13 @@ class Ask:
             return ask
         if isinstance(ask, Cells):
             return Ask(weights=ask)
-        names = {ask} if isinstance(ask, str) else set(ask) if isinstance(ask, Iterable) else {ask}  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass True
+        names = [ask] if isinstance(ask, str) or not isinstance(ask, Iterable) else list(ask)  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass True
         unknown = next((name for name in names if name not in NAMES), None)
         if unknown is not None:
-            raise SizeError(f"unknown ask={unknown!r}", hint=f"ask for some of {', '.join(NAMES)}")
+            raise SizeError(
+                f"ask must be some of {', '.join(NAMES)}, an Ask or Cells, got {describe(unknown)}",
+                hint="ask='weights', or ask=['weights', 'lse']",
+            )
         return Ask(**dict.fromkeys(names, True))
 
     def check(self, heads: int, queries: int) -> Ask:
@@ -129,7 +145,7 @@ def _lse(block: Block) -> HeadOutputs:
 def _index(chosen: Sequence[int] | None, count: int, what: str, device: torch.device) -> Tensor | slice:
     if chosen is None:
         return ALL
-    wrong = next((c for c in chosen if not isinstance(c, int) or not -count <= c < count), None)  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+    wrong = next((c for c in chosen if not -count <= c < count), None)
     if wrong is not None:
         raise SizeError(f"{what} must be in 0..{count - 1}, got {wrong!r}", hint=f"this call has {count} {what}s")
     return torch.tensor([c % count for c in chosen], dtype=torch.long, device=device)

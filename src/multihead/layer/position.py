@@ -12,14 +12,24 @@ Rotary(base=500000, scaling=Llama3(factor=8, low=1, high=4, original=8192))
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from multihead.errors import SizeError
+from multihead._base.arguments import (
+    MOST_ITEMS,
+    allocating,
+    check_count,
+    check_factory,
+    check_flag,
+    check_number,
+    describe,
+)
+from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._rope_scaling import NTK, DynamicNTK, Linear, Llama3, Scaling, YaRN, to_float32
 from multihead.layer._rotary import Rotary, consecutive_from
 
@@ -78,12 +88,14 @@ class ALiBi(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if slopes is None:
-            if num_heads is None:
-                raise SizeError("ALiBi has neither num_heads nor slopes", hint="give one of them: ALiBi(8)")
-            slopes = alibi_slopes(num_heads)
+        if num_heads is None and slopes is None:
+            raise SizeError("ALiBi needs num_heads or slopes, got None for both", hint="give one of them: ALiBi(8)")
+        if num_heads is not None:
+            check_count("num_heads", num_heads, least=0, most=MOST_ITEMS)
+        check_flag("learned", learned)
+        check_factory(device, dtype)
         # Floats, not a buffer: nothing to lose on the meta device, nothing that .half() could round.
-        self._start = tuple(float(s) for s in slopes)
+        self._start = tuple(alibi_slopes(num_heads or 0) if slopes is None else _numbers("slopes", slopes))
         self.num_heads = len(self._start) if num_heads is None else num_heads
         if self.num_heads != len(self._start):
             raise SizeError(
@@ -126,6 +138,20 @@ class ALiBi(nn.Module):
         return f"{self.num_heads}" + (", learned" if self.weight is not None else "")
 
 
+def _numbers(name: str, values: Sequence[float] | Float[Tensor, " head"]) -> list[float]:
+    """A list of finite floats."""
+    if isinstance(values, Tensor) and values.ndim == 1:
+        values = values.tolist()
+    if isinstance(values, Tensor | str) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
+        raise TypeMismatchError(
+            f"{name} must be a list of numbers or a 1-D tensor, got {describe(values)}", hint="one number per head"
+        )
+    numbers = list(values)
+    for number in numbers:
+        check_number(name, number)
+    return [float(number) for number in numbers]
+
+
 def alibi_slopes(heads: int) -> list[float]:
     """The authors' slopes, also where `heads` is no power of two."""
     if heads == 0:
@@ -154,6 +180,11 @@ class RelativeBias(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_count("num_heads", num_heads, least=0, most=MOST_ITEMS)
+        check_count("buckets", buckets, most=MOST_ITEMS)
+        check_count("max_distance", max_distance, most=MOST_ITEMS)
+        check_flag("bidirectional", bidirectional)
+        check_factory(device, dtype)
         one_way = buckets // 2 if bidirectional else buckets
         if one_way < 2:
             raise SizeError(
@@ -170,7 +201,8 @@ class RelativeBias(nn.Module):
         self.max_distance = max_distance
         self.bidirectional = bidirectional
         self._bounds = bucket_bounds(one_way, max_distance)
-        self.weight = nn.Parameter(torch.empty(buckets, num_heads, device=device, dtype=dtype))
+        with allocating(num_heads=num_heads, buckets=buckets):
+            self.weight = nn.Parameter(torch.empty(buckets, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -225,5 +257,4 @@ def bucket_bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
         share = to_float32(to_float32(math.log(to_float32(distance / exact))) / scale)
         return min(exact + int(to_float32(share * (buckets - exact))), buckets - 1)
 
-    found = [bucket(d) for d in range(max_distance + 1)]
-    return tuple(next(d for d, b in enumerate(found) if b >= i) for i in range(1, buckets))
+    return tuple(bisect_left(range(max_distance + 1), i, key=bucket) for i in range(1, buckets))

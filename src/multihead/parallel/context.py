@@ -25,6 +25,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from multihead._base.arguments import check_count, check_instance, check_tensor
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
@@ -43,6 +44,8 @@ def context_parallel(mesh: DeviceMesh, tokens: int) -> ContextParallel:
     process to 1e-10, and a rank holds 1/ranks of every tensor. Parameter gradients cover this rank's tokens only:
     `block.sum_gradients(model.parameters())` sums them over the ranks.
     """
+    check_instance("mesh", mesh, DeviceMesh, "a DeviceMesh", hint='init_device_mesh("cpu", (ranks,))')
+    check_count("tokens", tokens)
     ranks = mesh.size()
     if mesh.ndim != 1:
         raise SizeError(
@@ -123,6 +126,7 @@ class ContextParallel:
 
     def split(self, x: Tensor, dim: int = 1) -> Tensor:
         """Select this rank's tokens along `dim` from a tensor of all tokens."""
+        check_tensor("x", x)
         if x.shape[dim] != self.tokens:
             raise SizeError(
                 f"x must have {self.tokens} tokens along dim {dim}, got {x.shape[dim]} in shape {tuple(x.shape)}",
@@ -132,6 +136,7 @@ class ContextParallel:
 
     def join(self, x: Tensor, dim: int = 1) -> Tensor:
         """Gather all tokens along `dim`, in order and on every rank, from tensors of each rank's tokens."""
+        check_tensor("x", x)
         self.places(x.shape[dim])
         dim %= x.ndim
         full = x.new_zeros(*x.shape[:dim], self.tokens, *x.shape[dim + 1 :])

@@ -28,6 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from multihead._base.arguments import check_instance
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
 from multihead.layer._head_shard import HeadShard, LocalAsk, local
@@ -47,6 +48,7 @@ def tensor_parallel_plan(module: nn.Module) -> dict[str, ParallelStyle]:
     are split only if there are fewer kv heads than ranks; then ranks share kv heads. Excludes layers without heads.
     You may add entries for other modules, or remove entries to replicate a layer on every rank.
     """
+    check_instance("module", module, nn.Module, "a torch.nn.Module", hint="mh.tensor_parallel_plan(model)")
     layers = {path: layer for path, layer in module.named_modules() if isinstance(layer, Layer) and layer.num_heads}
     if not layers:
         raise MultiheadError(

@@ -388,7 +388,7 @@ def test_crop_is_a_step_back(kept: cache.Cache) -> None:
     assert_close(over_view(q[:, :, 6:], kept.append(k[:, :, 6:], v[:, :, 6:])), whole(q, k, v)[:, :, 6:])
     kept.crop(99)
     assert kept.length == 11
-    with pytest.raises(CacheError, match=r"-1[\s\S]*hint"):
+    with pytest.raises(SizeError, match=r"tokens.*-1[\s\S]*hint"):
         kept.crop(-1)
 
 

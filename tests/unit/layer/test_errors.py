@@ -56,11 +56,11 @@ MISTAKES: dict[str, Mistake] = {
         ["[0, 0, 1, 1, 2, 2]", "2 kv heads"],
     ),
     "a negative head in the map": (lambda: layer(kv_of_head=[0, 0, 1, 1, -1, 2]), mh.SizeError, ["-1"]),
-    "dropout above one": (lambda: layer(dropout=1.5), mh.SizeError, ["dropout=1.5"]),
-    "dropout below zero": (lambda: layer(dropout=-0.1), mh.SizeError, ["dropout=-0.1"]),
-    "softcap of zero": (lambda: layer(softcap=0.0), mh.SizeError, ["softcap=0.0"]),
-    "negative sizes": (lambda: layer(head_dim=-3), mh.SizeError, ["head_dim=-3"]),
-    "value size of zero": (lambda: layer(value_dim=0), mh.SizeError, ["value_dim=0"]),
+    "dropout above one": (lambda: layer(dropout=1.5), mh.SizeError, ["dropout", "1.5"]),
+    "dropout below zero": (lambda: layer(dropout=-0.1), mh.SizeError, ["dropout", "-0.1"]),
+    "softcap of zero": (lambda: layer(softcap=0.0), mh.SizeError, ["softcap", "0.0"]),
+    "negative sizes": (lambda: layer(head_dim=-3), mh.SizeError, ["head_dim", "-3"]),
+    "value size of zero": (lambda: layer(value_dim=0), mh.SizeError, ["value_dim", "got 0"]),
     "a bias that is no projection": (lambda: layer(bias="qx"), mh.SizeError, ["'qx'", "'x'", "qkvo"]),
     "a bias for other heads": (
         lambda: layer(position=position.ALiBi(4)), mh.SizeError, ["ALiBi", "4 heads", "has 6", "ALiBi(6)"]
