@@ -60,7 +60,7 @@ MUTANTS: dict[str, Mutant] = {
         "attention.py", 'self.qk_norm.when == "before"', 'self.qk_norm.when == "after"', ("norms",)
     ),
     "qk-norm left out": Mutant(
-        "attention.py", "x = norm(x).to(x.dtype)  # autocast", "x = x  # autocast", ("norms",)
+        "attention.py", "x = normed(x).to(x.dtype)  # autocast", "x = x  # autocast", ("norms",)
     ),
     "softcap after the mask": Mutant(
         "_kernels.py",
