@@ -343,7 +343,10 @@ MUTANTS: dict[str, Mutant] = {
         ("refused_calls",),
     ),
     "cache serves several layers": Mutant(
-        "_cache_base.py", "if owner is not None and any(self._row_lengths()):", "if False:", ("refused_calls",)
+        "_cache_base.py",
+        "if self._owner is not None and any(self._row_lengths()):",
+        "if False:",
+        ("refused_calls",),
     ),
     "ring mixes slots and tokens": Mutant("_coordinates.py", "if not self.scattered:", "if True:", ("ring_masks",)),
     "only the first ragged counts in a cache": Mutant(

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, localized
-from multihead.layer._kv_store import KVStore
+from multihead.layer._host_values import HostInts
+from multihead.layer._kv_store import At, KVStore
 from multihead.layer._packing import Packing
 from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled
+from multihead.layer._rotary import sequence_length
 from multihead.layer._tracing import is_eager
 from multihead.layer.outputs import Ask, AttentionOutput, Cells, lse_of, weights_of
 
@@ -63,6 +65,23 @@ class AttentionLayer(nn.Module):
             offset = shard.heads[0]
             sinks = None if sinks is None else shard.local(sinks)
         return ScoreConfig(self.scale, softcap, sinks, self.dropout if self.training else 0.0, offset)
+
+    def _sequence_length(
+        self,
+        queries: tuple[Tensor, At],
+        keys: tuple[Tensor, At],
+        lengths: HostInts | None,
+        store: KVStore,
+        positions: Tensor | None,
+    ) -> int | Tensor:
+        """The length of the sequence, for frequencies that depend on it; queries and keys are (x, positions)."""
+        if store.tokens is not None and positions is not None:
+            raise MultiheadError(
+                f"positions of shape {tuple(positions.shape)} were given inside context_parallel, but this rotation "
+                "depends on the largest position, which may be on another rank",
+                hint="pass no positions, or use a scaling other than DynamicNTK",
+            )
+        return sequence_length(queries, keys, lengths, store.tokens)
 
     def _localized(self, coordinates: Coordinates) -> Coordinates:
         """The coordinates of the heads on this rank."""

@@ -248,9 +248,19 @@ def consecutive_from(positions: Tensor) -> int | None:
 
 
 def sequence_length(
-    queries: tuple[Tensor, Tensor | int], keys: tuple[Tensor, Tensor | int], lengths: HostInts | None
+    queries: tuple[Tensor, Tensor | int],
+    keys: tuple[Tensor, Tensor | int],
+    lengths: HostInts | None,
+    tokens: int | None = None,
 ) -> int | Int[Tensor, ""]:
-    """The last position + 1 of some queries and keys, each (x, positions), without the padding of `ragged`."""
+    """The last position + 1 of some queries and keys, each (x, positions), without the padding of `ragged`.
+
+    `tokens` is the length of a sequence that is split over ranks: one rank sees only some of its positions.
+    """
+    if tokens is not None:
+        if lengths is None:
+            return tokens
+        return max(lengths.values, default=0) if lengths.on_host else lengths.tensor(queries[0].device).amax()
     ends = [_end(x, at, lengths) for x, at in (queries, keys)]
     if all(isinstance(end, int) for end in ends):
         return max(ends)

@@ -22,7 +22,7 @@ from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._packing import Packing, packing_of
 from multihead.layer._plan import plan_for
 from multihead.layer._problem import Groups, PositionScores, Problem
-from multihead.layer._rotary import Factors, sequence_length
+from multihead.layer._rotary import Factors
 from multihead.layer.cache import Cache
 from multihead.layer.explain import Explanation, explained
 from multihead.layer.init import Init, XavierPerHead
@@ -329,7 +329,7 @@ class MultiHeadAttention(AttentionLayer):
         rotary, length = self.position if isinstance(self.position, Rotary) else None, None
         if rotary is not None and rotary.needs_length:
             lengths = None if packing is not None else ragged_lengths(mask, q.shape[0], q.device)
-            length = sequence_length((q, query_at), (k, key_at), lengths)
+            length = self._sequence_length((q, query_at), (k, key_at), lengths, store, positions)
         query_factors = None if rotary is None else rotary.factors(q, query_at, length)
         q = self._norm_and_rotate(q, self.q_norm, rotary, query_factors)
         if known is not None:

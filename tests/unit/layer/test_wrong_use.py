@@ -591,6 +591,19 @@ def test_one_cache_of_two_layers(kind: str) -> None:
         first(x(3), key, cache=kept)
         with pytest.raises(mh.CacheError, match="another layer"):
             second(x(3), key, cache=kept)
+        del first
+        with pytest.raises(mh.CacheError, match="another layer"):
+            second(x(3), key, cache=kept)
+
+
+def test_a_cache_takes_floats() -> None:
+    with pytest.raises(mh.CacheError, match="int64"):
+        cache.Growing().append(torch.ones(1, 2, 3, 4, dtype=torch.long), torch.ones(1, 2, 3, 4, dtype=torch.long))
+
+
+def test_a_mask_cannot_be_inverted() -> None:
+    with pytest.raises(mh.MultiheadError, match=r"causal\(\) cannot be inverted"):
+        ~mask.causal()
 
 
 @torch.no_grad()
