@@ -77,7 +77,7 @@ class AttentionLayer(nn.Module):
         """The length of the sequence, for frequencies that depend on it; queries and keys are (x, positions)."""
         if store.tokens is not None and positions is not None:
             raise MultiheadError(
-                f"positions of shape {tuple(positions.shape)} were given inside context_parallel, but this rotation "
+                f"positions of shape {tuple(positions.shape)} were given inside context_parallel; this rotation "
                 "depends on the largest position, which may be on another rank",
                 hint="pass no positions, or use a scaling other than DynamicNTK",
             )
