@@ -11,8 +11,9 @@ import torch.nn.modules.module as torch_module
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_tensor
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
-from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError
 from multihead.layer._coordinates import Coordinates, localized
 from multihead.layer._host_values import HostInts
 from multihead.layer._kv_store import At, KVStore
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 class AttentionLayer(nn.Module):
     """An attention layer with heads, an output projection and a scale."""
 
+    input_name = "query"
+    """of the first argument of `forward`, for errors"""
+
     head_shard: HeadShard | None = None
     """the heads of this rank, if `tensor_parallel_plan` has split the layer over several"""
     num_heads: int
@@ -38,15 +42,11 @@ class AttentionLayer(nn.Module):
 
     def _unbatched(self, query: Tensor, *others: Tensor | None, **options: Any) -> Any:
         """The call on (tokens, width) inputs, as a batch of one."""
-        shape = getattr(query, "shape", None)
-        if shape is None:
-            raise TypeMismatchError(
-                f"query must be a tensor, got {query!r:.60}",
-                hint="torch.as_tensor(x), of shape (batch, tokens, width)",
-            )
-        if len(shape) != 2:
+        check_tensor(self.input_name, query)
+        if query.ndim != 2:
             raise SizeError(
-                f"query must have shape (batch, tokens, width) or (tokens, width), got {tuple(shape)}",
+                f"{self.input_name} must have shape (batch, tokens, width) or (tokens, width), "
+                f"got {tuple(query.shape)}",
                 hint="x.flatten or x.unflatten gives it three axes",
             )
         batched = query.unsqueeze(0)

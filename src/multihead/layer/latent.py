@@ -12,7 +12,7 @@ from multihead._base.arguments import (
     MOST_ITEMS,
     allocating,
     check_count,
-    check_factory,
+    check_device_and_dtype,
     check_flag,
     check_instance,
     check_number,
@@ -60,6 +60,8 @@ class LatentAttention(AttentionLayer):
         scale: factor on q·k; default (nope_dim + rope_dim) ** -0.5.
     """
 
+    input_name = "x"
+
     def __init__(
         self,
         d_model: int,
@@ -87,7 +89,7 @@ class LatentAttention(AttentionLayer):
         check_number("dropout", dropout, least=0.0, most=1.0)
         check_number("eps", eps, least=0.0)
         check_flag("bias", bias)
-        check_factory(device, dtype)
+        check_device_and_dtype(device, dtype)
         self.d_model, self.num_heads, self.latent_dim = d_model, num_heads, latent_dim
         self.nope_dim, self.rope_dim, self.value_dim = nope_dim, rope_dim, value_dim
         self.scale = (nope_dim + rope_dim) ** -0.5 if scale is None else scale
@@ -131,7 +133,7 @@ class LatentAttention(AttentionLayer):
         absorb: bool | None = None,
     ) -> Tensor | AttentionOutput:
         """Attend, as `MultiHeadAttention` does; `absorb` forces one of the two forms."""
-        if getattr(x, "ndim", None) != 3:
+        if not isinstance(x, Tensor) or x.ndim != 3:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
             return self._unbatched(
                 x, mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route, absorb=absorb,
