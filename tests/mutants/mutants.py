@@ -422,8 +422,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "uniform with the head's own scores": Mutant(
         "model/interventions.py",
-        "q=torch.zeros_like(problem.q), mask=Visible",
-        "q=problem.q, mask=Visible",
+        "q=torch.zeros_like(problem.q), mask=problem",
+        "q=problem.q, mask=problem",
         ("interventions",),
     ),
     "gates that count twice": Mutant(
