@@ -16,8 +16,8 @@ def test_a_wrong_argument_is_noticed() -> None:
 
 
 def test_a_wrong_field_is_noticed() -> None:
-    with pytest.raises(jaxtyping.TypeCheckError, match="init"):
-        mh.Sinks(init="high")
+    with pytest.raises(jaxtyping.TypeCheckError, match="out"):
+        mh.AttentionOutput(out="high")  # type: ignore[arg-type]
 
 
 def test_an_int_is_a_float() -> None:

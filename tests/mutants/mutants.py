@@ -343,7 +343,10 @@ MUTANTS: dict[str, Mutant] = {
         ("refused_calls",),
     ),
     "cache serves several layers": Mutant(
-        "_cache_base.py", "if owner is not None and any(self._row_lengths()):", "if False:", ("refused_calls",)
+        "_cache_base.py",
+        "if self._owner is not None and any(self._row_lengths()):",
+        "if False:",
+        ("refused_calls",),
     ),
     "ring mixes slots and tokens": Mutant("_coordinates.py", "if not self.scattered:", "if True:", ("ring_masks",)),
     "only the first ragged counts in a cache": Mutant(
@@ -419,8 +422,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "uniform with the head's own scores": Mutant(
         "model/interventions.py",
-        "q=torch.zeros_like(problem.q), mask=Visible",
-        "q=problem.q, mask=Visible",
+        "q=torch.zeros_like(problem.q), mask=problem",
+        "q=problem.q, mask=problem",
         ("interventions",),
     ),
     "gates that count twice": Mutant(

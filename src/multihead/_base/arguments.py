@@ -102,13 +102,12 @@ def check_number(
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeMismatchError(f"{name} must be a number, got {_shown(value)}", hint="pass a float")
     if not abs(value) <= sys.float_info.max:
-        raise SizeError(f"{name} must be finite, got {value}", hint="NaN and infinity would make the output NaN")
+        raise SizeError(f"{name} must be finite, got {value}", hint="choose a finite number")
     if not value > above:
         raise SizeError(f"{name} must be above {above:g}, got {value}", hint=f"choose {name} > {above:g}")
-    if value < least:
-        raise SizeError(f"{name} must be at least {least:g}, got {value}", hint=f"choose {name} >= {least:g}")
-    if value > most:
-        raise SizeError(f"{name} must be at most {most:g}, got {value}", hint=f"choose {name} <= {most:g}")
+    if not least <= value <= most:
+        bound = f"at least {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
+        raise SizeError(f"{name} must be {bound}, got {value}", hint=f"choose a number {bound}")
 
 
 def check_flag(name: str, value: object) -> None:
@@ -121,13 +120,13 @@ def integers(name: str, values: object) -> tuple[int, ...]:
     """`values` as integers; raises unless it is a sequence of them."""
     if not isinstance(values, Iterable) or isinstance(values, str | bytes):
         raise TypeMismatchError(
-            f"{name} must be a sequence of integers, got {_shown(values)}", hint=f"{name}=[7, 3], for example"
+            f"{name} must be a sequence of integers, got {_shown(values)}", hint="pass a list of ints: [0, 3, 4]"
         )
     items = tuple(values)  # once: a generator has nothing left the second time
     wrong = [item for item in items if not _is_integer(item)]
     if wrong:
         raise TypeMismatchError(
-            f"{name} must be integers, got {_shown(wrong[0])}", hint=f"{name}=[7, 3], for example"
+            f"{name} must be integers, got {_shown(wrong[0])}", hint="pass a list of ints: [0, 3, 4]"
         )
     return tuple(operator.index(item) for item in items)
 
@@ -164,7 +163,7 @@ def holds_integers(x: torch.Tensor) -> bool:
     return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
 
 
-def check_factory(device: object, dtype: object) -> None:
+def check_device_and_dtype(device: object, dtype: object) -> None:
     """Raise unless parameters can be made on `device` and of `dtype`; None is torch's default."""
     import torch
 

@@ -141,6 +141,9 @@ class Cache(ABC):
 
     # ---- what a layer calls (`_kv_store.KVStore`) ---------------------------------------------------
 
+    tokens = None
+    """the sequence is not split over ranks"""
+
     @property
     def requires_grad(self) -> bool:
         return self._k is not None and self._v is not None and (self._k.requires_grad or self._v.requires_grad)
@@ -176,8 +179,8 @@ class Cache(ABC):
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, Any]:
-        owner = self._owned_by(layer)
         self._validate_buffers(k)
+        owner = self._owned_by(layer)
         lengths = ragged_lengths(mask, k.shape[0], k.device)
         step = self._advance(k, None if lengths is None else lengths.tensor().expand(k.shape[0]))
         step.owner = owner
@@ -248,10 +251,9 @@ class Cache(ABC):
         """A reference to the layer; raises if a different layer has stored its keys here."""
         if torch.compiler.is_compiling():
             return None  # a graph that reads the owner would be compiled again for each
-        owner = None if self._owner is None else self._owner()
-        if owner is layer:
+        if self._owner is not None and self._owner() is layer:
             return self._owner
-        if owner is not None and any(self._row_lengths()):
+        if self._owner is not None and any(self._row_lengths()):
             raise CacheError(
                 f"this {type(self).__name__} cache holds the keys of another layer",
                 hint="a cache serves one layer: make one for each, [cache.Growing() for _ in layers]",
@@ -270,10 +272,10 @@ class Cache(ABC):
                 f"{type(self).__name__} got k of shape {tuple(k.shape)}, v of shape {tuple(v.shape)}",
                 hint="both are (batch, kv_head, tokens, dim), and only dim may differ",
             )
-        if k.dtype != v.dtype or k.device != v.device:
+        if k.dtype != v.dtype or k.device != v.device or not k.is_floating_point():
             raise CacheError(
                 f"{type(self).__name__} got k as {k.dtype} on {k.device}, v as {v.dtype} on {v.device}",
-                hint="keys and values have the same dtype and device",
+                hint="keys and values are floats of the same dtype and device",
             )
         self._validate_buffers(k)
         self._validate_buffers(v, "v")

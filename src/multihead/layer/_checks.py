@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from multihead._base.arguments import describe
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates
 
@@ -47,10 +48,16 @@ def check_inputs(
         )
 
 
+def check_tensors(**inputs: object) -> None:
+    """Raise unless each input is a tensor or None."""
+    for name, x in inputs.items():
+        if x is not None and not isinstance(x, Tensor):
+            raise TypeMismatchError(f"{name} must be a tensor, got {describe(x)}", hint="torch.as_tensor(x)")
+
+
 def check_tokens(projection: nn.Module, name: str, x: Tensor, width: int) -> None:
     """Raise unless `x` is (batch, tokens, width), of the dtype and on the device of a projection."""
-    if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass lists and arrays
-        raise TypeMismatchError(f"{name} must be a tensor, got {type(x).__name__}", hint="torch.as_tensor(x)")
+    check_tensors(**{name: x})
     if x.ndim != 3 or x.shape[-1] != width:
         raise SizeError(
             f"{name} must have shape (batch, tokens, {width}), got {tuple(x.shape)}",

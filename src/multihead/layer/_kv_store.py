@@ -33,6 +33,11 @@ NO_INPUTS: Inputs = (None, None)
 @runtime_checkable
 class KVStore(Protocol):
     @property
+    def tokens(self) -> int | None:
+        """The length of a sequence that is split over ranks, otherwise None."""
+        ...
+
+    @property
     def requires_grad(self) -> bool:
         """Whether a stored key or value is part of a graph."""
         ...
@@ -67,6 +72,7 @@ class NoCache:
     """The keys of this call alone."""
 
     requires_grad = False
+    tokens = None
 
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
@@ -122,7 +128,9 @@ def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
 class SequenceShard(KVStore, Protocol):
     """One sequence of `tokens` tokens over several ranks, of which this rank has some."""
 
-    tokens: int
+    @property
+    def tokens(self) -> int: ...
+
     active: bool
     """whether its context_parallel block is open"""
 

@@ -11,12 +11,15 @@ import torch.nn.modules.module as torch_module
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_tensor
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
-from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError
 from multihead.layer._coordinates import Coordinates, localized
-from multihead.layer._kv_store import KVStore
+from multihead.layer._host_values import HostInts
+from multihead.layer._kv_store import At, KVStore
 from multihead.layer._packing import Packing
 from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled
+from multihead.layer._rotary import sequence_length
 from multihead.layer._tracing import is_eager
 from multihead.layer.outputs import Ask, AttentionOutput, Cells, lse_of, weights_of
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 class AttentionLayer(nn.Module):
     """An attention layer with heads, an output projection and a scale."""
 
+    input_name = "query"
+    """of the first argument of `forward`, for errors"""
+
     head_shard: HeadShard | None = None
     """the heads of this rank, if `tensor_parallel_plan` has split the layer over several"""
     num_heads: int
@@ -36,15 +42,11 @@ class AttentionLayer(nn.Module):
 
     def _unbatched(self, query: Tensor, *others: Tensor | None, **options: Any) -> Any:
         """The call on (tokens, width) inputs, as a batch of one."""
-        shape = getattr(query, "shape", None)
-        if shape is None:
-            raise TypeMismatchError(
-                f"query must be a tensor, got {query!r:.60}",
-                hint="torch.as_tensor(x), of shape (batch, tokens, width)",
-            )
-        if len(shape) != 2:
+        check_tensor(self.input_name, query)
+        if query.ndim != 2:
             raise SizeError(
-                f"query must have shape (batch, tokens, width) or (tokens, width), got {tuple(shape)}",
+                f"{self.input_name} must have shape (batch, tokens, width) or (tokens, width), "
+                f"got {tuple(query.shape)}",
                 hint="x.flatten or x.unflatten gives it three axes",
             )
         batched = query.unsqueeze(0)
@@ -63,6 +65,23 @@ class AttentionLayer(nn.Module):
             offset = shard.heads[0]
             sinks = None if sinks is None else shard.local(sinks)
         return ScoreConfig(self.scale, softcap, sinks, self.dropout if self.training else 0.0, offset)
+
+    def _sequence_length(
+        self,
+        queries: tuple[Tensor, At],
+        keys: tuple[Tensor, At],
+        lengths: HostInts | None,
+        store: KVStore,
+        positions: Tensor | None,
+    ) -> int | Tensor:
+        """The length of the sequence, for frequencies that depend on it; queries and keys are (x, positions)."""
+        if store.tokens is not None and positions is not None:
+            raise MultiheadError(
+                f"positions of shape {tuple(positions.shape)} were given inside context_parallel; this rotation "
+                "depends on the largest position, which may be on another rank",
+                hint="pass no positions, or use a scaling other than DynamicNTK",
+            )
+        return sequence_length(queries, keys, lengths, store.tokens)
 
     def _localized(self, coordinates: Coordinates) -> Coordinates:
         """The coordinates of the heads on this rank."""

@@ -119,6 +119,12 @@ class Mask:
             hint="combine masks with & and |: mask.causal() & mask.window(256)",
         )
 
+    def __invert__(self) -> Mask:
+        raise TypeMismatchError(
+            f"{self} cannot be inverted: its complement has no structure",
+            hint="write the opposite rule: mask.where(lambda batch, head, query, key: key > query)",
+        )
+
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., object], types: object, args: Sequence[object] = (), kwargs: object = None

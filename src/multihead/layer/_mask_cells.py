@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Hashable
 
 import torch
@@ -135,12 +134,9 @@ class Where(Leaf):
     per_head = True
 
     def __init__(self, rule: Rule) -> None:
-        wrong = None if callable(rule) else describe(rule)
-        if wrong is None and not torch.compiler.is_compiling():
-            wrong = _other_signature(rule)
-        if wrong is not None:
+        if not callable(rule):
             raise TypeMismatchError(
-                f"rule must be a function of (batch, head, query, key), got {wrong}",
+                f"rule must be a function of (batch, head, query, key), got {describe(rule)}",
                 hint="mask.where(lambda batch, head, query, key: key <= query)",
             )
         self.rule = rule
@@ -158,7 +154,13 @@ class Where(Leaf):
         return False
 
     def allowed(self, grid: Grid) -> Allowed | None:
-        cells = self.rule(grid.batch, grid.head, grid.query, grid.key)
+        try:
+            cells = self.rule(grid.batch, grid.head, grid.query, grid.key)
+        except TypeError as error:
+            raise TypeMismatchError(
+                f"the rule of {self} cannot be called with (batch, head, query, key): {error}",
+                hint="mask.where(lambda batch, head, query, key: key <= query)",
+            ) from error
         if not isinstance(cells, Tensor) or cells.dtype != torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
             got = cells.dtype if isinstance(cells, Tensor) else repr(cells)  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeMismatchError(
@@ -181,19 +183,6 @@ class Where(Leaf):
         if not coordinates.empty and not torch.compiler.is_compiling():
             first = slice(0, 1)
             self.allowed(coordinates.grid(first, first, (first,)))
-
-
-def _other_signature(rule: Rule) -> str | None:
-    """The signature of a function that does not take four arguments; None if it does, or does not tell."""
-    try:
-        signature = inspect.signature(rule)
-    except ValueError:  # of a builtin
-        return None
-    try:
-        signature.bind(*"bhqk")
-    except TypeError:
-        return f"a function of {signature}"
-    return None
 
 
 def _broadcasts(shape: torch.Size, target: tuple[int, ...]) -> bool:

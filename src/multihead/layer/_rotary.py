@@ -67,20 +67,17 @@ class Rotary(nn.Module):
         check_number("base", base, above=1.0)
         check_flag("interleaved", interleaved)
         if dim is not None:
-            check_number("dim", dim)
-        if isinstance(dim, float) and not 0 < dim <= 1:
+            check_number("dim", dim, above=0.0)
+        if isinstance(dim, float) and dim > 1:
             raise SizeError(
-                f"rotary dim={dim} is not a fraction in (0, 1]",
-                hint=f"a number of dimensions is an int: dim={int(dim)}",
+                f"dim must be an integer, or a fraction in (0, 1], got {dim}",
+                hint=f"for a number of dimensions write dim={int(dim)}",
             )
-        if isinstance(dim, int) and (dim < 2 or dim % 2):
-            raise SizeError(
-                f"rotary dim={dim} does not split into pairs",
-                hint=f"choose an even size such as {max(2, dim + 1)}",
-            )
+        if isinstance(dim, int) and dim % 2:
+            raise SizeError(f"dim must be even, got {dim}: dimensions rotate in pairs", hint=f"choose {dim + 1}")
         if scaling is not None:
             check_instance(
-                "scaling", scaling, Scaling, "a scaling", hint="scaling=position.Linear(2.0), for example"
+                "scaling", scaling, Scaling, "a scaling object", hint="scaling=position.Linear(2.0), for example"
             )
         if angle_dtype not in (None, torch.float32, torch.float64):
             raise TypeMismatchError(
@@ -248,9 +245,19 @@ def consecutive_from(positions: Tensor) -> int | None:
 
 
 def sequence_length(
-    queries: tuple[Tensor, Tensor | int], keys: tuple[Tensor, Tensor | int], lengths: HostInts | None
+    queries: tuple[Tensor, Tensor | int],
+    keys: tuple[Tensor, Tensor | int],
+    lengths: HostInts | None,
+    tokens: int | None = None,
 ) -> int | Int[Tensor, ""]:
-    """The last position + 1 of some queries and keys, each (x, positions), without the padding of `ragged`."""
+    """The last position + 1 of some queries and keys, each (x, positions), without the padding of `ragged`.
+
+    `tokens` is the length of a sequence that is split over ranks: one rank sees only some of its positions.
+    """
+    if tokens is not None:
+        if lengths is None:
+            return tokens
+        return max(lengths.values, default=0) if lengths.on_host else lengths.tensor(queries[0].device).amax()
     ends = [_end(x, at, lengths) for x, at in (queries, keys)]
     if all(isinstance(end, int) for end in ends):
         return max(ends)

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import allocating, check_factory
+from multihead._base.arguments import allocating, check_device_and_dtype
 from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
-from multihead.layer._checks import check_gate, check_inputs, check_positions
+from multihead.layer._checks import check_gate, check_inputs, check_positions, check_tensors
 from multihead.layer._kv_store import NO_CACHE, At, KVStore, store_of
 from multihead.layer._layer_base import AttentionLayer, answer, needs_grad, project, project_together, split_heads
 from multihead.layer._mask_algebra import Mask
@@ -22,7 +22,7 @@ from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._packing import Packing, packing_of
 from multihead.layer._plan import plan_for
 from multihead.layer._problem import Groups, PositionScores, Problem
-from multihead.layer._rotary import Factors, sequence_length
+from multihead.layer._rotary import Factors
 from multihead.layer.cache import Cache
 from multihead.layer.explain import Explanation, explained
 from multihead.layer.init import Init, XavierPerHead
@@ -92,7 +92,7 @@ class MultiHeadAttention(AttentionLayer):
             d_model=d_model, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, value_dim=value_dim,
             d_key=d_key, d_value=d_value, d_out=d_out,
         )  # fmt: skip
-        check_factory(device, dtype)
+        check_device_and_dtype(device, dtype)
         self.d_model, self.num_heads = d_model, num_heads
         self.head_dim = head_dim_of(d_model, num_heads) if head_dim is None else head_dim
         self.value_dim = self.head_dim if value_dim is None else value_dim
@@ -181,13 +181,15 @@ class MultiHeadAttention(AttentionLayer):
             ask: "weights", "lse", "heads", several of them, or an `Ask`; returns `AttentionOutput`.
             route: force one of "fused", "tiled", "folded", "blocked", "reference"; the result is the same.
         """
-        if getattr(query, "ndim", None) != 3:
+        if not isinstance(query, Tensor) or query.ndim != 3:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
             return self._unbatched(
                 query, key, value, mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route,
             )  # fmt: skip
         if key is query and (value is None or value is query):
             key = value = None  # self-attention, with or without a cache
+        if key is not None or value is not None:
+            check_tensors(key=key, value=value)
         mask, store = masks.of(mask), store_of(cache, self)
         alone = key is None and store is NO_CACHE  # the queries are all the keys
         packing = packing_of(mask, query) if mask.ragged and alone and route is None else None
@@ -329,7 +331,7 @@ class MultiHeadAttention(AttentionLayer):
         rotary, length = self.position if isinstance(self.position, Rotary) else None, None
         if rotary is not None and rotary.needs_length:
             lengths = None if packing is not None else ragged_lengths(mask, q.shape[0], q.device)
-            length = sequence_length((q, query_at), (k, key_at), lengths)
+            length = self._sequence_length((q, query_at), (k, key_at), lengths, store, positions)
         query_factors = None if rotary is None else rotary.factors(q, query_at, length)
         q = self._norm_and_rotate(q, self.q_norm, rotary, query_factors)
         if known is not None:

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from multihead._base.arguments import allocating, check_count, check_factory, check_tensor
+from multihead._base.arguments import allocating, check_count, check_device_and_dtype
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError
 from multihead.layer._cache_base import (
@@ -106,7 +106,7 @@ class Static(Cache):
         sizes |= {"value_dim": value_dim}
         for name, size in sizes.items():
             check_count(name, size, least=0)
-        check_factory(device, dtype)
+        check_device_and_dtype(device, dtype)
         self.capacity = capacity
         with torch.inference_mode(False), allocating(**sizes):  # else only inference mode could write to them
             self._k = torch.zeros(batch, kv_heads, capacity, key_dim, dtype=dtype, device=device)
@@ -384,10 +384,7 @@ class Cross(Cache):
                 )
             return None
         for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
-            if x is None or torch.compiler.is_compiling():
-                continue
-            check_tensor(name, x)
-            if source is None or not source.is_same(x):
+            if x is not None and not torch.compiler.is_compiling() and (source is None or not source.is_same(x)):
                 raise CacheError(
                     f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
                     hint=f"reset() the cache before it takes other keys, or pass no {name}",

@@ -33,7 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 from multihead._base.arguments import (
     allocating,
     check_count,
-    check_factory,
+    check_device_and_dtype,
     check_instance,
     check_number,
     check_tensor,
@@ -43,6 +43,7 @@ from multihead.layer import mask as masks
 from multihead.layer._attend import attend
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._mask_algebra import Mask
+from multihead.layer._mask_cells import Additive
 from multihead.layer._problem import Groups, Problem, ScoreConfig
 from multihead.layer.options import head_dim_of
 from multihead.layer.outputs import Cells, weights_of
@@ -75,7 +76,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             check_count(name, size)
         check_count("num_heads", num_heads, least=0)
         check_number("dropout", dropout, least=0.0, most=1.0)
-        check_factory(device, dtype)
+        check_device_and_dtype(device, dtype)
         head_dim_of(embed_dim, num_heads)
         with allocating(**sizes):
             super().__init__(
@@ -296,7 +297,8 @@ def _mask(
 
 def _shown(hidden: Tensor, extra: int) -> Mask:
     padded = F.pad(hidden, (extra, 0)) if extra else hidden
-    return masks.tensor(~padded) if padded.dtype == torch.bool else masks.additive(padded)
+    # Additive, not masks.additive, which refuses NaN: torch returns NaN.
+    return masks.tensor(~padded) if padded.dtype == torch.bool else Additive(padded)
 
 
 def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], axes: str) -> None:

@@ -12,7 +12,7 @@ from multihead._base.arguments import (
     MOST_ITEMS,
     allocating,
     check_count,
-    check_factory,
+    check_device_and_dtype,
     check_flag,
     check_instance,
     check_number,
@@ -23,13 +23,12 @@ from multihead.layer import mask as masks
 from multihead.layer._attend import attend
 from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
-from multihead.layer._kv_store import NO_CACHE, store_of
+from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
 from multihead.layer._layer_base import AttentionLayer, answer, needs_grad, split_heads
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._plan import plan_for
 from multihead.layer._problem import Groups, Problem
-from multihead.layer._rotary import sequence_length
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.options import linear
 from multihead.layer.outputs import Ask, AttentionOutput
@@ -61,6 +60,8 @@ class LatentAttention(AttentionLayer):
         scale: factor on q·k; default (nope_dim + rope_dim) ** -0.5.
     """
 
+    input_name = "x"
+
     def __init__(
         self,
         d_model: int,
@@ -88,7 +89,7 @@ class LatentAttention(AttentionLayer):
         check_number("dropout", dropout, least=0.0, most=1.0)
         check_number("eps", eps, least=0.0)
         check_flag("bias", bias)
-        check_factory(device, dtype)
+        check_device_and_dtype(device, dtype)
         self.d_model, self.num_heads, self.latent_dim = d_model, num_heads, latent_dim
         self.nope_dim, self.rope_dim, self.value_dim = nope_dim, rope_dim, value_dim
         self.scale = (nope_dim + rope_dim) ** -0.5 if scale is None else scale
@@ -132,7 +133,7 @@ class LatentAttention(AttentionLayer):
         absorb: bool | None = None,
     ) -> Tensor | AttentionOutput:
         """Attend, as `MultiHeadAttention` does; `absorb` forces one of the two forms."""
-        if getattr(x, "ndim", None) != 3:
+        if not isinstance(x, Tensor) or x.ndim != 3:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
             return self._unbatched(
                 x, mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route, absorb=absorb,
@@ -147,9 +148,7 @@ class LatentAttention(AttentionLayer):
             alone = store is NO_CACHE
             check_positions(positions, self.position, x, alone=alone)
 
-        q, latent = self._project(
-            x, mask, store.positions(positions, x.shape[0], x.shape[1], x.shape[1], cross=False)[0]
-        )
+        q, latent = self._project(x, mask, positions, store)
         mask, coordinates, step = store.view(mask, q, latent, self)
         coordinates = self._localized(coordinates)
         absorbed = self._absorbs(x.shape[1], coordinates.keys) if absorb is None else absorb
@@ -175,9 +174,10 @@ class LatentAttention(AttentionLayer):
         return self._mix(out) if request is None else answer(request, problem, self._mix(out), out)
 
     def _project(
-        self, x: Tensor, mask: Mask, at: Tensor | int
+        self, x: Tensor, mask: Mask, positions: Tensor | None, store: KVStore
     ) -> tuple[Queries, Float[Tensor, "batch 1 query latent_and_rope"]]:
         """Queries of every head, and (c, R x) of every token as one kv head."""
+        at, _ = store.positions(positions, x.shape[0], x.shape[1], x.shape[1], cross=False)
         source = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
         c, rope = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
         c, shard = self.kv_norm(c), self.head_shard
@@ -186,7 +186,8 @@ class LatentAttention(AttentionLayer):
         q = split_heads(self.q_proj(source), self.nope_dim + self.rope_dim)
         length = None
         if self.position.needs_length:
-            length = sequence_length((q, at), (q, at), ragged_lengths(mask, x.shape[0], x.device))
+            lengths = ragged_lengths(mask, x.shape[0], x.device)
+            length = self._sequence_length((q, at), (q, at), lengths, store, positions)
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
         q = torch.cat((q_nope, self.position(q_rope, at, length)), dim=-1)
         return q, torch.cat((c.unsqueeze(1), self.position(rope.unsqueeze(1), at, length)), dim=-1)

@@ -122,14 +122,16 @@ def check_options(attn: MultiHeadAttention) -> None:
     check_number("dropout", attn.dropout, least=0.0, most=1.0)
     if attn.softcap is not None:
         check_number("softcap", attn.softcap, above=0.0)
-    check_instance("init", attn.init, Init, "a function that draws the weights", hint="init=mh.init.Normal(0.02)")
+    check_instance(
+        "init", attn.init, Init, "a function that draws the weights", hint="init=mh.init.Xavier(), for example"
+    )
     for name, kind in (("sinks", Sinks), ("qk_norm", QKNorm)):
         if getattr(attn, name) is not None:
             what = f"a {kind.__name__}"
             check_instance(name, getattr(attn, name), kind, what, hint=f"{name}=mh.{kind.__name__}()")
     if attn.position is not None:
         check_instance(
-            "position", attn.position, Rotary | PositionBias, "a position encoding",
+            "position", attn.position, Rotary | PositionBias, "an object of multihead.position",
             hint="for example position.Rotary(), position.ALiBi(num_heads), position.RelativeBias(num_heads)",
         )  # fmt: skip
     if isinstance(attn.position, PositionBias) and attn.position.num_heads != attn.num_heads:

@@ -31,7 +31,7 @@ class Cells:
     def __post_init__(self) -> None:
         for name, chosen in (("heads", self.heads), ("rows", self.rows)):
             if chosen is not None:
-                integers(name, chosen)
+                object.__setattr__(self, name, integers(name, chosen))
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Ask:
         if isinstance(ask, Cells):
             return Ask(weights=ask)
         names = [ask] if isinstance(ask, str) or not isinstance(ask, Iterable) else list(ask)  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass True
-        unknown = next((name for name in names if name not in NAMES), None)
-        if unknown is not None:
+        unknown = [name for name in names if name not in NAMES]
+        if unknown:
             raise SizeError(
-                f"ask must be some of {', '.join(NAMES)}, an Ask or Cells, got {describe(unknown)}",
+                f"ask must be some of {', '.join(NAMES)}, an Ask or Cells, got {describe(unknown[0])}",
                 hint="ask='weights', or ask=['weights', 'lse']",
             )
         return Ask(**dict.fromkeys(names, True))

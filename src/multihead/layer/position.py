@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ from multihead._base.arguments import (
     MOST_ITEMS,
     allocating,
     check_count,
-    check_factory,
+    check_device_and_dtype,
     check_flag,
     check_number,
     describe,
@@ -93,7 +93,7 @@ class ALiBi(nn.Module):
         if num_heads is not None:
             check_count("num_heads", num_heads, least=0, most=MOST_ITEMS)
         check_flag("learned", learned)
-        check_factory(device, dtype)
+        check_device_and_dtype(device, dtype)
         # Floats, not a buffer: nothing to lose on the meta device, nothing that .half() could round.
         self._start = tuple(alibi_slopes(num_heads or 0) if slopes is None else _numbers("slopes", slopes))
         self.num_heads = len(self._start) if num_heads is None else num_heads
@@ -140,8 +140,8 @@ class ALiBi(nn.Module):
 
 def _numbers(name: str, values: Sequence[float] | Float[Tensor, " head"]) -> list[float]:
     """A list of finite floats."""
-    if isinstance(values, Tensor) and values.ndim == 1:
-        values = values.tolist()
+    if getattr(values, "ndim", 0) == 1:  # a tensor or an array
+        values = cast(Tensor, values).tolist()
     if isinstance(values, Tensor | str) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         raise TypeMismatchError(
             f"{name} must be a list of numbers or a 1-D tensor, got {describe(values)}", hint="one number per head"
@@ -184,7 +184,7 @@ class RelativeBias(nn.Module):
         check_count("buckets", buckets, most=MOST_ITEMS)
         check_count("max_distance", max_distance, most=MOST_ITEMS)
         check_flag("bidirectional", bidirectional)
-        check_factory(device, dtype)
+        check_device_and_dtype(device, dtype)
         one_way = buckets // 2 if bidirectional else buckets
         if one_way < 2:
             raise SizeError(

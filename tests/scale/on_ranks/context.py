@@ -54,6 +54,7 @@ MASKS: dict[str, Mask | None] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "grouped, rotary": {"num_kv_heads": 2, "position": position.Rotary(), "head_dim": 6, "value_dim": 3},
+    "dynamic NTK": {"position": position.Rotary(scaling=position.DynamicNTK(2.0, 8)), "head_dim": 6},
     "uneven groups": {"kv_of_head": [1, 0, 1, 1], "sinks": mh.Sinks(0.5), "softcap": 2.0},
     "ALiBi": {"position": position.ALiBi(4, learned=True), "num_kv_heads": 1},
     "relative bias": {"position": position.RelativeBias(4, buckets=8, max_distance=9), "qk_norm": mh.QKNorm()},

@@ -26,7 +26,7 @@ def x(batch: int = 2, tokens: int = 7, width: int = WIDTH) -> Tensor:
 def full_static() -> cache.Static:
     kept = cache.Static(2, HEADS, 5, 5)
     with torch.no_grad():
-        layer()(x(tokens=4), cache=kept)
+        kept.append(torch.randn(2, HEADS, 4, 5), torch.randn(2, HEADS, 4, 5))
     return kept
 
 

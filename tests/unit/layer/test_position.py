@@ -479,8 +479,8 @@ def test_biases_compile_and_take_nothing(kind: position.PositionBias) -> None:
 @pytest.mark.parametrize(
     "make, values",
     [
-        (lambda: position.Rotary(dim=7), ["dim=7", "8"]),
-        (lambda: position.Rotary(dim=1.5), ["dim=1.5", "dim=1"]),
+        (lambda: position.Rotary(dim=7), ["dim", "got 7", "8"]),
+        (lambda: position.Rotary(dim=1.5), ["dim", "got 1.5", "dim=1"]),
         (lambda: position.Rotary(base=0.5), ["base", "0.5"]),
         (lambda: position.Rotary()(queries(dim=7)), ["dim=7", "head_dim=7", "dim=6"]),
         (lambda: position.Rotary(dim=16)(queries()), ["dim=16", "head_dim=14"]),

@@ -6,6 +6,7 @@ Never an error of torch or of Python, never a result; and it is raised before a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -79,6 +80,13 @@ def filled(kind: Any = None) -> Any:
     return kept
 
 
+def recalled(*inputs: Any) -> Any:
+    """A call with inputs that its Cross cache was not filled from."""
+    attn, kept = layer(), cache.Cross()
+    attn(x(), x(), cache=kept)
+    return attn(x(), *inputs, cache=kept)
+
+
 def wrong_at(value: float) -> Tensor:
     """An additive mask with one wrong cell."""
     scores = torch.zeros(5, 5)
@@ -135,7 +143,7 @@ LAYER: list[Wrong] = [
     (lambda: layer(scale=-INF), "scale", "-inf"),
     (lambda: layer(scale="auto"), "scale", "'auto'"),
     (lambda: layer(scale=1j), "scale", "1j"),
-    (lambda: layer(scale=torch.tensor(0.5)), "scale", "tensor(0.5"),
+    (lambda: layer(scale=torch.tensor(0.5)), "scale", "tensor(0.5000)"),
     (lambda: layer(softcap=NAN), "softcap", "nan"),
     (lambda: layer(softcap=INF), "softcap", "inf"),
     (lambda: layer(softcap="50"), "softcap", "'50'"),
@@ -298,7 +306,7 @@ MASK: list[Wrong] = [
     (lambda: mask.lengths([True, False]), "lengths", "True"),
     (lambda: mask.lengths([[7], [3]]), "lengths", "[7]"),
     (lambda: mask.lengths(np.array([1.5], dtype=np.float32)), "lengths", "1.5"),
-    (lambda: mask.lengths([torch.tensor(1.5)]), "lengths", "1.5"),
+    (lambda: mask.lengths([torch.tensor(1.5)]), "lengths", "tensor(1.5000)"),
     (lambda: mask.lengths(torch.tensor([1.5])), "lengths", "torch.float32"),
     (lambda: mask.lengths(torch.tensor([1j])), "lengths", "torch.complex64"),
     (lambda: mask.lengths(torch.ones(2, 2, dtype=torch.long)), "lengths", "(2, 2)"),
@@ -336,7 +344,11 @@ MASK: list[Wrong] = [
     (lambda: mask.where("causal"), "rule", "'causal'"),
     (lambda: mask.where(None), "rule", "None"),
     (lambda: mask.where(bools(5, 5)), "rule", "Tensor"),
-    (lambda: mask.where(lambda query, key: key <= query), "rule", "(query, key)"),
+    (
+        lambda: layer()(x(), mask=mask.where(lambda query, key: key <= query)),
+        "rule",
+        "takes 2 positional arguments",
+    ),
     (lambda: mask.causal() & bools(5, 5), "mask.tensor", "Tensor"),
     (lambda: bools(5, 5) & mask.causal(), "mask.tensor", "Tensor"),
     (lambda: bools(5, 5) | mask.causal(), "mask.tensor", "Tensor"),
@@ -347,6 +359,7 @@ MASK: list[Wrong] = [
     (lambda: mask.causal() and mask.window(3), "causal()", "&"),
     (lambda: mask.causal() or mask.window(3), "causal()", "|"),
     (lambda: not mask.window(3), "window(3)", "not"),
+    (lambda: ~mask.window(3), "window(3)", "inverted"),
     (lambda: mask.additive(torch.zeros(5, 5)) | mask.causal(), "additive(5 x 5)", "|"),
     (lambda: mask.causal().tensor(2.5), "queries", "2.5"),
     (lambda: mask.causal().tensor(-1), "queries", "-1"),
@@ -365,6 +378,9 @@ CALL: list[Wrong] = [
     (lambda: layer()(x(), x(), np.ones(3)), "value", "ndarray"),
     (lambda: layer()(x(), [[1.0]], cache=cache.Cross()), "key", "list"),
     (lambda: layer()(x(), x(), [[1.0]], cache=cache.Cross()), "value", "list"),
+    (lambda: recalled([[1.0]]), "key", "list"),
+    (lambda: recalled(x()), "key", "(2, 5, 24)"),
+    (lambda: recalled(None, x()), "value", "(2, 5, 24)"),
     (lambda: layer()(x(), [[1.0]], cache=cache.Growing()), "key", "list"),
     (lambda: layer()(x(), mask="causal"), "mask", "'causal'"),
     (lambda: layer()(x(), mask=mask.causal), "mask", "causal"),
@@ -388,6 +404,7 @@ CALL: list[Wrong] = [
     (lambda: layer()(x(), ask=Ask), "ask", "class Ask"),
     (lambda: layer()(x(), ask=["lse", 5]), "ask", "5"),
     (lambda: layer()(x(), ask=[["lse"]]), "ask", "['lse']"),
+    (lambda: layer()(x(), ask=[None]), "ask", "None"),
     (lambda: layer()(x(), ask=Cells(rows=[9])), "row", "9"),
     (lambda: layer()(x(), route="flash"), "route", "'flash'"),
     (lambda: layer()(x(), route=5), "route", "5"),
@@ -444,6 +461,7 @@ CACHE: list[Wrong] = [
     (lambda: cache.Growing().append(kv(), kv()[0]), "v", "(4, 3, 6)"),
     (lambda: cache.Growing().append(kv(), kv().double()), "v", "torch.float64"),
     (lambda: cache.Growing().append(kv(), kv().to("meta")), "v", "meta"),
+    (lambda: cache.Growing().append(kv().long(), kv().long()), "k", "torch.int64"),
     (lambda: cache.Growing().append(kv(), kv(), 3), "lengths", "3"),
     (lambda: cache.Growing().append(kv(), kv(), [3, 1.5]), "lengths", "1.5"),
     (lambda: cache.Growing().append(kv(), kv(), torch.tensor([3.0, 1.5])), "lengths", "torch.float32"),
@@ -532,8 +550,8 @@ def _as_users_run() -> None:
 def test_wrong_use_is_refused_by_name(call: Callable[[], Any], argument: str, value: str) -> None:
     with pytest.raises(mh.MultiheadError) as caught:
         call()
-    assert argument in str(caught.value)
-    assert value in str(caught.value)
+    for part in (argument, value):
+        assert re.search(rf"(?<!\w){re.escape(part)}(?!\w)", str(caught.value)), f"{part!r} not in: {caught.value}"
     assert caught.value.hint
 
 
@@ -591,6 +609,19 @@ def test_one_cache_of_two_layers(kind: str) -> None:
         first(x(3), key, cache=kept)
         with pytest.raises(mh.CacheError, match="another layer"):
             second(x(3), key, cache=kept)
+        del first
+        with pytest.raises(mh.CacheError, match="another layer"):
+            second(x(3), key, cache=kept)
+
+
+def test_a_cache_takes_floats() -> None:
+    with pytest.raises(mh.CacheError, match="int64"):
+        cache.Growing().append(torch.ones(1, 2, 3, 4, dtype=torch.long), torch.ones(1, 2, 3, 4, dtype=torch.long))
+
+
+def test_a_mask_cannot_be_inverted() -> None:
+    with pytest.raises(mh.MultiheadError, match=r"causal\(\) cannot be inverted"):
+        ~mask.causal()
 
 
 @torch.no_grad()
@@ -623,12 +654,24 @@ def test_a_constant_mask_that_is_changed_later_shows_in_the_output(value: float)
     assert layer()(x(), mask=seen)[:, 3].isnan().all()
 
 
+def test_a_mask_of_nan_shows_in_the_drop_in_as_in_torch() -> None:
+    text = x()
+    out, _ = dropin(text, text, text, attn_mask=wrong_at(NAN))
+    assert out[:, 3].isnan().all()
+    assert out[:, [0, 1, 2, 4]].isfinite().all()
+
+
 # ---- unusual, and right ---------------------------------------------------------------------------------
 
 
 def test_lengths_of_any_integers() -> None:
     for lengths in ((n for n in (3, 2)), np.array([3, 2]), [torch.tensor(3), np.int64(2)], range(3, 1, -1)):
         assert repr(mask.lengths(lengths)) == "lengths([3, 2])"
+
+
+def test_cells_and_slopes_of_any_sequence() -> None:
+    assert Cells(heads=(h for h in (0, 2)), rows=np.array([1])) == Cells(heads=[0, 2], rows=(1,))
+    assert position.ALiBi(slopes=np.array([0.5, 0.25], dtype=np.float32)).slopes.tolist() == [0.5, 0.25]
 
 
 def test_an_additive_mask_may_hide_everything() -> None:
