@@ -290,6 +290,8 @@ def ragged() -> None:
     agree(made(), mask.ragged(n), rule, batch=3)
     both = mask.ragged(n) & mask.causal()
     agree(made(num_kv_heads=2), both, lambda *c: rule(*c) and c[3] <= c[2], batch=3)
+    either = mask.ragged(n) | mask.lengths([7, 1, 3])
+    agree(made(), either, lambda *c: rule(*c) or c[3] < (7, 1, 3)[c[0]], batch=3)
     layer = made(position=position.Rotary(50.0))
     agree(layer, both, lambda *c: rule(*c) and c[3] <= c[2], batch=3, place=oracle.Turn(50.0))
     x = tokens(3, 7)

@@ -64,8 +64,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "softcap after the mask": Mutant(
         "_kernels.py",
-        "logits = logits.masked_fill(~allowed, -torch.inf)",
-        "logits = logits.masked_fill(~allowed, -(scores.softcap or torch.inf))",
+        "logits.masked_fill(~allowed, -torch.inf)",
+        "logits.masked_fill(~allowed, -(softcap or torch.inf))",
         ("softcap",),
     ),
     "softcap left out of the backward": Mutant(
@@ -202,6 +202,15 @@ MUTANTS: dict[str, Mutant] = {
         "real_query = grid.row < self.limit(grid)",
         "real_query = grid.row >= 0",
         ("ragged", "alibi"),
+    ),
+    "alternatives to ragged are packed": Mutant(
+        "_mask_algebra.py",
+        "self.ragged = False  # a token that one part calls padding",
+        "self.ragged = any(m.ragged for m in masks)  # a token that one part calls padding",
+        ("ragged",),
+    ),
+    "keys and values swapped in the joint product": Mutant(
+        "_projections.py", "q, k, v = heads.split_with_sizes(", "q, v, k = heads.split_with_sizes(", ("causal",)
     ),
     "ragged bias row forgotten": Mutant(
         "_packing.py", "padded = empty.expand(", "padded = (0 * empty).expand(", ("ragged",)

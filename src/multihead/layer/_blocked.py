@@ -23,7 +23,7 @@ from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.layer._dropout import DropoutMask, fresh_seed
 from multihead.layer._kernels import Block, lower, lower_triangle
 from multihead.layer._plan import BLOCK
-from multihead.layer._problem import Problem
+from multihead.layer._problem import Problem, ScoreConfig
 from multihead.layer._tiles import Tile
 
 
@@ -152,11 +152,8 @@ class _Buffers:
 
 def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, Tensor | None]:
     """P of one row's heads, written into `s` (head, query, key), and the weight of the sink."""
-    softcap, sinks = block.scores.softcap, block.scores.sinks
-    scale = block.scores.scale if softcap is None else block.scores.scale / softcap
-    product(block.q[row, heads], block.k[row, heads].mT, scale, s)
-    if softcap is not None:
-        s.tanh_().mul_(softcap)
+    sinks = block.scores.sinks
+    capped_scores(block.q[row, heads], block.k[row, heads], block.scores, s)
     if block.bias is not None:
         s.add_(part_of(block.bias, row, heads))
     if sinks is None:
@@ -169,10 +166,27 @@ def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, T
 
 
 def _slope(block: Block, row: int, heads: slice) -> Tensor:
-    """d softcap(s) / d s = 1 − tanh²(s / softcap)"""
-    assert block.scores.softcap is not None
-    s = product(block.q[row, heads], block.k[row, heads].mT, block.scores.scale / block.scores.softcap)
-    return s.tanh_().square_().neg_().add_(1.0)
+    """d softcap(s) / d s, of the scores without a bias"""
+    s = capped_scores(block.q[row, heads], block.k[row, heads], block.scores)
+    return softcap_slope(s, block.scores)
+
+
+def capped_scores(
+    q: Float[Tensor, "head query dim"],
+    k: Float[Tensor, "head key dim"],
+    scores: ScoreConfig,
+    out: Tensor | None = None,
+) -> Float[Tensor, "head query key"]:
+    """softcap · tanh(scale · q kᵀ / softcap), or scale · q kᵀ."""
+    if scores.softcap is None:
+        return product(q, k.mT, scores.scale, out)
+    return product(q, k.mT, scores.scale / scores.softcap, out).tanh_().mul_(scores.softcap)
+
+
+def softcap_slope(capped: Float[Tensor, "head query key"], scores: ScoreConfig) -> Float[Tensor, "head query key"]:
+    """d softcap(s) / d s = 1 − (softcap(s) / softcap)²"""
+    assert scores.softcap is not None
+    return 1.0 - (capped / scores.softcap).square_()
 
 
 def product(a: Tensor, b: Tensor, factor: float, out: Tensor | None = None) -> Tensor:

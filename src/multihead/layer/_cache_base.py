@@ -20,6 +20,7 @@ from multihead.layer._host_values import HostInts
 from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths, within_cache
+from multihead.layer._tracing import is_eager
 
 Lengths = Sequence[int] | Int[Tensor, " batch"]
 
@@ -84,7 +85,7 @@ class Cache(ABC):
     @property
     def length(self) -> int | None:
         """Tokens stored so far if all rows have the same number, else None."""
-        return self._length
+        return self._common_length()
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -143,6 +144,7 @@ class Cache(ABC):
 
     tokens = None
     """the sequence is not split over ranks"""
+    packing = None
 
     @property
     def requires_grad(self) -> bool:
@@ -186,13 +188,14 @@ class Cache(ABC):
         step.owner = owner
         if step.fresh:  # the new tokens are all there is, in the order they have here
             return mask, sized(q, q.shape[2]), step
+        mask = within_cache(mask, step.filled)
         if step.query_positions is None and step.key_positions is None:
-            return within_cache(mask, step.filled), sized(q, step.keys), step
+            return mask, sized(q, step.keys), step
         tokens = None if step.key_positions is None else max(step.after, default=q.shape[2])
         batch, heads, queries, _ = q.shape
         places = (step.query_positions, step.key_positions)
         coordinates = Coordinates(batch, heads, queries, step.keys, q.device, *places, tokens=tokens)
-        return within_cache(mask, step.filled), coordinates, step
+        return mask, coordinates, step
 
     def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
         self._validate_buffers(v, "v")
@@ -209,7 +212,7 @@ class Cache(ABC):
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
         """What an append of these keys will do."""
-        batch, new, start = k.shape[0], k.shape[2], self.length
+        (batch, _, new, _), start = k.shape, self._common_length()
         before = self._tokens or (0,) * batch
         if start is not None and (lengths is None or not batch):
             end = start + new
@@ -231,6 +234,9 @@ class Cache(ABC):
 
     def _row_lengths(self) -> tuple[int, ...]:
         return self._tokens
+
+    def _common_length(self) -> int | None:
+        return self._length
 
     def _set_lengths(self, tokens: tuple[int, ...]) -> None:
         self._tokens, self._length = tokens, common_length(tokens)
@@ -314,6 +320,8 @@ def write_rows(
 ) -> tuple[StoredKeys, StoredValues]:
     """Put token j of a row into slot j, in place; the slots up to the longest row."""
     (k, v), tokens = buffers, new[0].shape[2]
+    if step.start is not None and is_eager(k) and not torch.is_grad_enabled():
+        return _write_run(k, new[0], step.start, step.keys), _write_run(v, new[1], step.start, step.keys)
     if step.start is not None:
         k.narrow(2, step.start, tokens).copy_(new[0])
         v.narrow(2, step.start, tokens).copy_(new[1])
@@ -323,6 +331,16 @@ def write_rows(
         rows, which = (places < now).nonzero(as_tuple=True)
         copy_tokens(new, rows, which, buffers, places[rows, which])
     return k.narrow(2, 0, step.keys), v.narrow(2, 0, step.keys)
+
+
+def _write_run(
+    buffer: Float[Tensor, "batch kv_head slot dim"], new: Tensor, start: int, keys: int
+) -> Float[Tensor, "batch kv_head key dim"]:
+    """Put tokens into the slots from `start` on; the first `keys` slots. `narrow` takes twice the time."""
+    (batch, heads, _, dim), strides, offset = buffer.shape, buffer.stride(), buffer.storage_offset()
+    target = buffer.as_strided((batch, heads, new.shape[2], dim), strides, offset + start * strides[2])
+    target.copy_(new)
+    return buffer.as_strided((batch, heads, keys, dim), strides, offset)
 
 
 def columns(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
-from multihead.layer._kernels import Block, fused, lower_triangle, softmax_with_sink
+from multihead.layer._kernels import Block, capped_and_masked, fused, lower_triangle, softmax_with_sink
 from multihead.layer._problem import Groups
 
 # Measured on a 2-core AVX2 machine (bench/layer.py): up to 8 rows per kv head a plain fp32 product streams
@@ -44,13 +44,8 @@ def _written_out(block: Block, rows: int) -> HeadOutputs:
     scores = block.scores
     q = (block.q.to(exact) * scores.scale).reshape(batch * kv_heads, rows, dim)
     logits = _products(q, block.k.flatten(0, 1)).view(batch, heads, queries, -1)
-    if scores.softcap is not None:
-        logits = logits.div_(scores.softcap).tanh_().mul_(scores.softcap)
-    if block.bias is not None:
-        logits = logits + block.bias
-    if block.allowed is not None:
-        logits = logits.masked_fill_(~block.allowed, -torch.inf)
-    weights, _ = softmax_with_sink(logits, scores.sinks) if scores.sinks is not None else (logits.softmax(-1), None)
+    logits = capped_and_masked(logits, block)
+    weights = logits.softmax(-1) if scores.sinks is None else softmax_with_sink(logits, scores.sinks)[0]
     out = _sums(weights.view(batch * kv_heads, rows, -1), block.v.flatten(0, 1))
     out = out.view(batch, heads, queries, -1).to(block.q.dtype)
     return out if block.row_has_key is None else out.masked_fill(~block.row_has_key, 0.0)

@@ -108,14 +108,7 @@ def explicit(block: Block) -> KernelOutput:
     scores = block.scores
     k, v = block.groups.expand(block.k), block.groups.expand(block.v)
     exact = torch.promote_types(block.q.dtype, torch.float32)
-    logits = (block.q.to(exact) @ k.to(exact).mT) * scores.scale
-    if scores.softcap is not None:
-        logits = scores.softcap * torch.tanh(logits / scores.softcap)
-    if block.bias is not None:
-        logits = logits + block.bias
-    allowed = lower_triangle(logits.shape[2], logits.shape[3], logits.device) if block.causal else block.allowed
-    if allowed is not None:
-        logits = logits.masked_fill(~allowed, -torch.inf)
+    logits = capped_and_masked((block.q.to(exact) @ k.to(exact).mT) * scores.scale, block)
     weights, lse = softmax_with_sink(logits, scores.sinks)
     if block.row_has_key is not None:
         weights = weights.masked_fill(~block.row_has_key, 0.0)
@@ -124,6 +117,17 @@ def explicit(block: Block) -> KernelOutput:
     used = dropped(weights, scores.dropout) if scores.dropout else weights
     out = (used @ v.to(exact)).to(block.q.dtype)
     return KernelOutput(out, weights, lse)
+
+
+def capped_and_masked(logits: Weights, block: Block) -> Weights:
+    """softcap(logits) + bias, and -inf where hidden."""
+    softcap = block.scores.softcap
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    if block.bias is not None:
+        logits = logits + block.bias
+    allowed = lower_triangle(logits.shape[2], logits.shape[3], logits.device) if block.causal else block.allowed
+    return logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
 
 
 def softmax_with_sink(

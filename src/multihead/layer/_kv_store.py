@@ -21,6 +21,7 @@ from multihead.layer._coordinates import Coordinates, aligned
 from multihead.layer._mask_algebra import Mask
 
 if TYPE_CHECKING:
+    from multihead.layer._packing import Packing
     from multihead.layer._problem import Problem
 
 At = Tensor | int
@@ -40,6 +41,11 @@ class KVStore(Protocol):
     @property
     def requires_grad(self) -> bool:
         """Whether a stored key or value is part of a graph."""
+        ...
+
+    @property
+    def packing(self) -> Packing | None:
+        """How the rows of the batch are packed into one, if they are."""
         ...
 
     def known(
@@ -73,6 +79,7 @@ class NoCache:
 
     requires_grad = False
     tokens = None
+    packing = None
 
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int

@@ -291,7 +291,6 @@ class Or(_Composite):
                 hint="combine it with &, or write the alternative into the tensor",
             )
         super().__init__(masks)
-        self.ragged = False  # padding of one part may be real in another
         self.diagonal_visible = any(m.diagonal_visible for m in masks)
         self.ragged = False  # a token that one part calls padding may be a key or a query of the other
 

@@ -1,4 +1,7 @@
-"""A right-padded batch without its padding: the real tokens of all rows in one long row."""
+"""A right-padded batch without its padding: the real tokens of all rows in one long row.
+
+It is one of the stores of `_kv_store.py`: the keys of this call alone, in another layout.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ from itertools import accumulate
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from multihead.layer._coordinates import Coordinates, aligned
+from multihead.layer._kv_store import NO_INPUTS, Inputs, NoCache
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._tracing import transformed
 
 
 @dataclass(frozen=True)
-class Packing:
+class Packing(NoCache):
     """Row b of a (batch, width) batch is tokens bounds[b]..bounds[b+1]-1 of one row."""
 
     index: Int[Tensor, " total"]
@@ -38,11 +42,25 @@ class Packing:
     def pack(self, x: Float[Tensor, "batch width dim"]) -> Float[Tensor, "1 total dim"]:
         return x.flatten(0, 1).index_select(0, self.index).unsqueeze(0)
 
-    def positions(self, positions: Tensor | None) -> Int[Tensor, "1 total"]:
+    @property
+    def packing(self) -> Packing:
+        return self
+
+    def positions(
+        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
+    ) -> tuple[Int[Tensor, "1 total"], Int[Tensor, "1 total"]]:
         """The position of each real token: as given, (width,) or (batch, width), or counted within its row."""
-        if positions is None:
-            return (self.index % self.width).unsqueeze(0)
-        return positions.to(self.index.device).expand(self.batch, self.width).flatten()[self.index].unsqueeze(0)
+        places = (self.index % self.width).unsqueeze(0)
+        if positions is not None:
+            places = (
+                positions.to(self.index.device).expand(self.batch, self.width).flatten()[self.index].unsqueeze(0)
+            )
+        return places, places
+
+    def view(
+        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
+    ) -> tuple[Mask, Coordinates, None]:
+        return mask, self.coordinates(q), None
 
     def pad_heads(self, x: Float[Tensor, "1 head total dim"]) -> Float[Tensor, "batch head width dim"]:
         """The padded shape, zeros at the padding."""

@@ -21,6 +21,7 @@ import torch
 from multihead._base.recent import Recent
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates
+from multihead.layer._kv_store import NO_CACHE, KVStore
 from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_structured import CAUSAL
 from multihead.layer._problem import Groups, Problem, ScoreConfig
@@ -146,11 +147,12 @@ def plan_for(
     return plan
 
 
-def plan_of(problem: Problem, route: str | None = None) -> Plan:
-    """The plan of a complete problem."""
+def plan_of(problem: Problem, route: str | None = None, store: KVStore = NO_CACHE) -> Plan:
+    """The plan of a problem whose keys and values `store` will complete."""
     return plan_for(
         problem.q, problem.v.shape[3], problem.groups, problem.mask, problem.coordinates, problem.scores,
-        needs_grad=problem.needs_grad, packed=problem.packing is not None, route=route,
+        needs_grad=torch.is_grad_enabled() and (problem.needs_grad or store.requires_grad),
+        packed=problem.packing is not None, route=route,
     )  # fmt: skip
 
 

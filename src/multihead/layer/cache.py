@@ -123,11 +123,10 @@ class Static(Cache):
         if torch.compiler.is_compiling():
             return self._advance_traced(k, lengths)
         step = super()._advance(k, lengths)
-        needed = max(step.after, default=0)
-        if needed > self.capacity:
+        if step.keys > self.capacity:
             raise CacheError(
-                f"Static has capacity={self.capacity}, and {needed} tokens do not fit",
-                hint=f"make it with capacity >= {needed}, crop() or reset() it, or use Growing() or Ring(window)",
+                f"Static has capacity={self.capacity}, and {step.keys} tokens do not fit",
+                hint=f"make it with capacity >= {step.keys}, crop() or reset() it, or use Growing() or Ring()",
             )
         return step
 
@@ -140,7 +139,7 @@ class Static(Cache):
         return Step((), (), self.capacity, places, None, slots < after[:, None], lengths=lengths)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
-        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+        if (k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
             raise CacheError(
                 "Static writes in place, but k or v require grad",
                 hint="decode under torch.no_grad(), or use Growing(), through which gradients flow",
@@ -174,10 +173,7 @@ class Static(Cache):
     @property
     def length(self) -> int | None:
         """As for every cache; None also while compiling, where the length is data."""
-        if torch.compiler.is_compiling():
-            return None
-        self._read_lengths()
-        return self._length
+        return None if torch.compiler.is_compiling() else self._common_length()
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -191,6 +187,10 @@ class Static(Cache):
     def _row_lengths(self) -> tuple[int, ...]:
         self._read_lengths()
         return self._tokens
+
+    def _common_length(self) -> int | None:
+        self._read_lengths()
+        return self._length
 
     def _read_lengths(self) -> None:
         """A compiled step changes the tensor alone; eager steps keep its values on the host, without a sync."""

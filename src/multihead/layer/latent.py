@@ -24,11 +24,12 @@ from multihead.layer._attend import attend
 from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
-from multihead.layer._layer_base import AttentionLayer, answer, needs_grad, split_heads
+from multihead.layer._layer_base import AttentionLayer, answer
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._plan import plan_for
 from multihead.layer._problem import Groups, Problem
+from multihead.layer._projections import split_heads
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.options import linear
 from multihead.layer.outputs import Ask, AttentionOutput
@@ -159,9 +160,9 @@ class LatentAttention(AttentionLayer):
         plan = plan_for(
             q.new_empty((*q.shape[:3], key_dim), device="meta"), self.latent_dim if absorbed else self.value_dim,
             groups, mask, coordinates, scores, route=route,
-            needs_grad=needs_grad(q, latent, latent, scores, store),
+            needs_grad=torch.is_grad_enabled() and (q.requires_grad or latent.requires_grad or store.requires_grad),
         )  # fmt: skip
-        request = None if ask is None else Ask.of(ask).check(coordinates.heads, coordinates.queries)
+        request = None if ask is None else Ask.of(ask).check(coordinates)
 
         latent, _ = store.take(latent, latent[..., :0], step)  # only now does the cache change
         q, k, v, value_up = self._absorb(q, latent) if absorbed else self._expand(q, latent)

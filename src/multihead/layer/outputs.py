@@ -12,7 +12,7 @@ from torch import Tensor
 from multihead._base.arguments import check_flag, check_instance, describe, integers
 from multihead._base.shapes import HeadOutputs, Weights
 from multihead.errors import SizeError
-from multihead.layer._coordinates import ALL
+from multihead.layer._coordinates import ALL, Coordinates
 from multihead.layer._kernels import Block, explicit, written_mask
 from multihead.layer._plan import Plan, bounded_tiles
 from multihead.layer._problem import Groups, Problem
@@ -71,11 +71,11 @@ class Ask:
             )
         return Ask(**dict.fromkeys(names, True))
 
-    def check(self, heads: int, queries: int) -> Ask:
+    def check(self, coordinates: Coordinates) -> Ask:
         """Raise if it names heads or rows that a call does not have."""
         if isinstance(self.weights, Cells):
-            _index(self.weights.heads, heads, "head", torch.device("cpu"))
-            _index(self.weights.rows, queries, "row", torch.device("cpu"))
+            _index(self.weights.heads, coordinates.heads, "head", torch.device("cpu"))
+            _index(self.weights.rows, coordinates.queries, "row", torch.device("cpu"))
         return self
 
 

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.layer import Problem
-from multihead.layer._blocked import add_to, exact_dtype, part_of, product
+from multihead.layer._blocked import add_to, capped_scores, exact_dtype, part_of, product, softcap_slope
 from multihead.layer._kernels import lower_triangle
 from multihead.layer._plan import BLOCK
 from multihead.layer._tiles import Inside, Tile, tile
@@ -244,12 +244,9 @@ class _RingTask:
         self, q: Tensor, k: Tensor, hidden: Tensor | None, added: Tensor | None
     ) -> tuple[Float[Tensor, "head query key"], Tensor | None]:
         """The scores of some heads, -inf where hidden, and the derivative of softcap, if any."""
-        scale, softcap, slope = self.problem.scores.scale, self.problem.scores.softcap, None
-        s = product(q, k.mT, scale if softcap is None else scale / softcap)
-        if softcap is not None:
-            s.tanh_()
-            slope = 1.0 - s.square()
-            s.mul_(softcap)
+        scores = self.problem.scores
+        s = capped_scores(q, k, scores)
+        slope = None if scores.softcap is None else softcap_slope(s, scores)
         if added is not None:
             s.add_(added)
         return s if hidden is None else s.masked_fill_(hidden, -torch.inf), slope

@@ -486,3 +486,27 @@ def test_the_rotary_table_in_use_is_kept() -> None:
         position.Rotary(40.0 + base)(r(1, 2, 3, 4), 0)
         attn(x)
     assert any(table is mine for table in tables.values())
+
+
+def test_an_alternative_to_ragged_is_not_packed() -> None:
+    """The padding of one part of `|` is real in the other, so no token may be dropped."""
+    attn, x = layer(), r(2, 5, 8)
+    either = mask.ragged([4, 2]) | mask.lengths([1, 5])
+    assert not either.ragged
+    want = written_out(attn, x, padded([4, 2], 5) | below([1, 5], 5).expand(-1, -1, 5, -1))
+    for route, out in by_route(attn, x, mask=either).items():
+        assert_close(out, want, msg=f"route {route}")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"num_kv_heads": 1}, {"value_dim": 6}, {"bias": "qo"}, {"bias": "v"}]
+)
+@pytest.mark.parametrize("learning", [False, True])
+def test_one_product_for_q_k_and_v_is_the_same_as_three(options: dict[str, Any], learning: bool) -> None:
+    attn, x = layer(4, **options), r(2, 3, 8)
+    separate = [nn.Module.register_forward_hook(p, lambda *_: None) for p in (attn.q_proj, attn.k_proj)]
+    with torch.set_grad_enabled(learning):
+        want = attn(x, mask=mask.causal())  # a hook sees every projection, so each is called
+        for hook in separate:
+            hook.remove()
+        assert_close(attn(x, mask=mask.causal()), want)

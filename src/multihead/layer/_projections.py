@@ -1,0 +1,125 @@
+"""The linear maps around attention, in as few calls as possible: in a small layer calls are most of the cost."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+import torch.nn.modules.module as torch_module
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from multihead._base.shapes import Keys, Queries, Values
+from multihead.layer._tracing import is_eager
+
+FEW_TOKENS = 64
+"""Up to this many tokens three products cost more as three calls than as one."""
+
+FEW_WEIGHTS = 3 << 13
+"""Up to this many weights a copy into one matrix costs less than two more calls and their gradients."""
+
+_GLOBAL_HOOKS = (
+    torch_module._global_forward_hooks,  # pyright: ignore[reportPrivateUsage]  # no public names
+    torch_module._global_forward_pre_hooks,  # pyright: ignore[reportPrivateUsage]
+    torch_module._global_backward_hooks,  # pyright: ignore[reportPrivateUsage]
+    torch_module._global_backward_pre_hooks,  # pyright: ignore[reportPrivateUsage]
+)
+
+
+def is_plain(projection: nn.Module) -> bool:
+    """Whether calling a module is F.linear of its parameters and nothing else."""
+    if type(projection) is not nn.Linear:
+        return False
+    state = projection.__dict__
+    return not (
+        state["_forward_hooks"] or state["_forward_pre_hooks"]
+        or state["_backward_hooks"] or state["_backward_pre_hooks"]
+        or "forward" in state or "weight" not in state["_parameters"]
+        or _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1] or _GLOBAL_HOOKS[2] or _GLOBAL_HOOKS[3]
+        or state.get("_compiled_call_impl") is not None
+    )  # fmt: skip
+
+
+def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tensor, "... out"]:
+    """projection(x), without the call of nn.Module where it does nothing: a tenth of the time of a small layer."""
+    if not is_plain(projection) or torch.compiler.is_compiling():
+        return projection(x)
+    parameters = projection.__dict__["_parameters"]
+    return F.linear(x, parameters["weight"], parameters["bias"])
+
+
+def project_together(
+    x: Float[Tensor, "batch token width"], q_proj: nn.Module, k_proj: nn.Module, v_proj: nn.Module,
+    key_dim: int, value_dim: int,
+) -> tuple[Queries, Keys, Values]:  # fmt: skip
+    """Queries, keys and values of one input, split into heads; in one product where they are small."""
+    batch, tokens, width = x.shape
+    if not (is_eager(x) and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj)):
+        q, k, v = project(q_proj, x), project(k_proj, x), project(v_proj, x)
+        return split_heads(q, key_dim), split_heads(k, key_dim), split_heads(v, value_dim)
+    of_q, of_k, of_v = (
+        q_proj.__dict__["_parameters"],
+        k_proj.__dict__["_parameters"],
+        v_proj.__dict__["_parameters"],
+    )
+    w_q, w_k, w_v = of_q["weight"], of_k["weight"], of_v["weight"]
+    b_q, b_k, b_v = of_q["bias"], of_k["bias"], of_v["bias"]
+    rows = x.reshape(batch * tokens, width)  # once, which F.linear does for each
+    weight = _joint(w_q, w_k, w_v) if batch * tokens <= FEW_TOKENS else None
+    bias = None if weight is None else _joint(b_q, b_k, b_v)
+    split = _viewed if torch.is_grad_enabled() else _strided
+    if weight is None or (bias is None and not b_q is b_k is b_v is None):
+        q, k, v = F.linear(rows, w_q, b_q), F.linear(rows, w_k, b_k), F.linear(rows, w_v, b_v)
+    elif key_dim == value_dim:  # heads first: three views instead of seven
+        heads = split(F.linear(rows, weight, bias), batch, tokens, key_dim)
+        sizes = w_q.shape[0] // key_dim, w_k.shape[0] // key_dim, w_v.shape[0] // key_dim
+        q, k, v = heads.split_with_sizes(sizes, 1)  # `Tensor.split` is written in Python and takes twice the time
+        return q, k, v
+    else:
+        q, k, v = F.linear(rows, weight, bias).split_with_sizes((w_q.shape[0], w_k.shape[0], w_v.shape[0]), 1)
+        split = _viewed
+    return split(q, batch, tokens, key_dim), split(k, batch, tokens, key_dim), split(v, batch, tokens, value_dim)
+
+
+def _joint(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> Tensor | None:
+    """A copy of three parameters as one, if they are few and plain: neither absent, quantized nor distributed."""
+    if type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
+        parts = cast(tuple[Tensor, ...], (q, k, v))
+        if parts[0].numel() + parts[1].numel() + parts[2].numel() <= FEW_WEIGHTS:
+            return torch.cat(parts)
+    return None
+
+
+_PLAIN = (nn.Parameter, Tensor)
+
+
+def split_heads(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
+    strided = not torch.is_grad_enabled() and is_eager(x) and x.is_contiguous()
+    return (_strided if strided else _viewed)(x, x.shape[0], x.shape[1], dim)
+
+
+def _viewed(
+    x: Float[Tensor, "... width"], batch: int, tokens: int, dim: int
+) -> Float[Tensor, "batch head token dim"]:
+    return x.view(batch, tokens, x.shape[-1] // dim, dim).transpose(1, 2)
+
+
+def _strided(
+    x: Float[Tensor, "... width"], batch: int, tokens: int, dim: int
+) -> Float[Tensor, "batch head token dim"]:
+    """The same of contiguous memory, in one view instead of two."""
+    width = x.shape[-1]
+    return x.as_strided((batch, width // dim, tokens, dim), (tokens * width, dim, width, 1))
+
+
+def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token width"]:
+    """Concat(heads)."""
+    batch, count, tokens, dim = heads.shape
+    width = count * dim
+    if tokens == 1:
+        return heads.reshape(batch, 1, width)
+    strides = (tokens * width, dim, width, 1)  # as the kernels leave it
+    if not torch.is_grad_enabled() and is_eager(heads) and heads.stride() == strides:
+        return heads.as_strided((batch, tokens, width), (tokens * width, width, 1))
+    return heads.transpose(1, 2).flatten(2)
