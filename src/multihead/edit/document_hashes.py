@@ -3,15 +3,17 @@
 Whole documents are compared, not the pieces that long ones are cut into: pieces depend on `max_tokens`.
 
 >>> import torch
->>> from multihead.edit.document_hashes import document_hashes
+>>> from multihead.edit.document_hashes import document_hashes, whole_documents
 >>> ids, mask = torch.tensor([[3, 1, 4], [1, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
->>> document_hashes([[3, 1, 4], [1, 5]]) == document_hashes([{"input_ids": ids, "attention_mask": mask}])
-True
+>>> whole_documents([[3, 1, 4], {"input_ids": ids, "attention_mask": mask}])
+[[3, 1, 4], [3, 1, 4], [1, 5]]
+>>> len(document_hashes([[3, 1, 4], [3, 1, 4], [1, 5]]))
+2
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -22,35 +24,35 @@ from multihead.corpus.batches import Document, token_ids
 from multihead.edit.physical.record import Record
 
 
-def document_hashes(documents: Iterable[Document], tokenizer: Any = None) -> list[str]:
-    """A hash of the token ids of every document, in order; each row of a ready batch is a document.
-
-    Documents without a token, and batches without token ids, have none.
-    """
-    return [_hash(ids) for ids in _token_ids(documents, tokenizer) if ids]
-
-
-def calibration_overlap(record: Record | None, hashes: Iterable[str]) -> int:
-    """How many of these documents are calibration text of a cut or of earlier cuts, by the record of the cut."""
-    plan = None if record is None else record.plan
-    known = frozenset[str]() if plan is None else frozenset[str](plan.get("text", ()))
-    return sum(one in known for one in hashes)
-
-
-def _hash(ids: Sequence[int]) -> str:
-    return sha256(",".join(map(str, ids)).encode()).hexdigest()[:12]
-
-
-def _token_ids(documents: Iterable[Document], tokenizer: Any) -> Iterator[list[int]]:
+def whole_documents(documents: Iterable[Document], tokenizer: Any = None) -> list[list[int]]:
+    """The token ids of every document; each row of a ready batch is one. Batches without token ids are skipped."""
+    found: list[list[int]] = []
     for index, document in enumerate(documents):
-        text = document.get("text") if isinstance(document, Mapping) else None
+        text = document.get("text") if isinstance(document, Mapping) else document
         if not isinstance(document, Mapping) or isinstance(text, str):
-            yield token_ids(document if text is None else text, tokenizer, index)
+            found.append(token_ids(text, tokenizer, index))
             continue
         ids, mask = document.get("input_ids"), document.get("attention_mask")
         if isinstance(ids, Sequence):  # one document as a list
-            yield list(ids)
+            found.append(list(ids))
         elif isinstance(ids, Tensor) and ids.ndim == 2:
             masked = isinstance(mask, Tensor) and mask.shape == ids.shape
             real = torch.as_tensor(mask).bool() if masked else torch.ones_like(ids).bool()
-            yield from (row[some].tolist() for row, some in zip(ids, real, strict=True))
+            found += [row[some].tolist() for row, some in zip(ids, real, strict=True)]
+    return [document for document in found if document]
+
+
+def document_hashes(documents: Iterable[Sequence[int]]) -> frozenset[str]:
+    """A short hash of each document's token ids."""
+    return frozenset(map(_hash, documents))
+
+
+def calibration_overlap(record: Record | None, documents: Iterable[Sequence[int]]) -> int:
+    """How many of these documents are calibration text of a cut or of earlier cuts, by the record of the cut."""
+    plan = None if record is None else record.plan
+    known = frozenset[str]() if plan is None else frozenset[str](plan.get("text", ()))
+    return sum(_hash(document) in known for document in documents)
+
+
+def _hash(document: Sequence[int]) -> str:
+    return sha256(",".join(map(str, document)).encode()).hexdigest()[:12]

@@ -31,7 +31,7 @@ from multihead._base.arguments import check_data, check_instance, check_model
 from multihead._base.progress import Report
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document, batches, vocabulary_size
-from multihead.edit.document_hashes import calibration_overlap, document_hashes
+from multihead.edit.document_hashes import calibration_overlap, whole_documents
 from multihead.edit.fitting.calibration import PIECE
 from multihead.edit.physical.record import record_of
 from multihead.errors import MultiheadError, SizeError
@@ -172,11 +172,11 @@ def quality(
             if progress is not None:
                 progress("quality", i + 1, len(prepared))
     metrics, notes = compare.metrics()
-    hashes = document_hashes(documents, tokenizer)
-    overlap = calibration_overlap(record_of(after), hashes)
+    whole = whole_documents(documents, tokenizer)
+    overlap = calibration_overlap(record_of(after), whole)
     if overlap:
         notes.append(
-            f"{overlap} of {len(hashes)} documents are calibration text of this cut, which makes it look better "
+            f"{overlap} of {len(whole)} documents are calibration text of this cut, which makes it look better "
             "than it is: use other text"
         )
     pooling = str(compare.pooling) if isinstance(compare, _Vectors) else ""

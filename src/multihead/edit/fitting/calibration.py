@@ -26,7 +26,7 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
-from multihead.edit.document_hashes import document_hashes
+from multihead.edit.document_hashes import document_hashes, whole_documents
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.call_tokens import learned_positions
@@ -74,7 +74,7 @@ class Calibration:
         documents = list(_listed(data))
         rows, ready = _read(model, documents, tokenizer, piece)
         rows = _once(rows)
-        self.document_hashes = frozenset(document_hashes(documents, tokenizer))
+        self.document_hashes = document_hashes(whole_documents(documents, tokenizer))
         """of every document, so that `check` recognises it"""
         draw = random.Random(seed)
         fit, held = _parts(rows, held_out, draw, len(ready))
