@@ -101,7 +101,7 @@ def _ids(rows: int, tokens: int) -> dict[str, Any]:
 
 def _attention(shape: str, tokens: int) -> Work:
     import multihead as mh
-    from multihead.edit.checking.speed import attention_job
+    from multihead.edit.check.speed import attention_job
 
     model, small = _models(shape)
     layers = list(mh.anatomy(model))
@@ -132,7 +132,7 @@ def _cache(name: str, heads: int, kv: int, work: str) -> Row:
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     import multihead as mh
-    from multihead.edit.checking.check import kv_bytes
+    from multihead.edit.check.report import kv_bytes
 
     torch.manual_seed(0)
     if name == "LLaMA":

@@ -15,7 +15,7 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
     from multihead import dropin, figure
-    from multihead.edit.checking.check import check
+    from multihead.edit.check.report import check
     from multihead.edit.cut import cut
     from multihead.edit.fitting.heal import Heal
     from multihead.edit.fitting.refit import Refit
@@ -136,7 +136,7 @@ _HOME = {
     "cut": "multihead.edit.cut",
     "Refit": "multihead.edit.fitting.refit",
     "Heal": "multihead.edit.fitting.heal",
-    "check": "multihead.edit.checking.check",
+    "check": "multihead.edit.check.report",
     "save": "multihead.store.save",
     "load": "multihead.store.load",
     "report": "multihead.page.build",

@@ -103,7 +103,7 @@ def cut(
         fits += correct(model, student, layer, text, refit, run=run, progress=progress)
     done: dict[str, Any] = {"fits": [asdict(fit) for fit in fits]}
     if text is not None:
-        done["text"] = sorted(text.prints | text_of(model))
+        done["text"] = sorted(text.document_hashes | text_of(model))
     if runs is not None:
         runs.go_to("")  # nothing is held any more
     if heal is not None and text is not None:

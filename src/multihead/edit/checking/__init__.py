@@ -1,1 +1,1 @@
-"""What a cut cost, in quality and in time."""
+"""Quality against heads kept."""

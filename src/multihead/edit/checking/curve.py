@@ -27,7 +27,7 @@ from torch import nn
 from multihead._base import html
 from multihead._base.colours import LINES
 from multihead.corpus.batches import Document
-from multihead.edit.checking.quality import quality
+from multihead.edit.check.metrics import METRICS, Metric, quality
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress, Refit
 from multihead.edit.plan_text import table
@@ -35,8 +35,6 @@ from multihead.errors import MultiheadError, SizeError
 
 METHODS = ("obs", "fisher", "random")
 SHARES = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
-SHOWN = ("nn10", "perplexity", "cosine", "relative_error")
-"""Which number is drawn: the first that there is."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,9 @@ class Curve:
         Sizes and quality are scaled to 0…1. None for fewer than 3 points.
         """
         mine = sorted((p for p in self.points if p.method == self.methods[0]), key=lambda p: p.kept)
-        sign = -1.0 if self.shown in ("perplexity", "relative_error") else 1.0
-        y = [sign * _tame(self.shown, p.numbers[self.shown]) for p in mine]
+        metric = METRICS[self.shown]
+        sign = -1.0 if metric.better == "lower" else 1.0
+        y = [sign * _on_axis(metric, p.numbers[self.shown]) for p in mine]
         if len(mine) < 3 or mine[-1].kept == mine[0].kept or not all(map(math.isfinite, y)) or y[-1] <= y[0]:
             return None
         x = [(p.kept - mine[0].kept) / (mine[-1].kept - mine[0].kept) for p in mine]
@@ -171,17 +170,17 @@ def curve(
                 notes.append(f"{method} {keep:g}: {wrong.message}")
                 continue
             found = quality(model, small, documents, tokenizer=tokenizer)
-            original = {n: a for n, (a, _) in found.numbers.items()}
+            original = {n: a for n, (a, _) in found.metrics.items()}
             heads, judged = made.heads, found.documents
             gone = tuple(layer.head(h) for layer in made.layers for h in layer.gone)
-            points.append(Point(method, keep, made.kept, {n: b for n, (_, b) in found.numbers.items()}, gone))
+            points.append(Point(method, keep, made.kept, {n: b for n, (_, b) in found.metrics.items()}, gone))
             if seen is not None:
                 seen(points[-1], small)
     if progress is not None:
         progress("curve", total, total)
     if not points:
         raise MultiheadError(f"none of {total} cuts could be made: {notes[0]}", hint="multihead prune says more")
-    return Curve(tuple(points), next(n for n in SHOWN if n in original), original, heads, judged, tuple(notes))
+    return Curve(tuple(points), next(n for n in METRICS if n in original), original, heads, judged, tuple(notes))
 
 
 def draw(curve: Curve, path: Path, *, title: str = "") -> None:
@@ -191,6 +190,6 @@ def draw(curve: Curve, path: Path, *, title: str = "") -> None:
     drawn(curve, title=title).savefig(path)
 
 
-def _tame(name: str, x: float) -> float:
-    """Perplexities by their logarithm, as they are drawn."""
-    return math.log(x) if name == "perplexity" and 0 < x < math.inf else x
+def _on_axis(metric: Metric, x: float) -> float:
+    """The logarithm of metrics that are drawn on a logarithmic axis."""
+    return math.log(x) if metric.ratio and 0 < x < math.inf else x

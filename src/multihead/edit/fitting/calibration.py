@@ -17,7 +17,6 @@ import math
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
+from multihead.edit.document_hashes import document_hashes, whole_documents
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.call_tokens import learned_positions
@@ -71,10 +71,11 @@ class Calibration:
                 f"held_out={held_out} is no share of the documents", hint="between 0 and 1; 0.125 is usual"
             )
         piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
-        rows, ready = _read(model, data, tokenizer, piece)
+        documents = list(_listed(data))
+        rows, ready = _read(model, documents, tokenizer, piece)
         rows = _once(rows)
-        self.prints = frozenset([document_print(row) for row in rows] + [p for b in ready for p in prints_in(b)])
-        """of every document, to tell it by where it is met again"""
+        self.document_hashes = document_hashes(whole_documents(documents, tokenizer))
+        """of every document, so that `check` recognises it"""
         draw = random.Random(seed)
         fit, held = _parts(rows, held_out, draw, len(ready))
         self._whole = _why_whole(model, ready)
@@ -173,21 +174,6 @@ def tokens_in(batch: Inputs) -> int:
         return int((mask != 0).sum())
     first = next((x for x in batch.values() if isinstance(x, Tensor)), torch.empty(0))
     return math.prod(first.shape[:2])
-
-
-def document_print(ids: Sequence[int]) -> str:
-    """A short name of a document: the same for the same token ids."""
-    return sha256(",".join(map(str, ids)).encode()).hexdigest()[:12]
-
-
-def prints_in(batch: Inputs) -> list[str]:
-    """The `document_print` of every row of a batch, padding left out; of batches without token ids none."""
-    ids = batch.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.ndim != 2:
-        return []
-    mask = batch.get("attention_mask")
-    real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
-    return [document_print(row[kept].tolist()) for row, kept in zip(ids, real, strict=True)]
 
 
 def _read(
