@@ -84,7 +84,11 @@ SPEED = {
         "HF LlamaAttention",
     ),
     ("window 256 of 8,192", "SDPA, dense mask"): ("layer", "window 256 of 8192 forward", "SDPA, dense mask"),
-    ("small call, 1 × 16, d 64", "hand-written SDPA"): ("layer", "forward 1x16, d 64", "hand-written SDPA"),
+    ("small call, 1 × 16, d 64, causal", "hand-written SDPA"): (
+        "layer",
+        "small: forward 1x16, d 64, causal",
+        "hand-written SDPA",
+    ),
 }
 
 
