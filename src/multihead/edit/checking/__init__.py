@@ -1,1 +1,0 @@
-"""Quality against heads kept."""
