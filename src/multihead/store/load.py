@@ -26,8 +26,8 @@ from multihead._base.arguments import check_device_and_dtype, check_flag, check_
 from multihead.edit.physical.record import attach
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.compiled import inner
+from multihead.store.example_outputs import example_outputs
 from multihead.store.manifest import MANIFEST, Manifest
-from multihead.store.outputs import example_outputs
 from multihead.store.replay import rebuild, replay
 from multihead.store.skeleton import class_of, import_transformers, without_weights
 from multihead.store.snapshot import BUFFERS

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from multihead.edit.physical.record import Record, record_of
 from multihead.errors import MultiheadError
+from multihead.store.example_outputs import example_outputs
 from multihead.store.manifest import Manifest, checksums, package_versions
-from multihead.store.outputs import example_outputs
 from multihead.store.replay import rebuild, shape_difference
 from multihead.store.skeleton import origin_of
 from multihead.store.tensors import (

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from multihead.errors import MultiheadError
+from multihead.store.example_outputs import difference, example_outputs
 from multihead.store.manifest import Manifest
-from multihead.store.outputs import difference, example_outputs
 from multihead.store.replay import rebuild
 from multihead.store.snapshot import BUFFERS, Snapshot
 from multihead.store.tensors import (

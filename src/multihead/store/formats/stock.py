@@ -22,7 +22,7 @@ from multihead.errors import MultiheadError
 from multihead.layer import Groups
 from multihead.model.anatomy import Anatomy, anatomy
 from multihead.model.families import STAND_INS
-from multihead.store.outputs import difference, example_outputs
+from multihead.store.example_outputs import difference, example_outputs
 from multihead.store.replay import Shapes, shape_difference
 from multihead.store.skeleton import TRANSFORMERS, config_of, import_transformers, skeleton
 from multihead.store.snapshot import Snapshot, attention_of
