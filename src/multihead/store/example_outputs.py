@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
 
@@ -17,15 +18,22 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, tor
 
 
 def example_outputs(model: nn.Module) -> list[Tensor]:
-    """All tensors in the output of a model on `example_inputs`, in eval mode; raises if there is no such input.
+    """All tensors in the output of a model on `example_inputs`, in eval mode.
 
-    Models that draw random numbers in eval mode draw the same ones every time.
+    Models that draw random numbers in eval mode draw the same ones every time. Raises a `MultiheadError` if there
+    is no such input or the model does not take it, whatever the error of the model is.
     """
-    inputs = example_inputs(model)
     cuda = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(0)
-        return _tensors(Forward(model)(inputs))
+        try:
+            return _tensors(Forward(model)(example_inputs(model)))
+        except MultiheadError:
+            raise
+        except Exception as error:
+            raise ModelRunError(
+                f"{type(model).__name__} fails on an example input: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _tensors(x: Any) -> list[Tensor]:

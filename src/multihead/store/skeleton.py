@@ -113,7 +113,13 @@ def class_of(name: str, origin: str, config: Mapping[str, Any], folder: Path, tr
             )
         from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-        return get_class_from_dynamic_module(code, str(folder), local_files_only=True)
+        try:
+            return get_class_from_dynamic_module(code, str(folder), local_files_only=True)
+        except (OSError, ImportError, AttributeError, SyntaxError) as error:
+            raise MultiheadError(
+                f"the Python code of {name} ({code}) does not load: {_line(error)}",
+                hint="save(..., source=the original folder) copies it",
+            ) from error
     found: Any = None
     if origin == TRANSFORMERS and name.isidentifier():
         found = getattr(import_transformers(), name, None)

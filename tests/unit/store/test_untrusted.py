@@ -256,5 +256,8 @@ def test_code_of_the_folder_runs_only_where_it_is_trusted(tmp_path: Path, monkey
     try:
         assert type(load(tmp_path / "a", trust_remote_code=True)).__name__ == "Odd"
         assert hasattr(sys, "multihead_ran_remote_code")
+        (tmp_path / "a" / "odd_code.py").unlink()
+        with pytest.raises(MultiheadError, match=r"the Python code of Odd \(odd_code.Odd\) does not load"):
+            load(tmp_path / "a", trust_remote_code=True)
     finally:
         vars(sys).pop("multihead_ran_remote_code", None)

@@ -82,6 +82,16 @@ def test_a_class_that_load_cannot_build(tmp_path: Path) -> None:
     assert isinstance(load(tmp_path / "a", model=Noisy()), Noisy)
 
 
+class Failing(Noisy):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ZeroDivisionError
+
+
+def test_a_model_that_does_not_run(tmp_path: Path) -> None:
+    assert save(Failing(), tmp_path / "a").verified == "tensors"
+    assert isinstance(load(tmp_path / "a", model=Failing()), Failing)
+
+
 def test_not_a_number_equals_itself(tmp_path: Path) -> None:
     model = drop(ZOO["bert"].build(), uneven)
     model.bert.embeddings.word_embeddings.weight.data[50] = float("nan")  # type: ignore[union-attr,operator]
