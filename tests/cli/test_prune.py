@@ -189,7 +189,7 @@ def test_where_it_goes(multihead: Multihead, given: Folders, tmp_path: Path) -> 
     (tmp_path / "full" / "mine.txt").write_text("mine")
     said = multihead(*words, "-o", tmp_path / "full")
     assert said.code == 2
-    assert "full is not the folder of a model, so it is not replaced; in it: mine.txt" in said.err
+    assert "to be replaced, it holds mine.txt" in said.err
     forced = multihead(*words, "-o", tmp_path / "full", "--force")
     assert forced.code == 2, "it is no folder of a model"
     assert "M parameters" not in forced.err, "it was said after the model was loaded"

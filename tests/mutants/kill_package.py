@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +27,7 @@ from multihead.edit.fitting.refit import Refit, refit
 from multihead.edit.physical.surgery import install
 from multihead.edit.sharing.group import grouped
 from multihead.edit.sharing.moments import moments_of
+from multihead.errors import MultiheadError
 from multihead.model.head_weights import HeadWeights
 
 # ---- seeing heads -----------------------------------------------------------------------------
@@ -237,3 +243,45 @@ def parting() -> None:
     run(model, Corpus(model, documents, batch_size=1, window=1), [drawn])
     # The first part has 16 documents, the last 13 of them copies; the second part has a document and a copy.
     same(drawn.total, torch.tensor([1 * 2 + 2 * 1 + 3 * 2 + 1_000_001.0]).double(), "numbered")
+
+
+# ---- saving -----------------------------------------------------------------------------------
+
+
+def refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except MultiheadError:
+        return True
+    return False
+
+
+@check
+def saving() -> None:
+    """A save that does not compute the same is refused, and so are changed weights and contradicting sizes."""
+    torch.manual_seed(0)
+    model = GPT2Model(GPT2Config(n_layer=2, n_head=4, n_embd=8, vocab_size=9, n_positions=8)).eval()
+    model.h[0].mlp.c_proj.weight.data.normal_()  # as large as the rest
+    install(model, (layer := mh.anatomy(model)[0]), HeadWeights.of(layer).keep([0, 2, 3]))
+    with tempfile.TemporaryDirectory() as here:
+        folder = Path(here) / "a"
+        mh.save(model, folder)
+        weights, manifest = folder / "multihead.safetensors", (folder / "multihead.json").read_bytes()
+        data = bytearray(weights.read_bytes())
+        data[-2] ^= 1
+        weights.write_bytes(data)
+        assert refused(lambda: mh.load(folder)), "a changed bit is not noticed"
+        data[-2] ^= 1
+        weights.write_bytes(data)
+        (folder / "multihead.json").write_bytes(manifest.replace(b'"reason": "', b'"reason": "x', 1))
+        assert refused(lambda: mh.load(folder)), "a changed letter is not noticed"
+        described = json.loads(manifest)
+        del described["checksum"]
+        step = {"do": "set", "at": "h.0.attn", "name": "head_dim", "value": 5}
+        described["cut"]["steps"].append(step)
+        checksum = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+        (folder / "multihead.json").write_text(json.dumps(described | {"checksum": checksum}))
+        assert refused(lambda: mh.load(folder)), "sizes that contradict the weights are not noticed"
+        model.h[0].mlp.act = nn.Tanh()
+        assert refused(lambda: mh.save(model, Path(here) / "b")), "different outputs are not noticed"
+        assert refused(lambda: model.save_pretrained(Path(here) / "c")), "save_pretrained writes a wrong config"

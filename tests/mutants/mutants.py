@@ -531,4 +531,18 @@ MUTANTS: dict[str, Mutant] = {
     "copies in other parts are witnesses": Mutant(
         "corpus/documents.py", "data is not None and self._seen.add(data)", "False", ("parting",)
     ),
+    # ---- saving
+    "damaged weights are loaded": Mutant(
+        "store/manifest.py", "if checksum(path) != stored:", "if False:", ("saving",)
+    ),
+    "a damaged description is loaded": Mutant(
+        "store/manifest.py", "if stored != _checksum_of(data):", "if False:", ("saving",)
+    ),
+    "a save without a comparison of outputs": Mutant(
+        "store/verify.py", "if snapshot.outputs is None:", "if True:", ("saving",)
+    ),
+    "a loaded model is not tried": Mutant("store/load.py", "if manifest.runs:", "if False:", ("saving",)),
+    "save_pretrained of a cut model": Mutant(
+        "edit/physical/record.py", 'if record.steps and hasattr(root, "save_pretrained"):', "if False:", ("saving",)
+    ),
 }

@@ -99,7 +99,7 @@ def check_numbers(args: argparse.Namespace) -> None:
 
 def check_out(args: argparse.Namespace) -> None:
     """Where the cut model goes, said before the work and not after it."""
-    from multihead.store.folder import refuse
+    from multihead.store.save import check_folder
 
     check_numbers(args)
     if args.dry_run:
@@ -111,7 +111,7 @@ def check_out(args: argparse.Namespace) -> None:
         )
     if args.out is None:
         raise MultiheadError("-o DIR says where the cut model goes", hint="-o smaller/; --dry-run prints the plan")
-    refuse(args.out, args.force)
+    check_folder(args.out, args.force)
     there = next(p for p in args.out.absolute().parents if p.exists())
     try:
         with TemporaryDirectory(dir=there, prefix=".multihead"):
@@ -332,7 +332,8 @@ def _cut(args: argparse.Namespace, loaded: Loaded, plan: Plan, say: Callable[[st
     say(f"saved: {saved}")
     return {
         "fits": done.get("fits", []), "healed": done.get("healed"), "parameters": [before, after],
-        "seconds": took, "folder": str(args.out), "plain": saved.plain, "why": saved.why,
+        "seconds": took, "folder": str(args.out), "stock": saved.stock,
+        "reason": saved.reason, "verified": saved.verified,
     }  # fmt: skip
 
 

@@ -195,8 +195,8 @@ class TestNetwork:
     def test_saved_and_loaded(self, dtype: torch.dtype, tmp_path: Path) -> None:
         model = EmbeddedModel(SMALL).eval().to(dtype)
         saved = mh.save(model, tmp_path / "out")
-        assert not saved.plain
-        assert "a model of multihead's own" in saved.why
+        assert not saved.stock
+        assert "mh.load builds it" in saved.reason
         again = mh.load(tmp_path / "out")
         assert type(again) is EmbeddedModel
         assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(
@@ -205,7 +205,7 @@ class TestNetwork:
     def test_a_damaged_config(self, tmp_path: Path) -> None:
         mh.save(EmbeddedModel(SMALL), tmp_path / "out")
         (tmp_path / "out" / "config.json").write_text('{"width": 24}')
-        with pytest.raises(MultiheadError, match=r"is no config of EmbeddedModel: .*vocab_size"):
+        with pytest.raises(MultiheadError, match=r"does not fit EmbeddedModel: .*vocab_size"):
             mh.load(tmp_path / "out")
 
     def test_cut_and_shared(self, shipped: Shipped, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_layer_without_heads(tmp_path: Path, name: str) -> None:
     model = entry.build()
     given = entry.inputs(model)
     drop(model, lambda i, heads, group: [] if i == 1 else list(range(heads)), given)
-    assert not save(model, tmp_path / "a").plain
+    assert not save(model, tmp_path / "a").stock
     again = load(tmp_path / "a", model=None if hasattr(model, "config") else entry.build())
     assert same_state(again, model)
     assert equal(outputs(again, given), outputs(model, given))

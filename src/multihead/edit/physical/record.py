@@ -20,6 +20,7 @@ from typing import Any
 from torch import nn
 
 from multihead.edit.physical.steps import Step
+from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 
 NAME = "multihead_cut"
@@ -54,10 +55,25 @@ def text_of(model: nn.Module) -> frozenset[str]:
 
 def remember(model: nn.Module, steps: list[Step], plan: dict[str, Any] | None = None) -> Record:
     """Add steps to a model's record, which is made if there is none, and replace its plan if one is given."""
-    record = record_of(model)
-    if record is None:
-        record = Record()
-        setattr(inner(model), NAME, record)
+    record = record_of(model) or Record()
     record.steps.extend(steps)
     record.plan = record.plan if plan is None else plan
+    attach(model, record)
     return record
+
+
+def attach(model: nn.Module, record: Record) -> None:
+    """Make this the record of a model. A model that was cut cannot be saved by `save_pretrained` any more."""
+    root = inner(model)
+    setattr(root, NAME, record)
+    if record.steps and hasattr(root, "save_pretrained"):
+        # A function without the model in it: copies of the model share it.
+        setattr(root, "save_pretrained", refuse_save_pretrained)  # noqa: B010
+
+
+def refuse_save_pretrained(*_: Any, **__: Any) -> None:
+    """transformers would write the config of the original beside the weights of the cut."""
+    raise MultiheadError(
+        "save_pretrained would write the original's config with the cut weights, which then do not load",
+        hint="mh.save(model, folder); from_pretrained loads it, if transformers can express the cut",
+    )

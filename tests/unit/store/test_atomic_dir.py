@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import warm
+from multihead._base import atomic_dir as folder
 from multihead.errors import MultiheadError
-from multihead.store import folder
-from multihead.store.folder import written
+
+atomic_dir = partial(folder.atomic_dir, marks=["config.json"])
 
 
 def names(here: Path) -> list[str]:
@@ -25,7 +27,7 @@ def model(target: Path, text: str) -> None:
 
 
 def test_it_appears_whole(tmp_path: Path) -> None:
-    with written(tmp_path / "a" / "out") as part:
+    with atomic_dir(tmp_path / "a" / "out") as part:
         assert part.parent == tmp_path / "a"
         (part / "sub").mkdir()
         (part / "sub" / "x").write_text("x")
@@ -34,7 +36,7 @@ def test_it_appears_whole(tmp_path: Path) -> None:
 
 
 def test_it_may_be_read_by_who_may_read_the_others(tmp_path: Path) -> None:
-    with written(tmp_path / "out"):
+    with atomic_dir(tmp_path / "out"):
         pass
     (tmp_path / "other").mkdir()
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "other").stat().st_mode
@@ -43,7 +45,7 @@ def test_it_may_be_read_by_who_may_read_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, OSError])
 def test_an_error_leaves_nothing(tmp_path: Path, kind: type[BaseException]) -> None:
     with pytest.raises((kind, MultiheadError)):
-        with written(tmp_path / "a" / "b" / "out") as part:
+        with atomic_dir(tmp_path / "a" / "b" / "out") as part:
             (part / "x").write_text("x")
             raise kind
     assert names(tmp_path) == []
@@ -52,14 +54,14 @@ def test_an_error_leaves_nothing(tmp_path: Path, kind: type[BaseException]) -> N
 def test_what_exists_is_kept_without_force(tmp_path: Path) -> None:
     model(tmp_path / "out", "old")
     with pytest.raises(MultiheadError, match=r"out exists\n\nhint: force=True"):
-        with written(tmp_path / "out"):
+        with atomic_dir(tmp_path / "out"):
             pytest.fail("nothing may be computed for it")
     assert (tmp_path / "out" / "config.json").read_text() == "old"
 
 
 def test_an_empty_folder_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with written(tmp_path / "out") as part:
+    with atomic_dir(tmp_path / "out") as part:
         (part / "x").write_text("x")
     assert names(tmp_path) == ["out", "out/x"]
 
@@ -67,9 +69,9 @@ def test_an_empty_folder_is_no_obstacle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("exchange", [True, False])
 def test_force_replaces_the_whole_folder(tmp_path: Path, monkeypatch: Any, exchange: bool) -> None:
     if not exchange:
-        monkeypatch.setattr(folder, "_exchanged", lambda *_: False)
+        monkeypatch.setattr(folder, "_exchange", lambda *_: False)
     model(tmp_path / "out", "old")
-    with written(tmp_path / "out", force=True) as part:
+    with atomic_dir(tmp_path / "out", force=True) as part:
         (part / "new").write_text("new")
         assert (tmp_path / "out" / "config.json").read_text() == "old"
     assert names(tmp_path) == ["out", "out/new"]
@@ -78,7 +80,7 @@ def test_force_replaces_the_whole_folder(tmp_path: Path, monkeypatch: Any, excha
 def test_force_keeps_the_old_one_where_the_new_one_fails(tmp_path: Path) -> None:
     model(tmp_path / "out", "old")
     with pytest.raises(ZeroDivisionError):
-        with written(tmp_path / "out", force=True) as part:
+        with atomic_dir(tmp_path / "out", force=True) as part:
             (part / "new").write_text(str(1 // 0))
     assert names(tmp_path) == ["out", "out/config.json"]
 
@@ -86,8 +88,8 @@ def test_force_keeps_the_old_one_where_the_new_one_fails(tmp_path: Path) -> None
 def test_force_does_not_replace_what_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("dear")
-    with pytest.raises(MultiheadError, match=r"letters is not the folder of a model.*in it: dear.txt"):
-        with written(tmp_path / "letters", force=True):
+    with pytest.raises(MultiheadError, match=r"letters must be empty or hold config.json .*it holds dear.txt"):
+        with atomic_dir(tmp_path / "letters", force=True):
             pass
     assert names(tmp_path) == ["letters", "letters/dear.txt"]
 
@@ -95,20 +97,20 @@ def test_force_does_not_replace_what_is_no_model(tmp_path: Path) -> None:
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(MultiheadError, match="out is a file"):
-        with written(tmp_path / "out", force=True):
+        with atomic_dir(tmp_path / "out", force=True):
             pass
 
 
 def test_too_little_room_is_said_first(tmp_path: Path) -> None:
-    with pytest.raises(MultiheadError, match=r"1000000000\.00 GB are needed in .* GB are free"):
-        with written(tmp_path / "out", need=10**18):
+    with pytest.raises(MultiheadError, match=r"needs 1000000000\.00 GB of space, .* GB are free"):
+        with atomic_dir(tmp_path / "out", need=10**18):
             pass
     assert names(tmp_path) == []
 
 
 def test_one_that_came_to_be_meanwhile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(MultiheadError, match="out exists"):
-        with written(tmp_path / "out") as part:
+        with atomic_dir(tmp_path / "out") as part:
             (part / "x").write_text("x")
             model(tmp_path / "out", "theirs")
     assert names(tmp_path) == ["out", "out/config.json"]
@@ -117,12 +119,12 @@ def test_one_that_came_to_be_meanwhile_is_kept(tmp_path: Path) -> None:
 def test_leftovers_of_others_are_cleaned_but_not_their_work(tmp_path: Path) -> None:
     for name in (".out.abcdefgh.part", ".out.x.abcdefgh.part", ".out.x.abcdefgh.old"):
         (tmp_path / name).mkdir()
-    with written(tmp_path / "out") as first:
-        with written(tmp_path / "out2") as other:
+    with atomic_dir(tmp_path / "out") as first:
+        with atomic_dir(tmp_path / "out2") as other:
             assert first.exists()
             assert other.exists()
         with pytest.raises(MultiheadError, match="out exists"):
-            with written(tmp_path / "out") as second:
+            with atomic_dir(tmp_path / "out") as second:
                 (second / "y").write_text("y")
                 (first / "x").write_text("x")
                 assert first.exists(), "somebody works in it"
@@ -135,19 +137,19 @@ def test_leftovers_of_others_are_cleaned_but_not_their_work(tmp_path: Path) -> N
 
 # Each moment: the call in whose place the process dies.
 MOMENTS = {
-    "as it begins": ("folder._begun", "before"),
-    "begun": ("folder._begun", "after"),
-    "half written": ("Path.chmod", "before"),
-    "before it is on the disk": ("folder._bring_to_disk", "before"),
-    "before the last step": ("folder._put", "before"),
-    "after the last step": ("folder._put", "after"),
-    "after a failed rename": ("folder._exchanged", "before"),
-    "exchanged": ("folder._exchanged", "after"),
+    "as it begins": ("folder._locked_part", "before"),
+    "begun": ("folder._locked_part", "after"),
+    "half written": ("Path.write_text", "after"),
+    "before it is on the disk": ("folder._flush_all", "before"),
+    "before the last step": ("folder._move", "before"),
+    "after the last step": ("folder._move", "after"),
+    "after a failed rename": ("folder._exchange", "before"),
+    "exchanged": ("folder._exchange", "after"),
 }
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from multihead.store import folder
+from multihead._base import atomic_dir as folder
 place, when = {moment!r}
 home, name = {{"folder": folder, "Path": Path}}[place.split(".")[0]], place.split(".")[1]
 real = getattr(home, name)
@@ -156,7 +158,7 @@ def dying(*args, **kwargs):
         real(*args, **kwargs)
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(home, name, dying)
-with folder.written(Path({target!r}), force={force}) as part:
+with folder.atomic_dir(Path({target!r}), force={force}, marks=["config.json"]) as part:
     (part / "config.json").write_text("new")
 """
 
@@ -174,7 +176,7 @@ def test_a_kill_leaves_the_old_or_nothing_and_the_next_save_cleans(
     if force:
         model(target, "old")
     done = run(KILLED.format(moment=MOMENTS[moment], target=str(target), force=force))
-    if not force and "exchanged" in MOMENTS[moment][0]:
+    if not force and "_exchange" in MOMENTS[moment][0]:
         assert done.returncode == 0, "nothing was in the way, so nothing is exchanged"
     else:
         assert done.returncode == -signal.SIGKILL, done.stderr
@@ -185,18 +187,18 @@ def test_a_kill_leaves_the_old_or_nothing_and_the_next_save_cleans(
         assert (target / "config.json").read_text() == "old"
     else:
         assert not target.exists()
-    with written(target, force=True) as part:
+    with atomic_dir(target, force=True) as part:
         (part / "config.json").write_text("next")
     assert names(tmp_path) == ["out", "out/config.json"]
     assert (target / "config.json").read_text() == "next"
 
 
-def test_where_nothing_can_be_exchanged_the_old_one_comes_back(tmp_path: Path) -> None:
+def test_where_nothing_can_be_exchange_the_old_one_comes_back(tmp_path: Path) -> None:
     """Between the two renames there is nothing of that name; the next save finds the old one."""
     model(tmp_path / "out", "old")
     (tmp_path / "out").rename(tmp_path / ".out.abcdefgh.old")
     with pytest.raises(MultiheadError, match="out exists"):
-        with written(tmp_path / "out"):
+        with atomic_dir(tmp_path / "out"):
             pass
     assert (tmp_path / "out" / "config.json").read_text() == "old"
 
@@ -205,10 +207,10 @@ FULL = """
 import resource
 from pathlib import Path
 from multihead.errors import MultiheadError
-from multihead.store.folder import written
+from multihead._base.atomic_dir import atomic_dir
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    with written(Path({target!r})) as part:
+    with atomic_dir(Path({target!r})) as part:
         (part / "a").write_bytes(bytes(900))
         (part / "b").write_bytes(bytes(1100))
 except MultiheadError as said:

@@ -17,7 +17,7 @@ import warm
 from multihead.edit.physical.surgery import install
 from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights
-from multihead.store import plain
+from multihead.store.formats import stock as stock_format
 from multihead.store.load import load
 from multihead.store.save import save
 from unit.store.cutting import drop, equal, even, outputs, same_state, uneven
@@ -30,13 +30,13 @@ CANNOT = ["bert", "modernbert", "gpt2", "opt", "gpt-neox", "bloom", "stablelm", 
 
 @pytest.mark.parametrize("name", CAN)
 def test_what_it_can_express_it_loads(tmp_path: Path, name: str) -> None:
-    """proven() has loaded it already; the numbers are compared here once more, by the folder alone."""
+    """`verify` has loaded it already; the numbers are compared here once more, by the folder alone."""
     import transformers
 
     entry = ZOO[name]
     model = drop(entry.build(), even)
     saved = save(model, tmp_path / "a")
-    assert saved.plain, saved.why
+    assert saved.stock, saved.reason
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     stock = getattr(transformers, config["architectures"][0]).from_pretrained(tmp_path / "a").eval()
     given = entry.inputs(model)
@@ -52,8 +52,8 @@ def test_what_it_cannot_express_it_does_not_find(tmp_path: Path, name: str) -> N
     import transformers
 
     saved = save(drop(ZOO[name].build(), even), tmp_path / "a")
-    assert not saved.plain
-    assert saved.why.startswith("transformers cannot express it: ")
+    assert not saved.stock
+    assert saved.reason.startswith("transformers cannot express it: ")
     assert not list((tmp_path / "a").glob("model*"))
     with pytest.raises(OSError, match=r"no file named model.safetensors"):
         transformers.AutoModel.from_pretrained(tmp_path / "a")
@@ -62,21 +62,21 @@ def test_what_it_cannot_express_it_does_not_find(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize("name", ["llama", "vit", "t5"])
 def test_layers_that_differ_are_no_config(tmp_path: Path, name: str) -> None:
     saved = save(drop(ZOO[name].build(), uneven), tmp_path / "a")
-    assert not saved.plain
-    assert "layers differ, and a config has one number for all: " in saved.why
+    assert not saved.stock
+    assert "layers differ, and a config has one size for all: " in saved.reason
 
 
 def test_groups_of_different_sizes_are_no_config(tmp_path: Path) -> None:
     model = drop(ZOO["llama"].build(), lambda i, heads, group: [0, 1, 3, 4, 5])
     saved = save(model, tmp_path / "a")
-    assert (saved.plain, saved.why) == (False, "L0 has 5 heads in groups of different sizes on 2 kv heads")
+    assert (saved.stock, saved.reason) == (False, "L0 has 5 heads in groups of different sizes on 2 kv heads")
     assert same_state(load(tmp_path / "a"), model)
 
 
 def test_no_heads_at_all_are_no_config(tmp_path: Path) -> None:
     for name in ("gpt2", "llama"):
         saved = save(drop(ZOO[name].build(), lambda *_: []), tmp_path / name)
-        assert (saved.plain, saved.why) == (False, "no layer has heads left, and no config says so")
+        assert (saved.stock, saved.reason) == (False, "no layer has heads, and a config cannot express that")
 
 
 def llama(heads: int = 4) -> nn.Module:
@@ -95,7 +95,7 @@ def test_three_heads_of_a_llama_are_a_mistral(tmp_path: Path) -> None:
     """hidden_size 32 is no multiple of 3, which LLaMA wants."""
     model = drop(llama(), lambda i, heads, group: [0, 1, 3])
     saved = save(model, tmp_path / "a")
-    assert (saved.plain, saved.why) == (True, "transformers loads it as MistralForCausalLM")
+    assert (saved.stock, saved.reason) == (True, "transformers loads it as MistralForCausalLM")
     stock = AutoModelForCausalLM.from_pretrained(tmp_path / "a").eval()
     assert type(stock).__name__ == "MistralForCausalLM"
     given = ZOO["llama"].inputs(model)
@@ -112,19 +112,19 @@ def test_fewer_kv_heads_are_a_number_in_the_config(tmp_path: Path) -> None:
         fewer = replace(own, k=own.k[:2], v=own.v[:2], groups=Groups.even(4, 2), kv_origin=(0, 1))
         install(model, layer, fewer)
     saved = save(model, tmp_path / "a")
-    assert saved.plain, saved.why
+    assert saved.stock, saved.reason
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (4, 2, 8)
 
 
 def test_what_computes_something_else_is_noticed(tmp_path: Path, monkeypatch: Any) -> None:
     """The shapes fit; only a run tells."""
-    wrong = replace(plain.STAND_INS[0], changes={"sliding_window": 2})
-    monkeypatch.setattr(plain, "STAND_INS", (wrong,))
+    wrong = replace(stock_format.STAND_INS[0], changes={"sliding_window": 2})
+    monkeypatch.setattr(stock_format, "STAND_INS", (wrong,))
     model = drop(llama(), lambda i, heads, group: [0, 1, 3])
     saved = save(model, tmp_path / "a")
-    assert not saved.plain
-    assert saved.why.startswith("loaded by transformers it computes something else, ")
+    assert not saved.stock
+    assert saved.reason.startswith("transformers loads a model that computes outputs with a relative distance of ")
     assert not list((tmp_path / "a").glob("model*")), "nor is it left for others to load"
     assert json.loads((tmp_path / "a" / "config.json").read_text())["model_type"] == "llama"
     assert same_state(load(tmp_path / "a"), model)
@@ -137,8 +137,8 @@ def test_biases_that_a_stand_in_lacks(tmp_path: Path) -> None:
         attention_bias=True,
     )  # fmt: skip
     saved = save(drop(LlamaForCausalLM(config).eval(), lambda *_: [0, 1, 3]), tmp_path / "a")
-    assert not saved.plain
-    assert "The hidden size (32) is not a multiple of the number of attention heads (3)" in saved.why
+    assert not saved.stock
+    assert "The hidden size (32) is not a multiple of the number of attention heads (3)" in saved.reason
 
 
 # ---- in a fresh process, where multihead cannot be imported -----------------------------------
@@ -171,7 +171,7 @@ assert not any(name.partition(".")[0] == "multihead" for name in sys.modules)
 @pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_it_is_loaded_without_multihead(tmp_path: Path, name: str) -> None:
     model = drop(llama(), lambda *_: [0, 1, 3]) if name == "mistral" else drop(ZOO["llama"].build(), even)
-    assert save(model, tmp_path / "a").plain
+    assert save(model, tmp_path / "a").stock
     ids = ZOO["llama"].inputs(model)["input_ids"]
     done = warm.run(ALONE, tmp_path / "a", json.dumps(ids.tolist()))
     assert done.returncode == 0, done.stderr
