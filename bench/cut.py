@@ -72,14 +72,13 @@ def one(
 ) -> Row:
     """Plan, cut and judge."""
     from multihead.edit.cut import cut
-    from multihead.edit.planning import plan
     from multihead.model.anatomy import anatomy
 
     method, refit = contestants()[name]
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        chosen = plan(model, text, keep=keep, method=method, seed=seed)
+        chosen = _plan(model, text, keep, method, seed)
         small = cut(model, chosen, refit=refit)
     took = time.perf_counter() - start
     must = LIMITS.get(work.partition(",")[0]) if name == "obs + re-fit" else None
@@ -89,6 +88,17 @@ def one(
     heads = [len(x.keep) for x in chosen.layers]
     assert sum(heads) == sum(layer.num_heads for layer in anatomy(small)) or 0 in heads
     return Row(work, name, numbers, heads, took, must, verdict, seed)
+
+
+def _plan(model: Any, text: Any, keep: float, method: str, seed: int) -> Any:
+    from cut_baselines import removed_by_gauss_newton, removed_by_norm
+    from multihead.edit.planning import plan
+
+    if method == "norm":
+        return plan(model, text, remove=removed_by_norm(model, keep))
+    if method == "gauss-newton":
+        return plan(model, text, remove=removed_by_gauss_newton(model, text, keep, seed))
+    return plan(model, text, keep=keep, method=method, seed=seed)
 
 
 def minilm(seed: int, count: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:

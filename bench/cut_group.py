@@ -4,9 +4,9 @@
     python bench/cut_group.py --rows "12→4|stories"  # some rows; those of the file that were not run stay in it
     python bench/cut_group.py --sentences 8000       # fitted to more text than 1,024 sentences: rows of their own
 
-Every cut is real: the kv heads are gone from the matrices. Baselines are the mean of heads that lie beside each
-other (Ainslie et al. 2023) and the mean of clustered heads that were turned to each other (Procrustes). Numbers are
-of text that no cut was calibrated on (`cut_eval.py`). Prints a table with limits, writes results/cut_group.json.
+Every cut is real: the kv heads are gone from the matrices. The baseline is the mean of adjacent heads (Ainslie et
+al. 2023; `cut_baselines.py`). Numbers are of text that no cut was calibrated on (`cut_eval.py`). Prints a table
+with limits, writes results/cut_group.json.
 """
 
 from __future__ import annotations
@@ -54,20 +54,19 @@ class Row:
     machine: str = ""
 
 
-def contestants() -> dict[str, tuple[str, bool, Any, Any]]:
-    """{name: (method, heads that lie beside each other, re-fit, heal)}."""
+def contestants() -> dict[str, tuple[bool, Any, Any]]:
+    """{name: (mean-pooling of adjacent heads, re-fit, heal)}."""
     from multihead.edit.fitting.heal import Heal
     from multihead.edit.fitting.refit import Refit
 
     return {
-        "mean-pool": ("mean", True, None, None),
-        POOLED: ("mean", True, Refit(), None),
-        "Procrustes + re-fit": ("procrustes", False, Refit(), None),
-        "joint": ("joint", False, None, None),
-        "joint + re-fit of W_O alone": ("joint", False, Refit(behind=False), None),
-        OURS: ("joint", False, Refit(), None),
-        HEALED: ("joint", False, Refit(), Heal(steps=STEPS)),
-        RELATED: ("joint", False, Refit(), Heal(steps=STEPS, relations=1.0)),
+        "mean-pool": (True, None, None),
+        POOLED: (True, Refit(), None),
+        "joint": (False, None, None),
+        "joint + re-fit of W_O alone": (False, Refit(behind=False), None),
+        OURS: (False, Refit(), None),
+        HEALED: (False, Refit(), Heal(steps=STEPS)),
+        RELATED: (False, Refit(), Heal(steps=STEPS, relations=1.0)),
     }
 
 
@@ -88,10 +87,11 @@ class Works:
 
     def grouped(self, kv_heads: int, name: str) -> tuple[Any, float, dict[str, float]]:
         """The grouped model, seconds in all, and of healing: seconds, of all cores too, and steps."""
+        from cut_baselines import mean_pooling
         from multihead.edit.cut import cut
-        from multihead.edit.sharing.group import Grouping, adjacent
+        from multihead.edit.sharing.group import adjacent
 
-        method, beside, refit, heal = contestants()[name]
+        pooled, refit, heal = contestants()[name]
         begun = time.perf_counter()
         if heal is not None:
             from multihead.edit.fitting.heal import heal as healed
@@ -107,11 +107,12 @@ class Works:
                 "heal_steps": float(done.steps), "heal_best_step": float(done.best_step),
             }  # fmt: skip
             return small, time.perf_counter() - begun, numbers
-        if beside:
+        if pooled:
             groups = {x.name: adjacent(own, kv_heads) for x, own in zip(self.layers, self.own, strict=True)}
+            with mean_pooling():
+                small = cut(self.model, self.start.edit(groups=groups), refit=refit)
         else:
-            groups = self._groups(kv_heads)
-        small = cut(self.model, self.start.edit(groups=groups), refit=refit, grouping=Grouping(method))
+            small = cut(self.model, self.start.edit(groups=self._groups(kv_heads)), refit=refit)
         return small, time.perf_counter() - begun, {}
 
     def _groups(self, kv_heads: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
         "--at",
         "0.5,0.84",
         "--method",
-        "norm",
+        "fisher",
         "--method",
         "random",
     )
@@ -34,7 +34,7 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
     assert "6 documents to fit to, 1 to judge by" in said.err
     assert "4 points, about" in said.err
     assert said.out.splitlines()[0].startswith("perplexity on 1 held-out documents; the original has ")
-    assert said.out.splitlines()[1].split() == ["heads", "kept", "norm", "random"]
+    assert said.out.splitlines()[1].split() == ["heads", "kept", "fisher", "random"]
     assert [line.split()[:3] for line in said.out.splitlines()[2:4]] == [["5", "of", "6"], ["3", "of", "6"]]
     again = multihead(*words, "-o", out)
     assert again.code == 2
@@ -50,7 +50,7 @@ def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_pa
         "--at",
         "0.84,0.67,0.5",
         "--method",
-        "norm",
+        "random",
         "--no-refit",
     )
     said = multihead("curve", given.gpt2, *words, "-o", tmp_path / "c.svg", "--json", "--quiet")

@@ -50,7 +50,7 @@ def test_named_heads_go_and_the_rest_is_as_it_was(multihead: Multihead, given: F
 
 
 def test_a_share_of_the_heads_by_every_method(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    for method in ("obs", "fisher", "norm", "random"):
+    for method in ("obs", "fisher", "random"):
         out = tmp_path / method
         said = multihead("prune", given.gpt2, "--keep", 0.5, "--calib", given.corpus, "--method", method, "-o", out)
         assert said.code == 0, said.err
@@ -60,12 +60,10 @@ def test_a_share_of_the_heads_by_every_method(multihead: Multihead, given: Folde
 
 
 def test_shapes_and_budgets(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    words = ("prune", given.gpt2, "--calib", given.corpus, "--method", "norm", "--dry-run", "--json")
+    words = ("prune", given.gpt2, "--calib", given.corpus, "--method", "random", "--dry-run", "--json")
     kept = lambda said: [len(x["keep"]) for x in json.loads(said.out)["plan"]["layers"]]
     assert kept(multihead(*words, "--keep", 0.67, "--uniform")) == [2, 2]
-    assert kept(multihead(*words, "--keep", 0.34, "--scope", "layer")) == [1, 1]
     assert min(kept(multihead(*words, "--keep", 0.34, "--least", 1))) == 1
-    assert sum(kept(multihead(*words, "--budget", "heads=0.5"))) == 3
     fewer = multihead(*words, "--budget", "flops=0.9")
     assert fewer.code == 0, fewer.err
     assert sum(kept(fewer)) < 6
@@ -136,7 +134,7 @@ def test_a_plan_for_another_model_is_refused(multihead: Multihead, given: Folder
 
 def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     out = tmp_path / "same"
-    for words in (("--keep", 1.0), ("--kv-heads", 3), ("--keep", 0.99, "--method", "norm")):
+    for words in (("--keep", 1.0), ("--kv-heads", 3), ("--keep", 0.99, "--method", "random")):
         said = multihead("prune", given.gpt2, *words, "--calib", given.corpus, "-o", out)
         if words[1] == 0.99:
             assert said.code == 0, "one head goes"
@@ -172,9 +170,7 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
         (("--keep", "0.5", "--heal", "0"), "--heal 0 is less than 1"),
         (("--keep", "0.5", "--batch-size", "0"), "--batch-size 0 is less than 1"),
         (("--keep", "0.5", "--least", "4"), "4"),
-        (("--keep", "0.5", "--group"), "--group spends a --budget on pruning and grouping together"),
-        (("--budget", "cache=0.5", "--group", "--kv-heads", "1"), "--kv-heads 4 alone"),
-        (("--budget", "latency=0.5", "--group"), "saves nothing of latency"),
+        (("--budget", "latency=0.5"), "'latency=0.5' is no budget"),
     ],
 )
 def test_requests_that_are_refused(
@@ -232,13 +228,7 @@ def test_a_cut_model_can_be_cut_again(multihead: Multihead, given: Folders, tmp_
     torch.testing.assert_close(outputs(tmp_path / "two"), outputs(given.gpt2, "L0H1", "L0H2"))
 
 
-def test_one_budget_for_pruning_and_grouping(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+def test_grouping_after_a_budget_says_that_it_saves_more(multihead: Multihead, given: Folders) -> None:
     words = ("prune", given.gpt2, "--budget", "cache=0.5", "--calib", given.corpus)
-    said = multihead(*words, "--group", "--json", "-o", tmp_path / "both")
-    assert said.code == 0, said.err
-    plan = json.loads(said.out)["plan"]
-    kept = [len({*x["keep"]}) if x["groups"] is None else len(x["groups"]) for x in plan["layers"]]
-    assert sum(kept) <= 3
-    assert "group=True" in plan["asked"]
     after = multihead(*words, "--kv-heads", 1, "--dry-run")
     assert "the budget was spent on pruning, then kv_heads=1 was made of what stays" in after.out

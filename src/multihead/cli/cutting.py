@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 TOGETHER = 1800.0
 """Seconds that one of several processes waits for another."""
 
-METHODS = ("obs", "gauss-newton", "fisher", "norm", "random")
-"""Ways to say what a head costs; the first is the best, the last two are baselines."""
+METHODS = ("obs", "fisher", "random")
+"""Ways to score heads; the first is the best, the last the baseline."""
 
 PROCESS = 400e6
 """Python, torch and transformers."""
@@ -129,10 +129,6 @@ def over_ranks(args: argparse.Namespace) -> Generator[None]:
     from multihead.corpus.ranks import Ranks
 
     with Ranks.started(TOGETHER) as ranks, data_parallel():
-        if ranks.size > 1 and (getattr(args, "budget", None) or "").startswith("latency"):
-            raise MultiheadError(
-                "processes do not agree on a budget of time: each measures its own", hint="run it in one process"
-            )
         args.follows = not ranks.leads
         args.quiet = args.quiet or args.follows
         yield
@@ -273,12 +269,12 @@ def _estimate(
 # ---- the cut ------------------------------------------------------------------------------------
 
 
-def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str = "joint") -> int:
+def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
     """Print the plan, and unless that is all, cut, save, and say what comes next."""
     say = speaker(args)
     if getattr(args, "follows", False):
         if plan.changes and not args.dry_run:
-            _cut(args, loaded, plan, grouping, say)
+            _cut(args, loaded, plan, say)
         return 0 if plan.changes else 1
     if not plan.changes:
         if args.json:
@@ -294,21 +290,18 @@ def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: st
             write_json({"plan": plan.to_json(), "changed": True})
         say("a dry run: no model is written")
         return 0
-    written = _cut(args, loaded, plan, grouping, say)
+    written = _cut(args, loaded, plan, say)
     if args.json:
         write_json({"plan": plan.to_json(), "changed": True, **written})
     say(f"next: multihead check {shlex.quote(args.model)} {shlex.quote(str(args.out))} --text held_out.txt")
     return 0
 
 
-def _cut(
-    args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _cut(args: argparse.Namespace, loaded: Loaded, plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     from multihead.edit.cut import cut
     from multihead.edit.fitting.heal import Heal
     from multihead.edit.fitting.refit import Refit
     from multihead.edit.physical.record import record_of
-    from multihead.edit.sharing.group import Grouping
     from multihead.store.save import save
 
     heal = None
@@ -320,7 +313,6 @@ def _cut(
             loaded.model,
             plan,
             refit=None if args.no_refit else Refit(),
-            grouping=Grouping(grouping),  # pyright: ignore[reportArgumentType]  # one of argparse's choices
             heal=heal,
             progress=progress,
         )

@@ -18,7 +18,6 @@ _EPILOG = """examples:
   multihead group minilm --kv-heads 4 --calib text.txt --dry-run    # which heads would share
   multihead group minilm --kv-heads 4 --calib text.txt -o grouped/
   multihead group minilm --kv-heads 4 --calib text.txt --heal 600 -o grouped/
-  multihead group path/to/model --kv-heads 1 --method mean --no-refit -o baseline/
 
 Exit codes: 0 done, 1 the request changes nothing, 2 a failure. docs/cut.md says what the methods do."""
 
@@ -36,12 +35,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     group = parser.add_argument_group("which groups")
     group.add_argument(
         "--kv-heads", type=int, metavar="N", help="kv heads of every layer: a divisor of what it has"
-    )
-    group.add_argument(
-        "--method",
-        choices=("joint", "procrustes", "mean"),
-        default="joint",
-        help="joint low-rank factorisation (default); turned and averaged; averaged (both are baselines)",
     )
     add_text(
         parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
@@ -68,4 +61,4 @@ def _run(args: argparse.Namespace) -> int:
 
     asked = ["--kv-heads"] if args.kv_heads is not None else []
     layers = getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1
-    return carry_out(args, loaded, planned(args, loaded, make, asked, 1.5 * layers), args.method)
+    return carry_out(args, loaded, planned(args, loaded, make, asked, 1.5 * layers))

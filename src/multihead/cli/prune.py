@@ -20,7 +20,6 @@ _EPILOG = """examples:
   multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
   multihead prune path/to/model --heads 3.7,4.1 --calib text.txt -o smaller/
   multihead prune path/to/model --budget "flops=0.8" --least 1 --calib text.txt -o smaller/
-  multihead prune path/to/model --budget "cache=0.5" --group --calib text.txt -o smaller/
   multihead prune minilm --keep 0.5 --calib text.txt --plan plan.json --dry-run  # then edit plan.json
   multihead prune minilm --plan plan.json --calib text.txt -o smaller/
 
@@ -37,29 +36,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser)
-    group = parser.add_argument_group("which heads (one of the first four)")
+    group = parser.add_argument_group("which heads (one of the first three)")
     group.add_argument(
         "--keep", type=float, metavar="X", help="the share of heads that stays, above 0 and at most 1"
     )
     group.add_argument("--heads", action="append", metavar="3.7,L4H1", help="these heads go")
-    group.add_argument(
-        "--budget", metavar="WHAT=X", help='a share of the original: "flops=0.8", "cache=0.5", "latency=0.9"'
-    )
-    group.add_argument(
-        "--twins", type=float, metavar="X",
-        help="merge heads of a layer whose attention maps are nearer than X (0: the same, 1: nothing in common)",
-    )  # fmt: skip
+    group.add_argument("--budget", metavar="WHAT=X", help='a share of the original: "flops=0.8" or "cache=0.5"')
     group.add_argument("--method", choices=METHODS, default="obs", help="what a head costs (default: obs)")
-    group.add_argument(
-        "--scope", choices=("global", "layer"), default="global", help="heads compete over all layers, or in each"
-    )
     group.add_argument("--least", type=int, default=0, metavar="K", help="every layer keeps K heads or more")
     group.add_argument("--uniform", action="store_true", help="every layer keeps the same number of heads")
     group.add_argument("--multiple-of", type=int, default=1, metavar="N", help="heads of a layer: a multiple of N")
-    group.add_argument(
-        "--group", action="store_true",
-        help="spend the budget (cache, flops) on sharing keys and values too, where that costs less",
-    )  # fmt: skip
     group.add_argument("--kv-heads", type=int, metavar="N", help="then: N kv heads in every layer, as `group` does")
     add_text(
         parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
@@ -76,9 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     asked = [
-        f"--{n.replace('_', '-')}"
-        for n in ("keep", "heads", "budget", "twins", "kv_heads")
-        if getattr(args, n) is not None
+        f"--{n.replace('_', '-')}" for n in ("keep", "heads", "budget", "kv_heads") if getattr(args, n) is not None
     ]
     _check(args, asked)
     loaded = load_model(args)
@@ -92,11 +76,8 @@ def _run(args: argparse.Namespace) -> int:
             keep=args.keep,
             remove=None if args.heads is None else words(args.heads),
             budget=args.budget,
-            group=args.group,
-            twins=args.twins,
             kv_heads=args.kv_heads,
             method=args.method,
-            scope=args.scope,
             least=args.least,
             uniform=args.uniform,
             multiple_of=args.multiple_of,
@@ -104,9 +85,7 @@ def _run(args: argparse.Namespace) -> int:
             progress=progress,
         )
 
-    runs = 0.0 if args.heads is not None else {"random": 0.0, "norm": 0.0}.get(args.method, 4.0)
-    if args.group:  # a copy for every number of kv heads of every layer
-        runs += 2.0 * (getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
+    runs = 0.0 if args.heads is not None else {"random": 0.0}.get(args.method, 4.0)
     return carry_out(args, loaded, planned(args, loaded, make, asked, runs))
 
 
@@ -128,11 +107,6 @@ def _check(args: argparse.Namespace, asked: list[str]) -> None:
     if args.keep is not None and not (math.isfinite(args.keep) and 0 < args.keep <= 1):
         raise MultiheadError(
             f"--keep {args.keep:g} is no share of the heads", hint="above 0 and at most 1: --keep 0.5 keeps half"
-        )
-    if args.group and (args.budget is None or args.kv_heads is not None):
-        raise MultiheadError(
-            "--group spends a --budget on pruning and grouping together",
-            hint='--budget "cache=0.5" --group; or --kv-heads 4 alone',
         )
     if args.heads is not None and not words(args.heads):
         raise MultiheadError("--heads names no head", hint="--heads 3.7,4.1 or --heads L3H7")

@@ -1,6 +1,6 @@
 """Cut a model as a plan says: layer by layer, each on what the layers before it now give.
 
-    keep → merge → group (numbers from the cut model's own inputs) → install → fit W_O → fit what stands behind
+    keep → group (numbers from the cut model's own inputs) → install → fit W_O → fit what stands behind
 
 The original is not touched. Of the calibration text token ids are held, and hidden states in front of the layer
 that is worked on, up to a bound (`Refit.hold`).
@@ -35,8 +35,7 @@ from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
 from multihead.edit.physical.record import remember, text_of
 from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.plan import LayerPlan, Plan
-from multihead.edit.sharing.group import JOINT, Grouping, grouped
-from multihead.edit.sharing.merge import merged
+from multihead.edit.sharing.group import grouped
 from multihead.edit.sharing.moments import moments_of
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import Anatomy, LayerAnatomy
@@ -53,7 +52,6 @@ def cut(
     *,
     tokenizer: Any = None,
     refit: Refit | None = REFIT,
-    grouping: Grouping = JOINT,
     heal: Heal | None = None,
     progress: Progress | None = None,
 ) -> nn.Module:
@@ -62,7 +60,6 @@ def cut(
     Args:
         data: text to fit to; left out, that which the plan was made with.
         refit: how what stays is fitted to what the original did; None: not at all.
-        grouping: how heads come to share keys and values, where the plan groups them.
         heal: some steps of distillation at the end; None: none.
     """
     plan.check(model)
@@ -71,7 +68,7 @@ def cut(
     seen = None if text is None else text.example()
     first = next((i for i, part in enumerate(plan.layers) if part.changes), len(plan.layers))
     work = [(part, _layer(found, part)) for part in plan.layers[first:]]  # those before see nothing of the cut
-    if text is None and work and (refit is not None or heal is not None or any(_reads(part) for part, _ in work)):
+    if text is None and work and (refit is not None or heal is not None or any(part.groups for part, _ in work)):
         raise MultiheadError(
             "the plan came without its calibration text, which the cut is fitted to",
             hint="cut(model, plan, data), with text like the model's own; refit=None cuts heads without it",
@@ -89,7 +86,7 @@ def cut(
             runs.go_to(blocks[layer.path])
         new = HeadWeights.of(layer)
         if part.changes:
-            new = arranged(_numbers(student, layer, part, text, grouping, run, progress))
+            new = arranged(_numbers(student, layer, part, text, run, progress))
             install(student, layer, new, inputs=seen)
         if refit is None or text is None or layer.weights["o"].parameter in shared:
             continue
@@ -117,22 +114,18 @@ def _numbers(
     layer: LayerAnatomy,
     part: LayerPlan,
     text: Calibration | None,
-    grouping: Grouping,
     run: Runner,
     progress: Progress | None,
 ) -> HeadWeights:
     """The heads that stay, and what they take over from those that go."""
     own = HeadWeights.of(layer)
-    if not _reads(part):
+    if part.groups is None:
         return own.keep(part.keep)
     assert text is not None
     if progress is not None:
         progress(f"inputs of {layer.name}", 0, 1)
     moments = moments_of(student, layer, text.fit(), run=run)
-    for goes, stays in part.merge:
-        own = merged(own, goes, stays, moments)
-    own = own.keep([own.origin.index(h) for h in part.keep])
-    return own if part.groups is None else grouped(own, part.groups, moments, grouping)
+    return grouped(own.keep(part.keep), part.groups, moments)
 
 
 def _room(model: nn.Module, refit: Refit | None) -> int:
@@ -140,11 +133,6 @@ def _room(model: nn.Module, refit: Refit | None) -> int:
     if refit is None or refit.hold is None:
         return max(ROOM, sum(p.numel() * p.element_size() for p in model.parameters()))
     return refit.hold
-
-
-def _reads(part: LayerPlan) -> bool:
-    """Whether the numbers of a layer depend on what it is given."""
-    return part.groups is not None or bool(part.merge)
 
 
 def _layer(found: Anatomy, part: LayerPlan) -> LayerAnatomy:

@@ -42,7 +42,7 @@ class LayerPlan:
     """One set of attention weights: its heads as they are, and what becomes of them.
 
     `keep` are the query heads that stay; `groups` says which of them share a kv head afterwards (None: they read
-    the kv heads they read now); `merge` are twins, (goes, stays).
+    the kv heads they read now).
     """
 
     name: str
@@ -51,7 +51,6 @@ class LayerPlan:
     kv_heads: int
     keep: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...] | None = None
-    merge: tuple[tuple[int, int], ...] = ()
     reads: tuple[int, ...] | None = None
     """which kv head each query head reads now; None: evenly, in order"""
     turns: int = 1
@@ -70,9 +69,6 @@ class LayerPlan:
                 f"that stay are {sorted(self.keep)}",
                 hint="every head that stays is in exactly one group",
             )
-        odd = [(a, b) for a, b in self.merge if a in self.keep or b not in self.keep]
-        if odd:
-            raise SizeError(f"{self.name} cannot merge {odd}: (goes, stays)", hint="the second of a pair is kept")
 
     @property
     def gone(self) -> tuple[int, ...]:
@@ -172,15 +168,12 @@ class Plan:
         remove: HeadName | Iterable[HeadName] = (),
         keep: HeadName | Iterable[HeadName] = (),
         groups: Mapping[str, Sequence[Sequence[int]]] | None = None,
-        merge: Mapping[str, str] | None = None,
     ) -> Plan:
         """The plan with some heads gone that stayed, some that stay after all, or other groups in some layers.
 
-        Heads are named L3H7, 3.7 or (3, 7); groups are {"L3": [[0, 5], [1, 2, 7]]}, every head that stays in one;
-        merge is {"L3H7": "L3H2"}: the first goes, the second takes over what it can.
+        Heads are named L3H7, 3.7 or (3, 7); groups are {"L3": [[0, 5], [1, 2, 7]]}, every head that stays in one.
         """
-        twins = self._twins(merge or {})
-        out, back = self._named(remove) | {(p, a) for p, a, _ in twins}, self._named(keep)
+        out, back = self._named(remove), self._named(keep)
         both = sorted(out & back)
         if both:
             raise SizeError(f"{self._head(both[0])} is to be removed and to be kept", hint="name it once")
@@ -191,7 +184,6 @@ class Plan:
                 {h for p, h in out if p == layer.path},
                 {h for p, h in back if p == layer.path},
                 given.get(layer.name),
-                [(a, b) for p, a, b in twins if p == layer.path],
             )
             for layer in self.layers
         ]
@@ -200,16 +192,6 @@ class Plan:
 
     def _named(self, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
         return {(site.path, h) for site, h in named([_site(x) for x in self.layers], names)}
-
-    def _twins(self, pairs: Mapping[str, str]) -> list[tuple[str, int, int]]:
-        """(layer, goes, stays) of pairs of names."""
-        found: list[tuple[str, int, int]] = []
-        for pair in pairs.items():
-            (one, goes), (other, stays) = named([_site(x) for x in self.layers], pair)
-            if one.path != other.path or goes == stays:
-                raise SizeError(f"{pair[0]} cannot be merged into {pair[1]}", hint="two heads of one layer can")
-            found.append((one.path, goes, stays))
-        return found
 
     def _head(self, key: tuple[str, int]) -> str:
         return self[key[0]].head(key[1])
@@ -234,7 +216,6 @@ class Plan:
             {
                 "name": x.name, "path": x.path, "heads": x.heads, "kv_heads": x.kv_heads, "keep": list(x.keep),
                 "groups": None if x.groups is None else [list(g) for g in x.groups],
-                "merge": [list(pair) for pair in x.merge],
                 "reads": None if x.reads is None else list(x.reads), "turns": x.turns,
             }
             for x in self.layers
@@ -325,7 +306,6 @@ def _edited(
     out: set[int],
     back: set[int],
     groups: tuple[tuple[int, ...], ...] | None,
-    twins: Sequence[tuple[int, int]],
 ) -> LayerPlan:
     keep = tuple(h for h in range(layer.heads) if h in back or (h in layer.keep and h not in out))
     if groups is None and layer.groups is not None:
@@ -336,9 +316,7 @@ def _edited(
                 hint=f"say all of them: groups={{{layer.name!r}: [[...], ...]}}",
             )
         groups = tuple(left for g in layer.groups if (left := tuple(h for h in g if h in keep)))
-    new = {a for a, _ in twins}
-    merge = tuple((a, b) for a, b in layer.merge if a not in keep and b in keep and a not in new) + tuple(twins)
-    return replace(layer, keep=keep, groups=groups, merge=merge)
+    return replace(layer, keep=keep, groups=groups)
 
 
 def _read(x: Mapping[str, Any]) -> LayerPlan:
@@ -349,7 +327,6 @@ def _read(x: Mapping[str, Any]) -> LayerPlan:
         int(x["kv_heads"]),
         tuple(map(int, x["keep"])),
         None if x["groups"] is None else tuple(tuple(map(int, g)) for g in x["groups"]),
-        tuple((int(a), int(b)) for a, b in x["merge"]),
         None if x.get("reads") is None else tuple(map(int, x["reads"])),
         int(x.get("turns", 1)),
     )

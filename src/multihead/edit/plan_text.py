@@ -67,13 +67,12 @@ def _cells(plan: Plan, layer: LayerPlan) -> list[str]:
     turns = f" ×{layer.turns}" if layer.turns > 1 else ""
     cost = {h: plan.scores[layer.head(h)] for h in range(layer.heads) if layer.head(h) in plan.scores}
     gone = sorted(layer.gone, key=lambda h: cost.get(h, 0.0))
-    twins = dict(layer.merge)
     stays = min((h for h in layer.keep if h in cost), key=lambda h: cost[h], default=None)
     return [
         f"{layer.name}{turns}",
         _change(layer.heads, len(layer.keep)),
         _change(layer.kv_heads, layer.kv_after),
-        _some([_one(h, cost) + (f" into H{twins[h]}" if h in twins else "") for h in gone]),
+        _some([_one(h, cost) for h in gone]),
         "" if stays is None else _one(stays, cost),
         "" if layer.groups is None else " ".join("{" + " ".join(map(str, g)) + "}" for g in layer.groups),
     ]

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
@@ -36,8 +35,6 @@ from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
 from multihead.table.head_names import HeadName
 
-Scope = Literal["global", "layer"]
-
 
 def plan(
     model: nn.Module,
@@ -48,42 +45,24 @@ def plan(
     remove: Iterable[HeadName] | None = None,
     kv_heads: int | None = None,
     budget: str | None = None,
-    group: bool = False,
-    twins: float | None = None,
     method: str = "obs",
-    scope: Scope = "global",
     least: int = 0,
     uniform: bool = False,
     multiple_of: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Plan:
-    """Which heads go, and which share keys and values: for `keep`, `remove`, `budget` or `twins`, and `kv_heads`.
+    """Which heads go, and which share keys and values: for `keep`, `remove` or `budget`, and `kv_heads`.
 
     Args:
         data: calibration text, as `measure` takes it; only named heads are removed without any.
         keep: the share of heads that stays. budget: what else may be spent, "flops=0.8" of the original's.
-        group: the budget is spent on sharing keys and values too, where that costs less than taking heads out.
-        twins: heads of a layer whose attention maps are nearer than this become one: mean √JS, 0 the same, 1 apart.
         kv_heads: kv heads of every layer afterwards; with `keep` or `budget`, of the heads that stay when that is
             spent: grouping then saves more than was asked for.
-        scope: heads of all layers compete ("global"), or every layer loses its share ("layer").
         least: heads that every layer keeps. uniform: all layers keep as many. multiple_of: of so many.
     """
-    given = {"keep": keep, "remove": remove, "budget": budget, "twins": twins}
-    _check([n for n, x in given.items() if x is not None], keep, kv_heads, scope, least, multiple_of)
-    if group and (budget is None or kv_heads is not None):
-        raise SizeError(
-            "group=True spends a budget on pruning and grouping together"
-            + (
-                ", and there is none"
-                if budget is None
-                else f", and kv_heads={kv_heads} says how many kv heads stay"
-            ),
-            hint='budget="cache=0.5", group=True; or kv_heads=4, group=False',
-        )
-    if twins is not None and not 0 < twins <= 1:
-        raise SizeError(f"twins={twins:g} is no distance of maps", hint="above 0 and at most 1; 0.1 is near")
+    given = {"keep": keep, "remove": remove, "budget": budget}
+    _check([n for n, x in given.items() if x is not None], keep, kv_heads, least, multiple_of)
     text = data if isinstance(data, Calibration) or data is None else Calibration(model, data, tokenizer)
     turns = distinct(anatomy_on(model, text))
     start = Plan.whole(model, (layer for same in turns for layer in same))
@@ -97,13 +76,10 @@ def plan(
     made = replace(start, calibration=text)
     if remove is not None:
         made = _removed(made, list(remove))
-    elif twins is not None:
-        assert text is not None
-        made = _twins(model, made, text, twins)
     elif keep is not None or budget is not None:
         assert text is not None
-        shape = {"scope": scope, "least": least, "uniform": uniform, "multiple_of": multiple_of}
-        how = {"method": method, "seed": seed, "group": group, **shape}
+        shape = {"least": least, "uniform": uniform, "multiple_of": multiple_of}
+        how = {"method": method, "seed": seed, **shape}
         made = _searched(model, made, turns, text, keep, budget, progress, how)
     if kv_heads is not None:
         assert text is not None
@@ -111,17 +87,13 @@ def plan(
     return made
 
 
-def _check(
-    given: Sequence[str], keep: float | None, kv_heads: int | None, scope: str, least: int, multiple_of: int
-) -> None:
+def _check(given: Sequence[str], keep: float | None, kv_heads: int | None, least: int, multiple_of: int) -> None:
     if len(given) > 1:
         raise SizeError(f"{' and '.join(given)} are given: only one of them says which heads go")
     if not given and kv_heads is None:
         raise SizeError("nothing is asked for", hint='keep=0.5, remove=["L3H7"], budget="flops=0.8" or kv_heads=4')
     if keep is not None and not 0 < keep <= 1:
         raise SizeError(f"keep={keep:g} is no share of the heads", hint="above 0 and at most 1: keep=0.5 is half")
-    if scope not in ("global", "layer"):
-        raise SizeError(f"scope={scope!r} is not known", hint="choose global or layer")
     if least < 0 or multiple_of < 1:
         raise SizeError(f"least={least} and multiple_of={multiple_of} are no counts", hint="least=0, multiple_of=1")
 
@@ -143,29 +115,6 @@ def _removed(start: Plan, names: Sequence[HeadName]) -> Plan:
     return replace(made, asked=f"remove {', '.join(gone) or 'nothing'}")
 
 
-def _twins(model: nn.Module, start: Plan, text: Calibration, within: float) -> Plan:
-    """Heads of a layer, all nearer to each other than `within`, become the first of them, the nearest first."""
-    from multihead.measures.similarity.similarity import similarity
-
-    found = similarity(model, text.fit())
-    place, apart = {name: i for i, name in enumerate(found.heads)}, found["attention"]
-    scores: dict[str, float] = {}
-    merge: dict[str, str] = {}
-    for layer in start.layers:
-        far = {
-            (a, b): float(apart[place[layer.head(a)], place[layer.head(b)]])
-            for a, b in combinations(range(layer.heads), 2)
-        }
-        one = {h: (h,) for h in range(layer.heads)}  # the heads that each is one with
-        for (a, b), distance in sorted(far.items(), key=lambda pair: pair[1]):
-            scores[layer.head(b)] = min(distance, scores.get(layer.head(b), 1.0))
-            both = tuple(sorted({*one[a], *one[b]}))
-            if all(far[pair] < within for pair in combinations(both, 2)):
-                one |= dict.fromkeys(both, both)
-        merge |= {layer.head(h): layer.head(some[0]) for h, some in one.items() if h != some[0]}
-    return replace(start.edit(merge=merge), asked=f"twins={within:g}", scores=scores, method="distance of maps")
-
-
 def _searched(
     model: nn.Module,
     start: Plan,
@@ -181,13 +130,11 @@ def _searched(
 
     spend = parse(budget) if budget is not None else Heads(1.0 if keep is None else keep)
     found = search(model, turns, text, budget=spend, progress=progress, **how)
-    layers = tuple(
-        replace(x, keep=tuple(sorted(found.keep[x.name])), groups=found.groups.get(x.name)) for x in start.layers
-    )
+    layers = tuple(replace(x, keep=tuple(sorted(found.keep[x.name]))) for x in start.layers)
     notes = list(found.notes)
     if not any(x.keep for x in layers):
         notes.append(f"no head stays: {budget or f'keep={keep:g}'} is less than the smallest choice of heads costs")
-    usual = {"group": False, "scope": "global", "least": 0, "uniform": False, "multiple_of": 1}
+    usual = {"least": 0, "uniform": False, "multiple_of": 1}
     words = [f"{n}={how[n]}" for n, was in usual.items() if how[n] != was]
     asked = ", ".join([f"keep={keep:g}" if keep is not None else f"budget {budget}", *words])
     return replace(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
-from multihead.edit.choosing.budget import CacheBytes, Flops, Heads, Latency, latencies, parse
+from multihead.edit.choosing.budget import CacheBytes, Flops, Heads, parse
 from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import SizeError
 
@@ -57,45 +57,20 @@ def test_flops_have_a_floor(llama: LlamaForCausalLM) -> None:
         Flops(0.1).ledger(llama, mh.anatomy(llama), text)
 
 
-def test_times_are_measured_for_every_count_of_heads() -> None:
-    model = BertModel(
-        BertConfig(hidden_size=30, intermediate_size=23, vocab_size=53, num_hidden_layers=2, num_attention_heads=5)
-    )
-    layers = mh.anatomy(model)
-    found = latencies(layers, 11, 2)
-    assert {name: len(times) for name, times in found.items()} == {"L0": 6, "L1": 6}
-    assert found["L0"] is found["L1"]
-    assert found["L0"][0] == 0
-    assert min(found["L0"][1:]) > 0
-    ledger = Latency(0.5, tokens=11, rounds=1).ledger(model, layers, None)
-    assert ledger.unit == "ms"
-    assert ledger.of({"L0": (), "L1": ()}) == 0
-
-
-def test_a_table_of_times_is_taken_as_it_is(llama: LlamaForCausalLM) -> None:
-    table = {"L0": (0, 1, 1, 1, 2, 2, 3.0), "L1": (0, 1, 2, 3, 4, 5, 6.0)}
-    ledger = Latency(0.5, table=table).ledger(llama, mh.anatomy(llama), None)
-    assert (ledger.whole, ledger.of({"L0": (1, 5), "L1": (0,)})) == (9, 2)
-    with pytest.raises(SizeError, match="has 3 numbers for L1, which has 6 heads"):
-        Latency(0.5, table=table | {"L1": (0, 1, 2)}).ledger(llama, mh.anatomy(llama), None)
-
-
 def test_budgets_are_read_from_words() -> None:
     assert parse("flops=0.8") == Flops(0.8)
     assert parse(" Cache = 0.5") == CacheBytes(0.5)
-    assert parse("latency=0.9") == Latency(0.9)
-    assert parse("heads=1") == Heads(1.0)
 
 
-@pytest.mark.parametrize("text", ["flops", "flops=much", "power=0.5", "0.5", ""])
+@pytest.mark.parametrize("text", ["flops", "flops=much", "power=0.5", "0.5", "", "heads=0.5", "latency=0.5"])
 def test_words_that_are_no_budget_are_refused(text: str) -> None:
-    with pytest.raises(SizeError, match=r"is no budget[\s\S]*heads=0\.8, flops=0\.8, cache=0\.8, latency=0\.8"):
+    with pytest.raises(SizeError, match=r"is no budget[\s\S]*flops=0\.8, cache=0\.8"):
         parse(text)
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
 def test_shares_outside_0_and_1_are_refused(share: float) -> None:
-    kinds: list[Any] = [Heads, Flops, CacheBytes, Latency]
+    kinds: list[Any] = [Heads, Flops, CacheBytes]
     for kind in kinds:
         with pytest.raises(SizeError, match="is no share of the original"):
             kind(share)

@@ -55,11 +55,13 @@ def test_every_point_is_a_cut_judged_on_other_text(tmp_path: Path) -> None:
     rows = [torch.randint(1, 53, (11,), generator=drawn).tolist() for _ in range(30)]
     steps: list[tuple[str, int, int]] = []
     text = Calibration(model, rows[:20])
-    found = curve(model, text, rows[20:], shares=(1.0, 0.5), methods=("norm",), progress=lambda *x: steps.append(x))
-    assert [(p.method, p.keep, p.kept) for p in found.points] == [("norm", 1.0, 6), ("norm", 0.5, 3)]
+    found = curve(
+        model, text, rows[20:], shares=(1.0, 0.5), methods=("random",), progress=lambda *x: steps.append(x)
+    )
+    assert [(p.method, p.keep, p.kept) for p in found.points] == [("random", 1.0, 6), ("random", 0.5, 3)]
     assert found.points[0].numbers["perplexity"] == pytest.approx(found.original["perplexity"])
     assert found.points[1].numbers["perplexity"] != pytest.approx(found.original["perplexity"], rel=1e-3)
-    assert steps == [("norm 1", 0, 2), ("norm 0.5", 1, 2), ("curve", 2, 2)]
+    assert steps == [("random 1", 0, 2), ("random 0.5", 1, 2), ("curve", 2, 2)]
     draw(found, tmp_path / "curve.png", title="small")
     assert (tmp_path / "curve.png").stat().st_size > 5000
     with pytest.raises(SizeError, match=r"shares=\[0\.0\]"):

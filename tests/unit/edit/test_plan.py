@@ -62,8 +62,6 @@ def test_a_layer_counts_its_kv_heads() -> None:
         ({"keep": (1, 1)}, "L3 cannot keep heads [1, 1]: it has 6"),
         ({"keep": (0, 1), "groups": ((0,),)}, "the groups of L3 are of heads [0], the heads that stay are [0, 1]"),
         ({"keep": (0, 1), "groups": ((0, 1), (1,))}, "are of heads [0, 1, 1]"),
-        ({"keep": (0, 1), "merge": ((1, 0),)}, "L3 cannot merge [(1, 0)]"),
-        ({"keep": (0, 1), "merge": ((2, 3),)}, "L3 cannot merge [(2, 3)]"),
     ],
 )
 def test_a_layer_that_cannot_be(given: dict[str, Any], text: str) -> None:
@@ -141,49 +139,6 @@ def test_a_head_that_comes_back_needs_a_group() -> None:
     assert back["L0"].keep == tuple(range(6))
 
 
-def test_twins_become_one() -> None:
-    """A layer whose head 4 looks where head 1 does: a copy of its queries and keys, with values of its own."""
-    model = gpt2()
-    with torch.no_grad():
-        first = mh.anatomy(model)[0]
-        for views in (first.W_Q, first.W_K, first.b_Q, first.b_K):
-            views[4].copy_(views[1])
-    made = plan(model, ids(), twins=0.02)
-    assert (made["L0"].merge, made["L0"].gone, made["L1"].merge) == (((4, 1),), (4,), ())
-    assert made.asked == "twins=0.02"
-    assert "into H1" in str(made)
-    with pytest.raises(SizeError, match="twins=0 is no distance of maps"):
-        plan(model, ids(), twins=0.0)
-
-
-def test_three_that_look_alike_become_one() -> None:
-    """Heads 1, 2 and 4 are one; without loss, since their values are the same too."""
-    model = gpt2()
-    with torch.no_grad():
-        first = mh.anatomy(model)[0]
-        for views in (first.W_Q, first.W_K, first.W_V, first.b_Q, first.b_K, first.b_V):
-            for h in (2, 4):
-                views[h].copy_(views[1])
-    made = plan(model, ids(), twins=0.02)
-    assert (sorted(made["L0"].merge), made["L0"].gone) == ([(2, 1), (4, 1)], (2, 4))
-    text = torch.tensor(ids(3))
-    torch.testing.assert_close(
-        mh.cut(model, made, refit=None)(text).logits, model(text).logits, rtol=1e-4, atol=1e-4
-    )
-
-
-def test_merging_by_hand() -> None:
-    made = plan(gpt2(), remove=[]).edit(merge={"L0H4": "L0H1", "L1H0": "L1H5"})
-    assert [x.merge for x in made.layers] == [((4, 1),), ((0, 5),)]
-    assert "H4 into H1" in str(made)
-    assert made.edit(keep="L0H4")["L0"].merge == ()
-    for pair in ({"L0H4": "L1H4"}, {"L0H4": "L0H4"}):
-        with pytest.raises(SizeError, match="cannot be merged into"):
-            made.edit(merge=pair)
-    with pytest.raises(SizeError, match="cannot merge"):
-        made.edit(remove=["L0H1"], merge={"L0H4": "L0H1"})
-
-
 # ---- files, and whose it is -------------------------------------------------------------------
 
 
@@ -253,7 +208,6 @@ def test_keep_outside_of_its_range(keep: float) -> None:
         ({}, "nothing is asked for"),
         ({"keep": 0.5, "remove": ["L0H1"]}, "keep and remove are given: only one"),
         ({"keep": 0.5, "budget": "flops=0.5"}, "keep and budget are given"),
-        ({"keep": 0.5, "scope": "town"}, "scope='town' is not known"),
         ({"keep": 0.5, "least": -1}, "least=-1 and multiple_of=1 are no counts"),
         ({"keep": 0.5, "multiple_of": 0}, "least=0 and multiple_of=0 are no counts"),
     ],

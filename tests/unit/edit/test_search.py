@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import multihead as mh
 from multihead.edit.choosing import search as searching
-from multihead.edit.choosing.budget import CacheBytes, Heads, Latency
+from multihead.edit.choosing.budget import CacheBytes, Heads
 from multihead.edit.choosing.scores import Fixed
 from multihead.edit.choosing.search import Choice, search
 from multihead.edit.fitting.calibration import Calibration
@@ -62,11 +62,6 @@ def test_every_layer_keeps_the_least(monkeypatch: Any, bert: BertModel) -> None:
     assert "the budget does not hold: 0.33 of the heads are left" in short.notes[0]
 
 
-def test_each_layer_alone_loses_its_share(monkeypatch: Any, bert: BertModel) -> None:
-    found = _search(monkeypatch, bert, COSTS, budget=Heads(0.5), scope="layer")
-    assert found.keep == {"L0": (3, 4, 5), "L1": (3, 4, 5), "L2": (3, 4, 5)}
-
-
 def test_uniform_and_multiples(monkeypatch: Any, bert: BertModel) -> None:
     found = _search(monkeypatch, bert, COSTS, budget=Heads(0.7), uniform=True)
     assert {len(x) for x in found.keep.values()} == {4}
@@ -97,15 +92,7 @@ def test_bytes_of_a_cache_are_saved_by_whole_groups(monkeypatch: Any, llama: Lla
     assert found.keep == {"L0": (6, 7, 8), "L1": (6, 7, 8)}
 
 
-def test_time_goes_in_steps(monkeypatch: Any, bert: BertModel) -> None:
-    """Going from 6 to 5 heads saves nothing, from 6 to 4 all: two go at once, where they are cheapest for it."""
-    table = dict.fromkeys(COSTS, (0, 1, 2, 4, 4, 8, 8.0))
-    found = _search(monkeypatch, bert, COSTS, budget=Latency(20 / 24, table=table))
-    assert found.keep["L2"] == (2, 3, 4, 5)
-    assert sum(len(x) for x in found.keep.values()) == 16
-
-
-@pytest.mark.parametrize("method", ["random", "norm", "fisher", "gauss-newton", "obs"])
+@pytest.mark.parametrize("method", ["random", "fisher", "obs"])
 def test_every_method_holds_the_budget(method: str, bert: BertModel) -> None:
     turns, text = distinct(mh.anatomy(bert)), Calibration(bert, IDS)
     said: list[tuple[str, int, int]] = []
@@ -128,6 +115,6 @@ def test_what_cannot_be_is_refused(bert: BertModel, llama: LlamaModel) -> None:
 
 
 def test_a_budget_that_leaves_no_head_says_so(llama: LlamaModel) -> None:
-    made = mh.plan(llama, IDS, budget="cache=0.01", method="norm")
+    made = mh.plan(llama, IDS, budget="cache=0.01", method="random")
     assert made.kept == 0
     assert made.notes[-1] == "no head stays: cache=0.01 is less than the smallest choice of heads costs"

@@ -1,10 +1,10 @@
-"""What may be spent: a share of the heads, of the FLOPs, of the KV cache's bytes, or of measured time.
+"""What may be spent: a share of the heads, of the FLOPs, or of the KV cache's bytes.
 
 A budget looks at a model once and makes a `Ledger`, which says what any choice of heads costs.
 
 >>> from multihead.edit.choosing.budget import Heads, parse
->>> parse("heads=0.5"), parse("flops=0.8")
-(Heads(share=0.5), Flops(share=0.8))
+>>> parse("cache=0.5"), parse("flops=0.8")
+(CacheBytes(share=0.5), Flops(share=0.8))
 >>> import torch, multihead as mh
 >>> layers = mh.anatomy(torch.nn.TransformerEncoderLayer(24, 3, batch_first=True))
 >>> ledger = Heads(0.5).ledger(None, layers, None)
@@ -14,15 +14,11 @@ A budget looks at a model once and makes a `Ledger`, which says what any choice 
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.residual import linear_maps
@@ -31,23 +27,13 @@ from multihead.model.anatomy import LayerAnatomy
 
 Kept = Mapping[str, Sequence[int]]
 """The query heads that stay, by the name of their layer."""
-Reads = Mapping[str, Sequence[int]]
-"""Which kv head each query head reads, of layers where that is no longer the layer's own."""
-
-
-NONE: Reads = {}
-
-
-@runtime_checkable
-class Spent(Protocol):
-    """What a choice of heads costs."""
-
-    def __call__(self, kept: Kept, reads: Reads = ..., /) -> float: ...
+Spent = Callable[[Kept], float]
+"""What a choice of heads costs."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """`of(kept, reads)`: what a choice of heads costs; `whole` all of them, `limit` what may be spent."""
+    """`of(kept)`: what a choice of heads costs; `whole` all of them, `limit` what may be spent."""
 
     of: Spent
     whole: float
@@ -84,14 +70,14 @@ class _Share:
 
 
 class Heads(_Share):
-    """A share of the query heads."""
+    """A share of the query heads: what `keep` spends."""
 
-    word = "heads"
+    word = "keep"
 
     def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
         """Heads are counted."""
 
-        def of(kept: Kept, reads: Reads = NONE, /) -> float:
+        def of(kept: Kept) -> float:
             return float(sum(len(kept[layer.name]) for layer in layers))
 
         return _ledger(layers, of, self.share, "heads")
@@ -112,10 +98,10 @@ class Flops(_Share):
         maps = linear_maps(model, next(calibration.fit()))
         sizes = {name: p.numel() for name, p in model.named_parameters()}
         every = float(sum(2 * sizes[name] for name in maps if name is not None))
-        rest = every - sum(_flops(x, range(x.num_heads), NONE, 0.0) for x in layers)
+        rest = every - sum(_flops(x, range(x.num_heads), 0.0) for x in layers)
 
-        def of(kept: Kept, reads: Reads = NONE, /) -> float:
-            return max(rest, 0.0) + sum(_flops(x, kept[x.name], reads, length) for x in layers)
+        def of(kept: Kept) -> float:
+            return max(rest, 0.0) + sum(_flops(x, kept[x.name], length) for x in layers)
 
         made = _ledger(layers, of, self.share, "FLOPs per token")
         floor = of({layer.name: () for layer in layers})
@@ -138,49 +124,15 @@ class CacheBytes(_Share):
         for layer in layers:
             layer.require("a budget of cache bytes", direct=True)  # it caches the latent vector, which heads share
 
-        def of(kept: Kept, reads: Reads = NONE, /) -> float:
+        def of(kept: Kept) -> float:
             return float(
-                sum(
-                    _kv(x, kept[x.name], reads) * (x.key_dim + x.value_dim) * x.W_K[0].element_size()
-                    for x in layers
-                )
+                sum(_kv(x, kept[x.name]) * (x.key_dim + x.value_dim) * x.W_K[0].element_size() for x in layers)
             )
 
         return _ledger(layers, of, self.share, "bytes per token")
 
 
-@dataclass(frozen=True)
-class Latency(_Share):
-    """A share of the time of the attention layers, by a table of ms for every number of heads.
-
-    `table`: {layer name: ms with 0, 1, 2, … heads}; left out, it is measured at `tokens` tokens. Time is not linear
-    in heads: kernels and matrix products go in steps, which the table has.
-    """
-
-    word: ClassVar[str] = "latency"
-
-    table: Mapping[str, Sequence[float]] | None = None
-    tokens: int = 128
-    rounds: int = 15
-
-    def ledger(self, model: Any, layers: Sequence[LayerAnatomy], calibration: Any) -> Ledger:
-        """Milliseconds."""
-        table = self.table if self.table is not None else latencies(layers, self.tokens, self.rounds)
-        for layer in layers:
-            if len(table.get(layer.name, ())) != layer.num_heads + 1:
-                raise SizeError(
-                    f"the table of times has {len(table.get(layer.name, ()))} numbers for {layer.name}, "
-                    f"which has {layer.num_heads} heads",
-                    hint="milliseconds with 0, 1, 2, … heads: one more number than heads",
-                )
-
-        def of(kept: Kept, reads: Reads = NONE, /) -> float:
-            return float(sum(table[x.name][len(kept[x.name])] for x in layers))
-
-        return _ledger(layers, of, self.share, "ms")
-
-
-BUDGETS: dict[str, type[_Share]] = {kind.word: kind for kind in (Heads, Flops, CacheBytes, Latency)}
+BUDGETS: dict[str, type[_Share]] = {kind.word: kind for kind in (Flops, CacheBytes)}
 
 
 def parse(text: str) -> Any:
@@ -199,13 +151,12 @@ def parse(text: str) -> Any:
     return kind(share)
 
 
-def _kv(layer: LayerAnatomy, heads: Sequence[int], reads: Reads) -> int:
+def _kv(layer: LayerAnatomy, heads: Sequence[int]) -> int:
     """kv heads that somebody still reads."""
-    of = reads.get(layer.name, layer.groups.kv_of_head)
-    return len({of[h] for h in heads})
+    return len({layer.groups.kv_of_head[h] for h in heads})
 
 
-def _flops(layer: LayerAnatomy, heads: Sequence[int], reads: Reads, length: float) -> float:
+def _flops(layer: LayerAnatomy, heads: Sequence[int], length: float) -> float:
     """FLOPs per token of a layer with these heads, at a length."""
     width = {letter: parts[0].shape[1] for letter, parts in (("q", layer.W_Q), ("k", layer.W_K), ("v", layer.W_V))}
     rows = layer.W_O[0].shape[0]
@@ -213,54 +164,4 @@ def _flops(layer: LayerAnatomy, heads: Sequence[int], reads: Reads, length: floa
     each = 2 * layer.key_dim * width["q"] + 2 * rows * layer.value_dim + 2 * gate
     each += 2 * length * (layer.key_dim + layer.value_dim)
     shared = 2 * layer.W_K[0].shape[0] * width["k"] + 2 * layer.value_dim * width["v"]
-    return len(heads) * each + _kv(layer, heads, reads) * shared
-
-
-def latencies(layers: Sequence[LayerAnatomy], tokens: int, rounds: int) -> dict[str, tuple[float, ...]]:
-    """Milliseconds of each layer's projections and kernel with 0, 1, 2, … heads: the best of interleaved rounds.
-
-    What else runs on the machine only ever adds to a time. Layers of the same sizes are measured once.
-    """
-    known: dict[tuple[int, ...], tuple[float, ...]] = {}
-    found: dict[str, tuple[float, ...]] = {}
-    for layer in layers:
-        layer.require("a measured table of latencies", direct=True, ungated=True)
-        sizes = (layer.num_heads, layer.num_kv_heads, layer.key_dim, layer.value_dim, *layer.W_Q[0].shape[1:])
-        if sizes not in known:
-            known[sizes] = _timed(layer, tokens, rounds)
-        found[layer.name] = known[sizes]
-    return found
-
-
-def _timed(layer: LayerAnatomy, tokens: int, rounds: int) -> tuple[float, ...]:
-    like = layer.W_Q[0]
-    x = torch.randn(1, tokens, like.shape[1], dtype=like.dtype, device=like.device)
-    group = layer.num_heads // layer.num_kv_heads or 1
-    times = [0.0, *[math.inf] * layer.num_heads]
-    with torch.no_grad():
-        for turn in range(rounds + 1):
-            for heads in range(1, layer.num_heads + 1):
-                took = _once(layer, x, heads, -(-heads // group))
-                if turn:  # the first round warms up
-                    times[heads] = min(times[heads], took)
-    return tuple(1e3 * t for t in times)
-
-
-def _once(layer: LayerAnatomy, x: Tensor, heads: int, kv_heads: int) -> float:
-    """Seconds of q, k, v, kernel and o with so many heads."""
-    width, n, group = x.shape[2], x.shape[1], -(-heads // kv_heads)
-    shapes = [
-        (heads * layer.key_dim, width),
-        (kv_heads * layer.key_dim, width),
-        (kv_heads * layer.value_dim, width),
-    ]
-    q, k, v = (x.new_empty(shape).normal_(0, 0.02) for shape in shapes)
-    o = x.new_empty(layer.W_O[0].shape[0], heads * layer.value_dim).normal_(0, 0.02)
-    start = time.perf_counter()
-    sizes = ((q, heads), (k, kv_heads), (v, kv_heads))
-    queries, keys, values = (F.linear(x, w).view(1, n, count, -1).transpose(1, 2) for w, count in sizes)
-    if group > 1:
-        keys, values = (t.repeat_interleave(group, dim=1)[:, :heads] for t in (keys, values))
-    z = F.scaled_dot_product_attention(queries, keys, values)
-    F.linear(z.transpose(1, 2).reshape(1, n, -1), o)
-    return time.perf_counter() - start
+    return len(heads) * each + _kv(layer, heads) * shared

@@ -1,11 +1,9 @@
-"""What it costs to take a head out, given those that are out already: five ways to say it.
+"""What it costs to take a head out, given those that are out already: three ways to say it.
 
 | method | cost of head h, with S gone already |
 |---|---|
 | `random` | drawn by a seed: the baseline |
-| `norm` | ‖W_V,h‖‖W_O,h‖: the size of what it can write, the other baseline |
 | `fisher` | G_hh = E ‖A ∂y/∂gate_h‖²: the Gauss–Newton diagonal (`multihead.measures.importance.gradients`) |
-| `gauss-newton` | G_hh + 2 Σ_s∈S G_hs: the same, with what heads have to do with each other |
 | `obs` | s_l · tr(W_hᵀ (P_hh)⁻¹ W_h), P = (Cov(c) + λI)⁻¹: what is lost *after* the best re-fit of W_O |
 
 `obs` is the optimal brain surgeon (Hassibi & Stork 1993) for blocks: the part of a head's output that the heads
@@ -40,11 +38,8 @@ from multihead.edit.choosing.head_covariance import Turns, head_covariance
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import SizeError
-from multihead.model.anatomy import LayerAnatomy
 
-Clusters = tuple[tuple[int, ...], ...]
-"""Heads of a layer that share a kv head."""
-METHODS = ("random", "norm", "fisher", "gauss-newton", "obs")
+METHODS = ("obs", "fisher", "random")
 RIDGE = 0.01
 """of the mean of diag Cov(c): what heads that never differ would have in common is not taken for certain"""
 
@@ -68,21 +63,6 @@ class Scorer(Protocol):
         ...
 
 
-@runtime_checkable
-class Sharer(Scorer, Protocol):
-    """Costs of sharing keys and values too; they change as heads are removed, and those of heads as they share."""
-
-    notes: list[str]
-
-    def steps(self, layer: str) -> list[tuple[Clusters, float]]:
-        """Ways to share more than now, by clusters of all heads, and what is lost by each."""
-        ...
-
-    def share(self, layer: str, clusters: Clusters) -> None:
-        """The heads of each cluster read one kv head."""
-        ...
-
-
 def scorer(
     method: str,
     model: nn.Module,
@@ -90,25 +70,17 @@ def scorer(
     calibration: Calibration,
     *,
     seed: int = 0,
-    group: bool = False,
     progress: Progress | None = None,
 ) -> Scorer:
-    """The scorer of a method. Layers that share weights are scored as one: their costs add up.
-
-    With `group` (for `obs`) it is a `Sharer`: it knows as well what it costs to share keys and values.
-    """
+    """The scorer of a method. Layers that share weights are scored as one: their costs add up."""
     if method not in METHODS:
         raise SizeError(f"method={method!r} is not known", hint=f"choose one of {', '.join(METHODS)}")
     if method == "random":
         draw = random.Random(seed)
         return Fixed({s[0].name: [draw.random() for _ in range(s[0].num_heads)] for s in layers}, "drawn")
-    if method == "norm":
-        return Fixed({same[0].name: _norms(same[0]) for same in layers}, "‖W_V‖‖W_O‖")
     found = curvature(model, layers, calibration, seed=seed, progress=progress)
     if method == "fisher":
         return Fixed({name: found.of(name).diagonal().tolist() for name in found.places}, "loss")
-    if method == "gauss-newton":
-        return Interacting(found.matrix, found.places)
 
     def told(done: int) -> None:
         if progress is not None:
@@ -118,12 +90,7 @@ def scorer(
     outputs = {s[0].name: torch.stack([w.detach() for w in s[0].W_O]).mT.double() for s in layers}
     matters = {name: _sensitivity(found.of(name), outputs[name], covariances[name]) for name in outputs}
     weighted = {name: matters[name] ** 0.5 * outputs[name].flatten(0, 1) for name in outputs}
-    surgeon = Surgeon(weighted, covariances, {s[0].name: s[0].num_heads for s in layers})
-    if not group:
-        return surgeon
-    from multihead.edit.choosing.rungs import Ladders
-
-    return Ladders.of(model, layers, calibration, surgeon, matters, progress=progress)
+    return Surgeon(weighted, covariances, {s[0].name: s[0].num_heads for s in layers})
 
 
 class Fixed:
@@ -140,27 +107,6 @@ class Fixed:
 
     def remove(self, layer: str, head: int) -> None:
         pass
-
-
-class Interacting:
-    """Δ (1ᵀ G 1) over the heads that are gone: G_hh + 2 Σ_s G_hs."""
-
-    unit = "loss"
-
-    def __init__(self, matrix: Float64[Tensor, "head head"], places: dict[str, range]) -> None:
-        self.matrix, self.places = matrix, places
-        self.gone = torch.zeros(len(matrix), dtype=torch.float64)
-
-    def cost(self, layer: str, head: int) -> float:
-        at = self.places[layer][head]
-        return float(self.matrix[at, at] + 2 * (self.matrix[at] @ self.gone))
-
-    def together(self, layer: str, heads: Sequence[int]) -> float:
-        at = [self.places[layer][h] for h in heads]
-        return float(self.matrix[at][:, at].sum() + 2 * (self.matrix[at] @ self.gone).sum())
-
-    def remove(self, layer: str, head: int) -> None:
-        self.gone[self.places[layer][head]] = 1.0
 
 
 class Surgeon:
@@ -229,8 +175,3 @@ def _sensitivity(
         for h, w in enumerate(output)
     )
     return float(matrix.diagonal().sum()) / size if size > 0 else 0.0
-
-
-def _norms(layer: LayerAnatomy) -> list[float]:
-    kv = layer.groups.kv_of_head
-    return [float(layer.W_V[kv[h]].detach().norm() * layer.W_O[h].detach().norm()) for h in range(layer.num_heads)]

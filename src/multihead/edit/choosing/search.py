@@ -1,8 +1,7 @@
 """Take the cheapest head out, again and again, until the budget holds.
 
 A `Move` takes some heads of one layer out at once: one head where that is allowed, more where the count must stay a
-multiple, a kv head's whole group where only that saves anything. With `group` another move lets the heads of a
-layer share fewer kv heads. Moves are ranked by cost / what is saved.
+multiple, a kv head's whole group where only that saves anything. Moves are ranked by cost / what is saved.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.choosing.budget import Heads
@@ -20,20 +19,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
-from multihead.edit.choosing.budget import Budget, Heads, Latency, Ledger
+from multihead.edit.choosing.budget import Budget, Heads, Ledger
 from multihead.edit.choosing.head_covariance import Turns
-from multihead.edit.choosing.scores import METHODS, Clusters, Scorer, Sharer, scorer
+from multihead.edit.choosing.scores import METHODS, Scorer, scorer
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Progress
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
-
-Scope = Literal["global", "layer"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,6 @@ class Choice:
     keep: dict[str, tuple[int, ...]]
     scores: dict[str, float]
     notes: tuple[str, ...] = ()
-    groups: dict[str, Clusters] = field(default_factory=dict[str, Clusters])
     moves: tuple[str, ...] = ()
     """in words, in the order they were made"""
 
@@ -80,51 +76,28 @@ class Removal:
         return ", ".join(f"{self.layer}H{h}" for h in self.heads)
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """The heads of one layer come to read fewer kv heads."""
-
-    layer: str
-    clusters: Clusters
-    cost: float
-    saves: float
-
-    def __str__(self) -> str:
-        return f"{self.layer} on {len(self.clusters)} kv heads"
-
-
 @dataclass
 class State:
-    """Where a search stands: heads that stay, and who shares kv heads otherwise than before."""
+    """Where a search stands: heads that stay."""
 
     layers: dict[str, LayerAnatomy]
     keep: dict[str, list[int]]
     ledger: Ledger
     score: Scorer
-    groups: dict[str, Clusters] = field(default_factory=dict[str, Clusters])
 
     @property
     def spent(self) -> float:
         """What the choice so far costs, in the unit of the budget."""
-        return self.ledger.of(self.keep, self.reads)
-
-    @property
-    def reads(self) -> dict[str, list[int]]:
-        """The kv head of every query head, in the layers that were grouped."""
-        return {name: _reads(clusters) for name, clusters in self.groups.items()}
+        return self.ledger.of(self.keep)
 
     def kv_of_head(self, name: str) -> Sequence[int]:
         """The kv head of every query head of a layer, gone ones included."""
-        return _reads(self.groups[name]) if name in self.groups else self.layers[name].groups.kv_of_head
+        return self.layers[name].groups.kv_of_head
 
     def without(self, layer: str, heads: Sequence[int]) -> float:
         """What it would cost without these heads too."""
         left = [h for h in self.keep[layer] if h not in heads]
-        return self.ledger.of({**self.keep, layer: left}, self.reads)
-
-    def sharing(self, layer: str, clusters: Clusters) -> float:
-        """What it would cost with these kv heads."""
-        return self.ledger.of(self.keep, {**self.reads, layer: _reads(clusters)})
+        return self.ledger.of({**self.keep, layer: left})
 
 
 @dataclass(frozen=True)
@@ -143,43 +116,30 @@ def search(
     *,
     budget: Budget,
     method: str = "obs",
-    scope: Scope = "global",
     least: int = 0,
     uniform: bool = False,
     multiple_of: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
-    group: bool = False,
 ) -> Choice:
     """The heads that stay under a budget.
 
-    Layers that share weights are one. `scope`: all layers compete, or each loses its share. `group`: at every step
-    heads may come to share kv heads instead, where that costs less for what it saves.
+    Layers that share weights are one.
     """
     if method not in METHODS:
         raise SizeError(f"method={method!r} is not known", hint=f"choose one of {', '.join(METHODS)}")
     shape, own = Shape(least, uniform, multiple_of), [same[0] for same in layers]
     _check(own, shape)
-    if group:
-        _check_group(method, shape, budget)
-    score = scorer(method, model, layers, calibration, seed=seed, group=group, progress=progress)
-    parts = [own] if scope == "global" else [[layer] for layer in own]
-    keep: dict[str, tuple[int, ...]] = {}
+    score = scorer(method, model, layers, calibration, seed=seed, progress=progress)
     scores: dict[str, float] = {}
-    groups: dict[str, Clusters] = {}
-    notes: list[str] = list(score.notes) if isinstance(score, Sharer) else []
     moves: list[str] = []
-    for part in parts:
-        ledger = budget.ledger(model, part, calibration)
-        everything = {layer.name: list(range(layer.num_heads)) for layer in part}
-        state = State({layer.name: layer for layer in part}, everything, ledger, score)
-        _spend(state, shape, scores, moves)
-        notes += _notes(state)
-        keep |= {name: tuple(heads) for name, heads in state.keep.items()}
-        groups |= _left(state)
-        for name, heads in state.keep.items():
-            scores |= {f"{name}H{h}": score.cost(name, h) for h in heads}
-    return Choice(keep, scores, tuple(notes), groups, tuple(moves))
+    everything = {layer.name: list(range(layer.num_heads)) for layer in own}
+    state = State({layer.name: layer for layer in own}, everything, budget.ledger(model, own, calibration), score)
+    _spend(state, shape, scores, moves)
+    keep = {name: tuple(heads) for name, heads in state.keep.items()}
+    for name, heads in keep.items():
+        scores |= {f"{name}H{h}": score.cost(name, h) for h in heads}
+    return Choice(keep, scores, tuple(_notes(state)), tuple(moves))
 
 
 def _check(layers: Sequence[LayerAnatomy], shape: Shape) -> None:
@@ -197,23 +157,7 @@ def _check(layers: Sequence[LayerAnatomy], shape: Shape) -> None:
             )
     if shape.uniform and len({layer.num_heads for layer in layers}) > 1:
         counts = sorted({layer.num_heads for layer in layers})
-        raise SizeError(f"uniform: the layers have {counts} heads", hint="leave uniform out, or use scope='layer'")
-
-
-def _check_group(method: str, shape: Shape, budget: Budget) -> None:
-    """Sharing is told what it costs by `obs` alone, and saves bytes and FLOPs."""
-    if method != "obs":
-        raise SizeError(f"method={method!r} does not say what it costs to share keys and values", hint="choose obs")
-    if shape.uniform or shape.multiple_of > 1:
-        raise SizeError(
-            "pruning and grouping together make layers of uneven heads and kv heads",
-            hint="leave uniform and multiple_of out, or ask for keep=... and kv_heads=...",
-        )
-    if isinstance(budget, Heads | Latency):
-        name = type(budget).__name__.lower()
-        raise SizeError(
-            f"sharing keys and values saves nothing of {name}", hint='budget="cache=0.5" or "flops=0.8"'
-        )
+        raise SizeError(f"uniform: the layers have {counts} heads", hint="leave uniform out")
 
 
 def _spend(state: State, shape: Shape, scores: dict[str, float], moves: list[str]) -> None:
@@ -226,7 +170,6 @@ def _spend(state: State, shape: Shape, scores: dict[str, float], moves: list[str
             chosen: list[Move] = [m for m in together if m is not None]
         else:
             possible: list[Move] = [m for name in state.keep for m in _removals(state, name, shape)]
-            possible += [m for name in state.keep for m in _sharings(state, name)]
             if not possible:
                 return
             chosen = [min(possible, key=_worth)]
@@ -241,11 +184,6 @@ def _worth(move: Move) -> float:
 
 
 def _make(state: State, move: Move, scores: dict[str, float]) -> None:
-    if isinstance(move, Sharing):
-        assert isinstance(state.score, Sharer)
-        state.score.share(move.layer, move.clusters)
-        state.groups[move.layer] = move.clusters
-        return
     assert isinstance(move, Removal)
     for head in move.heads:
         scores[f"{move.layer}H{head}"] = state.score.cost(move.layer, head)
@@ -257,32 +195,6 @@ def _removals(state: State, name: str, shape: Shape) -> list[Move]:
     """The cheapest next step of a layer; where that saves nothing, ever larger ones until one does."""
     found = _removal(state, name, shape, saving=True)
     return [] if found is None else [found]
-
-
-def _sharings(state: State, name: str) -> list[Move]:
-    """Every way in which a layer may share more than it does."""
-    if not isinstance(state.score, Sharer) or not state.keep[name]:
-        return []
-    now, found = state.spent, list[Move]()
-    for clusters, cost in state.score.steps(name):
-        saves = now - state.sharing(name, clusters)
-        found += [Sharing(name, clusters, cost, saves)] if saves > 0 else []
-    return found
-
-
-def _reads(clusters: Clusters) -> list[int]:
-    of = {h: i for i, some in enumerate(clusters) for h in some}
-    return [of[h] for h in sorted(of)]
-
-
-def _left(state: State) -> dict[str, Clusters]:
-    """The clusters of the heads that stay."""
-    found: dict[str, Clusters] = {}
-    for name, clusters in state.groups.items():
-        kept = (tuple(h for h in some if h in state.keep[name]) for some in clusters)
-        if left := tuple(some for some in kept if some):
-            found[name] = left
-    return found
 
 
 def _removal(state: State, name: str, shape: Shape, *, saving: bool) -> Removal | None:
@@ -330,4 +242,4 @@ def _notes(state: State) -> list[str]:
     return notes
 
 
-__all__ = ["Choice", "Heads", "Move", "Removal", "Shape", "Sharing", "State", "search"]
+__all__ = ["Choice", "Heads", "Move", "Removal", "Shape", "State", "search"]

@@ -21,9 +21,8 @@ torch.Size([2, 4, 24])
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, pairwise, product
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,7 +30,6 @@ from torch import Tensor
 from multihead.edit.sharing import factor
 from multihead.edit.sharing.group_cost import costs, key_problem, outer, turned_problem, units_of, value_problem
 from multihead.edit.sharing.moments import Moments
-from multihead.edit.sharing.pool import mean_pooled, procrustes
 from multihead.edit.sharing.rotary_factor import Pairs, shared_turn
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
@@ -40,21 +38,6 @@ from multihead.model.head_weights import HeadWeights
 
 Clusters = tuple[tuple[int, ...], ...]
 """Query heads that share a kv head, by their numbers in the uncut layer (`HeadWeights.origin`)."""
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """How heads come to share keys and values.
-
-    - "joint": low-rank factorisation in the metric of the activations (ours);
-    - "procrustes": each head is turned towards the others, then the mean is taken;
-    - "mean": the mean of the heads as they are (Ainslie et al. 2023).
-    """
-
-    method: Literal["joint", "procrustes", "mean"] = "joint"
-
-
-JOINT = Grouping()
 
 
 def adjacent(own: HeadWeights, kv_heads: int) -> Clusters:
@@ -77,47 +60,9 @@ def cluster(layer: LayerAnatomy, own: HeadWeights, moments: Moments, kv_heads: i
     return _named(own, units, found)
 
 
-def estimate(own: HeadWeights, moments: Moments, clusters: Clusters) -> float:
-    """The least-squares error that grouping adds to the layer's output, E‖o − o'‖², before W_O is fitted again.
-
-    Times the layer's sensitivity it is what the search holds against the cost of a head.
-    """
-    cost = costs(own, moments)
-    units = units_of(own)
-    return sum(
-        cost(tuple(i for i, unit in enumerate(units) if own.origin[unit[0]] in some)) for some in map(set, clusters)
-    )
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One way to share: the clusters, and E‖o − o'‖² of the layer's output without a re-fit."""
-
-    clusters: Clusters
-    cost: float
-
-
-def ladder(layer: LayerAnatomy, own: HeadWeights, moments: Moments) -> dict[int, Rung]:
-    """What each even number of kv heads would cost this layer, most first: the first costs nothing.
-
-    Times the layer's sensitivity these are in the unit of the search, which may hold them against removals.
-    """
-    counts = [n for n in range(own.kv_heads, 0, -1) if own.kv_heads % n == 0]
-    cost, units = costs(own, moments), units_of(own)
-    rungs: dict[int, Rung] = {}
-    for n in counts:
-        found = exchange(len(units), _sizes(own, n, layer.name), cost)
-        rungs[n] = Rung(_named(own, units, found), sum(map(cost, found)))
-    return rungs
-
-
-def grouped(own: HeadWeights, clusters: Clusters, moments: Moments, how: Grouping = JOINT) -> HeadWeights:
+def grouped(own: HeadWeights, clusters: Clusters, moments: Moments) -> HeadWeights:
     """The layer with one kv head per cluster; a cluster of one kv head keeps its numbers, to the bit."""
     kv_of = _check(own, clusters)
-    if how.method == "mean":
-        return mean_pooled(own, kv_of)
-    if how.method == "procrustes":
-        return procrustes(own, kv_of, moments)
     if moments.kind == "normed over heads":
         raise MultiheadError(
             "the norm of the keys runs over all heads at once: with fewer of them it would be another norm",
