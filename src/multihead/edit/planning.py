@@ -27,9 +27,9 @@ from multihead.corpus.run import Runner
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
 from multihead.edit.fitting.refit import Progress
 from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
+from multihead.edit.kv_sharing.cluster import cluster
+from multihead.edit.kv_sharing.moments import moments_of
 from multihead.edit.plan import LayerPlan, Plan, distinct
-from multihead.edit.sharing.group import Clusters, cluster
-from multihead.edit.sharing.moments import moments_of
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
@@ -179,5 +179,5 @@ def _shared(
     if layer.kv_after <= kv_heads:
         return layer
     own = HeadWeights.of(found).keep(layer.keep)
-    clusters: Clusters = cluster(found, own, moments_of(model, found, text.fit(), run=run), kv_heads)
-    return replace(layer, groups=clusters)
+    groups = cluster(found, own, moments_of(model, found, text.fit(), run=run), kv_heads)
+    return replace(layer, groups=groups)

@@ -1,7 +1,7 @@
 """The inputs of W_Q, W_K and W_V, read while a model runs: x in q = x W_Qᵀ + b_Q.
 
-Hooks on the modules that hold the weights read them. So it does not matter whether q, k and v are one matrix or three,
-nor what precision or kernel computes the product.
+Hooks on the modules that hold the weights read them. So it does not matter whether q, k and v are one matrix or
+three, nor in what precision the product is computed.
 
 >>> import torch, multihead as mh
 >>> from multihead.model.forward import Forward
@@ -10,7 +10,7 @@ nor what precision or kernel computes the product.
 >>> encoder = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True)
 >>> x, shapes = torch.randn(2, 7, 12), []
 >>> layer = mh.anatomy(encoder)[0]
->>> inputs = ProjectionInputs({layer.site.key: projections_of(layer, encoder)})
+>>> inputs = ProjectionInputs({layer.path: projections_of(layer, encoder)})
 >>> def listen(call, compute):
 ...     shapes.append(inputs.take(call, HeadWeights.of(layer)).v.shape)
 ...     return compute()
@@ -35,7 +35,6 @@ from multihead.layer import Problem
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, ragged_rows
 from multihead.model.head_weights import HeadWeights
-from multihead.model.sites import Key
 
 Rows = Float[Tensor, "row width"]
 Projections = tuple[nn.Module, nn.Module, nn.Module]
@@ -69,7 +68,8 @@ class QKVInputs:
 class ProjectionInputs:
     """Inside the block, keeps the inputs of the projections of some attentions until their kernel runs."""
 
-    def __init__(self, projections: Mapping[Key, Projections]) -> None:
+    def __init__(self, projections: Mapping[str, Projections]) -> None:
+        """`projections`: by the path of the attention (`Call.path`)."""
         self.projections = projections
         self._hooks = ExitStack()
         self._seen: dict[nn.Module, list[tuple[Tensor, ...]]] = {}
@@ -94,7 +94,7 @@ class ProjectionInputs:
 
     def take(self, call: Call, weights: HeadWeights) -> QKVInputs:
         """The inputs of the call that runs, once. `weights` are those of its layer, in any precision."""
-        problem, modules = call.problem, self.projections[call.key]
+        problem, modules = call.problem, self.projections[call.path]
         batch, queries, keys = problem.q.shape[0], problem.q.shape[2], problem.k.shape[2]
         as_rows = _AsRows(ragged_rows(problem))
         q, k, v = (
@@ -157,7 +157,7 @@ class _AsRows:
 
 
 def _value_input(candidates: list[Rows], weights: HeadWeights, problem: Problem) -> tuple[Rows, bool]:
-    """The input that the values of head 0 come from, and whether its rows run over (token, batch), as in torch.nn."""
+    """The input of the values of head 0, and whether its rows run over (token, batch), as in torch.nn."""
     batch, keys = problem.v.shape[0], problem.v.shape[2]
     orders = [False] if batch == 1 or keys == 1 else [False, True]
     options = [(x, token_first) for x in candidates for token_first in orders]
@@ -176,4 +176,3 @@ def _value_input(candidates: list[Rows], weights: HeadWeights, problem: Problem)
 
 def _shaped(x: Rows, batch: int, tokens: int, token_first: bool) -> Float[Tensor, "batch token width"]:
     return x.view(tokens, batch, -1).transpose(0, 1) if token_first else x.view(batch, tokens, -1)
-

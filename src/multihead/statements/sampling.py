@@ -235,7 +235,7 @@ class LayerSampler(PerSite[Passages]):
         super().__init__()
         self.layers = {layer.site.key: layer for layer in layers}
         self.tokens = tokens
-        self._inputs = ProjectionInputs({layer.site.key: layer.projections for layer in layers})
+        self._inputs = ProjectionInputs({layer.site.path: layer.projections for layer in layers})
 
     def make(self, site: Site) -> Passages:
         return Passages(self.tokens)

@@ -27,7 +27,7 @@ Taken = list[tuple[HeadWeights, Call, QKVInputs]]
 def taken(model: nn.Module, batch: dict[str, Any]) -> Taken:
     layers = {layer.site.key: layer for layer in anatomy(model, batch)}
     weights = {key: HeadWeights.of(layer) for key, layer in layers.items()}
-    inputs = ProjectionInputs({key: projections_of(layer, model) for key, layer in layers.items()})
+    inputs = ProjectionInputs({layer.path: projections_of(layer, model) for layer in layers.values()})
     calls: Taken = []
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
@@ -82,7 +82,7 @@ def test_under_autocast_the_inputs_are_seen(name: str) -> None:
     batch = dict(ZOO[name].inputs(model))
     layers = {layer.site.key: layer for layer in anatomy(model, batch)}
     weights = {key: HeadWeights.of(layer) for key, layer in layers.items()}
-    inputs = ProjectionInputs({key: projections_of(layer, model) for key, layer in layers.items()})
+    inputs = ProjectionInputs({layer.path: projections_of(layer, model) for layer in layers.values()})
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
         x, own = inputs.take(call, weights[call.key]), weights[call.key]
@@ -123,7 +123,7 @@ def test_of_a_module_that_reads_two_tensors_the_values_tell_which() -> None:
 def test_an_input_that_did_not_pass_is_an_error() -> None:
     layer = mh.MultiHeadAttention(12, 3)
     other = mh.MultiHeadAttention(12, 3)  # its modules do not run
-    inputs = ProjectionInputs({("", 0): (other.q_proj, other.k_proj, other.v_proj)})
+    inputs = ProjectionInputs({"": (other.q_proj, other.k_proj, other.v_proj)})
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
         inputs.take(call, HeadWeights.of_module(layer))
