@@ -54,18 +54,16 @@ from multihead.model.head_weights import HeadWeights
 from multihead.model.projection_inputs import ProjectionInputs, QKVInputs, projections_of
 from multihead.model.sites import Site
 
-Square = Float64[Tensor, "width_and_1 width_and_1"]
-
 
 @dataclass(frozen=True)
 class Moments:
     """Second moments of one layer on some text; those per head are of the heads of the uncut layer."""
 
     tokens: int
-    query: Square
+    query: Float64[Tensor, "query_width query_width"]
     """E[x̃ x̃ᵀ] of the input of W_Q; `key` and `value` of the inputs of W_K and W_V"""
-    key: Square
-    value: Square
+    key: Float64[Tensor, "key_width key_width"]
+    value: Float64[Tensor, "value_width value_width"]
     context_moment: HeadMoment
     attended_key_moment: HeadMoment
     key_context_moment: HeadMoment

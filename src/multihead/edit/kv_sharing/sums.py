@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Float64
@@ -25,6 +25,7 @@ Reduce = Callable[..., None]
 """Sums tensors over ranks, in place."""
 
 
+@runtime_checkable
 class Sums(Protocol):
     """Sums over the calls of one attention."""
 
