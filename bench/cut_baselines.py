@@ -33,17 +33,39 @@ def removed_by_norm(model: Any, keep: float) -> list[str]:
 
 def removed_by_gauss_newton(model: Any, text: Any, keep: float, seed: int) -> list[str]:
     """The heads that `keep` removes, one after the other, each with its interactions with those before."""
-    from multihead.edit.choosing.curvature import curvature
-    from multihead.edit.planning import anatomy_on, distinct
-
-    found = curvature(model, distinct(anatomy_on(model, text)), text, seed=seed)
-    names = [f"{layer}H{h}" for layer, rows in found.places.items() for h in range(len(rows))]
-    gone: list[int] = []
+    names, matrix = curvature(model, text, seed)
+    removed: list[int] = []
     for _ in range(removals(len(names), keep)):
-        costs = found.matrix.diagonal() + 2 * found.matrix[:, gone].sum(1)
-        costs[gone] = math.inf
-        gone.append(int(costs.argmin()))
-    return [names[i] for i in gone]
+        costs = matrix.diagonal() + 2 * matrix[:, removed].sum(1)
+        costs[removed] = math.inf
+        removed.append(int(costs.argmin()))
+    return [names[i] for i in removed]
+
+
+def curvature(model: Any, text: Any, seed: int) -> tuple[list[str], Tensor]:
+    """G over all heads, on the documents that `multihead.edit.sensitivity` reads."""
+    from multihead.corpus.accumulator import Batch
+    from multihead.corpus.run import BatchRunner
+    from multihead.edit.sensitivity import DOCUMENTS, output_distance
+    from multihead.measures.importance.gradients import Gradients
+    from multihead.model.eval_mode import documents_in
+
+    class Curvature(Gradients):
+        total: Any = 0.0
+
+        def slopes(self, batch: Any, run: Any) -> Tensor:
+            rows = super().slopes(batch, run)  # probe, head, document
+            self.total = self.total + torch.einsum("phd,pgd->hg", rows, rows) / len(rows)
+            return rows
+
+    gradients = Curvature(output_distance(model, text.example()), seed=seed)
+    runner, documents = BatchRunner(model, [gradients]), 0
+    for index, batch in enumerate(text.fit()):
+        if documents >= DOCUMENTS:
+            break
+        runner.run(Batch(batch, index))
+        documents += documents_in(batch)
+    return gradients.heads, gradients.total / documents
 
 
 def removals(heads: int, keep: float) -> int:

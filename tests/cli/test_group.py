@@ -17,7 +17,7 @@ def test_heads_share_keys_and_values(multihead: Multihead, given: Folders, tmp_p
     out = tmp_path / "grouped"
     said = multihead("group", given.gpt2, "--kv-heads", 1, "--calib", given.corpus, "-o", out)
     assert said.code == 0, said.err
-    assert "GPT2LMHeadModel: 6 of 6 heads stay, 2 of 6 kv heads (asked: kv_heads=1)" in said.out
+    assert "GPT2LMHeadModel: 6 of 6 heads kept, 2 of 6 kv heads (request: kv_heads=1)" in said.out
     assert "L1     3      3 → 1     {0 1 2}" in said.out
     assert f"next: multihead check {given.gpt2} {out}" in said.err
     small = mh.anatomy(load(out))

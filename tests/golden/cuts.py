@@ -38,7 +38,7 @@ def prune(record: Recorder, name: str, *, refit: bool, steps: int = 0) -> None:
     Every layer keeps a head: otherwise the last layer of a tiny random model loses all of its heads, and there is
     nothing left to refit.
     """
-    plan = _plan(name, keep=0.5, least=1)
+    plan = _plan(name, keep=0.5, min_heads=1)
     small = _cut(name, plan, refit, mh.Heal(steps=steps) if steps else None)
     _record_plan(record, plan)
     record.tensors("tensors", small.state_dict())

@@ -62,7 +62,7 @@ def test_numbers_are_those_of_the_cut_model(small: Page) -> None:
     smaller = cut(small.model, made, refit=Refit())
     before, after = quality(small.model, smaller, documents[3::4]).numbers["perplexity"]
     assert one["points"][1]["lost"] == pytest.approx(after / before - 1, rel=1e-4)
-    assert one["points"][1]["heads"] == [x.head(h) for x in made.layers for h in x.gone]
+    assert one["points"][1]["heads"] == [x.head(h) for x in made.layers for h in x.removed]
     assert one["points"][1]["cost"] == cost_cells(mh.cost(smaller))
 
 

@@ -88,8 +88,9 @@ def run(args: argparse.Namespace) -> int:
 def _drawn(
     args: argparse.Namespace, loaded: Loaded, shares: list[float], fit: Sequence[Any], held: Sequence[Any]
 ) -> int:
-    from multihead.edit.checking.curve import curve, draw
+    from multihead.edit.check.curve import curve
     from multihead.edit.fitting.calibration import Calibration
+    from multihead.figure.quality import curve as draw
 
     say = speaker(args)
     methods = tuple(dict.fromkeys(args.method or ("obs", "fisher", "random")))
@@ -116,7 +117,7 @@ def _drawn(
             progress=progress,
         )
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(found, args.out, title=f"{loaded.name}: {found.heads} heads")
+    draw(found, title=f"{loaded.name}: {found.heads} heads").savefig(args.out)
     if args.json:
         write_json(found.plain() | {"picture": str(args.out)})
     else:

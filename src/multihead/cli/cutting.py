@@ -281,7 +281,7 @@ def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
             write_json({"plan": plan.to_json(), "changed": False})
         else:
             write(str(plan))
-        note(f"multihead: nothing to cut: all {plan.heads} heads stay (asked: {plan.asked}); nothing is written")
+        note(f"multihead: nothing to cut: all {plan.heads} heads are kept ({plan.request}); nothing is written")
         return 1
     if not args.json:
         out().print(str(plan), markup=False, soft_wrap=True)

@@ -19,7 +19,7 @@ _EPILOG = """examples:
   multihead prune minilm --keep 0.5 --calib text.txt --dry-run     # what would go, and why
   multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
   multihead prune path/to/model --heads 3.7,4.1 --calib text.txt -o smaller/
-  multihead prune path/to/model --budget "flops=0.8" --least 1 --calib text.txt -o smaller/
+  multihead prune path/to/model --budget "flops=0.8" --min-heads 1 --calib text.txt -o smaller/
   multihead prune minilm --keep 0.5 --calib text.txt --plan plan.json --dry-run  # then edit plan.json
   multihead prune minilm --plan plan.json --calib text.txt -o smaller/
 
@@ -43,7 +43,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     group.add_argument("--heads", action="append", metavar="3.7,L4H1", help="these heads go")
     group.add_argument("--budget", metavar="WHAT=X", help='a share of the original: "flops=0.8" or "cache=0.5"')
     group.add_argument("--method", choices=METHODS, default="obs", help="what a head costs (default: obs)")
-    group.add_argument("--least", type=int, default=0, metavar="K", help="every layer keeps K heads or more")
+    group.add_argument("--min-heads", type=int, default=0, metavar="K", help="every layer keeps K heads or more")
     group.add_argument("--uniform", action="store_true", help="every layer keeps the same number of heads")
     group.add_argument("--multiple-of", type=int, default=1, metavar="N", help="heads of a layer: a multiple of N")
     group.add_argument("--kv-heads", type=int, metavar="N", help="then: N kv heads in every layer, as `group` does")
@@ -78,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
             budget=args.budget,
             kv_heads=args.kv_heads,
             method=args.method,
-            least=args.least,
+            min_heads=args.min_heads,
             uniform=args.uniform,
             multiple_of=args.multiple_of,
             seed=args.seed,

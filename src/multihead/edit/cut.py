@@ -24,6 +24,7 @@ from typing import Any
 
 from torch import nn
 
+from multihead._base.arguments import check_instance
 from multihead.corpus.batches import Document
 from multihead.corpus.run import Runner
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
@@ -62,6 +63,7 @@ def cut(
         refit: how what stays is fitted to what the original did; None: not at all.
         heal: some steps of distillation at the end; None: none.
     """
+    check_instance("plan", plan, Plan, "a Plan", hint="plan = mh.plan(model, texts, keep=0.5)")
     plan.check(model)
     text = plan.calibration if data is None else Calibration(model, data, tokenizer)
     found = anatomy_on(model, text)

@@ -1,6 +1,6 @@
 """Quality against heads kept, a line per method.
 
->>> from multihead.edit.checking.curve import Curve, Point
+>>> from multihead.edit.check.curve import Curve, Point
 >>> from multihead.figure.quality import curve
 >>> points = tuple(Point("obs", k / 12, k, {"cosine": c}) for k, c in {9: 0.99, 6: 0.97, 3: 0.6}.items())
 >>> curve(Curve(points, "cosine", {"cosine": 1.0}, 12, 40)).axes[0].get_xlabel()
@@ -15,7 +15,7 @@ from multihead._base.colours import LINES
 from multihead.figure.style import COLUMN, MARKERS, paper
 
 if TYPE_CHECKING:
-    from multihead.edit.checking.curve import Curve
+    from multihead.edit.check.curve import Curve
     from multihead.figure.paper import Paper
 
 NAMES = {

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from multihead.corpus.batches import Document
-from multihead.edit.checking.curve import METHODS, SHARES, Curve, Point, curve
+from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve
 from multihead.edit.checking.speed import whole_model
 from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError
@@ -114,7 +114,7 @@ def _told(
         for p in sorted((p for p in found.points if p.method == method), key=lambda p: -p.kept):
             lost = lost_of(before, p.numbers[found.shown])
             told = {"kept": p.kept, "gone": found.heads - p.kept, "lost": lost if math.isfinite(lost) else 1e9}
-            points.append(told | {"heads": list(p.gone)} | extra.get((method, p.keep), {}))
+            points.append(told | {"heads": list(p.removed)} | extra.get((method, p.keep), {}))
         curves.append({"method": method, "points": points, "order": []})
     allowed = [p["gone"] for p in curves[0]["points"] if p["lost"] <= limit]
     return {

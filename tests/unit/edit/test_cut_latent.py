@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.choosing.head_covariance import head_covariance
+from multihead.edit.head_covariance import head_covariance
 from multihead.errors import AnatomyError
 from multihead.model.anatomy import anatomy
 from zoo import ZOO
@@ -101,7 +101,7 @@ def test_budgets() -> None:
     with pytest.raises(AnatomyError, match="cache bytes does not support latent attention"):
         mh.plan(model, TEXTS, budget="cache=0.9")
     plan = mh.plan(model, TEXTS, budget="flops=0.95")
-    assert any(layer.gone for layer in plan.layers)
+    assert any(layer.removed for layer in plan.layers)
 
 
 def test_a_layer_with_sinks_may_lose_all_its_heads_and_be_fitted() -> None:

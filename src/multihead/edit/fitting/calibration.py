@@ -16,22 +16,28 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 import torch
+from jaxtyping import Float64
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
+from multihead.edit.head_covariance import head_covariance
+from multihead.edit.sensitivity import head_sensitivity
+from multihead.edit.weight_sets import weight_sets
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
-from multihead.model.anatomy import Anatomy, anatomy
+from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
 from multihead.model.call_tokens import learned_positions
 from multihead.model.eval_mode import documents_in
 from multihead.model.forward import Forward
+from multihead.model.statistics.cross_moments import Square
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
@@ -66,6 +72,9 @@ class Calibration:
 
         Left out, once where the documents have fewer than `FEW` tokens, else not at all.
         """
+        self.model, self.seed = model, seed
+        self.progress: Callable[[str, int, int], None] | None = None
+        """called while `covariance` and `sensitivity` are computed"""
         if not 0 < held_out < 1:
             raise SizeError(
                 f"held_out={held_out} is no share of the documents", hint="between 0 and 1; 0.125 is usual"
@@ -117,6 +126,23 @@ class Calibration:
         """Two documents: what a model can be run on to find its heads."""
         batch = next(self.held_out(), None) or next(self.fit())
         return batch if self._whole else _rows(batch, slice(2), documents_in(batch))
+
+    # ---- learned once -------------------------------------------------------------------------
+
+    @cached_property
+    def weight_sets(self) -> list[list[LayerAnatomy]]:
+        """The model's attentions, those with the same weights together."""
+        return weight_sets(anatomy_on(self.model, self))
+
+    @cached_property
+    def covariance(self) -> dict[str, Square]:
+        """Cov(z) of the heads' outputs, by the names of the weight sets."""
+        return head_covariance(self.model, self.weight_sets, self.fit(), progress=self.progress)
+
+    @cached_property
+    def sensitivity(self) -> dict[str, Float64[Tensor, " head"]]:
+        """How far the model's output moves with every head, by the names of the weight sets."""
+        return head_sensitivity(self.model, self.weight_sets, self.fit(), seed=self.seed, progress=self.progress)
 
     def __len__(self) -> int:
         """Batches to fit to."""

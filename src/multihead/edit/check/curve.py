@@ -1,6 +1,6 @@
-"""Quality against heads kept: cut at several sizes by several methods, judge each on held-out text.
+"""Quality against heads kept: cut at several sizes by several methods, judge each cut on held-out text.
 
->>> from multihead.edit.checking.curve import Curve, Point
+>>> from multihead.edit.check.curve import Curve, Point
 >>> found = {0.75: 0.99, 0.5: 0.97, 0.25: 0.6}
 >>> points = tuple(Point("obs", keep, int(12 * keep), {"cosine": c}) for keep, c in found.items())
 >>> curve = Curve(points, "cosine", {"cosine": 1.0}, 12, 40)
@@ -18,42 +18,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from multihead._base import html
+from multihead._base.arguments import check_flag, describe
 from multihead._base.colours import LINES
 from multihead.corpus.batches import Document
 from multihead.edit.checking.quality import quality
+from multihead.edit.cut import cut
 from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Progress, Refit
+from multihead.edit.fitting.refit import Refit
+from multihead.edit.plan import Plan
 from multihead.edit.plan_text import table
-from multihead.errors import MultiheadError, SizeError
+from multihead.edit.planning import Progress, apply_order, calibrate, check_share, prune_order
+from multihead.edit.saliency import check_method
+from multihead.edit.search import Shape
+from multihead.errors import MultiheadError, TypeMismatchError
 
 METHODS = ("obs", "fisher", "random")
 SHARES = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
 SHOWN = ("nn10", "perplexity", "cosine", "relative_error")
-"""Which number is drawn: the first that there is."""
+"""The metric that is drawn: the first that the model has."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One cut: by which method, the share that was asked for, heads that stayed, and its quality."""
+    """One cut: the method, the requested share of heads, the number of heads kept, and its quality."""
 
     method: str
     keep: float
     kept: int
     numbers: Mapping[str, float]
-    gone: tuple[str, ...] = ()
-    """the heads that went"""
+    removed: tuple[str, ...] = ()
+    """names of the removed heads"""
 
 
 @dataclass(frozen=True, repr=False)
 class Curve:
-    """All points, which number of them is drawn, and the original's numbers."""
+    """All points, the name of the metric that is drawn, and the metrics of the original."""
 
     points: tuple[Point, ...]
     shown: str
@@ -61,20 +66,20 @@ class Curve:
     heads: int
     documents: int
     notes: tuple[str, ...] = ()
-    """points that could not be cut, and why"""
+    """cuts that failed, and why"""
 
     @property
     def methods(self) -> list[str]:
         return list(dict.fromkeys(p.method for p in self.points))
 
     def knee(self) -> Point | None:
-        """Of the first method: the point farthest above the line from the first to the last (Satopää et al. 2011).
+        """Of the first method, the point farthest above the line from the first to the last (Satopää et al. 2011).
 
-        Sizes and quality are scaled to 0…1. None for fewer than 3 points.
+        Sizes and quality are scaled to 0…1. None for fewer than 3 points, or if none is above the line.
         """
         mine = sorted((p for p in self.points if p.method == self.methods[0]), key=lambda p: p.kept)
         sign = -1.0 if self.shown in ("perplexity", "relative_error") else 1.0
-        y = [sign * _tame(self.shown, p.numbers[self.shown]) for p in mine]
+        y = [sign * _log_of_perplexity(self.shown, p.numbers[self.shown]) for p in mine]
         if len(mine) < 3 or mine[-1].kept == mine[0].kept or not all(map(math.isfinite, y)) or y[-1] <= y[0]:
             return None
         x = [(p.kept - mine[0].kept) / (mine[-1].kept - mine[0].kept) for p in mine]
@@ -83,7 +88,7 @@ class Curve:
         return mine[best] if above[best] > 0 else None
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Titles and lines: a line per size, a column per method."""
+        """Titles and lines of the table: a line per size, a column per method."""
         sizes = sorted({p.keep for p in self.points}, reverse=True)
         lines: list[list[str]] = []
         for keep in sizes:
@@ -97,13 +102,14 @@ class Curve:
 
     def __repr__(self) -> str:
         titles, lines = self.rows()
-        first = (
-            f"{self.shown} on {self.documents} held-out documents; the original has {self.original[self.shown]:.4g}"
-        )
-        return "\n".join([first, *table(titles, lines), *(f"note: {n}" for n in self.notes)])
+        return "\n".join([self._summary(), *table(titles, lines), *(f"note: {n}" for n in self.notes)])
+
+    def _summary(self) -> str:
+        original = self.original[self.shown]
+        return f"{self.shown} on {self.documents} held-out documents; the original has {original:.4g}"
 
     def _repr_html_(self) -> str:
-        """Quality against heads kept, drawn and in numbers."""
+        """A plot and a table, for notebooks."""
         titles, rows = self.rows()
         whole = (float(self.heads), float(self.original[self.shown]))
         series = {
@@ -114,11 +120,10 @@ class Curve:
             for method in self.methods
         }
         drawn = html.plot(series, LINES, across=f"heads kept, of {self.heads}", up=self.shown)
-        said = f"{self.shown} on {self.documents} held-out documents; the original has {whole[1]:.4g}"
-        return drawn + html.table(titles, rows) + html.lines([said, *(f"note: {n}" for n in self.notes)])
+        return drawn + html.table(titles, rows) + html.lines([self._summary(), *(f"note: {n}" for n in self.notes)])
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain data, for JSON."""
         knee = self.knee()
         return {
             "shown": self.shown, "heads": self.heads, "documents": self.documents, "original": dict(self.original),
@@ -144,53 +149,61 @@ def curve(
     progress: Progress | None = None,
     seen: Callable[[Point, nn.Module], None] | None = None,
 ) -> Curve:
-    """Cut the model for every share and method, and judge each cut on documents that nothing was fitted to.
+    """Cut the model for every share and method, and judge each cut on held-out documents.
 
-    `seen` gets every point and the model that was cut for it, which nobody holds afterwards.
+    Each method ranks the heads once; its shares are prefixes of this order. `seen` is called with every point and
+    the model that was cut for it.
     """
-    from multihead.edit.cut import cut
-    from multihead.edit.planning import plan
-
-    wrong = [x for x in shares if not 0 < x <= 1]
-    if wrong or not shares or not methods:
-        raise SizeError(f"shares={list(shares)}, methods={list(methods)}", hint="shares above 0 and at most 1")
+    check_flag("refit", refit)
+    _check(shares, methods)
+    text = calibrate(model, calibration, tokenizer)
     documents = list(held_out)
+    start = replace(Plan.whole(model, (x for same in text.weight_sets for x in same)), calibration=text)
     points: list[Point] = []
     notes: list[str] = []
     original: dict[str, float] = {}
-    heads = judged = 0
+    judged = 0
     total = len(methods) * len(shares)
     for method in methods:
+        order = prune_order(text, shares, method=method, shape=Shape(), seed=seed)
         for keep in shares:
             if progress is not None:
                 progress(f"{method} {keep:g}", len(points) + len(notes), total)
-            made = plan(model, calibration, keep=keep, method=method, seed=seed)
+            made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
             try:
                 small = cut(model, made, refit=Refit() if refit else None) if made.changes else model
-            except MultiheadError as wrong:  # the other points are worth having
-                notes.append(f"{method} {keep:g}: {wrong.message}")
+            except MultiheadError as error:  # other points may still be cut
+                notes.append(f"{method} {keep:g}: {error.message}")
                 continue
-            found = quality(model, small, documents, tokenizer=tokenizer)
-            original = {n: a for n, (a, _) in found.numbers.items()}
-            heads, judged = made.heads, found.documents
-            gone = tuple(layer.head(h) for layer in made.layers for h in layer.gone)
-            points.append(Point(method, keep, made.kept, {n: b for n, (_, b) in found.numbers.items()}, gone))
+            measured = quality(model, small, documents, tokenizer=tokenizer)
+            original, judged = {n: a for n, (a, _) in measured.numbers.items()}, measured.documents
+            removed = tuple(layer.head(h) for layer in made.layers for h in layer.removed)
+            numbers = {n: b for n, (_, b) in measured.numbers.items()}
+            points.append(Point(method, keep, made.kept, numbers, removed))
             if seen is not None:
                 seen(points[-1], small)
     if progress is not None:
         progress("curve", total, total)
     if not points:
-        raise MultiheadError(f"none of {total} cuts could be made: {notes[0]}", hint="multihead prune says more")
-    return Curve(tuple(points), next(n for n in SHOWN if n in original), original, heads, judged, tuple(notes))
+        raise MultiheadError(
+            f"none of {total} cuts succeeded: {notes[0]}", hint="multihead prune tries one of them"
+        )
+    shown = next(n for n in SHOWN if n in original)
+    return Curve(tuple(points), shown, original, start.heads, judged, tuple(notes))
 
 
-def draw(curve: Curve, path: Path, *, title: str = "") -> None:
-    """The curve as a picture: .png, .svg or .pdf, by the name of the file."""
-    from multihead.figure import curve as drawn
+def _check(shares: Sequence[float], methods: Sequence[str]) -> None:
+    for name, values in (("shares", shares), ("methods", methods)):
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise TypeMismatchError(
+                f"{name} must be a list, got {describe(values)}", hint='shares=[0.75, 0.5], methods=["obs"]'
+            )
+    for share in shares:
+        check_share("shares", share)
+    for method in methods:
+        check_method(method)
 
-    drawn(curve, title=title).savefig(path)
 
-
-def _tame(name: str, x: float) -> float:
+def _log_of_perplexity(name: str, x: float) -> float:
     """Perplexities by their logarithm, as they are drawn."""
     return math.log(x) if name == "perplexity" and 0 < x < math.inf else x

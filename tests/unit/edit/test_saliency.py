@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +16,11 @@ import multihead as mh
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import BatchRunner, run
-from multihead.edit.choosing.curvature import curvature, own_loss
-from multihead.edit.choosing.head_covariance import HeadCovariance, head_covariance
-from multihead.edit.choosing.scores import METHODS, Surgeon, scorer
 from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.plan import distinct
+from multihead.edit.head_covariance import HeadCovariance, head_covariance
+from multihead.edit.saliency import METHODS, OBSSaliency, saliency
+from multihead.edit.sensitivity import head_sensitivity, output_distance
+from multihead.edit.weight_sets import weight_sets
 from multihead.errors import SizeError
 from multihead.measures.importance.gradients import Gradients
 from unit.edit.sharp import sharp
@@ -39,8 +41,8 @@ def text(bert: BertModel) -> Calibration:
     return Calibration(bert, IDS, batch_size=7)
 
 
-def _turns(model: nn.Module) -> Any:
-    return distinct(mh.anatomy(model))
+def _sets(model: nn.Module) -> Any:
+    return weight_sets(mh.anatomy(model))
 
 
 def _left(z: Tensor, y: Tensor, columns: list[int], ridge: float) -> float:
@@ -59,12 +61,12 @@ MIXED = MIXED - MIXED.mean(0)
 WEIGHT = torch.randn(15, 4, dtype=torch.float64)
 
 
-def test_the_surgeon_says_what_is_lost_after_the_best_fit() -> None:
+def test_obs_is_the_loss_after_the_best_fit() -> None:
     """The costs of three heads, one after the other, add up to the error of a least-squares fit without them."""
     covariance = MIXED.T @ MIXED / len(MIXED)
     ridge = 0.01 * float(covariance.diagonal().mean())
-    score = Surgeon({"L0": WEIGHT}, {"L0": covariance}, {"L0": 5}, ridge=0.01)
-    total, gone, together = 0.0, [], score.together("L0", (0, 3, 4))
+    score = OBSSaliency({"L0": WEIGHT}, {"L0": covariance}, {"L0": 5}, ridge=0.01)
+    total, gone, together = 0.0, [], score.joint_cost("L0", (0, 3, 4))
     for head in (3, 0, 4):
         total += score.cost("L0", head)
         score.remove("L0", head)
@@ -77,7 +79,7 @@ def test_the_surgeon_says_what_is_lost_after_the_best_fit() -> None:
 def test_a_twin_costs_nothing_until_the_other_is_gone() -> None:
     z = MIXED.clone()
     z[:, 3:6] = z[:, 0:3]
-    score = Surgeon({"L0": WEIGHT}, {"L0": z.T @ z / len(z)}, {"L0": 5}, ridge=1e-9)
+    score = OBSSaliency({"L0": WEIGHT}, {"L0": z.T @ z / len(z)}, {"L0": 5}, ridge=1e-9)
     alone = score.cost("L0", 2)
     assert score.cost("L0", 0) < 1e-4 * alone
     score.remove("L0", 0)
@@ -85,7 +87,7 @@ def test_a_twin_costs_nothing_until_the_other_is_gone() -> None:
 
 
 def test_covariances_are_those_of_real_tokens(bert: BertModel, text: Calibration) -> None:
-    found = head_covariance(bert, _turns(bert), text.fit())
+    found = head_covariance(bert, _sets(bert), text.fit())
     rows: list[Tensor] = []
     for batch in text.fit():
         real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
@@ -99,7 +101,7 @@ def test_covariances_are_those_of_real_tokens(bert: BertModel, text: Calibration
 
 
 def test_covariances_of_parts_add_up(bert: BertModel, text: Calibration) -> None:
-    batches, turns = list(text.fit()), _turns(bert)
+    batches, turns = list(text.fit()), _sets(bert)
     sums = HeadCovariance(turns, bert)
     assert run(bert, Corpus(bert, batches, batch_size=1, part_batches=2), [sums]).batches > 4
     for name, covariance in head_covariance(bert, turns, batches).items():
@@ -110,7 +112,7 @@ def test_layers_with_the_same_weights_have_one_covariance() -> None:
     config = AlbertConfig(**SMALL, embedding_size=30)
     model = sharp(0.3, AlbertModel(config))
     batches = list(Calibration(model, IDS, batch_size=7).fit())
-    (same,) = _turns(model)
+    (same,) = _sets(model)
     assert len(same) == 2
     together = head_covariance(model, [same], batches)["L0"]
     sums = HeadCovariance([[layer] for layer in same], model)
@@ -122,38 +124,65 @@ def test_layers_with_the_same_weights_have_one_covariance() -> None:
     torch.testing.assert_close(together, second - mean[:, None] * mean)
 
 
-def test_the_diagonal_is_the_fisher_of_the_measures(bert: BertModel, text: Calibration) -> None:
-    found = curvature(bert, _turns(bert), text, documents=10**6)
-    gradients = Gradients(own_loss(bert, next(text.fit())))
+def test_the_sensitivity_is_the_fisher_of_the_measures(bert: BertModel, text: Calibration) -> None:
+    sensitivity = head_sensitivity(bert, _sets(bert), text.fit(), documents=10**6)
+    gradients = Gradients(output_distance(bert, next(text.fit())))
     runner = BatchRunner(bert, [gradients])
     for index, inputs in enumerate(text.fit()):
         runner.run(Batch(inputs, index))
-    torch.testing.assert_close(found.matrix.diagonal(), gradients.columns()["fisher"], rtol=1e-4, atol=1e-8)
-    torch.testing.assert_close(found.matrix, found.matrix.T)
+    together = torch.cat([sensitivity["L0"], sensitivity["L1"]])
+    torch.testing.assert_close(together, gradients.columns()["fisher"], rtol=1e-12, atol=0)
 
 
-def test_the_curvature_predicts_what_two_heads_cost_together(bert: BertModel, text: Calibration) -> None:
-    found = curvature(bert, _turns(bert), text, documents=10**6, probes=64)
-    loss, small, lost, count = own_loss(bert, next(text.fit())), 0.05, 0.0, 0
+def test_the_sensitivity_predicts_the_loss_of_closing_a_gate(bert: BertModel, text: Calibration) -> None:
+    sensitivity = head_sensitivity(bert, _sets(bert), text.fit(), documents=10**6, probes=64)
+    assert _loss_of_gate(bert, text, "L1", 3) == pytest.approx(
+        0.5 * 0.05**2 * float(sensitivity["L1"][3]), rel=0.25
+    )
+
+
+def test_a_head_that_is_used_twice_has_one_gate() -> None:
+    """Its slopes add up before they are squared: removing it removes it everywhere."""
+    model = sharp(0.3, AlbertModel(AlbertConfig(**SMALL, embedding_size=30)))
+    text = Calibration(model, IDS, batch_size=7)
+    sensitivity = head_sensitivity(model, _sets(model), text.fit(), documents=10**6, probes=64)
+    assert list(sensitivity) == ["L0"]
+    expected = 0.5 * 0.05**2 * float(sensitivity["L0"][2])
+    assert _loss_of_gate(model, text, ("L0", "L1"), 2) == pytest.approx(expected, rel=0.25)
+
+
+def _loss_of_gate(model: nn.Module, text: Calibration, layers: str | tuple[str, ...], head: int) -> float:
+    """The mean output distance over documents with the gate of a head at 0.95."""
+    loss, total, count = output_distance(model, next(text.fit())), 0.0, 0
+    gate = torch.ones(5)
+    gate[head] -= 0.05
     for batch in text.fit():
         with torch.no_grad():
-            seen = loss.read(bert(**batch))
-            gates = {f"L{i}": torch.ones(5) for i in range(2)}
-            gates["L0"][1] -= small
-            gates["L1"][3] -= small
-            with mh.gate(bert, gates):
-                new = loss.read(bert(**batch))
-            target = loss.target(batch, batch, seen)
-            lost += float(loss.documents(new, target).sum())
+            seen = loss.read(model(**batch))
+            with mh.gate(model, dict.fromkeys([layers] if isinstance(layers, str) else layers, gate)):
+                new = loss.read(model(**batch))
+            total += float(loss.documents(new, loss.target(batch, batch, seen)).sum())
             count += len(seen)
-    change = torch.zeros(10, dtype=torch.float64)
-    change[[1, 8]] = small
-    assert lost / count == pytest.approx(0.5 * float(change @ found.matrix @ change), rel=0.25)
+    return total / count
+
+
+def test_an_encoder_is_judged_by_its_own_pooling(tmp_path: Path, bert: BertModel, text: Calibration) -> None:
+    bert.save_pretrained(tmp_path)
+    (tmp_path / "modules.json").write_text(
+        '[{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]'
+    )
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    model, batch = BertModel.from_pretrained(tmp_path).eval(), next(text.fit())
+    first, mean = output_distance(model, batch), output_distance(bert, batch)
+    seen = first.read(model(**batch))
+    target = first.target(batch, batch, seen)
+    torch.testing.assert_close(first.pooled(seen, target), seen[:, 0])
+    assert not torch.allclose(mean.pooled(seen, target), seen[:, 0])
 
 
 def test_random_is_drawn_by_the_seed(bert: BertModel, text: Calibration) -> None:
-    turns = _turns(bert)
-    costs = [[scorer("random", bert, turns, text, seed=s).cost("L0", h) for h in range(5)] for s in (0, 0, 1)]
+    costs = [[saliency("random", text, seed=s).cost("L0", h) for h in range(5)] for s in (0, 0, 1)]
     assert costs[0] == costs[1] != costs[2]
 
 
@@ -161,10 +190,9 @@ def test_random_is_drawn_by_the_seed(bert: BertModel, text: Calibration) -> None
 def test_every_method_scores_shared_layers_once(method: str) -> None:
     albert = sharp(0.3, AlbertModel(AlbertConfig(**{**SMALL, "embedding_size": 12, "num_hidden_layers": 3})))
     text = Calibration(albert, IDS[:16])
-    turns = _turns(albert)
-    assert [len(same) for same in turns] == [3]
-    score = scorer(method, albert, turns, text)
-    costs = [score.cost(turns[0][0].name, h) for h in range(5)]
+    assert [len(same) for same in text.weight_sets] == [3]
+    score = saliency(method, text)
+    costs = [score.cost("L0", h) for h in range(5)]
     assert all(c > 0 for c in costs)
     assert len(set(costs)) == 5
 
@@ -174,12 +202,40 @@ def test_a_dead_head_is_the_cheapest_for_all_that_look(bert: BertModel, text: Ca
     with torch.no_grad():
         model.encoder.layer[1].attention.output.dense.weight[:, 12:18] = 0
     for method in ("fisher", "obs"):
-        score = scorer(method, model, _turns(model), text)
+        score = saliency(method, Calibration(model, IDS, batch_size=7))
         costs = {(n, h): score.cost(n, h) for n in ("L0", "L1") for h in range(5)}
         assert min(costs, key=lambda k: costs[k]) == ("L1", 2), method
         assert costs["L1", 2] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_an_unknown_method_is_refused(bert: BertModel, text: Calibration) -> None:
-    with pytest.raises(SizeError, match=r"method='magic' is not known[\s\S]*obs, fisher, random"):
-        scorer("magic", bert, _turns(bert), text)
+    with pytest.raises(
+        SizeError, match=r"unknown method 'fishr'\n\nhint: did you mean 'fisher'\? .*obs, fisher, random"
+    ):
+        saliency("fishr", text)
+    with pytest.raises(SizeError, match=r"unknown method None\n\nhint: choose one of obs, fisher, random"):
+        saliency(None, text)  # type: ignore[arg-type]
+
+
+def test_obs_and_fisher_share_one_pass(bert: BertModel, forwards: Callable[[nn.Module], list[int]]) -> None:
+    text = Calibration(bert, IDS, batch_size=7)
+    saliency("obs", text)
+    calls = forwards(bert)
+    saliency("fisher", text)
+    saliency("obs", text)
+    assert not calls
+
+
+@pytest.fixture
+def forwards() -> Iterator[Callable[[nn.Module], list[int]]]:
+    """The calls of a model's forward from now on."""
+    hooks: list[Any] = []
+
+    def counted(model: nn.Module) -> list[int]:
+        calls: list[int] = []
+        hooks.append(model.register_forward_pre_hook(lambda *_: calls.append(1)))
+        return calls
+
+    yield counted
+    for hook in hooks:
+        hook.remove()

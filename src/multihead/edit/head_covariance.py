@@ -1,7 +1,7 @@
-"""Cov(z) of the heads' outputs, which W_O reads, per layer: how far heads stand in for each other.
+"""Cov(z) of the heads' outputs, which W_O reads, per layer: how well heads can replace each other.
 
 >>> import torch, multihead as mh
->>> from multihead.edit.choosing.head_covariance import head_covariance
+>>> from multihead.edit.head_covariance import head_covariance
 >>> model = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
 >>> (layer,) = mh.anatomy(model)
 >>> covariance = head_covariance(model, [[layer]], [{"src": torch.randn(2, 7, 12)}])["L0"]
@@ -23,6 +23,7 @@ from multihead.corpus.accumulator import Inputs, PerSite, State
 from multihead.corpus.data_parallel import shard
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
+from multihead.edit.weight_sets import WeightSets
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
@@ -30,9 +31,6 @@ from multihead.model.compiled import inner
 from multihead.model.interception import interception_of
 from multihead.model.sites import Site
 from multihead.model.statistics.cross_moments import CrossMoments, Square
-
-Turns = Sequence[Sequence[LayerAnatomy]]
-"""Attentions that have one set of weights in common stand together; most stand alone."""
 
 
 class HeadCovariance(PerSite[CrossMoments]):
@@ -43,7 +41,7 @@ class HeadCovariance(PerSite[CrossMoments]):
 
     name = "head_covariance"
 
-    def __init__(self, layers: Turns, model: nn.Module) -> None:
+    def __init__(self, layers: WeightSets, model: nn.Module) -> None:
         super().__init__()
         self.layers, self.model = layers, inner(model)
         self._wanted = {layer.site.key for same in layers for layer in same}
@@ -80,14 +78,14 @@ class HeadCovariance(PerSite[CrossMoments]):
             self.of_call(call).add(outputs[call.real_rows])
 
     def moments(self) -> dict[str, CrossMoments]:
-        """By the name of the first of the layers that share weights; all of these count."""
+        """By the name of the weight set, over all of its layers."""
         return {same[0].name: self._merged(same) for same in self.layers}
 
     def _merged(self, same: Sequence[LayerAnatomy]) -> CrossMoments:
         ran = [self.of[layer.site.key] for layer in same if layer.site.key in self.of]
         if not sum(one.count for one in ran):
             raise MultiheadError(
-                f"{same[0].name} did not run on the calibration text", hint="does the text reach it?"
+                f"{same[0].name} did not run on the calibration text", hint="use text that reaches every layer"
             )
         if len(ran) == 1:
             return ran[0]
@@ -103,15 +101,19 @@ def outputs_of_real_rows(call: Call, out: HeadOutputs) -> Float[Tensor, "token c
 
 
 def head_covariance(
-    model: nn.Module, layers: Turns, batches: Iterable[Inputs], *, progress: Callable[[int], None] | None = None
+    model: nn.Module,
+    layers: WeightSets,
+    batches: Iterable[Inputs],
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Square]:
-    """The covariance of the heads' outputs, by the name of the first of the layers that share weights."""
+    """The covariance of the heads' outputs, by the name of the weight set."""
     mine, all_reduce = shard(batches)
     sums = HeadCovariance(layers, model)
 
     def tell(batches: float) -> None:
         if progress is not None:
-            progress(int(batches))
+            progress("heads", int(batches), len(mine))
 
     run(model, Corpus(model, mine, part_batches=len(mine)), [sums], progress=tell)
     moments = sums.moments()
