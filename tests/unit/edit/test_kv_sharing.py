@@ -18,7 +18,7 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.edit.kv_sharing.cluster import adjacent, cluster, exchange, sharing_cost
 from multihead.edit.kv_sharing.coordinates import Coordinates
-from multihead.edit.kv_sharing.moments import AttendedMoments, InputMoments, moments_of
+from multihead.edit.kv_sharing.moments import LayerMoments, moments_of
 from multihead.edit.kv_sharing.rotary import Pairs
 from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.physical.surgery import arranged, install
@@ -391,22 +391,19 @@ def test_moments_of_parts_add_up(make: Any) -> None:
     model = make()
     (layer, _), batches = first(model), text(3)
     whole = moments_of(model, layer, batches)
-    plain = Coordinates.identity(42)
-    of_inputs, of_heads = InputMoments(layer, model), AttendedMoments(layer, model, plain, plain)
-    run(model, Corpus(model, batches, batch_size=1, part_batches=1), [of_inputs, of_heads])
-    inputs_again, heads_again = InputMoments(layer, model), AttendedMoments(layer, model, plain, plain)
-    inputs_again.load(of_inputs.state())
-    heads_again.load(of_heads.state())
-    inputs, heads = inputs_again.total(lambda *_: None), heads_again.total(lambda *_: None)
-    assert inputs.tokens == heads.tokens == whole.tokens
-    assert inputs.key_path == whole.key_path
-    torch.testing.assert_close(inputs.query.sums(bias=True)[0] / whole.tokens, whole.query)
-    torch.testing.assert_close(inputs.key.sums(bias=True)[0] / whole.tokens, whole.key)
-    assert_same(heads.context.take_mean(whole.tokens), whole.context_moment)
-    assert_same(heads.attended_key.take_mean(whole.tokens), whole.attended_key_moment)
-    if whole.key_distances is not None:
-        assert inputs.key_distances is not None
-        torch.testing.assert_close(inputs.key_distances / whole.tokens, whole.key_distances)
+    both = Coordinates.identity(42), Coordinates.identity(42)
+    learned, again = (LayerMoments(layer, model, coordinates=both) for _ in range(2))
+    run(model, Corpus(model, batches, batch_size=1, part_batches=1), [learned])
+    again.load(learned.state())
+    parts, single = again.total(lambda *_: None), LayerMoments(layer, model, coordinates=both)
+    run(model, Corpus(model, batches, part_batches=3), [single])
+    at_once = single.total(lambda *_: None)
+    assert int(parts.totals["tokens"]) == whole.tokens
+    assert parts.key_path == at_once.key_path == whole.key_path
+    assert parts.moments.keys() == at_once.moments.keys()
+    for name, moment in at_once.moments.items():
+        torch.testing.assert_close(parts.moments[name].sums(), moment.sums(), msg=name)
+    torch.testing.assert_close(parts.totals, at_once.totals)
 
 
 def test_exchange_finds_the_best_of_all_partitions() -> None:

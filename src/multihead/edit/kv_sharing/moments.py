@@ -29,12 +29,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor, nn
 
+from multihead._base.float64 import float64
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import PerSite, State
 from multihead.corpus.data_parallel import shard
@@ -43,9 +44,11 @@ from multihead.corpus.run import Runner
 from multihead.corpus.run import run as run_corpus
 from multihead.edit.kv_sharing.coordinates import Coordinates, leading_count
 from multihead.edit.kv_sharing.key_path import KeyPath, find_key_path
-from multihead.edit.kv_sharing.sums import AttendedSums, HeadMoment, InputSums, Sums
+from multihead.edit.kv_sharing.sums import MomentSums
 from multihead.errors import MultiheadError
+from multihead.layer import Problem, weights_of
 from multihead.layer._problem import autocast_disabled
+from multihead.layer.outputs import Cells
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
 from multihead.model.compiled import inner
@@ -53,6 +56,25 @@ from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
 from multihead.model.projection_inputs import ProjectionInputs, QKVInputs, projections_of
 from multihead.model.sites import Site
+
+BYTES = 64 << 20
+"""Memory of a block of attention rows."""
+
+
+@dataclass(frozen=True)
+class HeadMoment:
+    """E[x̃ x̃ᵀ] for every head: full for the leading coordinates and the 1, the diagonal for the others."""
+
+    block: Float64[Tensor, "head leading_and_1 leading_and_1"]
+    diagonal: Float64[Tensor, "head rest"]
+    """E[x²] of the others"""
+    rest_mean: Float64[Tensor, "head rest"]
+    """E[x] of the others"""
+
+    @property
+    def mean(self) -> Float64[Tensor, "head width_and_1"]:
+        """E[x̃]"""
+        return torch.cat([self.block[:, :, -1], self.rest_mean], dim=1)
 
 
 @dataclass(frozen=True)
@@ -87,67 +109,101 @@ class Moments:
 def moments_of(
     model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = Forward.run
 ) -> Moments:
-    """The moments over one pass of `model`, in which `layer` still has all of its heads."""
+    """The moments of `layer` on all batches; `model` still has all heads of the layer."""
     layer.require("sharing keys and values", direct=True, ungated=True)
     mine, all_reduce = shard(batches)
-
-    def add_to(*accumulators: _OfLayer[Any]) -> None:
-        run_corpus(model, Corpus(model, mine, part_batches=len(mine)), accumulators, runner=run)
-
-    root, weights = inner(model), HeadWeights.of(layer)
-    inputs, widths = InputMoments(layer, root), (weights.k.shape[2], weights.v.shape[2])
+    weights = HeadWeights.of(layer)
+    widths = weights.k.shape[2], weights.v.shape[2]
     leading = tuple(leading_count(weights.heads, width) for width in widths)
+
+    def summed(*, inputs: bool, coordinates: tuple[Coordinates, Coordinates] | None) -> MomentSums:
+        sums = LayerMoments(layer, inner(model), inputs=inputs, coordinates=coordinates)
+        run_corpus(model, Corpus(model, mine, part_batches=len(mine)), [sums], runner=run)
+        return sums.total(all_reduce)
+
     if leading == widths:
-        heads = AttendedMoments(layer, root, *map(Coordinates.identity, widths))
-        add_to(inputs, heads)
-        sums = inputs.total(all_reduce)
+        coordinates = Coordinates.identity(widths[0]), Coordinates.identity(widths[1])
+        sums = summed(inputs=True, coordinates=coordinates)
     else:
-        add_to(inputs)
-        sums = inputs.total(all_reduce)
-        heads = AttendedMoments(layer, root, *_principal(sums, *leading))
-        add_to(heads)
-    return _moments(sums, heads.total(all_reduce))
+        sums = summed(inputs=True, coordinates=None)
+        of_keys, of_values = (
+            Coordinates.principal(sums.moments[name if name in sums.moments else "key"].sums()[0], count)
+            for name, count in zip(("key", "value"), leading, strict=True)
+        )
+        coordinates = of_keys, of_values
+        sums.merge(summed(inputs=False, coordinates=coordinates))
+    return _moments(sums, *coordinates)
 
 
-def _principal(sums: InputSums, keys: int, values: int) -> tuple[Coordinates, Coordinates]:
-    """The principal components of the inputs of W_K and W_V, so many of them leading."""
-    of_keys = Coordinates.principal(sums.key.sums()[0], keys)
-    return of_keys, of_keys if sums.same_kv else Coordinates.principal(sums.value.sums()[0], values)
-
-
-def _moments(inputs: InputSums, heads: AttendedSums) -> Moments:
-    assert inputs.key_path is not None
-    tokens = inputs.tokens
-    query, key = (one.sums(bias=True)[0].div_(tokens) for one in (inputs.query, inputs.key))
-    context = heads.context.take_mean(tokens)
+def _moments(sums: MomentSums, of_keys: Coordinates, of_values: Coordinates) -> Moments:
+    """Divides the sums by the number of tokens, and empties them."""
+    assert sums.key_path is not None
+    totals, tokens = sums.totals, int(sums.totals["tokens"])
+    same_kv = "value" not in sums.moments
+    square = {
+        name: sums.moments.pop(name).sums(bias=True)[0].div_(tokens)
+        for name in ("query", "key", "value")
+        if name in sums.moments
+    }
+    context = _head_moment(sums, "context")
     return Moments(
         tokens,
-        query,
-        key,
-        key if inputs.same_kv else inputs.value.sums(bias=True)[0].div_(tokens),
+        square["query"],
+        square["key"],
+        square["key" if same_kv else "value"],
         context,
-        heads.attended_key.take_mean(tokens),
-        context if inputs.same_kv else heads.key_context.take_mean(tokens),
-        heads.attended_key.coordinates,
-        heads.context.coordinates,
-        inputs.key_path,
-        inputs.shift_free,
-        inputs.sums_to_one,
-        None if inputs.key_distances is None else inputs.key_distances / tokens,
+        _head_moment(sums, "attended_key"),
+        context if same_kv else _head_moment(sums, "key_context"),
+        of_keys,
+        of_keys if same_kv else of_values,
+        sums.key_path,
+        not totals["not_shift_free"],
+        not totals["with_sinks"],
+        totals["key_distances"] / tokens if "key_distances" in totals else None,
     )
 
 
-T = TypeVar("T", bound=Sums)
+def _head_moment(sums: MomentSums, name: str) -> HeadMoment:
+    """Empties the sums head by head, so no more than one copy of the moments exists."""
+    tokens = int(sums.totals["tokens"])
+    rest_sum, rest_squares = sums.totals[f"{name}/rest"] / tokens
+    heads = len(rest_sum)
+    size = sums.moments[f"{name}/0"].columns
+    block = rest_sum.new_empty(heads, size, size)
+    for head in range(heads):
+        block[head] = sums.moments.pop(f"{name}/{head}").sums()[0].div_(tokens)
+    return HeadMoment(block, rest_squares, rest_sum)
 
 
-class _OfLayer(PerSite[T]):
-    """Sums of one layer. If its module serves as several layers, those of all its calls."""
+class LayerMoments(PerSite[MomentSums]):
+    """Sums of one layer. If its module serves as several layers, those of all its calls.
 
-    def __init__(self, layer: LayerAnatomy, model: nn.Module) -> None:
+    Args:
+        inputs: sum over the inputs of the layer.
+        coordinates: of the inputs of W_K and W_V, to sum over the inputs that heads attend to. If None, do not.
+    """
+
+    name = "layer_moments"
+
+    def __init__(
+        self,
+        layer: LayerAnatomy,
+        model: nn.Module,
+        *,
+        inputs: bool = True,
+        coordinates: tuple[Coordinates, Coordinates] | None = None,
+    ) -> None:
         super().__init__()
         self.layer, self.model, self.weights = layer, model, HeadWeights.of(layer)
+        self.sum_inputs, self.coordinates = inputs, coordinates
         self._inputs = ProjectionInputs({layer.path: projections_of(layer, model)})
         self._calls = 0  # of the layer within one forward: the first batch runs to its end, and shows how many
+
+    def make(self, site: Site) -> MomentSums:
+        return MomentSums()
+
+    def restore(self, site: Site, state: State) -> MomentSums:
+        return MomentSums.from_state(state)
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -157,20 +213,39 @@ class _OfLayer(PerSite[T]):
     def add(self, call: Call, out: HeadOutputs) -> None:
         if call.path != self.layer.path:
             return
-        x = self._inputs.take(call, self.weights)
+        x, sums = self._inputs.take(call, self.weights), self.of_call(call)
         with autocast_disabled(call.problem.q.device):
-            self.add_call(self.of_call(call), call, x)
+            if self.sum_inputs:
+                self._add_inputs(sums, call, x)
+            if self.coordinates is not None:
+                _add_attended(sums, call, x, *self.coordinates)
         self._calls = max(self._calls, call.site.call_index + 1)
 
-    def add_call(self, sums: T, call: Call, x: QKVInputs) -> None:
-        raise NotImplementedError
+    def _add_inputs(self, sums: MomentSums, call: Call, x: QKVInputs) -> None:
+        problem, queries, keys = call.problem, call.real_rows, _real_keys(call)
+        if sums.key_path is None:
+            sums.key_path = find_key_path(self.layer, self.model, self.weights, problem, x, queries, keys)
+        sums.moment("query").add(x.q[queries])
+        sums.moment("key").add(x.k[keys])
+        if not x.same_kv:
+            sums.moment("value").add(x.v[keys])
+        with_sinks = problem.scores.sinks is not None
+        counts = {
+            "tokens": int(queries.sum()),
+            "with_sinks": with_sinks,
+            "not_shift_free": with_sinks or problem.scores.softcap is not None,
+        }
+        for name, count in counts.items():
+            sums.add_total(name, sums.moment("key").mean.new_tensor(float(count)))
+        if sums.key_path.kind == "normed" and problem.k.shape[1] == self.weights.kv_heads:
+            sums.add_total("key_distances", _key_distances(problem, queries, keys))
 
     def satisfied(self, call: Call) -> bool:
         return self.batches > 0 and call.path == self.layer.path and call.site.call_index + 1 == self._calls
 
-    def total(self, all_reduce: Callable[..., None]) -> T:
+    def total(self, all_reduce: Callable[..., None]) -> MomentSums:
         """The sums of all calls and all ranks."""
-        if not sum(one.tokens for one in self.of.values()):
+        if not self.of or not any(bool(x.any()) for one in self.of.values() for x in one.totals.values()):
             raise MultiheadError(
                 f"{self.layer.name} ({self.layer.path}) did not attend to anything",
                 hint="is the calibration text empty, or the layer of a different model?",
@@ -183,47 +258,60 @@ class _OfLayer(PerSite[T]):
         return total
 
 
-class InputMoments(_OfLayer[InputSums]):
-    """Sums over the inputs of a layer."""
+def _add_attended(sums: MomentSums, call: Call, x: QKVInputs, of_keys: Coordinates, of_values: Coordinates) -> None:
+    """Contexts P X̃ of every head, and keys weighted by their attention."""
+    problem, queries, keys = call.problem, call.real_rows, of_keys.of(x.k)
+    inputs = {"context": (keys, of_keys.leading)}
+    if not x.same_kv:
+        inputs = {"key_context": (keys, of_keys.leading), "context": (of_values.of(x.v), of_values.leading)}
+    size, width = problem.coordinates, max(one.shape[-1] for one, _ in inputs.values())
+    mass = float64(keys).new_zeros(size.batch, size.heads, size.keys)
+    step = max(1, BYTES // max(1, size.batch * size.heads * max(size.keys, width) * 8))
+    for start in range(0, size.queries, step):
+        rows = list(range(start, min(start + step, size.queries)))
+        p = weights_of(problem, Cells(rows=rows)) * queries[:, None, rows, None]
+        mass += float64(p).sum(2)
+        for name, (one, leading) in inputs.items():
+            contexts = (p @ one[:, None].to(p)).transpose(0, 1).flatten(1, 2)  # head, row, width
+            _add_rows(sums, name, list(contexts), leading)
+    flat = float64(keys).flatten(0, 1)
+    _add_rows(sums, "attended_key", [flat] * size.heads, of_keys.leading, mass.transpose(0, 1).flatten(1))
 
-    name = "input_moments"
 
-    def make(self, site: Site) -> InputSums:
-        return InputSums()
+def _add_rows(
+    sums: MomentSums,
+    name: str,
+    rows: list[Float[Tensor, "row width_and_1"]],
+    leading: int,
+    weights: Float64[Tensor, "head row"] | None = None,
+) -> None:
+    """Rows x̃ of every head: full moments of the leading coordinates and the 1, Σ w x and Σ w x² of the others."""
+    rest: list[Tensor] = []
+    for head, x in enumerate(rows):
+        weight = None if weights is None else weights[head]
+        sums.moment(f"{name}/{head}").add(x[:, : leading + 1], weight=weight)
+        others = float64(x[:, leading + 1 :])
+        weighted = others if weight is None else others * weight[:, None]
+        rest.append(torch.stack([weighted.sum(0), (weighted * others).sum(0)]))
+    sums.add_total(f"{name}/rest", torch.stack(rest, dim=1))
 
-    def restore(self, site: Site, state: State) -> InputSums:
-        return InputSums.from_state(state)
 
-    def add_call(self, sums: InputSums, call: Call, x: QKVInputs) -> None:
-        problem, queries, keys = call.problem, call.real_rows, _real_keys(call)
-        if sums.key_path is None:
-            sums.key_path = find_key_path(self.layer, self.model, self.weights, problem, x, queries, keys)
-        sums.add(problem, x, queries, keys)
-        if sums.key_path.kind == "normed" and problem.k.shape[1] == self.weights.kv_heads:
-            sums.add_key_distances(problem, queries, keys)
+def _key_distances(
+    problem: Problem, queries: Bool[Tensor, "batch query"], keys: Bool[Tensor, "batch key"]
+) -> Float64[Tensor, "kv_head kv_head"]:
+    """Σ over readers of k_i of E[(q · (k_i − k_j))²], for keys as the kernel gets them."""
 
+    def square(x: Float[Tensor, "token dim"]) -> Float64[Tensor, "dim dim"]:
+        return float64(x).mT @ float64(x)
 
-class AttendedMoments(_OfLayer[AttendedSums]):
-    """Sums over the inputs that the heads of a layer attend to."""
-
-    name = "attended_moments"
-
-    def __init__(
-        self, layer: LayerAnatomy, model: nn.Module, key_coordinates: Coordinates, value_coordinates: Coordinates
-    ) -> None:
-        super().__init__(layer, model)
-        self.key_coordinates, self.value_coordinates = key_coordinates, value_coordinates
-
-    def make(self, site: Site) -> AttendedSums:
-        return AttendedSums(self.weights.heads, self.key_coordinates, self.value_coordinates)
-
-    def restore(self, site: Site, state: State) -> AttendedSums:
-        sums = self.make(site)
-        sums.load(state)
-        return sums
-
-    def add_call(self, sums: AttendedSums, call: Call, x: QKVInputs) -> None:
-        sums.add(call.problem, x, call.real_rows)
+    count = problem.k.shape[1]
+    distances = square(problem.q[:, 0][queries]).new_zeros(count, count)
+    for head, i in enumerate(problem.groups.kv_of_head):
+        of_queries = square(problem.q[:, head][queries])
+        for j in range(count):
+            of_difference = square((problem.k[:, i] - problem.k[:, j])[keys])
+            distances[i, j] += (of_queries * of_difference).sum() / max(1, int(queries.sum()))
+    return distances
 
 
 def _real_keys(call: Call) -> Bool[Tensor, "batch key"]:

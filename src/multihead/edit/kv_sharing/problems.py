@@ -15,9 +15,8 @@ from torch import Tensor
 
 from multihead._base.float64 import float64
 from multihead.edit.kv_sharing.low_rank import Maps, Metrics, Squares
-from multihead.edit.kv_sharing.moments import Moments
+from multihead.edit.kv_sharing.moments import HeadMoment, Moments
 from multihead.edit.kv_sharing.rotary import Pairs
-from multihead.edit.kv_sharing.sums import HeadMoment
 from multihead.model.head_weights import HeadWeights
 
 VALUE_SHRINK, KEY_SHRINK = 0.2, 0.5
