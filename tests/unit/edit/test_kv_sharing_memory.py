@@ -77,13 +77,13 @@ def test_32_heads_of_width_4096_keep_1023_components() -> None:
         assert 8 * heads * (leading_count(heads, width) + 1) ** 2 <= coordinates.HEAD_MOMENT_BYTES < 1 << 30
 
 
-@pytest.mark.parametrize(("heads", "width", "leading"), [(16, 256, 31), (16, 256, 127), (32, 128, 63)])
+@pytest.mark.parametrize(("heads", "width", "leading"), [(16, 256, 31), (16, 256, 127), (32, 256, 63)])
 def test_the_peak_is_that_of_the_formula(
     monkeypatch: pytest.MonkeyPatch, heads: int, width: int, leading: int
 ) -> None:
     per_head, shared = 8 * heads * (leading + 1) ** 2, 8 * width**2
     monkeypatch.setattr(coordinates, "HEAD_MOMENT_BYTES", per_head)
-    batches = [{"src": torch.randn(1, 9, width)} for _ in range(3)]
+    batches = [{"src": torch.randn(1, 3, width)} for _ in range(3)]  # few tokens: small activations
     model, layer, own = layer_of(width, heads, batches)
     with LiveBytes() as summing:
         moments = moments_of(model, layer, batches)

@@ -112,9 +112,8 @@ def moments_of(
     """The moments of `layer` on all batches; `model` still has all heads of the layer."""
     layer.require("sharing keys and values", direct=True, ungated=True)
     mine, all_reduce = shard(batches)
-    weights = HeadWeights.of(layer)
-    widths = weights.k.shape[2], weights.v.shape[2]
-    leading = tuple(leading_count(weights.heads, width) for width in widths)
+    widths = layer.W_K[0].shape[1], layer.W_V[0].shape[1]
+    leading = tuple(leading_count(layer.num_heads, width) for width in widths)
 
     def summed(*, inputs: bool, coordinates: tuple[Coordinates, Coordinates] | None) -> MomentSums:
         sums = LayerMoments(layer, inner(model), inputs=inputs, coordinates=coordinates)
@@ -126,10 +125,9 @@ def moments_of(
         sums = summed(inputs=True, coordinates=coordinates)
     else:
         sums = summed(inputs=True, coordinates=None)
-        of_keys, of_values = (
-            Coordinates.principal(sums.moments[name if name in sums.moments else "key"].sums()[0], count)
-            for name, count in zip(("key", "value"), leading, strict=True)
-        )
+        of_keys = of_values = Coordinates.principal(sums.moments["key"].sums()[0], leading[0])
+        if "value" in sums.moments:
+            of_values = Coordinates.principal(sums.moments["value"].sums()[0], leading[1])
         coordinates = of_keys, of_values
         sums.merge(summed(inputs=False, coordinates=coordinates))
     return _moments(sums, *coordinates)
