@@ -89,7 +89,7 @@ class Works:
         """The grouped model, seconds in all, and of healing: seconds, of all cores too, and steps."""
         from cut_baselines import mean_pooling
         from multihead.edit.cut import cut
-        from multihead.edit.sharing.group import adjacent
+        from multihead.edit.kv_sharing.cluster import adjacent
 
         pooled, refit, heal = contestants()[name]
         begun = time.perf_counter()

@@ -24,9 +24,9 @@ from multihead.corpus.run import run
 from multihead.corpus.state import DamagedError, pack, unpack
 from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.fitting.refit import Refit, refit
+from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.physical.surgery import install
-from multihead.edit.sharing.group import grouped
-from multihead.edit.sharing.moments import moments_of
 from multihead.errors import MultiheadError
 from multihead.model.head_weights import HeadWeights
 
@@ -171,7 +171,7 @@ def grouping() -> None:
         moments = moments_of(model, layer, [batch])
         for weights in (HeadWeights.of(layer), HeadWeights.of(layer).keep([3, 0, 2, 1])):
             small = copy.deepcopy(model)
-            install(small, layer, grouped(weights, ((0, 2), (1, 3)), moments))
+            install(small, layer, share_kv(weights, ((0, 2), (1, 3)), moments))
             assert small.layers[0].k_proj.out_features == 2 * DIM, "keys are not shared"
             off = (small(**batch) - want).abs().max() / want.abs().max()
             assert off < 1e-6, f"grouped heads: off by {off:.3g}"

@@ -494,8 +494,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- cutting
     "grouping forgets the value bias": Mutant(
-        "edit/sharing/group.py",
-        "lost = lost + own.b_v[[own.groups.kv_of_head[h] for h in heads]].double()",
+        "edit/kv_sharing/share.py",
+        "error = error + float64(own.b_v[[own.groups.kv_of_head[h] for h in heads]])",
         "pass",
         ("grouping",),
     ),

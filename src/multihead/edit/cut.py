@@ -33,11 +33,11 @@ from multihead.edit.fitting.heal import heal as healed
 from multihead.edit.fitting.refit import Fitted, Progress, Refit, correct, fit_map
 from multihead.edit.fitting.refit import refit as fit_output
 from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
+from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.physical.record import remember, text_of
 from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.plan import LayerPlan, Plan
-from multihead.edit.sharing.group import grouped
-from multihead.edit.sharing.moments import moments_of
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import Anatomy, LayerAnatomy
 from multihead.model.forward import Forward
@@ -127,7 +127,7 @@ def _numbers(
     if progress is not None:
         progress(f"inputs of {layer.name}", 0, 1)
     moments = moments_of(student, layer, text.fit(), run=run)
-    return grouped(own.keep(part.keep), part.groups, moments)
+    return share_kv(own.keep(part.keep), part.groups, moments)
 
 
 def _room(model: nn.Module, refit: Refit | None) -> int:

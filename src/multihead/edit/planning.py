@@ -27,11 +27,11 @@ from multihead.corpus.batches import Document
 from multihead.edit.budget import check_reachable, cost_model, parse
 from multihead.edit.fitting.calibration import Calibration, anatomy_on
 from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
+from multihead.edit.kv_sharing.cluster import cluster
+from multihead.edit.kv_sharing.moments import moments_of
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.edit.saliency import check_method, saliency
 from multihead.edit.search import PruneOrder, Shape, greedy
-from multihead.edit.sharing.group import cluster
-from multihead.edit.sharing.moments import moments_of
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights

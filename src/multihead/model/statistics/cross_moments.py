@@ -29,6 +29,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from multihead._base.float64 import float64
 from multihead.errors import SizeError
 
 BLOCK = 256
@@ -57,12 +58,13 @@ class CrossMoments:
         weight: Float[Tensor, " row"] | None = None,
     ) -> None:
         """Add rows; a row of weight w counts w times."""
-        rows = z.double() if r is None else torch.cat([z.double(), r.double()], dim=1)
-        count = float(len(rows)) if weight is None else float(weight.sum(dtype=torch.float64))
-        total = rows.sum(0) if weight is None else weight.double() @ rows
+        rows = float64(z) if r is None else torch.cat([float64(z), float64(r)], dim=1)
+        weight = None if weight is None else float64(weight)
+        count = float(len(rows)) if weight is None else float(weight.sum())
+        total = rows.sum(0) if weight is None else weight @ rows
         mean, columns = total / count if count else total, z.shape[1]
         deviation = rows - mean
-        left = deviation[:, :columns] if weight is None else deviation[:, :columns] * weight.double()[:, None]
+        left = deviation[:, :columns] if weight is None else deviation[:, :columns] * weight[:, None]
         products = self._join(columns, count, mean)
         for start in range(0, columns, BLOCK):
             block = slice(start, start + BLOCK)

@@ -1,4 +1,4 @@
-"""What stands between the projections of q and k and the kernel: nothing, a scale, a rotation, or a norm.
+"""The path of q and k from their projections to the kernel: nothing, a scale, a rotation, or a norm.
 
 It is found by comparing the queries and keys that the kernel gets with the projections of the layer's input.
 """
@@ -13,22 +13,25 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from multihead.edit.sharing.projection_inputs import Inputs
-from multihead.edit.sharing.rotary_factor import Pairs, pairs_of, tolerance
+from multihead._base.float64 import float64
+from multihead.edit.kv_sharing.rotary import Pairs, find_pairs, tolerance
 from multihead.layer import Problem
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.projection_inputs import QKVInputs
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
 
 
 @dataclass(frozen=True)
-class Between:
-    """The kind; for rotations which dimensions turn together; the scale from projections to scores."""
+class KeyPath:
+    """One of four kinds; "normed over heads" is a norm that spans all heads."""
 
     kind: Kind
     pairs: Pairs | None = None
+    """rotary: the dimensions that are rotated together"""
     scale: float = 1.0
+    """the scores are so much times the product of the projections"""
 
     def state(self) -> dict[str, Any]:
         pairs = (
@@ -39,38 +42,38 @@ class Between:
         return {"kind": self.kind, "pairs": pairs, "scale": self.scale}
 
     @staticmethod
-    def from_state(state: Mapping[str, Any]) -> Between:
+    def from_state(state: Mapping[str, Any]) -> KeyPath:
         pairs = None if state["pairs"] is None else Pairs(*(tuple(map(int, x)) for x in state["pairs"]))
-        return Between(cast(Kind, state["kind"]), pairs, float(state["scale"]))
+        return KeyPath(cast(Kind, state["kind"]), pairs, float(state["scale"]))
 
 
-def find_between(
+def find_key_path(
     layer: LayerAnatomy,
     model: nn.Module,
     weights: HeadWeights,
     problem: Problem,
-    x: Inputs,
+    x: QKVInputs,
     real_queries: Bool[Tensor, "batch query"],
     real_keys: Bool[Tensor, "batch key"],
-) -> Between:
-    """Whether q and k are their projections, turned, or something else."""
+) -> KeyPath:
+    """Whether q and k are their projections, scaled, rotated, or something else."""
     if _norms_span_heads(layer, model):
-        return Between("normed over heads")
+        return KeyPath("normed over heads")
     k = problem.k
-    if k.shape[1] != weights.kv_heads:  # the kernel was given copies
+    if k.shape[1] != weights.kv_heads:  # the model repeats kv heads for the kernel
         readers = [weights.groups.kv_of_head.index(i) for i in range(weights.kv_heads)]
         k = k[:, [problem.groups.kv_of_head[head] for head in readers]]
     queries, keys = real_queries[:, None, :, None], real_keys[:, None, :, None]
     pairs = [
-        (_projected(x["q"], weights.q, weights.b_q) * queries, problem.q * queries),
-        (_projected(x["k"], weights.k, weights.b_k) * keys, k * keys),
+        (_projected(x.q, weights.q, weights.b_q) * queries, problem.q * queries),
+        (_projected(x.k, weights.k, weights.b_k) * keys, k * keys),
     ]
     ratios = [_ratio(before, after) for before, after in pairs]
     scale = problem.scores.scale * ratios[0] * ratios[1]
     if all(_is_scaled(before, after) for before, after in pairs):
-        return Between("plain", scale=scale)
-    turning = pairs_of([(_of_size(before, after), after) for before, after in pairs])
-    return Between("normed" if turning is None else "rotary", turning, scale)
+        return KeyPath("plain", scale=scale)
+    rotated_pairs = find_pairs([(_rescaled(before, after), after) for before, after in pairs])
+    return KeyPath("normed" if rotated_pairs is None else "rotary", rotated_pairs, scale)
 
 
 def _norms_span_heads(layer: LayerAnatomy, model: nn.Module) -> bool:
@@ -84,17 +87,17 @@ def _projected(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
 
 
 def _ratio(before: Tensor, after: Tensor) -> float:
-    return float(after.double().norm() / before.double().norm().clamp_min(1e-300))
+    return float(float64(after).norm() / float64(before).norm().clamp_min(1e-300))
 
 
 def _is_scaled(before: Tensor, after: Tensor) -> bool:
     """after = c · before."""
-    before, after_wide = before.double(), after.double()
-    factor = float((before * after_wide).sum() / before.square().sum().clamp_min(1e-300))
-    return float((after_wide - factor * before).norm()) <= tolerance(after) * float(after_wide.norm())
+    before, wide = float64(before), float64(after)
+    factor = float((before * wide).sum() / before.square().sum().clamp_min(1e-300))
+    return float((wide - factor * before).norm()) <= tolerance(after) * float(wide.norm())
 
 
-def _of_size(before: Tensor, after: Tensor) -> Tensor:
-    """Scaled to the size of `after`: some models scale their queries."""
+def _rescaled(before: Tensor, after: Tensor) -> Tensor:
+    """`before` with the norm of `after`: some models scale their queries."""
     ratio = _ratio(before, after)
     return before * ratio if abs(ratio - 1) > tolerance(after) else before

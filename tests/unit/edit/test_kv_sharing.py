@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -16,10 +16,12 @@ import multihead as mh
 from multihead import mask
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
+from multihead.edit.kv_sharing.cluster import adjacent, cluster, exchange, sharing_cost
+from multihead.edit.kv_sharing.coordinates import Coordinates
+from multihead.edit.kv_sharing.moments import LayerMoments, moments_of
+from multihead.edit.kv_sharing.rotary import Pairs
+from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.physical.surgery import arranged, install
-from multihead.edit.sharing.group import adjacent, cluster, exchange, grouped
-from multihead.edit.sharing.moments import GroupingMoments, moments_of
-from multihead.edit.sharing.rotary_factor import Pairs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy
@@ -60,6 +62,16 @@ def qwen() -> nn.Module:
         intermediate_size=47, head_dim=8,
     )  # fmt: skip
     return loud(Qwen3Model(config))
+
+
+def neox() -> nn.Module:
+    from transformers import GPTNeoXConfig, GPTNeoXModel
+
+    config = GPTNeoXConfig(
+        vocab_size=53, hidden_size=48, num_hidden_layers=1, num_attention_heads=6, intermediate_size=47,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    )  # fmt: skip
+    return loud(GPTNeoXModel(config))
 
 
 def loud(model: nn.Module) -> nn.Module:
@@ -107,6 +119,17 @@ def planted(model: nn.Module, twins: list[tuple[int, int]], *, turn: Pairs | Non
             b_k[b].copy_(mix @ b_k[a])
 
 
+def assert_same(got: Any, want: Any) -> None:
+    for field in fields(want):
+        one, other = getattr(got, field.name), getattr(want, field.name)
+        if isinstance(other, Tensor):
+            torch.testing.assert_close(one, other, msg=field.name)
+        elif is_dataclass(other):
+            assert_same(one, other)
+        else:
+            assert one == other, field.name
+
+
 TWINS = [(0, 4), (1, 3), (2, 5)]
 
 
@@ -115,10 +138,10 @@ def test_heads_that_read_the_same_spaces_are_found_and_share_without_loss() -> N
     planted(model, TWINS, turn=None)
     layer, own = first(model)
     found = moments_of(model, layer, text())
-    assert found.kind == "plain"
+    assert found.key_path.kind == "plain"
     clusters = cluster(layer, own, found, 3)
     assert clusters == tuple(TWINS)
-    new = grouped(own, clusters, found)
+    new = share_kv(own, clusters, found)
     small = copy.deepcopy(model)
     install(small, layer, arranged(new))
     ids = torch.randint(53, (3, 11))
@@ -138,7 +161,7 @@ def test_without_an_output_bias_the_value_bias_stays_with_the_kv_head() -> None:
     assert own.b_v is not None
     own.b_v[4] = own.v[4] @ torch.linalg.lstsq(own.v[0], own.b_v[0][:, None]).solution[:, 0]
     found = moments_of(model, layer, [{"src": torch.randn(5, 11, 42, dtype=torch.float64)} for _ in range(9)])
-    new = grouped(own, ((0, 4), (1,), (2,), (3,), (5,)), found)
+    new = share_kv(own, ((0, 4), (1,), (2,), (3,), (5,)), found)
     assert new.b_o is None
     assert new.b_v is not None
     x = torch.randn(42, dtype=torch.float64)
@@ -155,13 +178,13 @@ def test_the_mean_of_what_is_lost_is_given_back_by_the_output_bias(value_bias: b
     layer, own = first(model)
     own = own if value_bias else replace(own, b_v=None)
     found = replace(moments_of(model, layer, text()), sums_to_one=sums_to_one)
-    new = grouped(own, ((0, 3, 4), (1, 2, 5)), found)
+    new = share_kv(own, ((0, 3, 4), (1, 2, 5)), found)
 
     def mean(w: HeadWeights) -> Tensor:
         assert w.b_o is not None
         total = w.b_o.clone()
         for h, kv in enumerate(w.groups.kv_of_head):
-            at = found.averaged[h, :-1, -1]
+            at = found.context_moment.block[h, :-1, -1]
             total += w.o[h] @ (w.v[kv] @ at + (0 if w.b_v is None else w.b_v[kv]))
         return total
 
@@ -181,26 +204,20 @@ def test_rotary_keys_share_where_they_differ_by_complex_numbers(bias: bool) -> N
     planted(model, TWINS, turn=Pairs.halves(0, 8, 8))
     layer, own = first(model)
     found = moments_of(model, layer, text())
-    assert (found.kind, found.pairs) == ("rotary", Pairs.halves(0, 8, 8))
+    assert (found.key_path.kind, found.key_path.pairs) == ("rotary", Pairs.halves(0, 8, 8))
     clusters = cluster(layer, own, found, 3)
     assert clusters == tuple(TWINS)
     small = copy.deepcopy(model)
-    install(small, layer, arranged(grouped(own, clusters, found)))
+    install(small, layer, arranged(share_kv(own, clusters, found)))
     ids = torch.randint(53, (3, 11))
     torch.testing.assert_close(hidden(small, ids), hidden(model, ids), rtol=1e-5, atol=1e-5)
 
 
 def test_a_part_that_does_not_turn_is_free() -> None:
-    from transformers import GPTNeoXConfig, GPTNeoXModel
-
-    config = GPTNeoXConfig(
-        vocab_size=53, hidden_size=48, num_hidden_layers=1, num_attention_heads=6, intermediate_size=47,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
-    )  # fmt: skip
-    model = loud(GPTNeoXModel(config))
+    model = neox()
     layer, own = first(model)
     found = moments_of(model, layer, text())
-    assert found.pairs == Pairs.halves(0, 4, 8)
+    assert found.key_path.pairs == Pairs.halves(0, 4, 8)
     with torch.no_grad():  # pairs by complex numbers, the rest by any matrix
         b_k = layer.b_K
         assert b_k is not None
@@ -215,16 +232,44 @@ def test_a_part_that_does_not_turn_is_free() -> None:
     own = HeadWeights.of(layer)
     found = moments_of(model, layer, text())
     small = copy.deepcopy(model)
-    install(small, layer, arranged(grouped(own, tuple(TWINS), found)))
+    install(small, layer, arranged(share_kv(own, tuple(TWINS), found)))
     ids = torch.randint(53, (3, 11))
     torch.testing.assert_close(hidden(small, ids), hidden(model, ids), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "groups", "cost", "norms"),
+    [
+        (bert, ((0, 2, 5), (1, 3, 4)), 420.52480286634716,
+         (12.503469603259393, 8.463590955076818, 8.556522243009402, 12.05375806926676)),
+        (lambda: llama(3), ((0, 1, 4, 5), (2, 3)), 499.47632404433153,
+         (15.783537453996571, 8.453874825447473, 9.272458987455877, 15.46166475947061)),
+        (qwen, ((0, 1, 5), (2, 3, 4)), 233.20333625767802,
+         (15.858618375095684, 9.332041349728474, 9.337902197309482, 13.811435916028858)),
+        (neox, ((0, 1, 4), (2, 3, 5)), 1144.9519442490152,
+         (14.375109910848037, 8.342469545865905, 9.793642813867027, 14.610029136835218)),
+    ],
+    ids=["plain", "rotary", "normed", "partly rotary"],
+)  # fmt: skip
+def test_the_result_is_that_of_moments_of_the_full_width(
+    make: Any, groups: Any, cost: float, norms: tuple[float, ...]
+) -> None:
+    """Values of version 0.1.0, which kept width × width moments for every head."""
+    model = make()
+    torch.manual_seed(0)
+    layer, own = first(loud(model))
+    found = moments_of(model, layer, text())
+    assert cluster(layer, own, found, 2) == groups
+    assert sharing_cost(own, found)(tuple(range(own.kv_heads))) == pytest.approx(cost, rel=1e-8)
+    new = share_kv(own, groups, found)
+    assert [float(x.norm()) for x in (new.q, new.k, new.v, new.o)] == pytest.approx(norms, rel=1e-8)
 
 
 def test_as_many_kv_heads_as_there_are_is_the_identity() -> None:
     for model in (bert(), llama(6), llama(2)):
         layer, own = first(model)
         found = moments_of(model, layer, text(3))
-        same = grouped(own, cluster(layer, own, found, own.kv_heads), found)
+        same = share_kv(own, cluster(layer, own, found, own.kv_heads), found)
         for field in fields(own):
             was, now = getattr(own, field.name), getattr(same, field.name)
             assert torch.equal(was, now) if isinstance(was, Tensor) else was == now, field.name
@@ -236,12 +281,14 @@ def test_of_a_grouped_model_whole_kv_heads_go_together() -> None:
     found = moments_of(model, layer, text(3))
     clusters = cluster(layer, own, found, 2)
     assert sorted(len(c) for c in clusters) == [2, 4]
-    new = grouped(own, clusters, found)
+    new = share_kv(own, clusters, found)
     assert new.kv_heads == 2
     alone = next(c for c in clusters if len(c) == 2)[0]
     assert torch.equal(new.k[new.groups.kv_of_head[alone]], own.k[own.groups.kv_of_head[alone]])
-    with pytest.raises(SizeError, match=r"heads \[0, 1\] share kv head 0 and were put into clusters \[0, 1\]"):
-        grouped(own, ((0, 2, 4), (1, 3, 5)), found)
+    with pytest.raises(
+        SizeError, match=r"heads \[0, 1\] share kv head 0 and must be in one group, got groups \[0, 1\]"
+    ):
+        share_kv(own, ((0, 2, 4), (1, 3, 5)), found)
 
 
 def test_of_heads_that_are_left_the_numbers_are_those_of_the_uncut_layer() -> None:
@@ -252,7 +299,7 @@ def test_of_heads_that_are_left_the_numbers_are_those_of_the_uncut_layer() -> No
     left = own.keep([5, 1, 3, 2])
     clusters = cluster(layer, left, found, 2)
     assert sorted(map(sorted, clusters)) == [[1, 3], [2, 5]]
-    new = grouped(left, clusters, found)
+    new = share_kv(left, clusters, found)
     x = torch.randn(42, dtype=torch.float64)
     for h, old in enumerate(left.origin):
         kv = new.groups.kv_of_head[h]
@@ -268,9 +315,9 @@ def test_through_a_norm_keys_are_selected_and_values_are_free() -> None:
             layer.W_V[b].copy_(torch.randn(8, 8, dtype=torch.float64) @ layer.W_V[a])
     own = HeadWeights.of(layer)
     found = moments_of(model, layer, text())
-    assert found.kind == "normed"
+    assert found.key_path.kind == "normed"
     assert cluster(layer, own, found, 3) == tuple(TWINS)
-    new = grouped(own, tuple(TWINS), found)
+    new = share_kv(own, tuple(TWINS), found)
     assert all(any(torch.equal(k, old) for old in own.k) for k in new.k)
     small = copy.deepcopy(model)
     install(small, layer, arranged(new))
@@ -288,7 +335,7 @@ def test_a_norm_over_all_heads_says_why_not() -> None:
     layer, own = first(model)
     found = moments_of(model, layer, text(2))
     with pytest.raises(MultiheadError, match="the norm of the keys runs over all heads at once"):
-        grouped(own, adjacent(own, 3), found)
+        share_kv(own, adjacent(own, 3), found)
 
 
 def test_moments_are_those_of_maps_written_out() -> None:
@@ -305,18 +352,18 @@ def test_moments_are_those_of_maps_written_out() -> None:
     p = (q @ k.mT / 7**0.5).masked_fill(real[:, None, None] == 0, -torch.inf).softmax(-1)
     one = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
     rows = [(b, i) for b in range(3) for i in range(11) if real[b, i]]
-    averaged = torch.zeros(6, 43, 43, dtype=torch.float64)
-    looked = torch.zeros_like(averaged)
+    context = torch.zeros(6, 43, 43, dtype=torch.float64)
+    attended = torch.zeros_like(context)
     for b, i in rows:
         for h in range(6):
             mean = p[b, h, i] @ one[b]
-            averaged[h] += torch.outer(mean, mean) / len(rows)
-            looked[h] += one[b].T @ (p[b, h, i][:, None] * one[b]) / len(rows)
+            context[h] += torch.outer(mean, mean) / len(rows)
+            attended[h] += one[b].T @ (p[b, h, i][:, None] * one[b]) / len(rows)
     assert found.tokens == len(rows)
-    torch.testing.assert_close(found.averaged, averaged)
-    torch.testing.assert_close(found.looked, looked)
+    torch.testing.assert_close(found.context_moment.block, context)
+    torch.testing.assert_close(found.attended_key_moment.block, attended)
     torch.testing.assert_close(found.key, sum(torch.outer(one[b, i], one[b, i]) for b, i in rows) / len(rows))
-    assert found.scale == pytest.approx(7**-0.5)
+    assert found.key_path.scale == pytest.approx(7**-0.5)
 
 
 class _Ragged(nn.Module):
@@ -335,12 +382,7 @@ def test_moments_under_a_ragged_mask_are_those_of_each_row() -> None:
     alone = moments_of(
         model, layer, [{"x": x[i : i + 1, :n], "lengths": lengths[i : i + 1]} for i, n in enumerate(lengths)]
     )
-    for field in fields(together):
-        want, got = getattr(alone, field.name), getattr(together, field.name)
-        if isinstance(want, Tensor):
-            torch.testing.assert_close(got, want, msg=field.name)
-        else:
-            assert got == want, field.name
+    assert_same(together, alone)
 
 
 @pytest.mark.parametrize("make", [bert, lambda: llama(3), qwen], ids=["plain", "rotary", "normed"])
@@ -349,18 +391,19 @@ def test_moments_of_parts_add_up(make: Any) -> None:
     model = make()
     (layer, _), batches = first(model), text(3)
     whole = moments_of(model, layer, batches)
-    sums = GroupingMoments(layer, model)
-    with sums.reads.recorded():
-        run(model, Corpus(model, batches, batch_size=1, part_batches=1), [sums])
-    again = GroupingMoments(layer, model)
-    again.load(sums.state())
-    parts = again.moments(lambda *_: None)
-    for field in fields(whole):
-        want, got = getattr(whole, field.name), getattr(parts, field.name)
-        if isinstance(want, Tensor):
-            torch.testing.assert_close(got, want, msg=field.name)
-        else:
-            assert got == want, field.name
+    both = Coordinates.identity(42), Coordinates.identity(42)
+    learned, again = (LayerMoments(layer, model, coordinates=both) for _ in range(2))
+    run(model, Corpus(model, batches, batch_size=1, part_batches=1), [learned])
+    again.load(learned.state())
+    parts, single = again.total(lambda *_: None), LayerMoments(layer, model, coordinates=both)
+    run(model, Corpus(model, batches, part_batches=3), [single])
+    at_once = single.total(lambda *_: None)
+    assert int(parts.totals["tokens"]) == whole.tokens
+    assert parts.key_path == at_once.key_path == whole.key_path
+    assert parts.moments.keys() == at_once.moments.keys()
+    for name, moment in at_once.moments.items():
+        torch.testing.assert_close(parts.moments[name].sums(), moment.sums(), msg=name)
+    torch.testing.assert_close(parts.totals, at_once.totals)
 
 
 def test_exchange_finds_the_best_of_all_partitions() -> None:
@@ -381,11 +424,11 @@ def test_errors_say_both_values() -> None:
     found = moments_of(model, layer, text(2))
     with pytest.raises(SizeError, match=r"6 kv heads cannot become 7 \(L0\)\n\nhint: choose one of 1, 2, 3, 6"):
         cluster(layer, own, found, 7)
-    with pytest.raises(SizeError, match=r"clusters \(\(0, 1\),\) are not of the heads \(0, 1, 2, 3, 4, 5\)"):
-        grouped(own, ((0, 1),), found)
+    with pytest.raises(SizeError, match=r"kv groups \(\(0, 1\),\) must hold the heads \(0, 1, 2, 3, 4, 5\)"):
+        share_kv(own, ((0, 1),), found)
     with pytest.raises(MultiheadError, match="0 documents"):
         moments_of(model, layer, [])
-    with pytest.raises(MultiheadError, match=r"L0 \(elsewhere\) was not seen to attend to anything"):
+    with pytest.raises(MultiheadError, match=r"L0 \(elsewhere\) did not attend"):
         moments_of(model, replace(layer, site=replace(layer.site, path="elsewhere")), text(2))
 
 
@@ -395,7 +438,7 @@ def test_the_joint_factorisation_loses_less_than_the_mean() -> None:
     found = moments_of(model, layer, text(40))
     clusters, ids = cluster(layer, own, found, 2), torch.randint(53, (7, 13))
     group_of = {h: g for g, heads in enumerate(clusters) for h in heads}
-    joint = grouped(own, clusters, found)
+    joint = share_kv(own, clusters, found)
     k, v, b_k, b_v = (
         torch.stack([x[list(heads)].mean(0) for heads in clusters])
         for x in (own.k, own.v, _there(own.b_k), _there(own.b_v))
@@ -422,7 +465,7 @@ def test_where_the_text_says_nothing_weights_stay_of_their_size() -> None:
     batches = [{"src": torch.randn(3, 11, 5, dtype=torch.float64) @ few} for _ in range(4)]
     layer = mh.anatomy(model, batches[0])[0]
     own, moments = HeadWeights.of(layer), moments_of(model, layer, batches)
-    made = grouped(own, cluster(layer, own, moments, 2), moments)
+    made = share_kv(own, cluster(layer, own, moments, 2), moments)
     for name in ("q", "k", "v", "o"):
         before, after = getattr(own, name), getattr(made, name)
         assert after.square().mean() < 400 * before.square().mean(), name
