@@ -14,8 +14,8 @@ factorisation together,
 
 plus activations and the workspace of LAPACK: 3.8 GB for 32 heads of width 4096. The factors were measured on small
 layers (tests/unit/edit/test_kv_sharing_memory.py); they count the copies that a pass over the corpus makes.
-By the count of sums it is half as much again where keys and values read different tensors. Inputs wider than n take a second pass: the
-first finds their principal components.
+By the count of sums it is half as much again where keys and values read different tensors. Inputs wider than n take
+a second pass: the first finds their principal components.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.kv_sharing.moments import moments_of
