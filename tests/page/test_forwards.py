@@ -18,7 +18,8 @@ WITHOUT_CLAIMS = ("--only", "measure,kinds,pairs,importance,similarity,curve,cos
 @pytest.mark.parametrize(
     "options, calls, forwards",
     [
-        # loading 1 (the example that was saved), estimate 2, anatomy and maps 4, text 5, shuffled 5, repeats 1, loss 1, ablation 20, curve 15, cost 1
+        # loading 1 (the saved example), estimate 2, anatomy and maps 4, text 5, shuffled 5, repeats 1, loss 1,
+        # ablation 20, curve 15, cost 1
         pytest.param(WITHOUT_CLAIMS, 56, 50, id="without the theory"),
         pytest.param((), 91, 85, id="all"),
     ],
