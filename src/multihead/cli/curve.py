@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
 def _drawn(
     args: argparse.Namespace, loaded: Loaded, shares: list[float], fit: Sequence[Any], held: Sequence[Any]
 ) -> int:
+    from multihead.edit.calibration import Calibration
     from multihead.edit.checking.curve import curve, draw
-    from multihead.edit.fitting.calibration import Calibration
 
     say = speaker(args)
     methods = tuple(dict.fromkeys(args.method or ("obs", "fisher", "random")))

@@ -25,7 +25,7 @@ from typing import Any, cast
 from torch import nn
 
 from multihead._base.atomic_files import write_atomically
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner

@@ -24,9 +24,7 @@ from torch import nn
 
 from multihead.corpus.batches import Document
 from multihead.corpus.run import Runner
-from multihead.edit.fitting.calibration import Calibration, anatomy_on
-from multihead.edit.fitting.refit import Progress
-from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
+from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.plan import LayerPlan, Plan, distinct
 from multihead.edit.sharing.group import Clusters, cluster
 from multihead.edit.sharing.moments import moments_of
@@ -154,7 +152,7 @@ def _grouped(
     """Every layer of self-attention with `kv_heads` kv heads, or as many as heads stay."""
     layers: list[LayerPlan] = []
     notes = list(start.notes)
-    runs, blocks = Resumed([model], text.example(), hold=ROOM), blocks_of([x.path for same in turns for x in same])
+    runs, blocks = text.block_run(model), {block.layer.path: block.path for block in text.blocks}
     for i, (layer, same) in enumerate(zip(start.layers, turns, strict=True)):
         if progress is not None:
             progress(f"groups of {layer.name}", i, len(start.layers))
@@ -162,7 +160,7 @@ def _grouped(
             notes.append(f"{layer.name} looks at another sequence: its kv heads stay as they are")
             layers.append(layer)
             continue
-        runs.go_to(blocks[layer.path])
+        runs.advance(blocks[layer.path])
         layers.append(_shared(model, layer, same[0], text, kv_heads, runs))
     words = f"kv_heads={kv_heads}"
     if start.asked.startswith("budget"):

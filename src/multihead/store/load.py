@@ -24,9 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.edit.physical import surgery  # noqa: F401  # pyright: ignore[reportUnusedImport]  # makes all steps known
-from multihead.edit.physical.record import NAME, Record
-from multihead.edit.physical.steps import apply
+from multihead.edit.surgery.record import NAME, Record
+from multihead.edit.surgery.steps import apply
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.compiled import inner
 from multihead.store.manifest import MANIFEST, Manifest, check_steps, read_json

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from torch import nn
 
-from multihead.edit.physical.record import Record
-from multihead.edit.physical.steps import KINDS, Step
+from multihead.edit.surgery.record import Record
+from multihead.edit.surgery.steps import KINDS, Step
 from multihead.errors import MultiheadError, SizeError
 
 MANIFEST = "multihead.json"
@@ -139,10 +139,10 @@ def _check_cut(cut: Mapping[str, Any], place: Path) -> None:
 
 _VALUES: dict[str, tuple[type, ...]] = {
     "resize": (list,),
-    "select": (dict, type(None)),
-    "cache": (list, type(None)),
-    "kernel": (list, type(None)),
-    "groups": (list,),
+    "choose": (list,),
+    "patch": (dict,),
+    "argument": (dict,),
+    "kv_of_head": (list,),
 }
 """What a step of a kind may be told."""
 

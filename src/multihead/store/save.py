@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 import multihead
-from multihead.edit.physical.record import Record, record_of
+from multihead.edit.surgery.record import Record, record_of
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.store.companions import copy_companions

@@ -9,8 +9,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
+from multihead.edit.calibration import Calibration
 from multihead.edit.choosing.budget import CacheBytes, Flops, Heads, parse
-from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import SizeError
 
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(7)] for i in range(16)]

@@ -145,7 +145,7 @@ def test_calibration_text_is_told_from_held_out_text(tmp_path: Path) -> None:
     assert quality(model, first, texts[20:]).fitted_to == 0
     assert quality(model, first, [{"input_ids": torch.tensor(texts[3:4])}]).fitted_to == 1, "batches too"
     assert check(model, first, texts, rounds=0).plain()["fitted_to"] == 20
-    named = mh.cut(model, mh.plan(model, remove=["L0H1"]), refit=None)
+    named = mh.cut(model, mh.plan(model, remove=["L0H1"]), refit=False)
     assert quality(model, named, texts).notes == (), "it was made without any text"
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from multihead.edit.calibration import Calibration
 from multihead.edit.checking.curve import Curve, Point, curve, draw
-from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import SizeError
 
 

@@ -16,10 +16,10 @@ import multihead as mh
 from multihead import mask
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
-from multihead.edit.physical.surgery import arranged, install
 from multihead.edit.sharing.group import adjacent, cluster, exchange, grouped
 from multihead.edit.sharing.moments import GroupingMoments, moments_of
 from multihead.edit.sharing.rotary_factor import Pairs
+from multihead.edit.surgery.install import arranged, install
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy

@@ -14,10 +14,10 @@ import multihead as mh
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import BatchRunner, run
+from multihead.edit.calibration import Calibration
 from multihead.edit.choosing.curvature import curvature, own_loss
 from multihead.edit.choosing.head_covariance import HeadCovariance, head_covariance
 from multihead.edit.choosing.scores import METHODS, Surgeon, scorer
-from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.plan import distinct
 from multihead.errors import SizeError
 from multihead.measures.importance.gradients import Gradients

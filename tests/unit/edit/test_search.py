@@ -10,11 +10,11 @@ from torch import nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import multihead as mh
+from multihead.edit.calibration import Calibration
 from multihead.edit.choosing import search as searching
 from multihead.edit.choosing.budget import CacheBytes, Heads
 from multihead.edit.choosing.scores import Fixed
 from multihead.edit.choosing.search import Choice, search
-from multihead.edit.fitting.calibration import Calibration
 from multihead.edit.plan import distinct
 from multihead.errors import SizeError
 

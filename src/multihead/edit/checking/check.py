@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from multihead._base import html
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import Document
+from multihead.edit.calibration import Progress
 from multihead.edit.checking.quality import Quality, quality
 from multihead.edit.checking.speed import Timing, attention_layers, whole_model
-from multihead.edit.fitting.refit import Progress
 from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy

@@ -27,9 +27,8 @@ from torch import nn
 from multihead._base import html
 from multihead._base.colours import LINES
 from multihead.corpus.batches import Document
+from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.checking.quality import quality
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Progress, Refit
 from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError, SizeError
 
@@ -166,7 +165,7 @@ def curve(
                 progress(f"{method} {keep:g}", len(points) + len(notes), total)
             made = plan(model, calibration, keep=keep, method=method, seed=seed)
             try:
-                small = cut(model, made, refit=Refit() if refit else None) if made.changes else model
+                small = cut(model, made, refit=refit) if made.changes else model
             except MultiheadError as wrong:  # the other points are worth having
                 notes.append(f"{method} {keep:g}: {wrong.message}")
                 continue

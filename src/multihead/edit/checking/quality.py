@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document, batches
-from multihead.edit.fitting.calibration import PIECE, prints_in
-from multihead.edit.fitting.refit import Progress
-from multihead.edit.physical.record import text_of
+from multihead.edit.calibration import PIECE, Progress
+from multihead.edit.surgery.record import texts_of
+from multihead.edit.text_sketch import documents_of
 from multihead.errors import MultiheadError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.losses import IGNORED, LanguageModel, OutputDistance, tensor_in
@@ -79,8 +79,8 @@ def quality(
             if progress is not None:
                 progress("quality", i + 1, len(read))
     numbers, notes = sums.numbers()
-    known, met = text_of(after), [p for batch in read for p in prints_in(batch)]
-    fitted_to = sum(p in known for p in met)
+    documents = [document for batch in read for document in documents_of(batch)]
+    fitted_to = min(len(documents), sum(sketch.overlap(documents) for sketch in texts_of(after)))
     if fitted_to:
         notes.append(
             f"{fitted_to} of {sums.documents} documents are calibration text of this cut, which flatters it: "

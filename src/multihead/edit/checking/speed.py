@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from multihead.edit.calibration import Progress
 from multihead.edit.checking.median import interval
-from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner

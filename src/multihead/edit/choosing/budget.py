@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import nn
 
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.residual import linear_maps
+from multihead.edit.calibration import Calibration
+from multihead.edit.writers import linear_maps
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
 

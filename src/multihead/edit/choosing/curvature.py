@@ -5,7 +5,7 @@ A gate of 1 stands on every head of every document. Against the model's own outp
 E_r[∇(rᵀAy) ∇(rᵀAy)ᵀ] = G. The diagonal is what `multihead.measures.importance.gradients` calls fisher.
 
 >>> import torch, multihead as mh
->>> from multihead.edit.fitting.calibration import Calibration
+>>> from multihead.edit.calibration import Calibration
 >>> from multihead.edit.choosing.curvature import curvature
 >>> model = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
 >>> text = Calibration(model, [{"src": torch.randn(4, 7, 12)} for _ in range(8)])
@@ -28,9 +28,8 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
 from multihead.corpus.data_parallel import shard
+from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.choosing.head_covariance import Turns
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Progress
 from multihead.errors import MultiheadError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.gradients import PROBES

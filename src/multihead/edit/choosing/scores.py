@@ -12,7 +12,7 @@ output. With every head that goes, W −= P_:h P_hh⁻¹ W_h and P −= P_:h P_h
 by the layer that is left.
 
 >>> import torch, multihead as mh
->>> from multihead.edit.fitting.calibration import Calibration
+>>> from multihead.edit.calibration import Calibration
 >>> from multihead.edit.choosing.scores import scorer
 >>> model = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
 >>> text = Calibration(model, [{"src": torch.randn(4, 7, 12)} for _ in range(8)])
@@ -33,10 +33,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.choosing.curvature import curvature
 from multihead.edit.choosing.head_covariance import Turns, head_covariance
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Progress
 from multihead.errors import SizeError
 
 METHODS = ("obs", "fisher", "random")

@@ -5,7 +5,7 @@ multiple, a kv head's whole group where only that saves anything. Moves are rank
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.choosing.budget import Heads
->>> from multihead.edit.fitting.calibration import Calibration
+>>> from multihead.edit.calibration import Calibration
 >>> from multihead.edit.choosing.search import search
 >>> block = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True)
 >>> model = torch.nn.TransformerEncoder(block, 2, enable_nested_tensor=False).eval()
@@ -24,11 +24,10 @@ from typing import Protocol, runtime_checkable
 
 from torch import nn
 
+from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.choosing.budget import Budget, Heads, Ledger
 from multihead.edit.choosing.head_covariance import Turns
 from multihead.edit.choosing.scores import METHODS, Scorer, scorer
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Progress
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
 

@@ -1,8 +1,8 @@
 """What was cut, carried by the model itself: `model.multihead_cut`.
 
 >>> import torch
->>> from multihead.edit.physical.record import Record, record_of
->>> from multihead.edit.physical.steps import Step
+>>> from multihead.edit.surgery.record import Record, record_of
+>>> from multihead.edit.surgery.steps import Step
 >>> model = torch.nn.Linear(3, 2)
 >>> record_of(model) is None
 True
@@ -19,7 +19,8 @@ from typing import Any
 
 from torch import nn
 
-from multihead.edit.physical.steps import Step
+from multihead.edit.surgery.steps import Step
+from multihead.edit.text_sketch import TextSketch
 from multihead.model.compiled import inner
 
 NAME = "multihead_cut"
@@ -46,10 +47,11 @@ def record_of(model: nn.Module) -> Record | None:
     return found if isinstance(found, Record) else None
 
 
-def text_of(model: nn.Module) -> frozenset[str]:
-    """The prints of the documents that a model was cut with, in earlier cuts too; none where it does not say."""
+def texts_of(model: nn.Module) -> tuple[TextSketch, ...]:
+    """Sketches of the calibration texts of a cut model, of earlier cuts too."""
     record = record_of(model)
-    return frozenset[str]() if record is None or record.plan is None else frozenset(record.plan.get("text", ()))
+    plan = {} if record is None or record.plan is None else record.plan
+    return tuple(TextSketch.from_json(sketch) for sketch in plan.get("texts", ()))
 
 
 def remember(model: nn.Module, steps: list[Step], plan: dict[str, Any] | None = None) -> Record:
