@@ -81,7 +81,7 @@ def mean_pooling() -> Generator[None]:
         group_of = {head: group for group, heads in enumerate(clusters) for head in heads}
         return mean_pooled(own, [group_of[head] for head in own.origin])
 
-    with patch("multihead.edit.cut.grouped", pooled):
+    with patch("multihead.edit.cut.share_kv", pooled):
         yield
 
 

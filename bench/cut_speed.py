@@ -90,7 +90,7 @@ def _models(shape: str) -> tuple[Any, Any]:
     else:
         made = plan(model, remove=removed_by_norm(model, 0.5))
     assert made.kept == 36, made
-    return model, mh.cut(model, made, refit=None)
+    return model, mh.cut(model, made, refit=False)
 
 
 def _ids(rows: int, tokens: int) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _cache(name: str, heads: int, kv: int, work: str) -> Row:
     else:
         model = GPT2LMHeadModel(GPT2Config(n_embd=8 * heads, n_head=heads, n_layer=2, vocab_size=101))
     texts = torch.randint(3, 101, (64, 37), generator=torch.Generator().manual_seed(1)).tolist()
-    small = mh.cut(model.eval(), mh.plan(model, texts, kv_heads=kv), refit=None)
+    small = mh.cut(model.eval(), mh.plan(model, texts, kv_heads=kv), refit=False)
     ids = {"input_ids": torch.arange(3, 98)[None].repeat(1, 2)[:, :128]}
     (before, real), (after, also) = kv_bytes(model, ids), kv_bytes(small, ids)
     exact = real and also and before * kv == after * heads

@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Pytho
     from multihead import dropin, figure
     from multihead.edit.check.report import check
     from multihead.edit.cut import cut
-    from multihead.edit.fitting.heal import Heal
-    from multihead.edit.fitting.refit import Refit
+    from multihead.edit.distill import Distill
     from multihead.edit.plan import Plan
     from multihead.edit.planning import plan
     from multihead.errors import AnatomyError, CacheError, MultiheadError, SizeError, TypeMismatchError
@@ -82,8 +81,7 @@ __all__ = [
     "plan",
     "Plan",
     "cut",
-    "Refit",
-    "Heal",
+    "Distill",
     "check",
     "save",
     "load",
@@ -134,8 +132,7 @@ _HOME = {
     "plan": "multihead.edit.planning",
     "Plan": "multihead.edit.plan",
     "cut": "multihead.edit.cut",
-    "Refit": "multihead.edit.fitting.refit",
-    "Heal": "multihead.edit.fitting.heal",
+    "Distill": "multihead.edit.distill",
     "check": "multihead.edit.check.report",
     "save": "multihead.store.save",
     "load": "multihead.store.load",

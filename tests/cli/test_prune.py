@@ -84,9 +84,9 @@ def test_json_and_quiet(multihead: Multihead, given: Folders, tmp_path: Path) ->
 
 def test_heal(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     out = tmp_path / "healed"
-    said = multihead("prune", given.gpt2, "--keep", 0.5, "--calib", given.corpus, "--heal", 3, "-o", out)
+    said = multihead("prune", given.gpt2, "--keep", 0.5, "--calib", given.corpus, "--distill", 3, "-o", out)
     assert said.code == 0, said.err
-    assert "heal: held-out loss" in said.err
+    assert "distill: held-out loss" in said.err
     assert outputs(out).isfinite().all()
 
 
@@ -167,7 +167,7 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
         (("--budget", "flops=0.01"), "cannot be reached by removing heads"),
         ((), "nothing is requested"),
         (("--keep", "0.5", "--heads", "0.1"), "got --keep and --heads"),
-        (("--keep", "0.5", "--heal", "0"), "--heal 0 is less than 1"),
+        (("--keep", "0.5", "--distill", "0"), "--distill 0 is less than 1"),
         (("--keep", "0.5", "--batch-size", "0"), "--batch-size 0 is less than 1"),
         (("--keep", "0.5", "--min-heads", "4"), "min_heads=4, but L0 has 3 heads"),
         (("--budget", "latency=0.5"), "budget must be flops=X or cache=X, got 'latency=0.5'"),

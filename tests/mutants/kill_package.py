@@ -22,11 +22,11 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.merge_tree import Tree
 from multihead.corpus.run import run
 from multihead.corpus.state import DamagedError, pack, unpack
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Refit, refit
+from multihead.edit.calibration import Calibration
 from multihead.edit.kv_sharing.moments import moments_of
 from multihead.edit.kv_sharing.share import share_kv
-from multihead.edit.physical.surgery import install
+from multihead.edit.refit import BlockRefit
+from multihead.edit.surgery.install import install
 from multihead.errors import MultiheadError
 from multihead.model.head_weights import HeadWeights
 
@@ -180,13 +180,18 @@ def grouping() -> None:
 @check
 def refitting() -> None:
     """W_O of the second layer behind a first one that lost two heads, beside its normal equations written out."""
-    model, ridge = Stream(), 0.1
+    model = Stream()
     given = [{"x": tokens(2, 11)} for _ in range(9)]
     with torch.no_grad():
-        first, second = mh.anatomy(model, given[0])
+        first = mh.anatomy(model, given[0])[0]
         small = copy.deepcopy(model)
         install(small, first, HeadWeights.of(first).keep([0, 3]))
-        new, _ = refit(model, small, second, HeadWeights.of(second), Calibration(model, given), Refit((ridge,)))
+        text = Calibration(model, given)
+        run = text.block_run(model, small)
+        run.advance("layers.1")
+        refit = BlockRefit(run, text.blocks[1], text)
+        writer = text.blocks[1].writers[0]
+        ((ridge, found),) = (refit.normal_equations(writer) + refit.measure(writer).sums).solutions([0.1])
         x = torch.cat([b["x"] for b in given])
         with mh.capture(small, keep="outputs") as heads:
             got = small(x)
@@ -195,8 +200,7 @@ def refitting() -> None:
         gram, missing = z.T @ z, (model(x) - got).flatten(0, 1)
         pull = torch.cat([torch.full((HEADS * DIM,), float(gram.diagonal()[:-1].mean())), torch.zeros(1)]).double()
         change = torch.linalg.solve(gram + ridge * pull.diag(), z.T @ missing)
-        same(new.o, torch.stack(list(second.W_O)) + change[:-1].view(HEADS, DIM, -1).mT, "W_O")
-        same(new.b_o, second.b_O + change[-1], "b_O")
+        same(found, change, "the change of W_O and b_O")
 
 
 class Drawn(Accumulator):

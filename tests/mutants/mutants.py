@@ -500,20 +500,23 @@ MUTANTS: dict[str, Mutant] = {
         ("grouping",),
     ),
     "groups in the wrong order": Mutant(
-        "edit/physical/surgery.py",
+        "edit/surgery/install.py",
         "Groups(tuple(new.groups.kv_of_head[h] for h in order)",
         "Groups(tuple(new.groups.kv_of_head)",
         ("grouping",),
     ),
     "refit on uncut inputs": Mutant(
-        "edit/fitting/gather.py", "moments.add(new.z, rest)", "moments.add(old.z, rest)", ("refitting",)
+        "edit/refit.py",
+        "_Reader(self.student, [writer], None)",
+        "_Reader(self.original, [writer], None)",
+        ("refitting",),
     ),
     "ridge dropped": Mutant(
-        "edit/fitting/refit.py", "zz.diagonal()[:count] += ridge * mean", "pass", ("refitting",)
+        "edit/least_squares.py", "zz.diagonal()[: self.columns] += ridge * mean", "pass", ("refitting",)
     ),
     "ridge on the bias too": Mutant(
-        "edit/fitting/refit.py",
-        "zz.diagonal()[:count] += ridge * mean",
+        "edit/least_squares.py",
+        "zz.diagonal()[: self.columns] += ridge * mean",
         "zz.diagonal().add_(ridge * mean)",
         ("refitting",),
     ),

@@ -51,15 +51,14 @@ def test_points_are_cuts(found: dict[str, Any], small: Page) -> None:
 
 def test_numbers_are_those_of_the_cut_model(small: Page) -> None:
     """A point by hand: the plan, the cut, perplexities of both on the documents that judge."""
+    from multihead.edit.calibration import Calibration
     from multihead.edit.check.metrics import quality
-    from multihead.edit.fitting.calibration import Calibration
-    from multihead.edit.fitting.refit import Refit
 
     documents = _documents()
     (one,) = cut_curve(small.model, documents, methods=("fisher",), shares=(0.5,))["curves"]
     fit = [d for i, d in enumerate(documents) if i % 4 != 3]
     made = plan(small.model, Calibration(small.model, fit), keep=0.5, method="fisher")
-    smaller = cut(small.model, made, refit=Refit())
+    smaller = cut(small.model, made)
     before, after = quality(small.model, smaller, documents[3::4]).metrics["perplexity"]
     assert one["points"][1]["lost"] == pytest.approx(after / before - 1, rel=1e-4)
     assert one["points"][1]["heads"] == [x.head(h) for x in made.layers for h in x.removed]

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 import multihead as mh
 from multihead.corpus.data_parallel import data_parallel
 from multihead.corpus.ranks import Ranks
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
 from multihead.edit.kv_sharing.moments import moments_of
 
 

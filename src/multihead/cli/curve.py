@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
 def _drawn(
     args: argparse.Namespace, loaded: Loaded, shares: list[float], fit: Sequence[Any], held: Sequence[Any]
 ) -> int:
+    from multihead.edit.calibration import Calibration
     from multihead.edit.check.curve import curve
-    from multihead.edit.fitting.calibration import Calibration
     from multihead.figure.quality import curve as draw
 
     say = speaker(args)

@@ -10,14 +10,13 @@ from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.fitting.calibration import Calibration
-    from multihead.edit.fitting.refit import Progress
+    from multihead.edit.calibration import Calibration, Progress
     from multihead.edit.plan import Plan
 
 _EPILOG = """examples:
   multihead group minilm --kv-heads 4 --calib text.txt --dry-run    # print the groups
   multihead group minilm --kv-heads 4 --calib text.txt -o grouped/
-  multihead group minilm --kv-heads 4 --calib text.txt --heal 600 -o grouped/
+  multihead group minilm --kv-heads 4 --calib text.txt --distill 600 -o grouped/
 
 Exit codes: 0 done, 1 the request changes nothing, 2 a failure."""
 

@@ -11,8 +11,7 @@ from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.fitting.calibration import Calibration
-    from multihead.edit.fitting.refit import Progress
+    from multihead.edit.calibration import Calibration, Progress
     from multihead.edit.plan import Plan
 
 _EPILOG = """examples:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from multihead._base.arguments import check_instance
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.residual import linear_maps
+from multihead.edit.calibration import Calibration
+from multihead.edit.writers import linear_maps
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
 

@@ -28,7 +28,7 @@ from torch import nn
 
 from multihead._base.arguments import check_count, check_instance, integers
 from multihead._base.atomic_files import write_atomically
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
 from multihead.edit.weight_sets import weight_sets
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy

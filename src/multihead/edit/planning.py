@@ -16,7 +16,7 @@ L1     4 → 3  H3
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,7 @@ from torch import nn
 from multihead._base.arguments import check_count, check_data, check_model, check_number
 from multihead.corpus.batches import Document
 from multihead.edit.budget import check_reachable, cost_model, parse
-from multihead.edit.fitting.calibration import Calibration, anatomy_on
-from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
+from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.kv_sharing.cluster import cluster
 from multihead.edit.kv_sharing.moments import moments_of
 from multihead.edit.plan import LayerPlan, Plan
@@ -36,8 +35,6 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
 from multihead.table.head_names import HeadName
-
-Progress = Callable[[str, int, int], None]
 
 
 def plan(
@@ -196,19 +193,16 @@ def _share_kv(start: Plan, text: Calibration, kv_heads: int, progress: Progress 
     """Every layer of self-attention with `kv_heads` kv heads, or as many as heads are kept."""
     layers: list[LayerPlan] = []
     notes, model = list(start.notes), text.model
-    runs = Resumed([model], text.example(), hold=ROOM)
-    blocks = blocks_of([x.path for same in text.weight_sets for x in same])
+    run, blocks = text.block_run(model), {block.layer.path: block.path for block in text.blocks}
     for i, (layer, (anatomy, *_)) in enumerate(zip(start.layers, text.weight_sets, strict=True)):
         if progress is not None:
             progress(f"groups of {layer.name}", i, len(start.layers))
         if anatomy.site.cross:
             notes.append(f"{layer.name} is cross-attention: its kv heads are not grouped")
         elif layer.kv_after > kv_heads:
-            runs.go_to(blocks[layer.path])
-            own, moments = (
-                HeadWeights.of(anatomy).keep(layer.keep),
-                moments_of(model, anatomy, text.fit(), run=runs),
-            )
+            run.advance(blocks[layer.path])
+            own = HeadWeights.of(anatomy).keep(layer.keep)
+            moments = moments_of(model, anatomy, text.fit(), run=run)
             layer = replace(layer, groups=cluster(anatomy, own, moments, kv_heads))
         layers.append(layer)
     if start.request.startswith("budget"):

@@ -12,7 +12,7 @@ model's output. Each removal updates W −= P_:h P_hh⁻¹ W_h and P −= P_:h P
 the layer without it.
 
 >>> import torch, multihead as mh
->>> from multihead.edit.fitting.calibration import Calibration
+>>> from multihead.edit.calibration import Calibration
 >>> from multihead.edit.saliency import saliency
 >>> model = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
 >>> obs = saliency("obs", Calibration(model, [{"src": torch.randn(4, 7, 12)} for _ in range(8)]))
@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
 from multihead.errors import SizeError
 
 RIDGE = 0.01

@@ -10,10 +10,10 @@ from typing import Any
 from torch import nn
 
 from multihead.corpus.batches import Document
+from multihead.edit.calibration import Calibration
 from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve
 from multihead.edit.check.metrics import METRICS
 from multihead.edit.check.speed import whole_model
-from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES, Cost, cost
 from multihead.measures.cost.cost_text import amount

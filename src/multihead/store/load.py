@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from multihead._base.arguments import check_device_and_dtype, check_flag, check_instance
-from multihead.edit.physical.record import attach
+from multihead.edit.surgery.record import attach
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.compiled import inner
 from multihead.store.example_outputs import example_outputs

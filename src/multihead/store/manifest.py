@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 
 import multihead
-from multihead.edit.physical.record import Record
+from multihead.edit.surgery.record import Record
 from multihead.errors import MultiheadError
 from multihead.store.tensors import DAMAGED
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from multihead.edit.physical import surgery  # noqa: F401  # pyright: ignore[reportUnusedImport]  # registers all steps
-from multihead.edit.physical.record import Record
-from multihead.edit.physical.steps import KINDS, Step, apply
+from multihead.edit.surgery.record import Record
+from multihead.edit.surgery.steps import KINDS, Step, apply
 from multihead.errors import MultiheadError, SizeError
 from multihead.store.manifest import MANIFEST
 from multihead.store.skeleton import config_of, skeleton
@@ -55,10 +54,10 @@ def shape_difference(model: nn.Module, shapes: Shapes) -> str | None:
 
 _VALUES: dict[str, tuple[type, ...]] = {
     "resize": (list,),
-    "select": (dict, type(None)),
-    "cache": (list, type(None)),
-    "kernel": (list, type(None)),
-    "groups": (list,),
+    "choose": (list,),
+    "patch": (dict,),
+    "argument": (dict,),
+    "kv_of_head": (list,),
 }
 """The types of value that a kind of step takes."""
 

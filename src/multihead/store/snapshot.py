@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.edit.physical.record import Record, record_of
+from multihead.edit.surgery.record import Record, record_of
 from multihead.errors import MultiheadError
 from multihead.store.example_outputs import example_outputs
 from multihead.store.manifest import Manifest, checksums, package_versions

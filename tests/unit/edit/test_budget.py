@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
 from multihead.edit.budget import cache_bytes, check_reachable, count_heads, flops_per_token, parse
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
 from multihead.errors import SizeError, TypeMismatchError
 
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(7)] for i in range(16)]

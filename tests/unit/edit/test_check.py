@@ -17,11 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertForSequenceClassification, BertModel, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
+from multihead.edit.calibration import Calibration
 from multihead.edit.check import metrics, speed
 from multihead.edit.check.metrics import METRICS, Quality, neighbours_kept, quality
 from multihead.edit.check.report import CheckReport, check, kv_bytes
 from multihead.edit.check.speed import Timing, interval, side_by_side, synchronize
-from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import MultiheadError, SizeError
 from unit.model.encoder_folder import encoder_folder
 
@@ -149,7 +149,7 @@ def test_calibration_text_is_recognised(tmp_path: Path) -> None:
     assert quality(model, first, texts[20:]).calibration_overlap == 0
     assert quality(model, first, [{"input_ids": torch.tensor(texts[3:4])}]).calibration_overlap == 1, "batches too"
     assert check(model, first, texts, rounds=0).plain()["calibration_overlap"] == 20
-    named = mh.cut(model, mh.plan(model, remove=["L0H1"]), refit=None)
+    named = mh.cut(model, mh.plan(model, remove=["L0H1"]), refit=False)
     assert quality(model, named, texts).notes == (), "it was made without any text"
 
 

@@ -11,9 +11,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
+from multihead.edit.calibration import Calibration
 from multihead.edit.check.curve import Curve, Point, curve
 from multihead.edit.check.metrics import quality
-from multihead.edit.fitting.calibration import Calibration
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.figure.quality import curve as draw
 
@@ -101,7 +101,7 @@ def test_each_method_ranks_the_heads_once() -> None:
     plans = [mh.plan(model, text, keep=keep, method=method) for method in ("obs", "fisher") for keep in shares]
     hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
     for plan in plans:
-        quality(model, mh.cut(model, plan, refit=None), rows[20:])
+        quality(model, mh.cut(model, plan, refit=False), rows[20:])
     without_plans = len(calls)
     found = curve(model, text, rows[20:], shares=shares, methods=("obs", "fisher"), refit=False)
     hook.remove()

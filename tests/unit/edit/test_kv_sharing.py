@@ -21,7 +21,7 @@ from multihead.edit.kv_sharing.coordinates import Coordinates
 from multihead.edit.kv_sharing.moments import LayerMoments, moments_of
 from multihead.edit.kv_sharing.rotary import Pairs
 from multihead.edit.kv_sharing.share import share_kv
-from multihead.edit.physical.surgery import arranged, install
+from multihead.edit.surgery.install import arranged, install
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy

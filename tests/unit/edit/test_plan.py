@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AlbertConfig, AlbertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.edit.planning import plan
 from multihead.edit.weight_sets import weight_sets

@@ -16,7 +16,7 @@ import multihead as mh
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import BatchRunner, run
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
 from multihead.edit.head_covariance import HeadCovariance, head_covariance
 from multihead.edit.saliency import METHODS, OBSSaliency, saliency
 from multihead.edit.sensitivity import head_sensitivity, output_distance

@@ -215,7 +215,7 @@ class TestNetwork:
             "pruned": mh.plan(model, texts[:8], tokenizer=tokenizer, keep=0.5),
             "grouped": mh.plan(model, texts[:8], tokenizer=tokenizer, kv_heads=2),
         }.items():
-            small = mh.cut(model, plan, refit=None)
+            small = mh.cut(model, plan, refit=False)
             mh.save(small, tmp_path / name, tokenizer=tokenizer)
             ids = torch.tensor([tokenizer(texts[9])["input_ids"]])
             torch.testing.assert_close(mh.load(tmp_path / name)(ids).logits, small(ids).logits, rtol=0, atol=0)

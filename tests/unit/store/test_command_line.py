@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from multihead.cli.load import load_model
-from multihead.edit.physical.record import record_of
+from multihead.edit.surgery.record import record_of
 from multihead.errors import MultiheadError
 from multihead.store.save import save
 from unit.store.cutting import drop, even, same_state, uneven

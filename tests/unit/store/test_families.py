@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.edit.physical.record import record_of
+from multihead.edit.surgery.record import record_of
 from multihead.store.load import load
 from multihead.store.save import save
 from unit.store.cutting import bytes_of, drop, equal, mixed, outputs, same_state

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import multihead as mh
-from multihead.edit.physical.record import record_of, remember
+from multihead.edit.surgery.record import record_of, remember
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.store import tensors
 from multihead.store.load import load

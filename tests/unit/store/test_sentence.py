@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import multihead as mh
 from multihead.cli.load import model_folder
-from multihead.edit.physical.surgery import install
+from multihead.edit.surgery.install import install
 from multihead.errors import MultiheadError
 from multihead.model.head_weights import HeadWeights
 from multihead.store.encoder import encoder

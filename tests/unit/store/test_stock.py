@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
 import warm
-from multihead.edit.physical.surgery import install
+from multihead.edit.surgery.install import install
 from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights
 from multihead.store.formats import stock as stock_format

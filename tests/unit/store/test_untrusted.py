@@ -55,10 +55,10 @@ STEPS: dict[str, tuple[dict[str, Any], str]] = {
     "a method": ({"do": "set", "at": AT, "name": "forward", "value": 1}, r"must not set .*self.forward"),
     "something private": ({"do": "set", "at": AT, "name": "__class__", "value": 1}, r"must not set .*__class__"),
     "a value of another kind": (
-        {"do": "select", "at": AT, "name": "x", "value": 7},
-        r"value of step select .* got 7",
+        {"do": "argument", "at": AT, "name": "x", "value": 7},
+        r"value of step argument .* got 7",
     ),
-    "a shell that is none": ({"do": "become", "at": AT, "name": "os", "value": 7}, r"there is no shell 'os'"),
+    "an unknown patch": ({"do": "patch", "at": AT, "name": "os", "value": {}}, r"unknown patch 'os'"),
     "a parameter that is none": (
         {"do": "resize", "at": AT, "name": "x", "value": [1]},
         r"do not fit BertForMaskedLM",

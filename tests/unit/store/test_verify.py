@@ -171,7 +171,7 @@ def test_save_pretrained_of_a_cut_model(tmp_path: Path) -> None:
 
 def test_save_pretrained_of_a_model_that_was_not_cut(tmp_path: Path) -> None:
     model = ZOO["llama"].build()
-    small = mh.cut(model, mh.plan(model, [[5, 6, 7, 8]] * 8, remove=["L0H0"], method="random"), refit=None)
+    small = mh.cut(model, mh.plan(model, [[5, 6, 7, 8]] * 8, remove=["L0H0"], method="random"), refit=False)
     assert "save_pretrained" in vars(small)
     model.save_pretrained(tmp_path / "a")  # type: ignore[operator]
     assert same_state(AutoModelForCausalLM.from_pretrained(tmp_path / "a"), model)

@@ -27,10 +27,9 @@ from multihead._base import html
 from multihead._base.arguments import check_flag, describe
 from multihead._base.colours import LINES
 from multihead.corpus.batches import Document
+from multihead.edit.calibration import Calibration
 from multihead.edit.check.metrics import METRICS, Metric, quality
 from multihead.edit.cut import cut
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Refit
 from multihead.edit.plan import Plan
 from multihead.edit.plan_text import table
 from multihead.edit.planning import Progress, apply_order, calibrate, check_share, prune_order
@@ -170,7 +169,7 @@ def curve(
                 progress(f"{method} {keep:g}", len(points) + len(notes), total)
             made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
             try:
-                small = cut(model, made, refit=Refit() if refit else None) if made.changes else model
+                small = cut(model, made, refit=refit) if made.changes else model
             except MultiheadError as error:  # other points may still be cut
                 notes.append(f"{method} {keep:g}: {error.message}")
                 continue

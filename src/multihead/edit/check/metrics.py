@@ -31,9 +31,9 @@ from multihead._base.arguments import check_data, check_instance, check_model
 from multihead._base.progress import Report
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document, batches, vocabulary_size
-from multihead.edit.document_hashes import calibration_overlap, whole_documents
-from multihead.edit.fitting.calibration import PIECE
-from multihead.edit.physical.record import record_of
+from multihead.edit.calibration import PIECE
+from multihead.edit.surgery.record import calibration_overlap
+from multihead.edit.text_sketch import whole_documents
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.losses import IGNORED, LanguageModel, OutputDistance, real_tokens, tensor_in
@@ -173,7 +173,7 @@ def quality(
                 progress("quality", i + 1, len(prepared))
     metrics, notes = compare.metrics()
     whole = whole_documents(documents, tokenizer)
-    overlap = calibration_overlap(record_of(after), whole)
+    overlap = calibration_overlap(after, whole)
     if overlap:
         notes.append(
             f"{overlap} of {len(whole)} documents are calibration text of this cut, which makes it look better "

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from multihead.edit.physical.steps import Step
+from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
 from multihead.model.anatomy import Anatomy, anatomy

@@ -1,10 +1,10 @@
-"""More text out of the same: documents that begin as one and end as another, in batches that are drawn anew.
+"""More calibration text from the same documents: the beginning of one, spliced to the end of another.
 
-A teacher knows what it would say to any text, so that a student can learn from texts that nobody wrote. What is
-drawn is the same for the same seed.
+The original model gives the right answer to any text, so the cut one can learn from text that nobody wrote. The
+same seed draws the same documents.
 
 >>> import random, torch
->>> from multihead.edit.fitting.mixing import endless, spliced
+>>> from multihead.edit.augment import endless, spliced
 >>> spliced([101, 7, 8, 9, 102], [101, 3, 4, 5, 102], 0.5)
 [101, 7, 4, 5, 102]
 >>> batch = {"input_ids": torch.arange(12).view(3, 4), "attention_mask": torch.ones(3, 4).long()}
@@ -47,6 +47,19 @@ def endless(batches: Sequence[Inputs], share: float, draw: random.Random) -> Ite
             yield from made
         draw.shuffle(others)
         yield from others
+
+
+def halves_of_two(rows: Sequence[list[int]], count: int, draw: random.Random) -> list[list[int]]:
+    """`count` documents of the first half of one and the second half of another, special tokens at both ends."""
+    if len(rows) < 2:
+        return []
+    spliced_rows: list[list[int]] = []
+    while len(spliced_rows) < count:
+        others = list(rows)
+        draw.shuffle(others)
+        pairs = zip(rows, others, strict=True)
+        spliced_rows += [a[: (len(a) + 1) // 2] + b[(len(b) + 1) // 2 :] for a, b in pairs]
+    return spliced_rows[:count]
 
 
 def mixable(batch: Inputs) -> bool:

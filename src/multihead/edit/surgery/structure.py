@@ -10,10 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from multihead.edit.physical.kernels import on_interface
-from multihead.edit.physical.packing import Pack, Piece, check_covered, out_numbers, packs_of
-from multihead.edit.physical.shells import CACHES, NoHeads, SharedBias, Spread, is_shell
-from multihead.edit.physical.steps import Step
+from multihead.edit.surgery.kv_reuse import on_interface
+from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_numbers, packs_of
+from multihead.edit.surgery.patched_modules import CACHES, NoHeads, RepeatKV, SharedBias, is_patched
+from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
@@ -107,7 +107,7 @@ class Attention:
             return ["sizes"]
         if hasattr(self.module, "kv_of_head"):
             return ["kernel"]
-        spread = any(isinstance(self._home(self.layer.weights[x].parameter), Spread) for x in "qkv")
+        spread = any(isinstance(self._home(self.layer.weights[x].parameter), RepeatKV) for x in "qkv")
         if not spread and (self.new.groups.size == 1 or (own and self.new.groups.size is not None)):
             return ["sizes"]
         if not spread and on_interface(self.module) and not self.cutting.copies:
@@ -162,7 +162,7 @@ class Attention:
             return
         if isinstance(module, nn.MultiheadAttention):
             say(Step("set", path, "num_heads", new.heads))
-            say(Step("become", path, "torch", {"kv_of_head": kv_of_head}))
+            say(Step("patch", path, "torch", {"kv_of_head": kv_of_head}))
             return
         kv_heads = new.heads if way == "copies" else new.kv_heads
         sizes: dict[str, Any] = {
@@ -177,26 +177,25 @@ class Attention:
             if name in module.__dict__ and type(module.__dict__[name]) in (int, list):
                 say(Step("set", path, name, sizes[what]))
         for name, what in self.cutting.config.items():
-            say(Step("config", path, name, sizes[what]))
+            say(Step("set", path, f"config.{name}", sizes[what]))
         for name in self.cutting.selects.split():
-            say(Step("select", path, name, {"heads": self.q.first, "of": self.q.of}))
+            say(Step("argument", path, name, {"select": {"heads": self.q.first, "of": self.q.of}}))
         if isinstance(module, SharedBias) or {"position_bias", "mask"} <= _arguments(module):  # T5
-            say(Step("become", path, "shared bias", {"heads": self.q.first}))
+            say(Step("patch", path, "shared bias", {"heads": self.q.first}))
         if way == "kernel":
-            say(Step("kernel", path, "kv_of_head", kv_of_head))
+            say(Step("kv_of_head", path, "", kv_of_head))
         if new.heads and (way == "copies" or getattr(module, self.cutting.caches_copies_if or "_", False)):
             taken = _arguments(module)
             for name in CACHES:
                 if name in taken:
-                    say(Step("cache", path, name, kv_of_head))
+                    say(Step("argument", path, name, {"dedup": kv_of_head}))
 
     def _told_ours(self, made: Structure) -> None:
         path, ours = self.layer.path, self.module
         assert isinstance(ours, MultiHeadAttention)
-        made.steps.append(Step("groups", path, "kv_of_head", list(self.new.groups.kv_of_head)))
+        made.steps.append(Step("kv_of_head", path, "", list(self.new.groups.kv_of_head)))
         if isinstance(ours.position, nn.Module) and isinstance(ours.position, PositionBias):
-            made.steps.append(Step("own", path, "position", None))
-            made.steps.append(Step("become", f"{path}.position", "some heads", {"heads": self.q.first}))
+            made.steps.append(Step("patch", f"{path}.position", "select bias", {"heads": self.q.first}))
 
     def _widths(self, kv_heads: int) -> int | list[int]:
         """The widths of the parts of the projection that holds several: one number where they are the same."""
@@ -215,12 +214,13 @@ class Attention:
         if isinstance(self.module, MultiHeadAttention):
             returns = "=o"
         elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns what it did
-            returns = self.module.multihead_shell["returns"]
+            returns = self.module.multihead_patch["returns"]
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
-        # What the module would have been told is of no use to a module that runs none of its code.
-        made.steps = [s for s in made.steps if s.do in ("resize", "groups") or s.name in (NAME, "num_heads")]
+        # A module that runs none of its code needs no sizes; our own layer says its groups.
+        kinds = ("resize", "kv_of_head") if isinstance(self.module, MultiHeadAttention) else ("resize",)
+        made.steps = [s for s in made.steps if s.do in kinds or s.name in (NAME, "num_heads")]
         told = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
-        made.steps.append(Step("become", self.layer.path, "no heads", told))
+        made.steps.append(Step("patch", self.layer.path, "no heads", told))
 
     # ---- parameters ----------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Attention:
         """Few kv heads, stored in blocks; the module that holds them gives every reader its copy."""
         new, path = self.new, pack.parameter.rpartition(".")[0]
         home = self._home(pack.parameter)
-        seen = home.multihead_shell["packing"] if isinstance(home, Spread) else pack.order
+        seen = home.multihead_patch["packing"] if isinstance(home, RepeatKV) else pack.order
         stored = Pack(pack.parameter, pack.letters, pack.axis, "blocks", pack.bias)
         pieces = stored.pieces(new.groups)
         if path not in done and not pack.bias:
@@ -245,7 +245,7 @@ class Attention:
                 "order": [pieces.index(piece) for piece in own],
                 "packing": seen,
             }
-            made.steps.append(Step("become", path, "spread", told))
+            made.steps.append(Step("patch", path, "repeat kv", told))
         return stored.numbers(new)
 
     def _kept_rows(self, pack: Pack) -> Tensor:
@@ -289,12 +289,12 @@ class Attention:
                     lists.add(above)
                     continue
                 home, own = self.root.get_submodule(at), self.root.get_parameter(name)
-                if is_shell(home, "some columns") or own.shape == (chosen.count * self.layer.key_dim,) != (
+                if is_patched(home, "select heads") or own.shape == (chosen.count * self.layer.key_dim,) != (
                     self.layer.key_dim,
                 ):
                     whole.add(letter)
                     told = {"size": self.layer.key_dim, "heads": chosen.first}
-                    made.steps.append(Step("become", at, "some columns", told))
+                    made.steps.append(Step("patch", at, "select heads", told))
                 elif own.shape == (chosen.count, self.layer.key_dim):
                     made.put(name, own.detach()[chosen.now])
                 elif own.numel() not in (1, self.layer.key_dim):

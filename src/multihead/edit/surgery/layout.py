@@ -1,6 +1,6 @@
 """In which order a parameter holds the heads, and the parameter that holds other heads in the same order.
 
->>> from multihead.edit.physical.packing import Pack
+>>> from multihead.edit.surgery.layout import Pack
 >>> from multihead.layer._problem import Groups
 >>> " ".join(letter + str(i) for letter, i in Pack("qkv", "qkv", 0, "grouped").pieces(Groups((0, 0, 1), 2)))
 'q0 q1 k0 v0 q2 k1 v1'

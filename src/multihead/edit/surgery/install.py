@@ -1,7 +1,7 @@
 """Give an attention of a model other heads: fewer, shared, uneven from layer to layer, or none.
 
 >>> import torch, multihead as mh
->>> from multihead.edit.physical.surgery import install
+>>> from multihead.edit.surgery.install import install
 >>> from multihead.model.head_weights import HeadWeights
 >>> from transformers import BertConfig, BertModel
 >>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3)).eval()
@@ -19,16 +19,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from multihead.edit.physical.packing import contiguous
-from multihead.edit.physical.proving import proven, put
-from multihead.edit.physical.record import remember
-from multihead.edit.physical.steps import Step
-from multihead.edit.physical.structure import Attention
+from multihead.corpus.run import Runner
+from multihead.edit.surgery.layout import contiguous
+from multihead.edit.surgery.record import remember
+from multihead.edit.surgery.steps import Step
+from multihead.edit.surgery.structure import Attention
+from multihead.edit.surgery.trial import put, try_strategies
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.families import Cutting, cutting_of
+from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
 
 
@@ -38,22 +40,22 @@ def install(
     new: HeadWeights,
     *,
     inputs: Mapping[str, Any] | tuple[Any, ...] | Tensor | None = None,
+    run: Runner = Forward.run,
 ) -> list[Step]:
-    """Make this attention of `model` have these heads, in place; returns what that changed in the structure.
+    """Give this attention of `model` these heads, in place; returns the steps that changed the structure.
 
-    `layer` may be of another copy of the model, also of one that is not cut. Heads are stored by kv head: see
-    `arranged`. `inputs` are what model(**inputs) takes: a module whose code is not known is tried on them, and on
-    made up ones if they are left out.
+    `layer` may be of a copy of the model, also of an uncut one. Heads are stored by kv head, see `arranged`: column
+    i of W_O is that of arranged head i // value_dim. A module whose code is unknown is tried on `inputs`, the
+    arguments of the model, or on made-up ones; `run` runs the model on them.
     """
     root = inner(model)
     _check_sizes(layer, new)
     new = arranged(new)
     _check_weights(root, layer)
-    module = root.get_submodule(layer.path)
-    cutting = cutting_of(module)
+    cutting = cutting_of(root.get_submodule(layer.path))
     attention = Attention(root, layer, new, cutting or Cutting())
     if cutting is None:
-        done = proven(attention, inputs)
+        done = try_strategies(attention, inputs, run)
     else:
         done = put(root, attention.structure(attention.ways()[0]))
     remember(root, done)

@@ -1,4 +1,4 @@
-"""Runs that start in the middle: the same numbers as from the start, less work, bounded memory."""
+"""Runs from block to block: the same values as from the start, less work, bounded memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from transformers import (
 )
 
 import multihead as mh
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Refit
-from multihead.edit.fitting.residual import watched
-from multihead.edit.fitting.resume import Resumed, blocks_of
+from multihead.edit.calibration import Calibration
 from multihead.edit.kv_sharing.moments import moments_of
+from multihead.model import block_run
+from multihead.model.block_run import BlockRun, blocks_of, fronts_of
 from multihead.model.forward import Forward
 from unit.edit.sharp import sharp
 
@@ -33,7 +32,6 @@ SMALL: dict[str, Any] = {
     "hidden_size": 30, "num_hidden_layers": 3, "num_attention_heads": 5, "intermediate_size": 23, "vocab_size": 53,
 }  # fmt: skip
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(5 + i % 7)] for i in range(40)]
-ROOM = 1 << 20
 
 
 def _padded(rows: list[list[int]]) -> dict[str, Tensor]:
@@ -78,6 +76,22 @@ def test_the_block_of_an_attention_holds_no_other() -> None:
     assert blocks_of(["self_attn"]) == {"self_attn": ""}
 
 
+def _attended(model: nn.Module, path: str, run: Any, batch: Mapping[str, Any]) -> Tensor:
+    """The heads of one attention."""
+    heads: list[Tensor] = []
+
+    def listen(call: Any, compute: Any) -> Tensor:
+        out = compute()
+        if call.path == path:
+            heads.append(out)
+        return out
+
+    forward = Forward(model)
+    with forward.listening(listen):
+        run(forward, batch)
+    return heads[-1]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_layer_is_seen_as_from_the_start(family: str) -> None:
     """Forward through the layers, each changed once it was passed: a plain run of that moment sees the same."""
@@ -85,21 +99,34 @@ def test_every_layer_is_seen_as_from_the_start(family: str) -> None:
     torch.manual_seed(0)
     model = sharp(0.4, make())
     batches, example = [batch_of(IDS[:5]), batch_of(IDS[5:16])], batch_of(IDS[16:18])
-    found = mh.anatomy(model, example)
-    runs, blocks = Resumed([model], example, hold=ROOM), blocks_of([layer.path for layer in found])
-    for layer in found:
-        name = layer.weights["o"].parameter
-        runs.go_to(blocks[layer.path])
+    anatomy = mh.anatomy(model, example)
+    blocks = blocks_of([layer.path for layer in anatomy])
+    run = BlockRun([model], list(blocks.values()), example)
+    assert list(run.fronts) == list(blocks.values())
+    for layer in anatomy:
+        run.advance(blocks[layer.path])
         for _ in range(2):
             for batch in batches:
-                resumed, plain = watched(model, batch, name, run=runs), watched(model, batch, name)
-                assert torch.equal(resumed.z, plain.z)
-                assert (resumed.total is None) == (plain.total is None)
-                if resumed.total is not None and plain.total is not None:
-                    assert torch.equal(resumed.total, plain.total)
+                resumed = _attended(model, layer.path, run, batch)
+                assert torch.equal(resumed, _attended(model, layer.path, Forward.run, batch))
         with torch.no_grad():
-            model.get_parameter(name).mul_(0.7)
-    assert runs.held > 0, "it was run from the start all the time"
+            model.get_parameter(layer.weights["o"].parameter).mul_(0.7)
+        run.weights_changed(model)
+    assert run.cache.size > 0, "it was run from the start all the time"
+
+
+def test_a_block_runs_once_if_its_weights_stay() -> None:
+    model = sharp(0.4, FAMILIES["llama"][0]())
+    run = BlockRun([model], [f"layers.{i}" for i in range(3)], _padded(IDS[16:18]))
+    batches = [_padded(IDS[:5]), _padded(IDS[5:16])]
+    calls = [_counted(model, f"layers.{i}.mlp") for i in range(3)]
+    forward = Forward(model)
+    with forward.listening():
+        for i in range(3):
+            run.advance(f"layers.{i}")
+            for batch in batches:
+                run(forward, batch)
+    assert [len(c) for c in calls] == [2, 2, 2]
 
 
 def _counted(model: nn.Module, path: str) -> list[int]:
@@ -108,77 +135,88 @@ def _counted(model: nn.Module, path: str) -> list[int]:
     return calls
 
 
-def test_what_is_held_is_one_state_per_batch_and_does_not_run_again() -> None:
+def test_one_state_per_batch_is_kept_and_does_not_run_again() -> None:
     model = sharp(0.4, FAMILIES["llama"][0]())
     batches = [_padded(IDS[:5]), _padded(IDS[5:16])]
-    runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
-    runs.go_to("layers.2")
+    run = BlockRun([model], [f"layers.{i}" for i in range(3)], _padded(IDS[16:18]))
+    run.advance("layers.2")
     first, second, last = (_counted(model, f"layers.{i}.mlp") for i in range(3))
     forward = Forward(model)
     with forward.listening():
         for _ in range(3):
             for batch in batches:
-                runs(forward, batch)
+                run(forward, batch)
     assert (len(first), len(second), len(last)) == (2, 2, 6)
     tokens = sum(b["input_ids"].numel() for b in batches)
     rotary = sum(2 * b["input_ids"].shape[1] * 6 * 4 for b in batches)  # cos and sin, which every block reads
-    assert runs.held == tokens * 30 * 4 + rotary
-    runs.go_to("")
-    assert runs.held == 0
+    assert run.cache.size == tokens * 30 * 4 + rotary
+    run.advance("")
+    assert run.cache.size == 0
 
 
-def test_moments_and_fits_start_from_the_same_held_states() -> None:
+def test_a_run_ends_in_front_of_the_next_block() -> None:
+    model = sharp(0.4, FAMILIES["gpt2"][0]())
+    run = BlockRun([model], [f"h.{i}" for i in range(3)], _padded(IDS[16:18]))
+    run.advance("h.1")
+    later, forward = _counted(model, "h.2.mlp"), Forward(model)
+    with forward.listening():
+        assert run(forward, _padded(IDS[:5])) is None
+    assert run.continues
+    assert later == []
+    run.advance("h.2")
+    assert not run.continues
+
+
+def test_moments_and_fits_start_from_the_same_states() -> None:
     """One reads batches through `run`, with labels dropped, the other by itself."""
     torch.manual_seed(0)
     model = sharp(0.4, FAMILIES["llama"][0]())
     batches = [_padded(IDS[:5]), _padded(IDS[5:16])]
     layer = mh.anatomy(model, batches[0])[2]
     plain = moments_of(model, layer, batches)
-    runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
-    runs.go_to("layers.2")
+    run = BlockRun([model], [f"layers.{i}" for i in range(3)], _padded(IDS[16:18]))
+    run.advance("layers.2")
     for batch in batches:
-        watched(model, batch, layer.weights["o"].parameter, run=runs)
-    held, first = runs.held, _counted(model, "layers.0.mlp")
-    resumed = moments_of(model, layer, batches, run=runs)
-    assert (len(first), runs.held) == (0, held)
+        _attended(model, layer.path, run, batch)
+    kept, first = run.cache.size, _counted(model, "layers.0.mlp")
+    resumed = moments_of(model, layer, batches, run=run)
+    assert (len(first), run.cache.size) == (0, kept)
     for name in ("context_moment", "attended_key_moment"):
         torch.testing.assert_close(getattr(resumed, name).block, getattr(plain, name).block)
 
 
-def test_no_more_is_held_than_there_is_room_for() -> None:
+def test_no_more_is_kept_than_there_is_room_for() -> None:
     model = sharp(0.4, FAMILIES["bert"][0]())
     batches = [_padded(IDS[:5]), _padded(IDS[5:10]), _padded(IDS[10:15])]
+    blocks, example = [f"encoder.layer.{i}" for i in range(3)], _padded(IDS[16:18])
     one = batches[0]["input_ids"].numel() * 30 * 4
-    runs = Resumed([model], _padded(IDS[16:18]), hold=2 * one + one // 2)
-    runs.go_to("encoder.layer.1")
-    forward = Forward(model)
-    with forward.listening():
-        for _ in range(2):
-            for batch in batches:
-                assert torch.equal(runs(forward, batch)[0], model(**batch)[0])
-                assert 0 < runs.held <= runs.hold
-    none = Resumed([model], _padded(IDS[16:18]), hold=0)
-    none.go_to("encoder.layer.1")
-    with forward.listening():
-        none(forward, batches[0])
-    assert none.held == 0
+    for limit in (2 * one + one // 2, 0):
+        run = BlockRun([model], blocks, example, activation_cache_bytes=limit)
+        run.advance("encoder.layer.2")
+        forward = Forward(model)
+        with forward.listening():
+            for _ in range(2):
+                for batch in batches:
+                    assert torch.equal(run(forward, batch)[0], model(**batch)[0])
+                    assert run.cache.size <= limit
+        assert (run.cache.size > 0) == (limit > 0)
 
 
 def test_going_back_forgets() -> None:
-    """What is held in front of a later block is of weights that may now change."""
+    """States in front of a later block depend on weights that may now change."""
     model = sharp(0.4, FAMILIES["gpt2"][0]())
     batch = _padded(IDS[:5])
-    runs = Resumed([model], _padded(IDS[16:18]), hold=ROOM)
+    run = BlockRun([model], [f"h.{i}" for i in range(3)], _padded(IDS[16:18]))
     forward = Forward(model)
     with forward.listening():
-        runs.go_to("h.2")
-        runs(forward, batch)
-        runs.go_to("h.1")
-        assert runs.held == 0
+        run.advance("h.2")
+        run(forward, batch)
+        run.advance("h.1")
+        assert run.cache.size == 0
         model.h[1].mlp.c_proj.weight.mul_(0.5)
-        runs(forward, batch)
-        runs.go_to("h.2")
-        assert torch.equal(runs(forward, batch)[0], model(**batch)[0])
+        run(forward, batch)
+        run.advance("h.2")
+        assert torch.equal(run(forward, batch)[0], model(**batch)[0])
 
 
 class _Block(nn.Module):
@@ -204,55 +242,66 @@ class _Skips(nn.Module):
         return {"out": three, **({"all": (one, two)} if self.tell else {})}
 
 
-def test_outputs_that_a_later_block_reads_are_held() -> None:
+def test_outputs_that_a_later_block_reads_are_kept() -> None:
     torch.manual_seed(0)
     model, batch = _Skips().eval(), {"src": torch.randn(3, 5, 14)}
-    runs = Resumed([model], {"src": torch.randn(1, 3, 14)}, hold=ROOM)
-    runs.go_to("second")
+    blocks, example = ["first", "second", "third"], {"src": torch.randn(1, 3, 14)}
+    assert fronts_of(model, blocks, example)["third"] == {("first", 0), ("second", 0)}
+    run = BlockRun([model], blocks, example)
+    run.advance("second")
     calls = _counted(model, "first.last")
     forward = Forward(model)
     with forward.listening():
-        runs(forward, batch)
-        runs.go_to("third")
+        run(forward, batch)
+        run.advance("third")
         for _ in range(2):
-            assert torch.equal(runs(forward, batch)["out"], forward.run(batch)["out"])
-    assert runs.held == 2 * 3 * 5 * 14 * 4
-    assert len(calls) == 1 + 2 + 1  # for the batch, twice from the start, once on the example
+            assert torch.equal(run(forward, batch)["out"], model(**batch)["out"])
+    assert run.cache.size == 2 * 3 * 5 * 14 * 4
+    assert len(calls) == 1 + 2  # for the batch, and twice from the start
 
 
-def test_a_model_that_gives_out_what_was_skipped_runs_from_the_start() -> None:
-    torch.manual_seed(0)
-    model, batch = _Skips(tell=True).eval(), {"src": torch.randn(3, 5, 14)}
-    runs = Resumed([model], {"src": torch.randn(1, 3, 14)}, hold=ROOM)
-    runs.go_to("third")
-    forward = Forward(model)
-    with forward.listening():
-        for _ in range(2):
-            assert torch.equal(runs(forward, batch)["all"][1], model(**batch)["all"][1])
+def test_outputs_that_only_the_caller_reads_are_not_kept() -> None:
+    """What a block computes is compared, not what the model returns."""
+    model, example = _Skips(tell=True).eval(), {"src": torch.randn(1, 3, 14)}
+    assert list(fronts_of(model, ["first", "second", "third"], example)) == ["first", "second", "third"]
+
+
+def test_a_block_that_runs_several_times_is_no_place_to_start() -> None:
+    class Twice(_Skips):
+        def forward(self, src: Tensor) -> Mapping[str, Any]:
+            return {"out": self.third(self.second(self.second(self.first(src))))}
+
+    model, example = Twice().eval(), {"src": torch.randn(1, 3, 14)}
+    assert list(fronts_of(model, ["first", "second", "third"], example)) == ["first", "third"]
 
 
 @pytest.mark.fast("llama")
 @pytest.mark.parametrize(
     "family, asked", [("bert", {"keep": 0.5}), ("llama", {"keep": 0.4, "kv_heads": 1}), ("t5", {"keep": 0.5})]
 )
-def test_a_cut_is_the_same_with_nothing_held(family: str, asked: dict[str, Any]) -> None:
+def test_a_cut_is_the_same_with_nothing_kept(
+    family: str, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, batch_of = FAMILIES[family]
     torch.manual_seed(1)
     model = sharp(0.4, make())
     data = [batch_of(IDS[i : i + 5]) for i in range(0, 40, 5)] if family == "t5" else IDS
     text = Calibration(model, data, batch_size=7)
-    plan = mh.plan(model, text, **asked)
-    plain, held = (mh.cut(copy.deepcopy(model), plan, refit=Refit(hold=hold)) for hold in (0, None))
-    for (name, a), (_, b) in zip(plain.state_dict().items(), held.state_dict().items(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)
+    _same_without_cache(model, mh.plan(model, text, **asked), monkeypatch)
 
 
-def test_a_cut_layer_without_heads_knows_its_padding() -> None:
+def test_a_cut_layer_without_heads_knows_its_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The maps behind it have no attention before them in a run that starts there."""
     torch.manual_seed(1)
     model = sharp(0.4, FAMILIES["bert"][0]())
     text = Calibration(model, IDS, batch_size=7)
     plan = mh.plan(model, text, keep=1.0).edit(remove=[f"L1H{h}" for h in range(5)])
-    plain, held = (mh.cut(model, plan, refit=Refit(hold=hold)) for hold in (0, None))
-    for (name, a), (_, b) in zip(plain.state_dict().items(), held.state_dict().items(), strict=True):
+    _same_without_cache(model, plan, monkeypatch)
+
+
+def _same_without_cache(model: nn.Module, plan: mh.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached = mh.cut(model, plan)
+    monkeypatch.setattr(block_run.ActivationCache, "put", lambda self, key, value, size: False)
+    plain = mh.cut(copy.deepcopy(model), plan)
+    for (name, a), (_, b) in zip(plain.state_dict().items(), cached.state_dict().items(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)

@@ -1,14 +1,19 @@
-"""Text that a cut is fitted to, tokenised once, with a part held out that judges what was fitted.
+"""The text that a cut is fitted to, and what is learned of the model on it: each of these once, and kept.
+
+Fit and held-out text are split by document, before long documents are cut into pieces: a piece of a document that
+is fitted to never judges the fit.
 
 >>> from transformers import GPT2Config, GPT2Model
->>> from multihead.edit.fitting.calibration import Calibration
+>>> from multihead.edit.calibration import Calibration
 >>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50))
 >>> texts = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3], [5, 8]]
->>> text = Calibration(model, texts, held_out=0.25, batch_size=2, spliced=0)
->>> text
+>>> calibration = Calibration(model, texts, held_out=0.25, batch_size=2, spliced=0)
+>>> calibration
 Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
->>> [tuple(batch["input_ids"].shape) for batch in text.fit()]
+>>> [tuple(batch["input_ids"].shape) for batch in calibration.fit()]
 [(2, 5), (1, 2)]
+>>> calibration.anatomy[0].num_heads, [writer.parameter for writer in calibration.blocks[0].writers]
+(2, ['h.0.attn.c_proj.weight', 'h.0.mlp.c_proj.weight'])
 """
 
 from __future__ import annotations
@@ -28,16 +33,25 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
-from multihead.edit.document_hashes import document_hashes, whole_documents
+from multihead.edit.augment import halves_of_two
 from multihead.edit.head_covariance import head_covariance
 from multihead.edit.sensitivity import head_sensitivity
+from multihead.edit.text_sketch import TextSketch, whole_documents
 from multihead.edit.weight_sets import weight_sets
+from multihead.edit.writers import Block, find_blocks
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
+from multihead.model.block_run import BlockRun, fronts_of
 from multihead.model.call_tokens import learned_positions
+from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
+from multihead.model.fingerprint import fingerprint
 from multihead.model.forward import Forward
+from multihead.model.partial_run import ModuleCall
 from multihead.model.statistics.cross_moments import Square
+
+Progress = Callable[[str, int, int], None]
+"""Called with (name, done, total)."""
 
 PIECE = 512
 """Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
@@ -46,15 +60,22 @@ BATCH_TOKENS = 2048
 PER_COLUMN = 25
 """So many tokens for every input column of W_O are enough; with fewer the ridge does more of the work."""
 FEW = 50_000
-"""With fewer tokens documents are spliced, so that there are more; the model itself says what is right for them."""
+"""With fewer tokens to fit, as many documents again are spliced; the model itself says what is right for them."""
 
 
 class Calibration:
-    """Documents as token ids, in batches of like length; every `1 / held_out`-th document judges and is not fitted.
+    """Documents as token ids, in batches of similar length, split into text to fit and held-out text.
 
-    Nothing is kept but ids (of ready batches: what they hold). Batches are the same every time, in an order drawn
-    by `seed`, so that the first few of them are a fair sample.
+    The split is by document: of n documents max(1, round(`held_out` · n)) are held out, but never all of them.
+    Copies of a document count once. One document alone is cut in two, its end held out. Ready batches are held out
+    whole, or, if there are few, some rows of each. Only token ids are kept, and the content of ready batches.
+    Batches are the same every time, in an order drawn by `seed`: the first few are a fair sample.
     """
+
+    @staticmethod
+    def of(model: nn.Module, data: Any, tokenizer: Any = None) -> Calibration:
+        """`data` itself if it is a Calibration already."""
+        return data if isinstance(data, Calibration) else Calibration(model, data, tokenizer)
 
     def __init__(
         self,
@@ -68,43 +89,76 @@ class Calibration:
         spliced: float | None = None,
         seed: int = 0,
     ) -> None:
-        """`spliced`: so many times the documents to fit are there again, as first and second halves of two each.
+        """`spliced`: how many times as many spliced documents are added to those to fit, see `augment`.
 
-        Left out, once where the documents have fewer than `FEW` tokens, else not at all.
+        By default once if the documents to fit have fewer than `FEW` tokens, else not at all.
         """
         self.model, self.seed = model, seed
-        self.progress: Callable[[str, int, int], None] | None = None
+        self.progress: Progress | None = None
         """called while `covariance` and `sensitivity` are computed"""
         if not 0 < held_out < 1:
-            raise SizeError(
-                f"held_out={held_out} is no share of the documents", hint="between 0 and 1; 0.125 is usual"
-            )
+            raise SizeError(f"held_out must be between 0 and 1, got {held_out}", hint="0.125 is usual")
         piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
-        documents = list(_listed(data))
-        rows, ready = _read(model, documents, tokenizer, piece)
-        rows = _once(rows)
-        self.document_hashes = document_hashes(whole_documents(documents, tokenizer))
-        """of every document, so that `check` recognises it"""
+        documents, ready = _read(model, data, tokenizer, piece)
+        documents = _once(documents)
+        rows = [row for document in documents for row in document]
+        self.sketch = TextSketch.of([*map(_joined, documents), *whole_documents(ready)])
+        """of the text, to warn of an overlap with text that judges the cut"""
         draw = random.Random(seed)
-        fit, held = _parts(rows, held_out, draw, len(ready))
+        fit, held = _parts(documents, held_out, draw, len(ready))
         self._whole = _why_whole(model, ready)
         ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held), self._whole)
         times = float(sum(map(len, fit)) < FEW) if spliced is None else spliced
-        made = _spliced(fit, round(times * len(fit)), draw)
-        self._fit = _batched(model, fit + made, tokenizer, batch_size, draw) + ready_fit
+        more = halves_of_two(fit, round(times * len(fit)), draw)
+        self._fit = _batched(model, fit + more, tokenizer, batch_size, draw) + ready_fit
         self._held = _batched(model, held, tokenizer, batch_size, draw) + ready_held
-        self.spliced = len(made)
-        """documents to fit that were made of halves of others"""
+        self.spliced = len(more)
+        """documents to fit that are made of halves of others"""
         self.documents_to_fit = sum(map(documents_in, self._fit))
-        """pieces of long ones counted apart, spliced ones included"""
+        """pieces of long ones and spliced ones included"""
         self.documents = self.documents_to_fit + sum(map(documents_in, self._held)) - self.spliced
         self.tokens = sum(map(len, fit)) + sum(map(tokens_in, ready_fit))
-        """tokens that are fitted to; what is spliced of them says little new and is not counted again"""
+        """tokens to fit; spliced documents say little new and are not counted again"""
         self.tokens_held_out = sum(map(tokens_in, self._held))
-        self._said: set[str] = set()
+        self._warned = False
         unknown = getattr(tokenizer, "unk_token_id", None)
         if unknown is not None and rows:
             warn_of_unknown(sum(row.count(unknown) for row in rows), sum(map(len, rows)), "the calibration text")
+
+    # ---- what is learned of the model ---------------------------------------------------------
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """The heads of the model, found on a made-up input, or where none can be made, on some of the text."""
+        parameters = dict(inner(self.model).named_parameters())
+        if any(parameters.get(n) is not p for layer in self._anatomy for n, p in layer.parameters.items()):
+            del self._anatomy  # the model was given other parameters since
+        return self._anatomy
+
+    @cached_property
+    def _anatomy(self) -> Anatomy:
+        return _find_anatomy(self.model, self.example)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the weights; hashed again only if they have changed."""
+        return fingerprint(self.model)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks in the order of the run, with the maps that write into the residual stream."""
+        return find_blocks(self.model, list(self.anatomy), self.example())
+
+    @cached_property
+    def fronts(self) -> dict[str, frozenset[ModuleCall]]:
+        """What runs that start at a block read, see `block_run`."""
+        return fronts_of(self.model, [block.path for block in self.blocks if block.path], self.example())
+
+    def block_run(self, *models: nn.Module) -> BlockRun:
+        """Runs of this model, or of copies of it, from block to block."""
+        return BlockRun(models or (self.model,), list(self.fronts), self.example(), fronts=self.fronts)
+
+    # ---- batches ------------------------------------------------------------------------------
 
     def fit(self) -> Iterator[Inputs]:
         """The batches to fit to."""
@@ -124,16 +178,23 @@ class Calibration:
         return iter(self._held)
 
     def example(self) -> Inputs:
-        """Two documents: what a model can be run on to find its heads."""
-        batch = next(self.held_out(), None) or next(self.fit())
-        return batch if self._whole else _rows(batch, slice(2), documents_in(batch))
+        """A small batch to find the structure of a model on; the same tensors every time."""
+        return self._example
 
-    # ---- learned once -------------------------------------------------------------------------
+    @cached_property
+    def _example(self) -> Inputs:
+        """Two documents, or one of two tokens: as many documents as tokens would leave open which axis is which."""
+        batch = next(self.held_out(), None) or next(self.fit())
+        if self._whole:
+            return batch
+        two = _rows(batch, slice(2), documents_in(batch))
+        square = any(x.shape[:2] == (2, 2) for x in two.values() if isinstance(x, Tensor))
+        return _rows(two, slice(1), documents_in(two)) if square else two
 
     @cached_property
     def weight_sets(self) -> list[list[LayerAnatomy]]:
         """The model's attentions, those with the same weights together."""
-        return weight_sets(anatomy_on(self.model, self))
+        return weight_sets(self.anatomy)
 
     @cached_property
     def covariance(self) -> dict[str, Square]:
@@ -150,10 +211,10 @@ class Calibration:
         return len(self._fit)
 
     def check(self, columns: int, where: str) -> None:
-        """Warn, once, if there are few tokens for so many unknowns per output number."""
+        """Warn, once, if there are few tokens for so many unknowns per output channel."""
         enough = PER_COLUMN * columns
-        if self.tokens < enough and "short" not in self._said:
-            self._said.add("short")
+        if self.tokens < enough and not self._warned:
+            self._warned = True
             warnings.warn(
                 f"the calibration text is short: {self.tokens} tokens for the {columns} input columns of "
                 f"{where}, {self.tokens / columns:.1f} per column; {PER_COLUMN} ({enough} tokens) are enough. "
@@ -170,18 +231,24 @@ class Calibration:
         )
 
 
-def anatomy_on(model: nn.Module, text: Calibration | None) -> Anatomy:
-    """The heads of a model, found on an input that is made up, or where none can be, on some of the text."""
-    _check_numbers(model)
+def anatomy_on(model: nn.Module, calibration: Calibration | None) -> Anatomy:
+    """The heads of a model that can be cut: those of the calibration if it is of this model."""
+    if calibration is not None and calibration.model is model:
+        return calibration.anatomy
+    return _find_anatomy(model, None if calibration is None else calibration.example)
+
+
+def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Anatomy:
+    _check_weights(model)
     try:
         return anatomy(model)
     except MultiheadError:
-        if text is None:
+        if example is None:
             raise
-        return anatomy(model, text.example())
+        return anatomy(model, example())
 
 
-def _check_numbers(model: nn.Module) -> None:
+def _check_weights(model: nn.Module) -> None:
     """Quantised weights have no rows to take out, and no gradient to follow back to them."""
     homes = {name: type(module) for name, module in model.named_modules()}
     homes |= {name: type(p) for name, p in model.named_parameters() if p.ndim > 1}
@@ -189,7 +256,7 @@ def _check_numbers(model: nn.Module) -> None:
         if any(word in kind.__module__ for word in ("torchao", "bitsandbytes", ".quantized")):
             raise TypeMismatchError(
                 f"{name} is a {kind.__name__} of {kind.__module__}: quantised weights cannot be cut",
-                hint="cut the model first, and quantise what is left",
+                hint="cut the model first, then quantise the cut model",
             )
 
 
@@ -204,20 +271,27 @@ def tokens_in(batch: Inputs) -> int:
 
 def _read(
     model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
-) -> tuple[list[list[int]], list[Inputs]]:
-    """Token ids of documents, one list each, and batches that were given ready."""
-    rows: list[list[int]] = []
+) -> tuple[list[list[list[int]]], list[Inputs]]:
+    """The token ids of each document, in pieces of at most `piece` tokens, and the ready batches."""
+    texts: list[Any] = []
     ready: list[Inputs] = []
     for document in _listed(data):
-        if isinstance(document, Mapping):
+        if isinstance(document, Mapping) and not isinstance(document.get("text"), str):
             ready += batches(model, document)
         else:
-            rows.append(document)
-    read: list[list[int]] = []
-    if rows or not ready:
-        for batch in batches(model, rows, tokenizer=tokenizer, batch_size=1, max_tokens=piece):
-            read.append(batch["input_ids"][0].tolist())
-    return read, ready
+            texts.append(document)
+    pieces: dict[int, list[list[int]]] = {}
+    index = -1
+
+    def read() -> Iterator[Any]:
+        nonlocal index
+        for index, text in enumerate(texts):  # noqa: B007  # batches of one row: all pieces come before the next text
+            yield text
+
+    if texts or not ready:
+        for batch in batches(model, read(), tokenizer=tokenizer, batch_size=1, max_tokens=piece):
+            pieces.setdefault(index, []).append(batch["input_ids"][0].tolist())
+    return list(pieces.values()), ready
 
 
 def _listed(data: Iterable[Document] | Mapping[str, Any]) -> Iterator[Any]:
@@ -230,42 +304,50 @@ def _listed(data: Iterable[Document] | Mapping[str, Any]) -> Iterator[Any]:
         yield from data
 
 
-def _once(rows: Sequence[list[int]]) -> list[list[int]]:
-    """Every document once: held out, a copy of one that is fitted to would judge nothing."""
-    found = [list(row) for row in dict.fromkeys(map(tuple, rows))]
-    if len(found) < len(rows):
-        warnings.warn(f"{len(rows) - len(found)} of {len(rows)} calibration documents are copies", stacklevel=3)
-    return found
+Pieces = list[list[int]]
+"""The token ids of one document, in pieces."""
+
+
+def _joined(pieces: Pieces) -> list[int]:
+    return [token for piece in pieces for token in piece]
+
+
+def _once(documents: Sequence[Pieces]) -> list[Pieces]:
+    """Every document once: a held-out copy of a document that is fitted to would judge nothing."""
+    distinct = list({tuple(map(tuple, document)): document for document in reversed(documents)}.values())[::-1]
+    if len(distinct) < len(documents):
+        copies = len(documents) - len(distinct)
+        warnings.warn(f"{copies} of {len(documents)} calibration documents are copies", stacklevel=3)
+    return distinct
 
 
 def _parts(
-    rows: Sequence[list[int]], share: float, draw: random.Random, others: int
+    documents: Sequence[Pieces], share: float, draw: random.Random, ready: int
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """To fit and held out. One document alone is cut in two, since something must judge."""
-    if len(rows) == 1 and not others:
-        (row,) = rows
-        held = max(1, round(share * len(row)))
-        if len(row) < 4:
-            raise SizeError(
-                f"the calibration text is one document of {len(row)} tokens", hint="4 are the least, thousands good"
-            )
-        return [row[:-held]], [row[-held:]]
-    mixed = list(rows)
+    """Rows to fit and held-out rows, of different documents; one document alone is cut in two."""
+    if len(documents) == 1 and not ready:
+        return _two_parts(documents[0], share)
+    mixed = list(documents)
     draw.shuffle(mixed)
-    held = min(max(1, round(share * len(rows))), len(rows) - 1) if len(rows) > 1 else 0
-    return mixed[held:], mixed[:held]
+    held = min(max(1, round(share * len(mixed))), len(mixed) - 1) if len(mixed) > 1 else 0
+    return [row for d in mixed[held:] for row in d], [row for d in mixed[:held] for row in d]
 
 
-def _spliced(rows: Sequence[list[int]], count: int, draw: random.Random) -> list[list[int]]:
-    """The first half of one document and the second of another, special tokens at both ends as they were."""
-    if len(rows) < 2:
-        return []
-    made: list[list[int]] = []
-    while len(made) < count:
-        others = list(rows)
-        draw.shuffle(others)
-        made += [a[: (len(a) + 1) // 2] + b[(len(b) + 1) // 2 :] for a, b in zip(rows, others, strict=True)]
-    return made[:count]
+def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list[int]]]:
+    """The beginning of one document and its end."""
+    tokens = sum(map(len, pieces))
+    if tokens < 4:
+        raise SizeError(
+            f"the calibration text is one document of {tokens} tokens", hint="4 are the least, thousands good"
+        )
+    left = tokens - max(1, round(share * tokens))
+    fit: list[list[int]] = []
+    held: list[list[int]] = []
+    for piece in pieces:
+        fit += [piece[:left]] if left > 0 else []
+        held += [piece[max(left, 0) :]] if left < len(piece) else []
+        left -= len(piece)
+    return fit, held
 
 
 def _ready_parts(

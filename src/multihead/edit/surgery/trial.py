@@ -1,26 +1,29 @@
-"""Modules whose code nobody described: ways to give them other heads are tried, and held against a run.
+"""Modules whose code is unknown: strategies to give them different heads are tried, and compared with a run.
 
-What must come out is known: what the module gives before the cut, with the new numbers in every head's own place
-and the heads that go ablated.
+The expected output is that of the module before the cut, with the new weights in the places of the remaining heads
+and the removed heads ablated. The model runs once, as far as the module; then only the module is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from multihead._base.eval_mode import eval_mode
 from multihead._base.shapes import HeadOutputs
-from multihead.edit.physical.shells import Spread
-from multihead.edit.physical.steps import Step, apply
-from multihead.edit.physical.structure import NAME, Attention, Structure
+from multihead.corpus.run import Runner
+from multihead.edit.surgery.patched_modules import RepeatKV
+from multihead.edit.surgery.steps import Step, apply
+from multihead.edit.surgery.structure import NAME, Attention, Structure
 from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
-from multihead.model.forward import Forward, ModelInputs
+from multihead.model.forward import Forward, ModelInputs, StopForward
 
 Inputs = ModelInputs | Tensor | None
 Candidate = tuple[str, Callable[[], Structure]]
@@ -42,44 +45,53 @@ def put(root: nn.Module, made: Structure) -> list[Step]:
     return done
 
 
-def proven(attention: Attention, inputs: Inputs) -> list[Step]:
-    """The first way that computes what it should."""
+def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[Step]:
+    """Apply the first strategy with which the module computes what it should."""
     known = getattr(attention.module, NAME, None)
-    if known is not None and attention.cut_since:  # the way is found
+    if known is not None and attention.cut_since:  # the strategy is known
         return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
     root, layer = attention.root, attention.layer
     given = example_inputs(root) if inputs is None else inputs
     given = (given,) if isinstance(given, Tensor) else given
-    forward = Forward(root)
-    with torch.no_grad():
-        returned: list[Any] = []
-        expected = _expected(attention, forward, given, returned)
+    with torch.no_grad(), eval_mode(root, freeze=False):
+        expected = _expected(attention, given, run)
+        home = root.get_submodule(_home(attention))
         before = {name: p.detach().clone() for name, p in attention.own_parameters().items()}
         tried: list[str] = []
-        for way, make in _candidates(attention, returned[0]):
+        for strategy, make in _candidates(attention, expected.returned):
             restore: Callable[[], None] | None = None
             try:
                 made = make()
                 restore = _restorer(root, {step.at for step in made.steps})
                 done = put(root, made)
-                got = _outputs(forward(given))
-                far = _distance(got, expected)
-                if far is not None and far <= _tolerance(expected):
+                difference = _difference(_outputs(home(*expected.args, **expected.kwargs)), expected.outputs)
+                if difference is not None and difference <= _tolerance(expected.outputs):
                     return done
-                tried.append(f"{way}: other shapes" if far is None else f"{way}: off by {far:.2g}")
+                reason = "other shapes" if difference is None else f"differs by {difference:.2g}"
+                tried.append(f"{strategy}: {reason}")
             except _FAILS as failed:
                 reason = failed.__cause__ if isinstance(failed, ModelRunError) else failed
-                tried.append(f"{way}: {str(reason).partition(chr(10))[0]}")
+                tried.append(f"{strategy}: {str(reason).partition(chr(10))[0]}")
             if restore is not None:
                 restore()
-            for name, numbers in before.items():
-                root.get_parameter(name).copy_(numbers)
+            for name, values in before.items():
+                root.get_parameter(name).copy_(values)
     raise MultiheadError(
         f"{layer.name} ({layer.path}): the code of {type(attention.module).__name__} does not take "
         f"{attention.new.heads} heads on {attention.new.kv_heads} kv heads instead of {layer.num_heads} on "
         f"{layer.num_kv_heads}; tried {'; '.join(tried)}",
         hint="let it take its sizes from its weights: view(..., -1, head_dim), and no width of its input",
     )
+
+
+def _home(attention: Attention) -> str:
+    """The smallest module around the call of the kernel and all projections."""
+    paths = [attention.layer.path, *(part.module for part in attention.layer.weights.values())]
+    parts = [path.split(".") if path else [] for path in paths]
+    shared = 0
+    while all(len(p) > shared and p[shared] == parts[0][shared] for p in parts):
+        shared += 1
+    return ".".join(parts[0][:shared])
 
 
 def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
@@ -131,11 +143,11 @@ def _plain(attention: Attention, made: Structure) -> Structure:
         "kv_of_head": list(new.groups.kv_of_head),
     }
     home = layer.weights["q"].module
-    if isinstance(attention.root.get_submodule(home), Spread):  # an earlier cut went another way
+    if isinstance(attention.root.get_submodule(home), RepeatKV):  # an earlier cut went another way
         pieces = new.heads + 2 * new.kv_heads
         plain = {"sizes": [layer.key_dim] * pieces, "order": list(range(pieces)), "packing": "blocks"}
-        made.steps.append(Step("become", home, "spread", plain))
-    made.steps.append(Step("become", path, "plain", told))
+        made.steps.append(Step("patch", home, "repeat kv", plain))
+    made.steps.append(Step("patch", path, "timm", told))
     return made
 
 
@@ -146,35 +158,53 @@ def _returns(attention: Attention, returned: Any) -> str:
     return f"={first}" if isinstance(returned, Tensor) or returned is None else first + "-" * (len(returned) - 1)
 
 
-def _expected(attention: Attention, forward: Forward, given: ModelInputs, returned: list[Any]) -> list[Tensor]:
-    """The outputs of the uncut model with the new numbers in place and the heads that go ablated."""
-    layer, new = attention.layer, attention.new
-    own = attention.own_parameters()
-    before = {name: p.detach().clone() for name, p in own.items()}
-    gone = [h for h in range(layer.num_heads) if h not in attention.q.now]
+@dataclass
+class _Expected:
+    """A call of the module before the cut: its arguments, and the outputs that the cut one must have."""
 
-    def listen(call: Call, run: Compute) -> HeadOutputs:
-        out = run()
-        at = torch.tensor(gone, dtype=torch.long, device=out.device)
-        return out.index_fill(1, at, 0.0) if call.path == layer.path else out
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[Tensor]
+    returned: Any
+    """what the module that calls the kernel returned"""
+
+
+def _expected(attention: Attention, given: ModelInputs, run: Runner) -> _Expected:
+    """Run the uncut model as far as the module, with the new weights in place and the removed heads ablated."""
+    layer, own = attention.layer, attention.own_parameters()
+    before = {name: p.detach().clone() for name, p in own.items()}
+    removed = [h for h in range(layer.num_heads) if h not in attention.q.now]
+    calls: list[_Expected] = []
+    returned: list[Any] = [None]
+
+    def listen(call: Call, compute: Compute) -> HeadOutputs:
+        out = compute()
+        heads = torch.tensor(removed, dtype=torch.long, device=out.device)
+        return out.index_fill(1, heads, 0.0) if call.path == layer.path else out
 
     def look(module: nn.Module, args: Any, output: Any) -> None:
-        returned.append(output)
+        returned[0] = output
 
-    with attention.module.register_forward_hook(look):
+    def stop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        calls.append(_Expected(args, kwargs, _outputs(output), returned[0]))
+        raise StopForward
+
+    home, forward = attention.root.get_submodule(_home(attention)), Forward(attention.root)
+    with attention.module.register_forward_hook(look), home.register_forward_hook(stop, with_kwargs=True):
         try:
             _write(attention)
-            outputs = _outputs(forward(given, listen))
+            with forward.listening(listen):
+                run(forward, given)  # pyright: ignore[reportArgumentType]  # Forward.run takes a tuple too
         finally:
-            for name, numbers in before.items():
-                own[name].data.copy_(numbers)
-    if not outputs:
+            for name, values in before.items():
+                own[name].data.copy_(values)
+    if not calls or not calls[0].outputs:
         raise MultiheadError(
-            f"{type(attention.root).__name__} returned no numbers: nothing tells whether {new.heads} heads in "
-            f"{layer.path} are right",
-            hint="pass inputs for which it does",
+            f"{type(home).__name__} returned no tensor: the {attention.new.heads} heads of {layer.path} cannot be "
+            "compared with the uncut ones",
+            hint="pass inputs for which the module runs",
         )
-    return outputs
+    return calls[0]
 
 
 def _write(attention: Attention) -> None:
@@ -201,17 +231,17 @@ def _write(attention: Attention) -> None:
 
 
 def _outputs(x: Any) -> list[Tensor]:
-    """All numbers in what a model returned."""
+    """All float tensors in what a module returned."""
     if isinstance(x, Tensor):
         return [x] if x.is_floating_point() else []
     inside: Iterable[Any] = x.values() if isinstance(x, Mapping) else x if isinstance(x, list | tuple) else ()
     return [t for part in inside for t in _outputs(part)]
 
 
-def _distance(got: list[Tensor], expected: list[Tensor]) -> float | None:
-    """The largest difference against the largest number; None where shapes differ. Caches may have fewer heads."""
-    pairs = [(a, b) for a, b in zip(got, expected, strict=False) if a.shape == b.shape]
-    if not pairs or got[0].shape != expected[0].shape:
+def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float | None:
+    """The largest difference relative to the largest value; None if shapes differ. Caches may have fewer heads."""
+    pairs = [(a, b) for a, b in zip(outputs, expected, strict=False) if a.shape == b.shape]
+    if not pairs or outputs[0].shape != expected[0].shape:
         return None
     largest = max(float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in pairs)
     return largest if largest == largest else float("inf")

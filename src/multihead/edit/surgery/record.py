@@ -1,8 +1,8 @@
 """What was cut, carried by the model itself: `model.multihead_cut`.
 
 >>> import torch
->>> from multihead.edit.physical.record import Record, record_of
->>> from multihead.edit.physical.steps import Step
+>>> from multihead.edit.surgery.record import Record, record_of
+>>> from multihead.edit.surgery.steps import Step
 >>> model = torch.nn.Linear(3, 2)
 >>> record_of(model) is None
 True
@@ -13,13 +13,14 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from multihead.edit.physical.steps import Step
+from multihead.edit.surgery.steps import Step
+from multihead.edit.text_sketch import TextSketch
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 
@@ -47,10 +48,16 @@ def record_of(model: nn.Module) -> Record | None:
     return found if isinstance(found, Record) else None
 
 
-def text_of(model: nn.Module) -> frozenset[str]:
-    """The prints of the documents that a model was cut with, in earlier cuts too; none where it does not say."""
+def texts_of(model: nn.Module) -> tuple[TextSketch, ...]:
+    """Sketches of the calibration texts of a cut model, of earlier cuts too."""
     record = record_of(model)
-    return frozenset[str]() if record is None or record.plan is None else frozenset(record.plan.get("text", ()))
+    plan = {} if record is None or record.plan is None else record.plan
+    return tuple(TextSketch.from_json(sketch) for sketch in plan.get("texts", ()))
+
+
+def calibration_overlap(model: nn.Module, documents: Sequence[Sequence[int]]) -> int:
+    """How many of these documents, as token ids, are calibration text of a cut model."""
+    return min(len(documents), sum(sketch.overlap(documents) for sketch in texts_of(model)))
 
 
 def remember(model: nn.Module, steps: list[Step], plan: dict[str, Any] | None = None) -> Record:

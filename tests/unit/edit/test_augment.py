@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from multihead.corpus.accumulator import Batch
-from multihead.edit.fitting import mixing
-from multihead.edit.fitting.mixing import endless, mixable, rows_in, spliced
+from multihead.edit import augment
+from multihead.edit.augment import endless, mixable, rows_in, spliced
 
 PAD = 99
 
@@ -46,7 +46,7 @@ def test_a_spliced_document_keeps_both_ends() -> None:
 
 
 def test_without_mixing_a_round_is_every_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixing, "POOL", 1)  # or eight documents are one pool, and sorted the same every time
+    monkeypatch.setattr(augment, "POOL", 1)  # or eight documents are one pool, and sorted the same every time
     drawn = endless(texts(), 0.0, random.Random(3))
     rounds = [list(islice(drawn, 2)) for _ in range(4)]
     for made in rounds:
