@@ -103,7 +103,7 @@ def flops_per_token(model: nn.Module, layers: Sequence[LayerAnatomy], calibratio
     A head costs its rows of W_Q and its columns of W_O, a kv head its rows of W_K and W_V, a pair of tokens
     2 (key_dim + value_dim). Feed-forwards and the output layer are fixed.
     """
-    length = calibration.tokens / max(calibration.documents_to_fit - calibration.spliced, 1)
+    length = calibration.tokens / max(calibration.documents_to_fit, 1)
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     maps = linear_maps(model, next(calibration.fit()))
     fixed = float(sum(2 * sizes[name] for name in maps if name is not None))

@@ -7,7 +7,7 @@ is fitted to never judges the fit.
 >>> from multihead.edit.calibration import Calibration
 >>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50))
 >>> texts = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3], [5, 8]]
->>> calibration = Calibration(model, texts, held_out=0.25, batch_size=2, spliced=0)
+>>> calibration = Calibration(model, texts, held_out=0.25, batch_size=2)
 >>> calibration
 Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
 >>> [tuple(batch["input_ids"].shape) for batch in calibration.fit()]
@@ -33,7 +33,6 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
-from multihead.edit.augment import halves_of_two
 from multihead.edit.head_covariance import head_covariance
 from multihead.edit.sensitivity import head_sensitivity
 from multihead.edit.text_sketch import TextSketch, whole_documents
@@ -59,8 +58,6 @@ BATCH_TOKENS = 2048
 """A batch holds no more, padding included, unless one document does."""
 PER_COLUMN = 25
 """So many tokens for every input column of W_O are enough; with fewer the ridge does more of the work."""
-FEW = 50_000
-"""With fewer tokens to fit, as many documents again are spliced; the model itself says what is right for them."""
 
 
 class Calibration:
@@ -86,13 +83,8 @@ class Calibration:
         batch_size: int = 64,
         max_tokens: int | None = None,
         held_out: float = 0.125,
-        spliced: float | None = None,
         seed: int = 0,
     ) -> None:
-        """`spliced`: how many times as many spliced documents are added to those to fit, see `augment`.
-
-        By default once if the documents to fit have fewer than `FEW` tokens, else not at all.
-        """
         self.model, self.seed = model, seed
         self.progress: Progress | None = None
         """called while `covariance` and `sensitivity` are computed"""
@@ -108,17 +100,13 @@ class Calibration:
         fit, held = _parts(documents, held_out, draw, len(ready))
         self._whole = _why_whole(model, ready)
         ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held), self._whole)
-        times = float(sum(map(len, fit)) < FEW) if spliced is None else spliced
-        more = halves_of_two(fit, round(times * len(fit)), draw)
-        self._fit = _batched(model, fit + more, tokenizer, batch_size, draw) + ready_fit
+        self._fit = _batched(model, fit, tokenizer, batch_size, draw) + ready_fit
         self._held = _batched(model, held, tokenizer, batch_size, draw) + ready_held
-        self.spliced = len(more)
-        """documents to fit that are made of halves of others"""
         self.documents_to_fit = sum(map(documents_in, self._fit))
-        """pieces of long ones and spliced ones included"""
-        self.documents = self.documents_to_fit + sum(map(documents_in, self._held)) - self.spliced
+        """pieces of long ones count"""
+        self.documents = self.documents_to_fit + sum(map(documents_in, self._held))
         self.tokens = sum(map(len, fit)) + sum(map(tokens_in, ready_fit))
-        """tokens to fit; spliced documents say little new and are not counted again"""
+        """tokens to fit"""
         self.tokens_held_out = sum(map(tokens_in, self._held))
         self._warned = False
         unknown = getattr(tokenizer, "unk_token_id", None)
@@ -226,7 +214,7 @@ class Calibration:
         held = sum(documents_in(b) for b in self._held)
         return (
             f"Calibration({self.documents} documents: {self.documents - held} to fit"
-            f"{f' and {self.spliced} spliced of them' * bool(self.spliced)} with {self.tokens} tokens, "
+            f" with {self.tokens} tokens, "
             f"{held} held out with {self.tokens_held_out} tokens)"
         )
 

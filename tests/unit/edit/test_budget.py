@@ -36,7 +36,7 @@ def test_bytes_of_the_cache_are_those_of_kv_heads_in_use(llama: LlamaForCausalLM
 
 
 def test_flops_are_those_of_all_linear_maps_and_of_pairs(llama: LlamaForCausalLM) -> None:
-    """Every document has 7 tokens, also spliced ones."""
+    """Every document has 7 tokens."""
     cost = flops_per_token(llama, mh.anatomy(llama), Calibration(llama, IDS, batch_size=4))
     attention = 2 * (2 * 18 * (24 + 24 + 2 * 8))
     feed = 2 * (3 * 2 * 18 * 23)

@@ -31,7 +31,7 @@ def _documents(batches: list[dict[str, torch.Tensor]]) -> list[list[int]]:
 
 
 def test_every_document_is_in_one_part(model: GPT2Model) -> None:
-    text = Calibration(model, DOCUMENTS, batch_size=5, held_out=0.25, spliced=0)
+    text = Calibration(model, DOCUMENTS, batch_size=5, held_out=0.25)
     fit, held = _documents(list(text.fit())), _documents(list(text.held_out()))
     assert len(held) == round(0.25 * len(DOCUMENTS))
     assert sorted(fit + held) == sorted(DOCUMENTS)
@@ -54,7 +54,7 @@ def test_batches_are_of_like_length_and_the_same_every_time(model: GPT2Model) ->
 
 
 def test_long_documents_are_cut_to_the_models_positions(model: GPT2Model) -> None:
-    text = Calibration(model, [list(range(1, 31)), [5, 6]], held_out=0.25, spliced=0)
+    text = Calibration(model, [list(range(1, 31)), [5, 6]], held_out=0.25)
     assert max(b["input_ids"].shape[1] for b in [*text.fit(), *text.held_out()]) == 13
     assert text.documents == 4  # three pieces and a short one
 
@@ -70,7 +70,7 @@ def test_pieces_of_one_document_are_on_one_side(model: GPT2Model, seed: int) -> 
 
 
 def test_one_long_document_is_cut_in_two_before_it_is_cut_into_pieces(model: GPT2Model) -> None:
-    text = Calibration(model, [[i % 47 for i in range(100)]], held_out=0.2, batch_size=1, spliced=0)
+    text = Calibration(model, [[i % 47 for i in range(100)]], held_out=0.2, batch_size=1)
     rows = sorted(_documents(list(text.fit())), key=len), _documents(list(text.held_out()))
     assert (sum(map(len, rows[0])), sum(map(len, rows[1]))) == (80, 20)
     assert {i for row in rows[1] for i in row} <= {i % 47 for i in range(80, 100)}
@@ -98,22 +98,6 @@ def test_the_structure_is_found_once_and_again_when_parameters_are_replaced() ->
     attention = model.h[0].attn.c_proj
     attention.weight = nn.Parameter(attention.weight.detach().clone())
     assert text.anatomy is not first
-
-
-def test_few_documents_are_spliced_and_only_to_fit(model: GPT2Model) -> None:
-    documents = [[i] * 5 + [i + 20] * 3 for i in range(1, 18)]
-    plain, text = (Calibration(model, documents, batch_size=5, spliced=s) for s in (0, None))
-    held = _documents(list(text.held_out()))
-    assert held == _documents(list(plain.held_out()))
-    fit = _documents(list(text.fit()))
-    assert (len(fit), text.spliced, text.documents_to_fit) == (30, 15, 30)
-    made = [x for x in fit if x not in documents]
-    assert made
-    for document in made:
-        assert document[:4] == [document[0]] * 4
-        assert document[4:] in [x[4:] for x in documents if x not in held]
-    assert text.documents == 17
-    assert "15 to fit and 15 spliced of them" in repr(text)
 
 
 def test_one_document_is_cut_in_two(model: GPT2Model) -> None:
@@ -205,7 +189,7 @@ def test_a_model_that_knows_no_padding_gets_batches_of_one_length() -> None:
 
 def test_a_sample_is_the_first_batches() -> None:
     model = BertModel(BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=53)).eval()
-    text = Calibration(model, [[i + 1, 2, 3, i % 7] for i in range(40)], batch_size=5, spliced=0)
+    text = Calibration(model, [[i + 1, 2, 3, i % 7] for i in range(40)], batch_size=5)
     first, second, *_ = text.fit()
     assert [id(b) for b in text.sample(21)] == [id(first), id(second)]
     assert list(text.sample(0)) == []
