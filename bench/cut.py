@@ -52,13 +52,9 @@ class Row:
     machine: str = ""
 
 
-def contestants() -> dict[str, tuple[str, Any]]:
-    """{name: (method, how it is fitted again)}."""
-    from multihead.edit.fitting.refit import Refit
-
-    plain: dict[str, tuple[str, Any]] = {f"{m}, no re-fit": (m, None) for m in METHODS}
-    fitted = {f"{m} + re-fit": (m, Refit()) for m in METHODS}
-    return plain | {"obs + re-fit of W_O alone": ("obs", Refit(behind=False))} | fitted
+def contestants() -> dict[str, tuple[str, bool]]:
+    """{name: (method, whether the weights are fitted again)}."""
+    return {f"{m}, no re-fit": (m, False) for m in METHODS} | {f"{m} + re-fit": (m, True) for m in METHODS}
 
 
 def one(
@@ -72,14 +68,13 @@ def one(
 ) -> Row:
     """Plan, cut and judge."""
     from multihead.edit.cut import cut
-    from multihead.edit.planning import plan
     from multihead.model.anatomy import anatomy
 
     method, refit = contestants()[name]
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        chosen = plan(model, text, keep=keep, method=method, seed=seed)
+        chosen = _plan(model, text, keep, method, seed)
         small = cut(model, chosen, refit=refit)
     took = time.perf_counter() - start
     must = LIMITS.get(work.partition(",")[0]) if name == "obs + re-fit" else None
@@ -91,10 +86,21 @@ def one(
     return Row(work, name, numbers, heads, took, must, verdict, seed)
 
 
+def _plan(model: Any, text: Any, keep: float, method: str, seed: int) -> Any:
+    from cut_baselines import removed_by_gauss_newton, removed_by_norm
+    from multihead.edit.planning import plan
+
+    if method == "norm":
+        return plan(model, text, remove=removed_by_norm(model, keep))
+    if method == "gauss-newton":
+        return plan(model, text, remove=removed_by_gauss_newton(model, text, keep, seed))
+    return plan(model, text, keep=keep, method=method, seed=seed)
+
+
 def minilm(seed: int, count: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     """25 % and 50 % of the heads of a sentence encoder, fitted to `count` sentences."""
     from cut_eval import SentenceJudge, fitted_to, minilm, sentences
-    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.calibration import Calibration
 
     works = {f"minilm/{keep:g}{fitted_to(count)}": keep for keep in (0.75, 0.5)}
     asked = [(w, c) for w in works for c in contestants() if wanted(w, c)]
@@ -116,7 +122,7 @@ def decoder(
 ) -> Iterator[Row]:
     """Perplexity against the heads kept."""
     from cut_eval import perplexity
-    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.calibration import Calibration
 
     works = {f"{name}/{keep:g}": keep for keep in keeps}
     asked = [(w, c) for w in works for c in contestants() if wanted(w, c)]
@@ -139,7 +145,7 @@ def cost(wanted: Callable[[str, str], bool], threads: int) -> Iterator[Row]:
     if not wanted("minilm/cost", "obs + re-fit"):
         return
     from cut_eval import minilm, sentences
-    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.calibration import Calibration
 
     model, tokenizer = minilm()
     text = Calibration(model, sentences(0).calibration, tokenizer)

@@ -4,9 +4,9 @@
     python bench/cut_group.py --rows "12→4|stories"  # some rows; those of the file that were not run stay in it
     python bench/cut_group.py --sentences 8000       # fitted to more text than 1,024 sentences: rows of their own
 
-Every cut is real: the kv heads are gone from the matrices. Baselines are the mean of heads that lie beside each
-other (Ainslie et al. 2023) and the mean of clustered heads that were turned to each other (Procrustes). Numbers are
-of text that no cut was calibrated on (`cut_eval.py`). Prints a table with limits, writes results/cut_group.json.
+Every cut is real: the kv heads are gone from the matrices. The baseline is the mean of adjacent heads (Ainslie et
+al. 2023; `cut_baselines.py`). Numbers are of text that no cut was calibrated on (`cut_eval.py`). Prints a table
+with limits, writes results/cut_group.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,11 @@ from harness import fix_threads, machine_line
 
 RESULTS = Path(__file__).parent / "results" / "cut_group.json"
 OURS, HEALED, POOLED = "joint + re-fit", "joint + re-fit + heal", "mean-pool + re-fit"
-RELATED = "joint + re-fit + heal with relations"
 STEPS = 300
-"""Of healing: one is two batches, about 2.6 CPU-seconds of MiniLM, so that two cores stay below the limit."""
+"""Of distillation: one is two batches, about 2.6 CPU-seconds of MiniLM, so that two cores stay below the limit."""
 LIMITS = {
     ("minilm/12→4", OURS): {"cos": 0.925, "nn10": 0.78},
     ("minilm/12→4", HEALED): {"cos": 0.95, "nn10": 0.83, "heal_seconds": 600.0},
-    ("minilm/12→4", RELATED): {"cos": 0.95, "nn10": 0.83, "heal_seconds": 600.0},
 }
 SHARE = 1 / 3
 """Of what mean-pooling adds to the perplexity of a rotary decoder, after the same re-fit."""
@@ -54,20 +51,16 @@ class Row:
     machine: str = ""
 
 
-def contestants() -> dict[str, tuple[str, bool, Any, Any]]:
-    """{name: (method, heads that lie beside each other, re-fit, heal)}."""
-    from multihead.edit.fitting.heal import Heal
-    from multihead.edit.fitting.refit import Refit
+def contestants() -> dict[str, tuple[bool, bool, Any]]:
+    """{name: (mean-pooling of adjacent heads, re-fit, distillation)}."""
+    from multihead.edit.distill import Distill
 
     return {
-        "mean-pool": ("mean", True, None, None),
-        POOLED: ("mean", True, Refit(), None),
-        "Procrustes + re-fit": ("procrustes", False, Refit(), None),
-        "joint": ("joint", False, None, None),
-        "joint + re-fit of W_O alone": ("joint", False, Refit(behind=False), None),
-        OURS: ("joint", False, Refit(), None),
-        HEALED: ("joint", False, Refit(), Heal(steps=STEPS)),
-        RELATED: ("joint", False, Refit(), Heal(steps=STEPS, relations=1.0)),
+        "mean-pool": (True, False, None),
+        POOLED: (True, True, None),
+        "joint": (False, False, None),
+        OURS: (False, True, None),
+        HEALED: (False, True, Distill(steps=STEPS)),
     }
 
 
@@ -84,35 +77,31 @@ class Works:
         self.own = [HeadWeights.of(layer) for layer in self.layers]
         self.start = replace(Plan.whole(model, self.layers), calibration=text)
         self.found: dict[int, dict[str, Any]] = {}
-        self.hurt: dict[int, Any] = {}  # what is healed, one or more ways
 
     def grouped(self, kv_heads: int, name: str) -> tuple[Any, float, dict[str, float]]:
-        """The grouped model, seconds in all, and of healing: seconds, of all cores too, and steps."""
+        """The grouped model, seconds in all, and of the distillation: seconds and steps."""
+        from cut_baselines import mean_pooling
         from multihead.edit.cut import cut
-        from multihead.edit.sharing.group import Grouping, adjacent
+        from multihead.edit.kv_sharing.cluster import adjacent
+        from multihead.edit.surgery.record import record_of
 
-        method, beside, refit, heal = contestants()[name]
+        pooled, refit, distill = contestants()[name]
         begun = time.perf_counter()
-        if heal is not None:
-            from multihead.edit.fitting.heal import heal as healed
-
-            if kv_heads not in self.hurt:  # as `cut` does it: what judges the healing is not fitted to
-                start = self.start.edit(groups=self._groups(kv_heads))
-                self.hurt = {kv_heads: cut(self.model, start, refit=replace(refit, to_all=False))}
-            small = deepcopy(self.hurt[kv_heads])
-            middle, worked = time.perf_counter(), time.process_time()
-            done = healed(self.model, small, self.text, heal)
-            numbers = {
-                "heal_seconds": time.perf_counter() - middle, "heal_cpu_seconds": time.process_time() - worked,
-                "heal_steps": float(done.steps), "heal_best_step": float(done.best_step),
-            }  # fmt: skip
-            return small, time.perf_counter() - begun, numbers
-        if beside:
+        if pooled:
             groups = {x.name: adjacent(own, kv_heads) for x, own in zip(self.layers, self.own, strict=True)}
+            with mean_pooling():
+                small = cut(self.model, self.start.edit(groups=groups), refit=refit)
         else:
-            groups = self._groups(kv_heads)
-        small = cut(self.model, self.start.edit(groups=groups), refit=refit, grouping=Grouping(method))
-        return small, time.perf_counter() - begun, {}
+            small = cut(self.model, self.start.edit(groups=self._groups(kv_heads)), refit=refit, distill=distill)
+        took = time.perf_counter() - begun
+        if distill is None:
+            return small, took, {}
+        record = record_of(small)
+        assert record is not None
+        assert record.plan is not None
+        result = record.plan["distilled"]
+        names = {"heal_seconds": "seconds", "heal_steps": "steps", "heal_best_step": "best_step"}
+        return small, took, {name: float(result[own]) for name, own in names.items()}
 
     def _groups(self, kv_heads: int) -> dict[str, Any]:
         from multihead.edit.planning import plan
@@ -126,15 +115,10 @@ class Works:
 def minilm(seed: int, count: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     """12 heads of a sentence encoder on 6, 4, 2 and 1 kv heads, fitted to `count` sentences."""
     from cut_eval import SentenceJudge, fitted_to, minilm, sentences
-    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.calibration import Calibration
 
     counts = {f"minilm/12→{n}{fitted_to(count)}": n for n in (4, 6, 2, 1)}
-    asked = [
-        (w, c)
-        for w in counts
-        for c in contestants()
-        if wanted(w, c) and (c not in (HEALED, RELATED) or counts[w] == 4)
-    ]
+    asked = [(w, c) for w in counts for c in contestants() if wanted(w, c) and (c != HEALED or counts[w] == 4)]
     if not asked:
         return
     model, tokenizer = minilm()
@@ -152,10 +136,10 @@ def minilm(seed: int, count: int, wanted: Callable[[str, str], bool]) -> Iterato
 def stories(seed: int, wanted: Callable[[str, str], bool]) -> Iterator[Row]:
     """A rotary decoder, 8 heads on 4 kv heads, on 2 and 1 of them."""
     from cut_eval import perplexity, stories
-    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.calibration import Calibration
 
     counts = {"stories260K/4→2": 2, "stories260K/4→1": 1}
-    asked = [(w, c) for w in counts for c in contestants() if wanted(w, c) and c not in (HEALED, RELATED)]
+    asked = [(w, c) for w in counts for c in contestants() if wanted(w, c) and c != HEALED]
     if not asked:
         return
     model, texts = stories(seed)

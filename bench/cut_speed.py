@@ -80,17 +80,17 @@ def _works() -> dict[str, Callable[[], Work]]:
 def _models(shape: str) -> tuple[Any, Any]:
     """MiniLM and a copy with half its heads: every other one, or those of the smallest weights."""
     import multihead as mh
+    from cut_baselines import removed_by_norm
     from cut_eval import minilm
     from multihead.edit.planning import plan
 
-    model, tokenizer = minilm()
+    model, _ = minilm()
     if "every" in shape:
         made = plan(model, remove=[f"L{i}H{h}" for i in range(6) for h in range(0, 12, 2)])
     else:
-        texts = [f"A sentence that says nothing, for the {i}th time." for i in range(8)]
-        made = plan(model, texts, tokenizer=tokenizer, keep=0.5, method="norm")
+        made = plan(model, remove=removed_by_norm(model, 0.5))
     assert made.kept == 36, made
-    return model, mh.cut(model, made, refit=None)
+    return model, mh.cut(model, made, refit=False)
 
 
 def _ids(rows: int, tokens: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _ids(rows: int, tokens: int) -> dict[str, Any]:
 
 def _attention(shape: str, tokens: int) -> Work:
     import multihead as mh
-    from multihead.edit.checking.speed import attention_job
+    from multihead.edit.check.speed import attention_job
 
     model, small = _models(shape)
     layers = list(mh.anatomy(model))
@@ -132,7 +132,7 @@ def _cache(name: str, heads: int, kv: int, work: str) -> Row:
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     import multihead as mh
-    from multihead.edit.checking.check import kv_bytes
+    from multihead.edit.check.report import kv_bytes
 
     torch.manual_seed(0)
     if name == "LLaMA":
@@ -141,7 +141,7 @@ def _cache(name: str, heads: int, kv: int, work: str) -> Row:
     else:
         model = GPT2LMHeadModel(GPT2Config(n_embd=8 * heads, n_head=heads, n_layer=2, vocab_size=101))
     texts = torch.randint(3, 101, (64, 37), generator=torch.Generator().manual_seed(1)).tolist()
-    small = mh.cut(model.eval(), mh.plan(model, texts, kv_heads=kv), refit=None)
+    small = mh.cut(model.eval(), mh.plan(model, texts, kv_heads=kv), refit=False)
     ids = {"input_ids": torch.arange(3, 98)[None].repeat(1, 2)[:, :128]}
     (before, real), (after, also) = kv_bytes(model, ids), kv_bytes(small, ids)
     exact = real and also and before * kv == after * heads

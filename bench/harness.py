@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from multihead.edit.checking.median import interval
+from multihead.edit.check.speed import interval
 
 ENOUGH = 7  # rounds before anything is said; what is decided by then is not timed again
 SHORTEST = 0.03  # seconds of one sample: shorter work is repeated

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine_line
-from multihead.edit.checking.median import interval
+from multihead.edit.check.speed import interval
 
 RESULTS = Path(__file__).parent / "results" / "page.json"
 TOKENS = 406

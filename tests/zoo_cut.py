@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.edit.physical.surgery import install
+from multihead.edit.surgery.install import install
 from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy
 from multihead.model.call import Call, Compute

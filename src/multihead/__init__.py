@@ -15,10 +15,9 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
     from multihead import dropin, figure
-    from multihead.edit.checking.check import check
+    from multihead.edit.check.report import check
     from multihead.edit.cut import cut
-    from multihead.edit.fitting.heal import Heal
-    from multihead.edit.fitting.refit import Refit
+    from multihead.edit.distill import Distill
     from multihead.edit.plan import Plan
     from multihead.edit.planning import plan
     from multihead.errors import AnatomyError, CacheError, MultiheadError, SizeError, TypeMismatchError
@@ -82,8 +81,7 @@ __all__ = [
     "plan",
     "Plan",
     "cut",
-    "Refit",
-    "Heal",
+    "Distill",
     "check",
     "save",
     "load",
@@ -134,9 +132,8 @@ _HOME = {
     "plan": "multihead.edit.planning",
     "Plan": "multihead.edit.plan",
     "cut": "multihead.edit.cut",
-    "Refit": "multihead.edit.fitting.refit",
-    "Heal": "multihead.edit.fitting.heal",
-    "check": "multihead.edit.checking.check",
+    "Distill": "multihead.edit.distill",
+    "check": "multihead.edit.check.report",
     "save": "multihead.store.save",
     "load": "multihead.store.load",
     "report": "multihead.page.build",

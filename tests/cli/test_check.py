@@ -26,7 +26,7 @@ def test_side_by_side(multihead: Multihead, given: Folders, smaller: Path) -> No
     said = multihead("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 3)
     assert said.code == 0, said.err
     assert "gpt2: 6 heads, 0.0161 M parameters; smaller: 4 heads" in said.err
-    for words in ("perplexity", "parameters of attention", "bytes of the KV cache", "−33.3%", "same likeliest",
+    for words in ("perplexity", "parameters of attention", "KV cache", "−33.3%", "same most likely",
                   "whole model, 1 × 37 tokens", "attention layers alone", "quality on 7 documents"):  # fmt: skip
         assert words in said.out, words
 
@@ -36,8 +36,8 @@ def test_json_and_conditions(multihead: Multihead, given: Folders, smaller: Path
     said = multihead(*words, "--json", "--fail-if", "perplexity<1", "--quiet")
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)
-    assert found["numbers"]["heads"] == {"before": 6.0, "after": 4.0}
-    assert found["numbers"]["kv_bytes"]["after"] * 6 == found["numbers"]["kv_bytes"]["before"] * 4
+    assert found["metrics"]["heads"] == {"before": 6.0, "after": 4.0, "better": "lower"}
+    assert found["metrics"]["kv_bytes"]["after"] * 6 == found["metrics"]["kv_bytes"]["before"] * 4
     assert found["findings"] == []
     assert found["speed"] == {}
     met = multihead(*words, "--fail-if", "parameters:relative<50%", "--fail-if", "perplexity<1")
@@ -52,15 +52,17 @@ def test_what_is_refused(multihead: Multihead, given: Folders, smaller: Path) ->
     words = ("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 0)
     said = multihead(*words, "--fail-if", "nn10<0.8")
     assert said.code == 2
-    assert "there is no number 'nn10'\n\nhint: there are parameters, " in said.err
+    assert "nn10 was not measured\n\nhint: measured: parameters, " in said.err
     early = multihead(*words, "--fail-if", "foo<1")
     assert (early.code, early.out) == (2, "")
-    assert "--fail-if foo<1: there is no such number\n\nhint: one of parameters, " in early.err
-    assert "documents" not in early.err, "it was said after the work"
-    assert "no speed is measured with --rounds 0" in multihead(*words, "--fail-if", "speed_model<1").err
+    assert "--fail-if foo<1: unknown metric 'foo'\n\nhint: the metrics are parameters, " in early.err
+    assert "documents" not in early.err, "the error came after the work"
+    assert "did you mean perplexity?" in multihead(*words, "--fail-if", "perplexty<1").err
+    assert "speed_model was not measured" in multihead(*words, "--fail-if", "speed_model<1").err
+    assert "must compare a metric with a number" in multihead(*words, "--fail-if", "perplexity:changed").err
     assert "is not a condition" in multihead(*words, "--fail-if", "perplexity").err
     assert "there is no model folder nowhere" in multihead("check", given.gpt2, "nowhere").err
-    assert "--rounds -1 is less than 0" in multihead(*words[:-1], -1).err
+    assert "--rounds must be at least 0, got -1" in multihead(*words[:-1], -1).err
     assert "there is no file none.txt" in multihead("check", given.gpt2, smaller, "--text", "none.txt").err
 
 

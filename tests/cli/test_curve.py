@@ -24,21 +24,21 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
         "--at",
         "0.5,0.84",
         "--method",
-        "norm",
+        "fisher",
         "--method",
         "random",
     )
     said = multihead(*words, "-o", out)
     assert said.code == 0, said.err
     assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert "6 documents to fit to, 1 to judge by" in said.err
+    assert "6 documents to fit to, 1 to check on" in said.err
     assert "4 points, about" in said.err
     assert said.out.splitlines()[0].startswith("perplexity on 1 held-out documents; the original has ")
-    assert said.out.splitlines()[1].split() == ["heads", "kept", "norm", "random"]
+    assert said.out.splitlines()[1].split() == ["heads", "kept", "fisher", "random"]
     assert [line.split()[:3] for line in said.out.splitlines()[2:4]] == [["5", "of", "6"], ["3", "of", "6"]]
     again = multihead(*words, "-o", out)
     assert again.code == 2
-    assert "curve.png exists\n\nhint: --force replaces it" in again.err
+    assert "curve.png exists\n\nhint: --force overwrites it" in again.err
 
 
 def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_pa
         "--at",
         "0.84,0.67,0.5",
         "--method",
-        "norm",
+        "random",
         "--no-refit",
     )
     said = multihead("curve", given.gpt2, *words, "-o", tmp_path / "c.svg", "--json", "--quiet")
@@ -65,10 +65,10 @@ def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_pa
 @pytest.mark.parametrize(
     "words, line",
     [
-        (("--at", "0.5,x"), "--at 0.5,x is no list of numbers"),
-        (("--at", "0,0.5"), "--at 0,0.5: shares are above 0 and at most 1"),
-        (("--at", ","), "shares are above 0"),
-        (("-o", "curve.txt"), "curve.txt is no picture"),
+        (("--at", "0.5,x"), "--at must be numbers, got 0.5,x"),
+        (("--at", "0,0.5"), "--at must be in (0, 1], got 0,0.5"),
+        (("--at", ","), "--at must be in (0, 1], got ,"),
+        (("-o", "curve.txt"), "-o must be a .png or .svg file, got curve.txt"),
     ],
 )
 def test_what_is_refused(multihead: Multihead, given: Folders, words: tuple[str, ...], line: str) -> None:

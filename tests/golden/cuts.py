@@ -38,8 +38,8 @@ def prune(record: Recorder, name: str, *, refit: bool, steps: int = 0) -> None:
     Every layer keeps a head: otherwise the last layer of a tiny random model loses all of its heads, and there is
     nothing left to refit.
     """
-    plan = _plan(name, keep=0.5, least=1)
-    small = _cut(name, plan, refit, mh.Heal(steps=steps) if steps else None)
+    plan = _plan(name, keep=0.5, min_heads=1)
+    small = _cut(name, plan, refit, mh.Distill(steps=steps) if steps else None)
     _record_plan(record, plan)
     record.tensors("tensors", small.state_dict())
     _record_heads(record, small)
@@ -62,10 +62,10 @@ def group(record: Recorder, name: str, kv_heads: int, *, refit: bool) -> None:
     _record_outputs(record, small)
 
 
-def _cut(name: str, plan: mh.Plan, refit: bool, heal: mh.Heal | None = None) -> nn.Module:
+def _cut(name: str, plan: mh.Plan, refit: bool, distill: mh.Distill | None = None) -> nn.Module:
     whole = load(name).module
     with warnings.catch_warnings(action="ignore"):  # the calibration text is short
-        return mh.cut(whole, plan, heal=heal) if refit else mh.cut(whole, plan, refit=None, heal=heal)
+        return mh.cut(whole, plan, distill=distill) if refit else mh.cut(whole, plan, refit=False, distill=distill)
 
 
 @cache

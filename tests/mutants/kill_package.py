@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,11 +22,12 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.merge_tree import Tree
 from multihead.corpus.run import run
 from multihead.corpus.state import DamagedError, pack, unpack
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.refit import Refit, refit
-from multihead.edit.physical.surgery import install
-from multihead.edit.sharing.group import grouped
-from multihead.edit.sharing.moments import moments_of
+from multihead.edit.calibration import Calibration
+from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.share import share_kv
+from multihead.edit.refit import BlockRefit
+from multihead.edit.surgery.install import install
+from multihead.errors import MultiheadError
 from multihead.model.head_weights import HeadWeights
 
 # ---- seeing heads -----------------------------------------------------------------------------
@@ -165,7 +171,7 @@ def grouping() -> None:
         moments = moments_of(model, layer, [batch])
         for weights in (HeadWeights.of(layer), HeadWeights.of(layer).keep([3, 0, 2, 1])):
             small = copy.deepcopy(model)
-            install(small, layer, grouped(weights, ((0, 2), (1, 3)), moments))
+            install(small, layer, share_kv(weights, ((0, 2), (1, 3)), moments))
             assert small.layers[0].k_proj.out_features == 2 * DIM, "keys are not shared"
             off = (small(**batch) - want).abs().max() / want.abs().max()
             assert off < 1e-6, f"grouped heads: off by {off:.3g}"
@@ -174,13 +180,18 @@ def grouping() -> None:
 @check
 def refitting() -> None:
     """W_O of the second layer behind a first one that lost two heads, beside its normal equations written out."""
-    model, ridge = Stream(), 0.1
+    model = Stream()
     given = [{"x": tokens(2, 11)} for _ in range(9)]
     with torch.no_grad():
-        first, second = mh.anatomy(model, given[0])
+        first = mh.anatomy(model, given[0])[0]
         small = copy.deepcopy(model)
         install(small, first, HeadWeights.of(first).keep([0, 3]))
-        new, _ = refit(model, small, second, HeadWeights.of(second), Calibration(model, given), Refit((ridge,)))
+        text = Calibration(model, given)
+        run = text.block_run(model, small)
+        run.advance("layers.1")
+        refit = BlockRefit(run, text.blocks[1], text)
+        writer = text.blocks[1].writers[0]
+        ((ridge, found),) = (refit.normal_equations(writer) + refit.measure(writer).sums).solutions([0.1])
         x = torch.cat([b["x"] for b in given])
         with mh.capture(small, keep="outputs") as heads:
             got = small(x)
@@ -189,8 +200,7 @@ def refitting() -> None:
         gram, missing = z.T @ z, (model(x) - got).flatten(0, 1)
         pull = torch.cat([torch.full((HEADS * DIM,), float(gram.diagonal()[:-1].mean())), torch.zeros(1)]).double()
         change = torch.linalg.solve(gram + ridge * pull.diag(), z.T @ missing)
-        same(new.o, torch.stack(list(second.W_O)) + change[:-1].view(HEADS, DIM, -1).mT, "W_O")
-        same(new.b_o, second.b_O + change[-1], "b_O")
+        same(found, change, "the change of W_O and b_O")
 
 
 class Drawn(Accumulator):
@@ -237,3 +247,45 @@ def parting() -> None:
     run(model, Corpus(model, documents, batch_size=1, window=1), [drawn])
     # The first part has 16 documents, the last 13 of them copies; the second part has a document and a copy.
     same(drawn.total, torch.tensor([1 * 2 + 2 * 1 + 3 * 2 + 1_000_001.0]).double(), "numbered")
+
+
+# ---- saving -----------------------------------------------------------------------------------
+
+
+def refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except MultiheadError:
+        return True
+    return False
+
+
+@check
+def saving() -> None:
+    """A save that does not compute the same is refused, and so are changed weights and contradicting sizes."""
+    torch.manual_seed(0)
+    model = GPT2Model(GPT2Config(n_layer=2, n_head=4, n_embd=8, vocab_size=9, n_positions=8)).eval()
+    model.h[0].mlp.c_proj.weight.data.normal_()  # as large as the rest
+    install(model, (layer := mh.anatomy(model)[0]), HeadWeights.of(layer).keep([0, 2, 3]))
+    with tempfile.TemporaryDirectory() as here:
+        folder = Path(here) / "a"
+        mh.save(model, folder)
+        weights, manifest = folder / "multihead.safetensors", (folder / "multihead.json").read_bytes()
+        data = bytearray(weights.read_bytes())
+        data[-2] ^= 1
+        weights.write_bytes(data)
+        assert refused(lambda: mh.load(folder)), "a changed bit is not noticed"
+        data[-2] ^= 1
+        weights.write_bytes(data)
+        (folder / "multihead.json").write_bytes(manifest.replace(b'"reason": "', b'"reason": "x', 1))
+        assert refused(lambda: mh.load(folder)), "a changed letter is not noticed"
+        described = json.loads(manifest)
+        del described["checksum"]
+        step = {"do": "set", "at": "h.0.attn", "name": "head_dim", "value": 5}
+        described["cut"]["steps"].append(step)
+        checksum = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+        (folder / "multihead.json").write_text(json.dumps(described | {"checksum": checksum}))
+        assert refused(lambda: mh.load(folder)), "sizes that contradict the weights are not noticed"
+        model.h[0].mlp.act = nn.Tanh()
+        assert refused(lambda: mh.save(model, Path(here) / "b")), "different outputs are not noticed"
+        assert refused(lambda: model.save_pretrained(Path(here) / "c")), "save_pretrained writes a wrong config"

@@ -494,26 +494,29 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # ---- cutting
     "grouping forgets the value bias": Mutant(
-        "edit/sharing/group.py",
-        "lost = lost + own.b_v[[own.groups.kv_of_head[h] for h in heads]].double()",
+        "edit/kv_sharing/share.py",
+        "error = error + float64(own.b_v[[own.groups.kv_of_head[h] for h in heads]])",
         "pass",
         ("grouping",),
     ),
     "groups in the wrong order": Mutant(
-        "edit/physical/surgery.py",
+        "edit/surgery/install.py",
         "Groups(tuple(new.groups.kv_of_head[h] for h in order)",
         "Groups(tuple(new.groups.kv_of_head)",
         ("grouping",),
     ),
     "refit on uncut inputs": Mutant(
-        "edit/fitting/gather.py", "moments.add(new.z, rest)", "moments.add(old.z, rest)", ("refitting",)
+        "edit/refit.py",
+        "_Reader(self.student, [writer], None)",
+        "_Reader(self.original, [writer], None)",
+        ("refitting",),
     ),
     "ridge dropped": Mutant(
-        "edit/fitting/refit.py", "zz.diagonal()[:count] += ridge * mean", "pass", ("refitting",)
+        "edit/least_squares.py", "zz.diagonal()[: self.columns] += ridge * mean", "pass", ("refitting",)
     ),
     "ridge on the bias too": Mutant(
-        "edit/fitting/refit.py",
-        "zz.diagonal()[:count] += ridge * mean",
+        "edit/least_squares.py",
+        "zz.diagonal()[: self.columns] += ridge * mean",
         "zz.diagonal().add_(ridge * mean)",
         ("refitting",),
     ),
@@ -530,5 +533,19 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "copies in other parts are witnesses": Mutant(
         "corpus/documents.py", "data is not None and self._seen.add(data)", "False", ("parting",)
+    ),
+    # ---- saving
+    "damaged weights are loaded": Mutant(
+        "store/manifest.py", "if checksum(path) != stored:", "if False:", ("saving",)
+    ),
+    "a damaged description is loaded": Mutant(
+        "store/manifest.py", "if stored != _checksum_of(data):", "if False:", ("saving",)
+    ),
+    "a save without a comparison of outputs": Mutant(
+        "store/verify.py", "if snapshot.outputs is None:", "if True:", ("saving",)
+    ),
+    "a loaded model is not tried": Mutant("store/load.py", "if manifest.runs:", "if False:", ("saving",)),
+    "save_pretrained of a cut model": Mutant(
+        "edit/physical/record.py", 'if record.steps and hasattr(root, "save_pretrained"):', "if False:", ("saving",)
     ),
 }

@@ -15,7 +15,7 @@ from multihead.edit.planning import plan
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES
 from multihead.page.build import write_page
-from multihead.page.cuts import LIMIT_OF, cost_cells, cut_curve
+from multihead.page.cuts import cost_cells, cut_curve
 from multihead.page.findings import findings
 from multihead.page.gather import gather
 from page.conftest import Open, Page
@@ -51,24 +51,18 @@ def test_points_are_cuts(found: dict[str, Any], small: Page) -> None:
 
 def test_numbers_are_those_of_the_cut_model(small: Page) -> None:
     """A point by hand: the plan, the cut, perplexities of both on the documents that judge."""
-    from multihead.edit.checking.quality import quality
-    from multihead.edit.fitting.calibration import Calibration
-    from multihead.edit.fitting.refit import Refit
+    from multihead.edit.calibration import Calibration
+    from multihead.edit.check.metrics import quality
 
     documents = _documents()
     (one,) = cut_curve(small.model, documents, methods=("fisher",), shares=(0.5,))["curves"]
     fit = [d for i, d in enumerate(documents) if i % 4 != 3]
     made = plan(small.model, Calibration(small.model, fit), keep=0.5, method="fisher")
-    smaller = cut(small.model, made, refit=Refit())
-    before, after = quality(small.model, smaller, documents[3::4]).numbers["perplexity"]
+    smaller = cut(small.model, made)
+    before, after = quality(small.model, smaller, documents[3::4]).metrics["perplexity"]
     assert one["points"][1]["lost"] == pytest.approx(after / before - 1, rel=1e-4)
-    assert one["points"][1]["heads"] == [x.head(h) for x in made.layers for h in x.gone]
+    assert one["points"][1]["heads"] == [x.head(h) for x in made.layers for h in x.removed]
     assert one["points"][1]["cost"] == cost_cells(mh.cost(smaller))
-
-
-def test_what_lost_means() -> None:
-    assert LIMIT_OF["cosine"](1.0, 0.9) == pytest.approx(0.1)
-    assert LIMIT_OF["relative_error"](0.0, 0.2) == pytest.approx(0.2)
 
 
 def test_too_few_documents(small: Page) -> None:

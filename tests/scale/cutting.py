@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 import multihead as mh
 from multihead.corpus.data_parallel import data_parallel
 from multihead.corpus.ranks import Ranks
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.sharing.moments import moments_of
+from multihead.edit.calibration import Calibration
+from multihead.edit.kv_sharing.moments import moments_of
 
 
 def cut_of(kv_heads: int | None) -> tuple[str, dict[str, torch.Tensor]]:
@@ -35,7 +35,8 @@ def moments() -> dict[str, torch.Tensor]:
     whole = model().double()
     text = Calibration(whole, documents(), batch_size=5)
     sums = moments_of(whole, mh.anatomy(whole)[-1], text.fit())
-    return {name: getattr(sums, name).contiguous() for name in ("query", "key", "averaged", "looked")}
+    blocks = {"context": sums.context_moment.block, "attended": sums.attended_key_moment.block}
+    return {name: x.contiguous() for name, x in ({"query": sums.query, "key": sums.key} | blocks).items()}
 
 
 def main() -> None:

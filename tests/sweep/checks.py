@@ -344,7 +344,7 @@ class Type(Subject):
                 raise NotApplicable("no layer has two heads")
             uses = {heads[name].site.path: name for name in reversed(names)}  # a layer used twice is cut once
             plan = mh.plan(model, [self.inputs], remove=list(reversed(uses.values())))
-            small = mh.cut(model, plan, refit=None)
+            small = mh.cut(model, plan, refit=False)
             with mh.ablate(model, names, sites=heads.sites):
                 ablated = self.run(model)
             after = self.run(small)

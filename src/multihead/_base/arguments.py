@@ -33,13 +33,13 @@ MOST_ITEMS = 2**20
 # ---- models and data ------------------------------------------------------------------------------
 
 
-def check_model(model: object) -> None:
-    """Raise unless `model` is an `nn.Module` whose weights are loaded."""
+def check_model(model: object, name: str = "model") -> None:
+    """Raise unless `model` is an `nn.Module` whose weights are loaded; `name` is that of the argument."""
     from torch import nn
 
     if not isinstance(model, nn.Module):
         raise TypeMismatchError(
-            f"model must be a torch.nn.Module, got {describe(model)}",
+            f"{name} must be a torch.nn.Module, got {describe(model)}",
             hint="model, tokenizer = mh.embedded(), or AutoModel.from_pretrained(...)",
         )
     unloaded = next((name for name, p in model.named_parameters() if p.is_meta), None)

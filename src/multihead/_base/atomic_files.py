@@ -6,22 +6,24 @@ import errno
 import os
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from secrets import token_hex
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a temporary file beside `path`, flush it to disk, and rename it: a reader never sees half a file."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part", delete=False) as part:
-        try:
-            part.write(data)
-            part.flush()
-            os.fsync(part.fileno())
-            Path(part.name).chmod(0o666 & ~umask())  # a temporary file is readable by its owner only
-            Path(part.name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(part.name).unlink()
-            raise
+    # Not NamedTemporaryFile: its files are for their owner only, and the umask cannot be read without setting it,
+    # for every thread of the process.
+    part = path.parent / f".{path.name[:100]}.{token_hex(6)}.part"
+    try:
+        with part.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
     flush_to_disk(path.parent)  # the new name, too
 
 
@@ -38,9 +40,3 @@ def flush_to_disk(path: Path) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -26,7 +26,7 @@ COMMANDS = {
     "cost": "parameters, FLOPs and bytes of attention",
     "prune": "take heads out, fit what stays, save a smaller model",
     "group": "multi-head to grouped-query attention: fewer kv heads, a smaller cache",
-    "check": "a model and its cut copy side by side: sizes, quality, speed; a gate for CI",
+    "check": "compare a model with its cut copy: sizes, quality, speed; a gate for CI",
     "curve": "quality against heads kept, for several methods: where is the knee?",
 }
 """Each command, and its line of help; it lives in the module of its name."""

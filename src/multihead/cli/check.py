@@ -1,8 +1,9 @@
-"""`multihead check MODEL CUT --text held_out.txt`: quality and speed of both, side by side; a gate for CI."""
+"""`multihead check MODEL CUT --text held_out.txt`: compare a model with its cut copy; a gate for CI."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from multihead.cli.console import duration, note, out, write_json
@@ -15,58 +16,59 @@ from multihead.errors import MultiheadError
 if TYPE_CHECKING:
     from torch import nn
 
+    from multihead.table.condition import Condition
+
 _EPILOG = """examples:
   multihead check minilm smaller/ --text held_out.txt
   multihead check path/to/model grouped/ --text held_out.txt --fail-if 'perplexity:relative>5%'
 
 conditions (exit 1 if one is met):
-  nn10<0.8                   of the cut model's number; also cosine, agreement, relative_error, perplexity
-  perplexity:relative>5%     it changed by more than a twentieth; :rise> and :drop> for one direction
-  speed_model<1.2            the whole model is not 1.2 times as fast; also speed_attention
-  parameters:relative<10%    less than a tenth of the parameters went; also attention_parameters, kv_bytes
+  nn10<0.8                   the value of the cut model; also cosine, agreement, relative_error, perplexity
+  perplexity:relative>5%     a change of more than 5 %; :rise> and :drop> for one direction
+  speed_model<1.2            the whole model is less than 1.2 times as fast; also speed_attention
+  parameters:relative<10%    fewer than 10 % of the parameters are removed; also attention_parameters, heads,
+                             kv_heads, kv_bytes
 
-Use text that the cut was not fitted to. Speed depends on the machine and on what else runs on it."""
+Use text that the cut was not fitted to. Speed depends on the machine and on its other work."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
     parser = commands.add_parser(
         "check",
-        help="a model and its cut copy side by side: sizes, quality, speed; a gate for CI",
+        help="compare a model with its cut copy: sizes, quality, speed; a gate for CI",
         description="Compare a model with its cut copy: parameters, KV cache, quality on held-out text, speed.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser)
-    parser.add_argument("cut", metavar="CUT", help="a folder that multihead prune or group wrote, or any other")
+    parser.add_argument(
+        "cut", metavar="CUT", help="the cut copy: a folder written by multihead prune or group, or any model"
+    )
     add_text(
         parser, "--text", "--corpus",
-        title="held-out text (default: a sample in English; embedded: in its own language)",
+        title="held-out text (default: a sample in English; for embedded, in its own language)",
         what="text that the cut was not fitted to: .txt, .jsonl or a folder of them; may be repeated",
     )  # fmt: skip
     group = parser.add_argument_group("the check")
     group.add_argument(
-        "--rounds", type=int, default=15, metavar="N", help="rounds of timing (default: 15); 0: none"
+        "--rounds", type=int, default=15, metavar="N", help="rounds of timing (default: 15); 0 skips the timing"
     )
     group.add_argument(
         "--fail-if", action="append", default=[], metavar="CONDITION", help="exit 1 if it is met; may be repeated"
     )
-    group.add_argument("--json", action="store_true", help="for a program")
+    group.add_argument("--json", action="store_true", help="print JSON")
     group.add_argument("--quiet", action="store_true", help="no progress, no notes")
 
 
 def run(args: argparse.Namespace) -> int:
     check_numbers(args)
     if args.rounds < 0:
-        raise MultiheadError(f"--rounds {args.rounds} is less than 0")
-    from multihead.edit.checking.check import WORDS, check
-    from multihead.table.condition import Condition
+        raise MultiheadError(f"--rounds must be at least 0, got {args.rounds}", hint="--rounds 15 is the default")
+    from multihead.edit.check.metrics import METRICS
+    from multihead.edit.check.report import check
 
-    conditions = [Condition.of(text) for text in args.fail_if]
-    measured = [name for name in WORDS if args.rounds or not name.startswith("speed")]
-    unknown = next((c for c in conditions if c.column not in measured), None)
-    if unknown is not None:  # said before the work
-        why = "no speed is measured with --rounds 0" if unknown.column in WORDS else "there is no such number"
-        raise MultiheadError(f"--fail-if {unknown!r}: {why}", hint=f"one of {', '.join(measured)}")
+    measured = [name for name, metric in METRICS.items() if args.rounds or metric.of != "speed"]
+    conditions = [_condition(text, measured) for text in args.fail_if]  # before the work
     before = load_model(args)
     after = load_model(argparse.Namespace(**{**vars(args), "model": args.cut}))
     text = read(args, args.text, before.tokenizer, args.model)
@@ -74,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         note(f"{about(before)}; {about(after)}; {text.name}: {text.documents} documents")
         if in_english(args.text, args, before.tokenizer):
-            note("note: no --text: a small sample of English stands in for held-out text of yours")
+            note("note: no --text: a small sample of English stands in for your held-out text")
         note(f"about {duration(_seconds(before.model, text.size, args.rounds))}")
     with bar(args) as progress:
-        found = check(
+        report = check(
             before.model,
             after.model,
             list(text),
@@ -87,12 +89,12 @@ def run(args: argparse.Namespace) -> int:
             rounds=args.rounds,
             progress=progress,
         )
-    findings = found.findings(conditions)
+    findings = report.findings(conditions)
     if args.json:
-        write_json(found.plain() | {"findings": findings})
+        write_json(report.plain() | {"findings": findings})
         return 1 if findings else 0
     console = out()
-    console.print(found)
+    console.print(report)
     for finding in findings:
         console.print(f"✗ {finding}", style="red", markup=False, soft_wrap=True)
     if conditions and not findings:
@@ -100,8 +102,18 @@ def run(args: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
+def _condition(text: str, measured: Sequence[str]) -> Condition:
+    """A condition of --fail-if; its errors name the option."""
+    from multihead.edit.check.metrics import read_condition
+
+    try:
+        return read_condition(text, measured)
+    except MultiheadError as error:
+        raise MultiheadError(f"--fail-if {text}: {error.message}", hint=error.hint) from error
+
+
 def _seconds(model: nn.Module, characters: int, rounds: int) -> float:
-    """About: two runs per token of text (4 characters), and per round two runs of 128 and of 512 tokens."""
+    """An estimate: two runs per token of text (4 characters), and per round two runs of 128 and of 512 tokens."""
     parameters = sum(p.numel() for p in model.parameters())
     per_token = 2.0 * parameters / 2e10
     return per_token * (2 * characters / 4 + rounds * 2 * (128 + 512 / 3)) + rounds * 4 * 0.05 + 3

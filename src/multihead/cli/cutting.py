@@ -21,16 +21,15 @@ from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.corpus.accumulator import Inputs
-    from multihead.edit.fitting.calibration import Calibration
-    from multihead.edit.fitting.refit import Progress
+    from multihead.edit.calibration import Calibration, Progress
     from multihead.edit.plan import Plan
     from multihead.model.forward import Forward
 
 TOGETHER = 1800.0
 """Seconds that one of several processes waits for another."""
 
-METHODS = ("obs", "gauss-newton", "fisher", "norm", "random")
-"""Ways to say what a head costs; the first is the best, the last two are baselines."""
+METHODS = ("obs", "fisher", "random")
+"""Ways to score heads; the first is the best, the last the baseline."""
 
 PROCESS = 400e6
 """Python, torch and transformers."""
@@ -55,7 +54,7 @@ def add_text(parser: argparse.ArgumentParser, *names: str, what: str, title: str
         "--max-tokens", type=int, metavar="N", help="cut longer documents into pieces (default: 512)"
     )
     group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents")
-    group.add_argument("--batch-size", type=int, default=16, metavar="N", help="documents at a time (default: 16)")
+    group.add_argument("--batch-size", type=int, default=64, metavar="N", help="documents at a time (default: 64)")
 
 
 def add_cut(parser: argparse.ArgumentParser) -> None:
@@ -71,9 +70,11 @@ def add_cut(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--no-refit", action="store_true", help="leave the weights that stay as they are")
     group.add_argument(
-        "--heal", type=int, metavar="N", help="then N steps of distillation from the original (attention only)"
+        "--distill", type=int, metavar="N", help="then N steps of distillation from the original (attention only)"
     )
-    group.add_argument("--heal-lr", type=float, metavar="X", help="the learning rate of --heal (default: 3e-4)")
+    group.add_argument(
+        "--distill-lr", type=float, metavar="X", help="the learning rate of --distill (default: 3e-4)"
+    )
     group.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
     group.add_argument("--force", action="store_true", help="replace DIR, or the plan in FILE")
     group.add_argument("--json", action="store_true", help="plan and results as JSON on stdout")
@@ -91,7 +92,7 @@ def read(args: argparse.Namespace, given: list[str], tokenizer: Any, model: str)
 
 def check_numbers(args: argparse.Namespace) -> None:
     """What can be said before anything is loaded."""
-    for option in ("batch_size", "max_tokens", "heal"):
+    for option in ("batch_size", "max_tokens", "distill"):
         value: int | None = getattr(args, option, None)
         if value is not None and value < 1:
             raise MultiheadError(f"--{option.replace('_', '-')} {value} is less than 1")
@@ -99,19 +100,19 @@ def check_numbers(args: argparse.Namespace) -> None:
 
 def check_out(args: argparse.Namespace) -> None:
     """Where the cut model goes, said before the work and not after it."""
-    from multihead.store.folder import refuse
+    from multihead.store.save import check_folder
 
     check_numbers(args)
     if args.dry_run:
         return
-    if args.heal and args.dtype not in ("float32", "float64"):
+    if args.distill and args.dtype not in ("float32", "float64"):
         raise MultiheadError(
-            f"--heal in {args.dtype}: its steps are smaller than half precision can hold",
-            hint="leave --dtype out: the model is healed in float32 and saved as it was",
+            f"--distill needs float32 or float64, got --dtype {args.dtype}: half precision is too coarse",
+            hint="leave --dtype out: the model is trained in float32 and saved as it was",
         )
     if args.out is None:
         raise MultiheadError("-o DIR says where the cut model goes", hint="-o smaller/; --dry-run prints the plan")
-    refuse(args.out, args.force)
+    check_folder(args.out, args.force)
     there = next(p for p in args.out.absolute().parents if p.exists())
     try:
         with TemporaryDirectory(dir=there, prefix=".multihead"):
@@ -129,10 +130,6 @@ def over_ranks(args: argparse.Namespace) -> Generator[None]:
     from multihead.corpus.ranks import Ranks
 
     with Ranks.started(TOGETHER) as ranks, data_parallel():
-        if ranks.size > 1 and (getattr(args, "budget", None) or "").startswith("latency"):
-            raise MultiheadError(
-                "processes do not agree on a budget of time: each measures its own", hint="run it in one process"
-            )
         args.follows = not ranks.leads
         args.quiet = args.quiet or args.follows
         yield
@@ -164,7 +161,7 @@ class Work:
     @staticmethod
     def of(loaded: Loaded, text: Calibration) -> Work:
         """Runs the model on one batch; all others are like it."""
-        from multihead.edit.fitting.calibration import tokens_in
+        from multihead.edit.calibration import tokens_in
         from multihead.model.forward import Forward
 
         batch, forward = next(text.fit()), Forward(loaded.model)
@@ -190,7 +187,7 @@ def _timed(forward: Forward, batch: Inputs) -> float:
 
 def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], None]) -> Calibration:
     """The text that the cut is fitted to, and a line about it."""
-    from multihead.edit.fitting.calibration import Calibration
+    from multihead.edit.calibration import Calibration
 
     one_sequence(loaded, "mh.plan(model, {}, keep=0.5)")
     given = read(args, args.calib, loaded.tokenizer, args.model)
@@ -260,32 +257,32 @@ def planned(
 def _estimate(
     args: argparse.Namespace, loaded: Loaded, text: Calibration, runs: float, say: Callable[[str], None]
 ) -> None:
-    """Say about how long it takes: `runs` over the text for the plan, some per layer to cut, steps of healing."""
+    """Say about how long it takes: `runs` over the text for the plan, some per layer to cut, and distillation."""
     work = Work.of(loaded, text)
     layers = max(1, getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
     seconds = runs * work.once
     if not args.dry_run:
         seconds += work.once * layers * (1.5 if args.no_refit else 2.0)
-        seconds += (args.heal or 0) * work.once / max(1, len(text)) * 2 * 4
+        seconds += (args.distill or 0) * work.once / max(1, len(text)) * 2 * 4
     say(f"about {duration(seconds)}, about {size(work.memory)} of memory")
 
 
 # ---- the cut ------------------------------------------------------------------------------------
 
 
-def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str = "joint") -> int:
+def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
     """Print the plan, and unless that is all, cut, save, and say what comes next."""
     say = speaker(args)
     if getattr(args, "follows", False):
         if plan.changes and not args.dry_run:
-            _cut(args, loaded, plan, grouping, say)
+            _cut(args, loaded, plan, say)
         return 0 if plan.changes else 1
     if not plan.changes:
         if args.json:
             write_json({"plan": plan.to_json(), "changed": False})
         else:
             write(str(plan))
-        note(f"multihead: nothing to cut: all {plan.heads} heads stay (asked: {plan.asked}); nothing is written")
+        note(f"multihead: nothing to cut: all {plan.heads} heads are kept ({plan.request}); nothing is written")
         return 1
     if not args.json:
         out().print(str(plan), markup=False, soft_wrap=True)
@@ -294,34 +291,29 @@ def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: st
             write_json({"plan": plan.to_json(), "changed": True})
         say("a dry run: no model is written")
         return 0
-    written = _cut(args, loaded, plan, grouping, say)
+    written = _cut(args, loaded, plan, say)
     if args.json:
         write_json({"plan": plan.to_json(), "changed": True, **written})
     say(f"next: multihead check {shlex.quote(args.model)} {shlex.quote(str(args.out))} --text held_out.txt")
     return 0
 
 
-def _cut(
-    args: argparse.Namespace, loaded: Loaded, plan: Plan, grouping: str, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _cut(args: argparse.Namespace, loaded: Loaded, plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     from multihead.edit.cut import cut
-    from multihead.edit.fitting.heal import Heal
-    from multihead.edit.fitting.refit import Refit
-    from multihead.edit.physical.record import record_of
-    from multihead.edit.sharing.group import Grouping
+    from multihead.edit.distill import Distill
+    from multihead.edit.surgery.record import record_of
     from multihead.store.save import save
 
-    heal = None
-    if args.heal:
-        heal = Heal(steps=args.heal, seed=args.seed, **({"lr": args.heal_lr} if args.heal_lr else {}))
+    distill = None
+    if args.distill:
+        distill = Distill(args.distill, **({"lr": args.distill_lr} if args.distill_lr else {}))
     started = time.perf_counter()
     with bar(args) as progress:
         small = cut(
             loaded.model,
             plan,
-            refit=None if args.no_refit else Refit(),
-            grouping=Grouping(grouping),  # pyright: ignore[reportArgumentType]  # one of argparse's choices
-            heal=heal,
+            refit=not args.no_refit,
+            distill=distill,
             progress=progress,
         )
         took = time.perf_counter() - started
@@ -339,8 +331,9 @@ def _cut(
     say(f"{before / 1e6:.3g} → {after / 1e6:.3g} M parameters in {duration(took)}")
     say(f"saved: {saved}")
     return {
-        "fits": done.get("fits", []), "healed": done.get("healed"), "parameters": [before, after],
-        "seconds": took, "folder": str(args.out), "plain": saved.plain, "why": saved.why,
+        "fits": done.get("fits", []), "distilled": done.get("distilled"), "parameters": [before, after],
+        "seconds": took, "folder": str(args.out), "stock": saved.stock,
+        "reason": saved.reason, "verified": saved.verified,
     }  # fmt: skip
 
 
@@ -358,7 +351,7 @@ def _stored_dtype(args: argparse.Namespace, loaded: Loaded) -> Any:
 
 
 def _done_lines(done: dict[str, Any]) -> list[str]:
-    """What fitting and healing did, on held-out documents of the calibration text."""
+    """What the fits and the distillation did, on held-out documents of the calibration text."""
     said: list[str] = []
     fits: list[dict[str, Any]] = [f for f in done.get("fits", []) if f.get("before")]
     if fits:
@@ -368,10 +361,10 @@ def _done_lines(done: dict[str, Any]) -> list[str]:
             f"re-fit: {kept} of {len(fits)} maps changed; error on held-out calibration text × "
             f"{left[len(left) // 2]:.2g} (median), × {left[-1]:.2g} (worst)"
         )
-    if healed := done.get("healed"):
-        early = ", stopped early" if healed["stopped_early"] else ""
+    if distilled := done.get("distilled"):
+        early = ", stopped early" if distilled["stopped_early"] else ""
         said.append(
-            f"heal: held-out loss {healed['before']:.4g} → {healed['after']:.4g}, best at step "
-            f"{healed['best_step']} of {healed['steps']}{early}, {duration(healed['seconds'])}"
+            f"distill: held-out loss {distilled['before']:.4g} → {distilled['after']:.4g}, best at step "
+            f"{distilled['best_step']} of {distilled['steps']}{early}, {duration(distilled['seconds'])}"
         )
     return said

@@ -1,4 +1,4 @@
-"""`multihead group MODEL --kv-heads 4 -o DIR`: heads come to share keys and values; the KV cache gets smaller."""
+"""`multihead group MODEL --kv-heads 4 -o DIR`: heads share keys and values, for a smaller KV cache."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.fitting.calibration import Calibration
-    from multihead.edit.fitting.refit import Progress
+    from multihead.edit.calibration import Calibration, Progress
     from multihead.edit.plan import Plan
 
 _EPILOG = """examples:
-  multihead group minilm --kv-heads 4 --calib text.txt --dry-run    # which heads would share
+  multihead group minilm --kv-heads 4 --calib text.txt --dry-run    # print the groups
   multihead group minilm --kv-heads 4 --calib text.txt -o grouped/
-  multihead group minilm --kv-heads 4 --calib text.txt --heal 600 -o grouped/
-  multihead group path/to/model --kv-heads 1 --method mean --no-refit -o baseline/
+  multihead group minilm --kv-heads 4 --calib text.txt --distill 600 -o grouped/
 
-Exit codes: 0 done, 1 the request changes nothing, 2 a failure. docs/cut.md says what the methods do."""
+Exit codes: 0 done, 1 the request changes nothing, 2 a failure."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
@@ -35,17 +33,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: 
     add_model(parser)
     group = parser.add_argument_group("which groups")
     group.add_argument(
-        "--kv-heads", type=int, metavar="N", help="kv heads of every layer: a divisor of what it has"
-    )
-    group.add_argument(
-        "--method",
-        choices=("joint", "procrustes", "mean"),
-        default="joint",
-        help="joint low-rank factorisation (default); turned and averaged; averaged (both are baselines)",
+        "--kv-heads", type=int, metavar="N", help="kv heads in every layer, a divisor of the present number"
     )
     add_text(
         parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
-        what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
+        what="text like the text that the model will read: .txt, .jsonl or a folder of them; may be repeated",
     )  # fmt: skip
     add_cut(parser)
 
@@ -58,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     if args.kv_heads is None and (args.plan is None or not args.plan.exists()):
-        raise MultiheadError("nothing says how many kv heads stay", hint="--kv-heads 4, or --plan FILE")
+        raise MultiheadError("nothing is requested", hint="--kv-heads 4, or --plan FILE")
     loaded = load_model(args)
 
     def make(text: Calibration, progress: Progress) -> Plan:
@@ -68,4 +60,4 @@ def _run(args: argparse.Namespace) -> int:
 
     asked = ["--kv-heads"] if args.kv_heads is not None else []
     layers = getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1
-    return carry_out(args, loaded, planned(args, loaded, make, asked, 1.5 * layers), args.method)
+    return carry_out(args, loaded, planned(args, loaded, make, asked, 1.5 * layers))

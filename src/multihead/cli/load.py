@@ -203,8 +203,7 @@ def _is_ours(folder: Path) -> bool:
     from multihead.store.manifest import Manifest
     from multihead.store.skeleton import OWN
 
-    manifest = Manifest.read(folder)
-    return manifest.known and manifest.model in OWN
+    return (Manifest.read(folder).origin or "").startswith(OWN)
 
 
 def _transformers() -> Any:

@@ -1,4 +1,4 @@
-"""`multihead prune MODEL --keep 0.5 -o DIR`: take heads out, fit what stays, save a smaller model."""
+"""`multihead prune MODEL --keep 0.5 -o DIR`: remove heads, refit the remaining weights, save a smaller model."""
 
 from __future__ import annotations
 
@@ -11,59 +11,56 @@ from multihead.cli.load import add_model, load_model
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.fitting.calibration import Calibration
-    from multihead.edit.fitting.refit import Progress
+    from multihead.edit.calibration import Calibration, Progress
     from multihead.edit.plan import Plan
 
 _EPILOG = """examples:
-  multihead prune minilm --keep 0.5 --calib text.txt --dry-run     # what would go, and why
+  multihead prune minilm --keep 0.5 --calib text.txt --dry-run     # print the plan
   multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
   multihead prune path/to/model --heads 3.7,4.1 --calib text.txt -o smaller/
-  multihead prune path/to/model --budget "flops=0.8" --least 1 --calib text.txt -o smaller/
-  multihead prune path/to/model --budget "cache=0.5" --group --calib text.txt -o smaller/
+  multihead prune path/to/model --budget "flops=0.8" --min-heads 1 --calib text.txt -o smaller/
   multihead prune minilm --keep 0.5 --calib text.txt --plan plan.json --dry-run  # then edit plan.json
   multihead prune minilm --plan plan.json --calib text.txt -o smaller/
 
-Exit codes: 0 done, 1 the request changes nothing, 2 a failure. docs/cut.md says what the methods do."""
+Exit codes: 0 done, 1 the request changes nothing, 2 a failure."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
     parser = commands.add_parser(
         "prune",
-        help="take heads out, fit what stays, save a smaller model",
-        description="Take out the heads that cost least, fit the weights that stay, and save a physically smaller "
-        "model.",
+        help="remove heads, refit the rest, save a smaller model",
+        description="Remove the heads that cost least, refit the remaining weights, and save a model with smaller "
+        "matrices.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser)
-    group = parser.add_argument_group("which heads (one of the first four)")
+    group = parser.add_argument_group("which heads (one of the first three)")
+    group.add_argument("--keep", type=float, metavar="X", help="the share of heads to keep, in (0, 1]")
+    group.add_argument("--heads", action="append", metavar="3.7,L4H1", help="remove these heads")
+    group.add_argument("--budget", metavar="WHAT=X", help='a share of the original: "flops=0.8" or "cache=0.5"')
     group.add_argument(
-        "--keep", type=float, metavar="X", help="the share of heads that stays, above 0 and at most 1"
+        "--method",
+        choices=METHODS,
+        default="obs",
+        help="how heads are scored: obs, the loss after the best refit without a head (default); fisher, how far "
+        "the output moves without it; random",
     )
-    group.add_argument("--heads", action="append", metavar="3.7,L4H1", help="these heads go")
-    group.add_argument(
-        "--budget", metavar="WHAT=X", help='a share of the original: "flops=0.8", "cache=0.5", "latency=0.9"'
-    )
-    group.add_argument(
-        "--twins", type=float, metavar="X",
-        help="merge heads of a layer whose attention maps are nearer than X (0: the same, 1: nothing in common)",
-    )  # fmt: skip
-    group.add_argument("--method", choices=METHODS, default="obs", help="what a head costs (default: obs)")
-    group.add_argument(
-        "--scope", choices=("global", "layer"), default="global", help="heads compete over all layers, or in each"
-    )
-    group.add_argument("--least", type=int, default=0, metavar="K", help="every layer keeps K heads or more")
+    group.add_argument("--min-heads", type=int, default=0, metavar="K", help="every layer keeps at least K heads")
     group.add_argument("--uniform", action="store_true", help="every layer keeps the same number of heads")
-    group.add_argument("--multiple-of", type=int, default=1, metavar="N", help="heads of a layer: a multiple of N")
     group.add_argument(
-        "--group", action="store_true",
-        help="spend the budget (cache, flops) on sharing keys and values too, where that costs less",
-    )  # fmt: skip
-    group.add_argument("--kv-heads", type=int, metavar="N", help="then: N kv heads in every layer, as `group` does")
+        "--multiple-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the number of heads in every layer is a multiple of N",
+    )
+    group.add_argument(
+        "--kv-heads", type=int, metavar="N", help="then group the kept heads: N kv heads in every layer"
+    )
     add_text(
         parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
-        what="text like that which the model will read: .txt, .jsonl or a folder of them; may be repeated",
+        what="text like the text that the model will read: .txt, .jsonl or a folder of them; may be repeated",
     )  # fmt: skip
     add_cut(parser)
 
@@ -76,9 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     asked = [
-        f"--{n.replace('_', '-')}"
-        for n in ("keep", "heads", "budget", "twins", "kv_heads")
-        if getattr(args, n) is not None
+        f"--{n.replace('_', '-')}" for n in ("keep", "heads", "budget", "kv_heads") if getattr(args, n) is not None
     ]
     _check(args, asked)
     loaded = load_model(args)
@@ -92,21 +87,16 @@ def _run(args: argparse.Namespace) -> int:
             keep=args.keep,
             remove=None if args.heads is None else words(args.heads),
             budget=args.budget,
-            group=args.group,
-            twins=args.twins,
             kv_heads=args.kv_heads,
             method=args.method,
-            scope=args.scope,
-            least=args.least,
+            min_heads=args.min_heads,
             uniform=args.uniform,
             multiple_of=args.multiple_of,
             seed=args.seed,
             progress=progress,
         )
 
-    runs = 0.0 if args.heads is not None else {"random": 0.0, "norm": 0.0}.get(args.method, 4.0)
-    if args.group:  # a copy for every number of kv heads of every layer
-        runs += 2.0 * (getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
+    runs = 0.0 if args.heads is not None else {"random": 0.0}.get(args.method, 4.0)
     return carry_out(args, loaded, planned(args, loaded, make, asked, runs))
 
 
@@ -117,22 +107,19 @@ def words(given: list[str]) -> list[str]:
 
 def _check(args: argparse.Namespace, asked: list[str]) -> None:
     if not asked and args.plan is not None and not args.plan.exists():
-        raise MultiheadError(f"there is no plan {args.plan}", hint="--keep 0.5 --plan FILE makes one")
+        raise MultiheadError(f"there is no plan file {args.plan}", hint="--keep 0.5 --plan FILE writes one")
     if not asked and args.plan is None:
         raise MultiheadError(
-            "nothing says which heads go", hint='--keep 0.5, --heads 3.7,4.1, --budget "flops=0.8" or --plan FILE'
+            "nothing is requested", hint='--keep 0.5, --heads 3.7,4.1, --budget "flops=0.8" or --plan FILE'
         )
     first = [a for a in asked if a != "--kv-heads"]
     if len(first) > 1:
-        raise MultiheadError(f"{' and '.join(first)} are given: only one of them says which heads go")
+        raise MultiheadError(
+            f"only one of --keep, --heads and --budget may be given, got {' and '.join(first)}", hint="choose one"
+        )
     if args.keep is not None and not (math.isfinite(args.keep) and 0 < args.keep <= 1):
         raise MultiheadError(
-            f"--keep {args.keep:g} is no share of the heads", hint="above 0 and at most 1: --keep 0.5 keeps half"
-        )
-    if args.group and (args.budget is None or args.kv_heads is not None):
-        raise MultiheadError(
-            "--group spends a --budget on pruning and grouping together",
-            hint='--budget "cache=0.5" --group; or --kv-heads 4 alone',
+            f"--keep must be in (0, 1], got {args.keep:g}", hint="--keep 0.5 keeps half of the heads"
         )
     if args.heads is not None and not words(args.heads):
-        raise MultiheadError("--heads names no head", hint="--heads 3.7,4.1 or --heads L3H7")
+        raise MultiheadError("--heads must name a head, got none", hint="--heads 3.7,4.1 or --heads L3H7")

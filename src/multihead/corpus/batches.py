@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_data, check_model, check_tokenizer
+from multihead._base.arguments import check_count, check_data, check_model, check_tokenizer
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
@@ -92,14 +92,17 @@ class Batching:
         """Raise where an option is wrong, or wrong for the model."""
         check_model(model)
         check_tokenizer(self.tokenizer)
-        for name, value in (("batch_size", self.batch_size), ("window", self.window)):
-            if value < 1:
-                raise SizeError(f"{name} must be at least 1, got {value}", hint=f"{name}=1 is the smallest")
+        check_count("batch_size", self.batch_size)
+        check_count("window", self.window)
         limit = learned_positions(model)
-        if self.max_tokens is not None and not 1 <= self.max_tokens <= (limit or self.max_tokens):
-            most = f" and at most {limit}, the positions of the model" if limit else ""
+        if self.max_tokens is None:
+            return
+        check_count("max_tokens", self.max_tokens)
+        if limit and self.max_tokens > limit:
             raise SizeError(
-                f"max_tokens must be at least 1{most}, got {self.max_tokens}", hint=f"max_tokens={limit or 512}"
+                f"max_tokens must be at least 1 and at most {limit}, the positions of the model, got "
+                f"{self.max_tokens}",
+                hint=f"max_tokens={limit}",
             )
 
 
@@ -198,7 +201,7 @@ def _rows(
     model: nn.Module, documents: Iterable[tuple[Document, bool]], options: Batching, seen: SeenTexts | None
 ) -> Iterator[Made | list[_Row]]:
     """Ready batches as they are; the pieces of other documents, checked."""
-    vocabulary = _vocabulary(model)
+    vocabulary = vocabulary_size(model)
     longest = options.max_tokens or default_max_tokens(model)
     for index, (document, repeated) in enumerate(documents):
         text = document.get(options.column) if isinstance(document, Mapping) else None
@@ -275,7 +278,7 @@ def _positions(rows: Sequence[_Row]) -> int:
     return len(rows) * max((len(row.ids) for row in rows), default=0)
 
 
-def _vocabulary(model: nn.Module) -> int | None:
+def vocabulary_size(model: nn.Module) -> int | None:
     """How many token ids the model has an embedding for, if it says so."""
     try:
         table: Any = cast(Any, model).get_input_embeddings()
@@ -303,14 +306,15 @@ def _pieces(document: Any, tokenizer: Any, index: int, longest: int | None) -> l
             )
         encoded = tokenizer(document, truncation=True, max_length=longest, return_overflowing_tokens=True)
         return [list(piece) for piece in encoded["input_ids"] if piece]
-    ids = iter(_ids(document, tokenizer, index))
+    ids = iter(token_ids(document, tokenizer, index))
     pieces: list[list[int]] = []
     while piece := list(islice(ids, longest)):
         pieces.append(piece)
     return pieces
 
 
-def _ids(document: Any, tokenizer: Any, index: int) -> list[int]:
+def token_ids(document: Any, tokenizer: Any, index: int) -> list[int]:
+    """The token ids of a whole document; `index` is its number in messages."""
     if isinstance(document, str):
         if tokenizer is None:
             raise MultiheadError(f"document {index} is text, and no tokenizer is given", hint="pass tokenizer=...")

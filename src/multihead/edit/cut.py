@@ -1,9 +1,9 @@
-"""Cut a model as a plan says: layer by layer, each on what the layers before it now give.
+"""Cut a model as a plan says, block by block, each on the inputs that the cut blocks before it produce.
 
-    keep → merge → group (numbers from the cut model's own inputs) → install → fit W_O → fit what stands behind
+    keep or share heads → install → fit the maps that write into the stream → measure again
 
-The original is not touched. Of the calibration text token ids are held, and hidden states in front of the layer
-that is worked on, up to a bound (`Refit.hold`).
+The original is not changed. Of the calibration text only token ids and the hidden states in front of the current
+block are kept, these up to a bound (see `block_run`).
 
 >>> from transformers import GPT2Config, GPT2LMHeadModel
 >>> import multihead as mh
@@ -16,144 +16,106 @@ that is worked on, up to a bound (`Refit.hold`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from torch import nn
 
+from multihead._base.arguments import check_flag, check_instance
 from multihead.corpus.batches import Document
 from multihead.corpus.run import Runner
-from multihead.edit.fitting.calibration import Calibration, anatomy_on
-from multihead.edit.fitting.heal import Heal
-from multihead.edit.fitting.heal import heal as healed
-from multihead.edit.fitting.refit import Fitted, Progress, Refit, correct, fit_map
-from multihead.edit.fitting.refit import refit as fit_output
-from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
-from multihead.edit.physical.record import remember, text_of
-from multihead.edit.physical.surgery import arranged, install
+from multihead.edit.calibration import Calibration, Progress, anatomy_on
+from multihead.edit.distill import Distill
+from multihead.edit.distill import distill as distil
+from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.plan import LayerPlan, Plan
-from multihead.edit.sharing.group import JOINT, Grouping, grouped
-from multihead.edit.sharing.merge import merged
-from multihead.edit.sharing.moments import moments_of
+from multihead.edit.refit import BlockRefit, Fit
+from multihead.edit.surgery.install import arranged, install
+from multihead.edit.surgery.record import remember, texts_of
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import Anatomy, LayerAnatomy
+from multihead.model.anatomy import LayerAnatomy
 from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
-
-REFIT = Refit()
 
 
 def cut(
     model: nn.Module,
     plan: Plan,
-    data: Iterable[Document] | Mapping[str, Any] | None = None,
+    data: Iterable[Document] | Mapping[str, Any] | Calibration | None = None,
     *,
     tokenizer: Any = None,
-    refit: Refit | None = REFIT,
-    grouping: Grouping = JOINT,
-    heal: Heal | None = None,
+    refit: bool = True,
+    distill: Distill | None = None,
     progress: Progress | None = None,
 ) -> nn.Module:
-    """A smaller copy of `model`, without the heads that the plan takes out.
+    """A smaller copy of `model`, without the heads that the plan removes.
 
     Args:
-        data: text to fit to; left out, that which the plan was made with.
-        refit: how what stays is fitted to what the original did; None: not at all.
-        grouping: how heads come to share keys and values, where the plan groups them.
-        heal: some steps of distillation at the end; None: none.
+        data: text to fit to; by default the text that the plan was made with.
+        refit: fit the remaining weights to the outputs of the original.
+        distill: train the cut model for some steps at the end; if None, do not.
     """
+    _check(plan, refit, distill)
     plan.check(model)
-    text = plan.calibration if data is None else Calibration(model, data, tokenizer)
-    found = anatomy_on(model, text)
-    seen = None if text is None else text.example()
+    text = plan.calibration if data is None else Calibration.of(model, data, tokenizer)
     first = next((i for i, part in enumerate(plan.layers) if part.changes), len(plan.layers))
-    work = [(part, _layer(found, part)) for part in plan.layers[first:]]  # those before see nothing of the cut
-    if text is None and work and (refit is not None or heal is not None or any(_reads(part) for part, _ in work)):
+    work = plan.layers[first:]  # the layers before are not reached by any change
+    if text is None and work and (refit or distill is not None or any(part.groups is not None for part in work)):
         raise MultiheadError(
-            "the plan came without its calibration text, which the cut is fitted to",
-            hint="cut(model, plan, data), with text like the model's own; refit=None cuts heads without it",
+            "the plan has no calibration text, and the cut is fitted to text",
+            hint="cut(model, plan, data), with text like the model's own; refit=False cuts heads without it",
         )
-    if refit is not None and heal is not None:
-        refit = replace(refit, to_all=False)  # what was held out has yet to judge the healing
+    layers = {layer.name: layer for layer in anatomy_on(model, text)}
     student = deepcopy(model)
-    shared = _shared(found)
-    fits: list[Fitted] = []
-    runs = None if seen is None else Resumed([model, student], seen, hold=_room(model, refit))
-    blocks = blocks_of([layer.path for layer in found])
-    run = Forward.run if runs is None else runs
-    for part, layer in work:
-        if runs is not None:
-            runs.go_to(blocks[layer.path])
-        new = HeadWeights.of(layer)
-        if part.changes:
-            new = arranged(_numbers(student, layer, part, text, grouping, run, progress))
-            install(student, layer, new, inputs=seen)
-        if refit is None or text is None or layer.weights["o"].parameter in shared:
-            continue
-        if part.changes:
-            new, fitted = fit_output(model, student, layer, new, text, refit, run=run, progress=progress)
-            install(student, layer, new, inputs=seen)
-            fits.append(fitted)
-        elif refit.behind:  # it is whole, but what it reads is no longer what it was
-            output = layer.weights["o"].parameter
-            fits.append(fit_map(model, student, output, text, refit, run=run, progress=progress))
-        fits += correct(model, student, layer, text, refit, run=run, progress=progress)
-    done: dict[str, Any] = {"fits": [asdict(fit) for fit in fits]}
+    fits: list[Fit] = []
+    if text is None:
+        for part in work:
+            _install(student, layers[part.name], part, None, Forward.run, None)
+    else:
+        run = text.block_run(model, student)
+        blocks = {block.layer.path: block for block in text.blocks}
+        for part in work:
+            layer = layers[part.name]
+            block = blocks[layer.path]
+            run.advance(block.path)
+            _install(student, layer, part, text, run, progress)
+            run.weights_changed(student)
+            if refit:
+                fits += BlockRefit(run, block, text, to_all=distill is None, progress=progress).fit()
+    record: dict[str, Any] = {"fits": [fit.to_json() for fit in fits]}
     if text is not None:
-        done["text"] = sorted(text.prints | text_of(model))
-    if runs is not None:
-        runs.go_to("")  # nothing is held any more
-    if heal is not None and text is not None:
-        done["healed"] = asdict(healed(model, student, text, heal, layers=found, progress=progress))
-    remember(student, [], plan.to_json() | done)
+        record["texts"] = [*(sketch.to_json() for sketch in texts_of(model)), text.sketch.to_json()]
+        if distill is not None:
+            record["distilled"] = asdict(distil(model, student, text, distill, progress=progress))
+    remember(student, [], plan.to_json() | record)
     return student
 
 
-def _numbers(
+def _check(plan: Any, refit: Any, distill: Any) -> None:
+    check_instance("plan", plan, Plan, "a Plan", hint="plan = mh.plan(model, texts, keep=0.5)")
+    check_flag("refit", refit)
+    if distill is not None:
+        check_instance("distill", distill, Distill, "a Distill or None", hint="mh.Distill(steps=150)")
+
+
+def _install(
     student: nn.Module,
     layer: LayerAnatomy,
     part: LayerPlan,
     text: Calibration | None,
-    grouping: Grouping,
     run: Runner,
     progress: Progress | None,
-) -> HeadWeights:
-    """The heads that stay, and what they take over from those that go."""
-    own = HeadWeights.of(layer)
-    if not _reads(part):
-        return own.keep(part.keep)
-    assert text is not None
-    if progress is not None:
-        progress(f"inputs of {layer.name}", 0, 1)
-    moments = moments_of(student, layer, text.fit(), run=run)
-    for goes, stays in part.merge:
-        own = merged(own, goes, stays, moments)
-    own = own.keep([own.origin.index(h) for h in part.keep])
-    return own if part.groups is None else grouped(own, part.groups, moments, grouping)
-
-
-def _room(model: nn.Module, refit: Refit | None) -> int:
-    """Bytes of hidden states that may be held."""
-    if refit is None or refit.hold is None:
-        return max(ROOM, sum(p.numel() * p.element_size() for p in model.parameters()))
-    return refit.hold
-
-
-def _reads(part: LayerPlan) -> bool:
-    """Whether the numbers of a layer depend on what it is given."""
-    return part.groups is not None or bool(part.merge)
-
-
-def _layer(found: Anatomy, part: LayerPlan) -> LayerAnatomy:
-    layer = found[part.name]
-    assert isinstance(layer, LayerAnatomy)
-    return layer
-
-
-def _shared(found: Anatomy) -> set[str]:
-    """Output projections that several attentions share: what is fitted to one would be wrong for the others."""
-    counts = Counter(layer.weights["o"].parameter for layer in found)
-    return {name for name, count in counts.items() if count > 1}
+) -> None:
+    """Give a layer of the student the heads that the plan keeps, sharing keys and values as it groups them."""
+    if not part.changes:
+        return
+    new = HeadWeights.of(layer).keep(part.keep)
+    if part.groups is not None:
+        assert text is not None
+        if progress is not None:
+            progress(f"inputs of {layer.name}", 0, 1)
+        new = share_kv(new, part.groups, moments_of(student, layer, text.fit(), run=run))
+    install(student, layer, arranged(new), inputs=None if text is None else text.example(), run=run)

@@ -1,14 +1,14 @@
-"""What a cut will do, before it does it: which heads go, which share keys and values afterwards, and why.
+"""A plan: which heads are removed and which share keys and values, with the reasons. Nothing is cut yet.
 
-A plan is data. It prints, is edited by hand, travels as JSON, and fits only the weights that it was made for.
+A plan prints, can be edited, is saved as JSON, and applies only to the weights that it was made for.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.plan import Plan
 >>> model = torch.nn.TransformerEncoderLayer(24, 3, batch_first=True).eval()
 >>> plan = Plan.whole(model, mh.anatomy(model)).edit(remove=["L0H1"])
 >>> print(plan)
-TransformerEncoderLayer: 2 of 3 heads stay (asked: by hand)
-layer  heads  goes
+TransformerEncoderLayer: 2 of 3 heads kept (request: by hand)
+layer  heads  removed
 L0     3 → 2  H1
 >>> Plan.from_json(plan.to_json()) == plan
 True
@@ -17,6 +17,8 @@ True
 from __future__ import annotations
 
 import json
+import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,8 +26,10 @@ from typing import Any, cast
 
 from torch import nn
 
+from multihead._base.arguments import check_count, check_instance, integers
 from multihead._base.atomic_files import write_atomically
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
+from multihead.edit.weight_sets import weight_sets
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
@@ -34,15 +38,15 @@ from multihead.model.sites import Site, find
 from multihead.table.head_names import HeadName
 
 FORMAT = "multihead plan"
-VERSION = 1
+VERSION = 2
+BY_HAND = "by hand"
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One set of attention weights: its heads as they are, and what becomes of them.
+    """One set of attention weights: its heads now, and those that are kept.
 
-    `keep` are the query heads that stay; `groups` says which of them share a kv head afterwards (None: they read
-    the kv heads they read now); `merge` are twins, (goes, stays).
+    `groups`: the kept heads that share a kv head afterwards; None: they read the same kv heads as now.
     """
 
     name: str
@@ -51,43 +55,40 @@ class LayerPlan:
     kv_heads: int
     keep: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...] | None = None
-    merge: tuple[tuple[int, int], ...] = ()
-    reads: tuple[int, ...] | None = None
-    """which kv head each query head reads now; None: evenly, in order"""
-    turns: int = 1
-    """how often the model uses these weights in one run"""
+    kv_of_head: tuple[int, ...] = ()
+    """the kv head that each query head reads now; by default evenly, in order"""
+    times_used: int = 1
+    """how often the model uses these weights in one forward"""
 
     def __post_init__(self) -> None:
-        wrong = [h for h in self.keep if not 0 <= h < self.heads]
-        if wrong or len(set(self.keep)) < len(self.keep):
+        if not self.kv_of_head:
+            even = tuple(h * self.kv_heads // self.heads for h in range(self.heads))
+            object.__setattr__(self, "kv_of_head", even)
+        if len(self.kv_of_head) != self.heads or not {*self.kv_of_head} <= {*range(self.kv_heads)}:
             raise SizeError(
-                f"{self.name} cannot keep heads {list(self.keep)}: it has {self.heads}",
-                hint=f"each once, from 0 to {self.heads - 1}",
+                f"kv_of_head of {self.name} must be {self.heads} of the {self.kv_heads} kv heads, got "
+                f"{list(self.kv_of_head)}",
+                hint="one kv head for every query head",
             )
-        if self.groups is not None and sorted(h for g in self.groups for h in g) != sorted(self.keep):
+        if len({*self.keep}) < len(self.keep) or not {*self.keep} <= {*range(self.heads)}:
             raise SizeError(
-                f"the groups of {self.name} are of heads {sorted(h for g in self.groups for h in g)}, the heads "
-                f"that stay are {sorted(self.keep)}",
-                hint="every head that stays is in exactly one group",
+                f"keep of {self.name} must be different heads of its {self.heads}, got {list(self.keep)}",
+                hint=f"name each once, from 0 to {self.heads - 1}",
             )
-        odd = [(a, b) for a, b in self.merge if a in self.keep or b not in self.keep]
-        if odd:
-            raise SizeError(f"{self.name} cannot merge {odd}: (goes, stays)", hint="the second of a pair is kept")
+        grouped = sorted(h for group in self.groups or () for h in group)
+        if self.groups is not None and grouped != sorted(self.keep):
+            raise SizeError(
+                f"groups of {self.name} must contain the kept heads {sorted(self.keep)}, got {grouped}",
+                hint="put every kept head into exactly one group",
+            )
 
     @property
-    def gone(self) -> tuple[int, ...]:
+    def removed(self) -> tuple[int, ...]:
         return tuple(h for h in range(self.heads) if h not in self.keep)
 
     @property
-    def kv_of_head(self) -> tuple[int, ...]:
-        """Which kv head each query head reads now."""
-        return (
-            tuple(h * self.kv_heads // self.heads for h in range(self.heads)) if self.reads is None else self.reads
-        )
-
-    @property
     def kv_after(self) -> int:
-        """kv heads afterwards."""
+        """The number of kv heads afterwards."""
         return len({self.kv_of_head[h] for h in self.keep}) if self.groups is None else len(self.groups)
 
     @property
@@ -100,30 +101,37 @@ class LayerPlan:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Layer by layer what stays; for the model whose class and weights it names, and no other.
-
-    `scores` is what each head costs, by name, in the unit of the method; `asked` what the user said, in words.
-    """
+    """The kept heads of every layer, for the model whose class and fingerprint it names."""
 
     layers: tuple[LayerPlan, ...]
     model: str
     """the class of the model"""
-    weights: str
-    """the fingerprint of its weights"""
+    fingerprint: str
+    """of its weights"""
     method: str = ""
-    asked: str = "by hand"
+    """how heads were scored"""
+    request: str = BY_HAND
+    """the arguments of `mh.plan`"""
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    """the cost of every head, by name, in the unit of the method"""
     notes: tuple[str, ...] = ()
     calibration: Calibration | None = field(default=None, compare=False)
-    """the text it was made with, which `cut` fits to unless told otherwise; never saved"""
+    """the text it was made with, which `cut` fits to by default; not saved"""
+
+    def __post_init__(self) -> None:
+        for what in ("name", "path"):
+            counts = Counter(getattr(layer, what) for layer in self.layers)
+            twice = [name for name, count in counts.items() if count > 1]
+            if twice:
+                raise SizeError(f"a plan must name every layer once, got {twice[0]!r} twice", hint="remove one")
 
     @staticmethod
     def whole(model: nn.Module, layers: Iterable[LayerAnatomy]) -> Plan:
-        """The plan that changes nothing, to be edited."""
-        made = tuple(_layer(turns) for turns in distinct(layers))
+        """The plan that changes nothing."""
+        made = tuple(_layer_plan(same) for same in weight_sets(layers))
         return Plan(made, type(inner(model)).__name__, fingerprint(model))
 
-    # ---- what it says -------------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------
 
     @property
     def heads(self) -> int:
@@ -143,17 +151,17 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Whether anything would be another afterwards."""
+        """Whether the plan changes the model at all."""
         return any(x.changes for x in self.layers)
 
     def __getitem__(self, layer: str) -> LayerPlan:
         for x in self.layers:
             if layer in (x.name, x.path):
                 return x
-        raise SizeError(f"the plan has no layer {layer!r}", hint=f"it has {', '.join(x.name for x in self.layers)}")
+        raise SizeError(f"unknown layer {layer!r}", hint=f"the plan has {', '.join(x.name for x in self.layers)}")
 
     def __str__(self) -> str:
-        from multihead.edit.plan_text import text
+        from multihead.edit.plan_text import text  # it reads the classes of this module
 
         return text(self)
 
@@ -172,56 +180,46 @@ class Plan:
         remove: HeadName | Iterable[HeadName] = (),
         keep: HeadName | Iterable[HeadName] = (),
         groups: Mapping[str, Sequence[Sequence[int]]] | None = None,
-        merge: Mapping[str, str] | None = None,
     ) -> Plan:
-        """The plan with some heads gone that stayed, some that stay after all, or other groups in some layers.
+        """Remove more heads, keep some after all, or replace the groups of some layers.
 
-        Heads are named L3H7, 3.7 or (3, 7); groups are {"L3": [[0, 5], [1, 2, 7]]}, every head that stays in one;
-        merge is {"L3H7": "L3H2"}: the first goes, the second takes over what it can.
+        Heads are named L3H7, 3.7 or (3, 7). Groups are {"L3": [[0, 5], [1, 2, 7]]}, with every kept head in one.
         """
-        twins = self._twins(merge or {})
-        out, back = self._named(remove) | {(p, a) for p, a, _ in twins}, self._named(keep)
+        out, back = self._resolve(remove), self._resolve(keep)
         both = sorted(out & back)
         if both:
-            raise SizeError(f"{self._head(both[0])} is to be removed and to be kept", hint="name it once")
-        given = {self[name].name: tuple(tuple(g) for g in new) for name, new in (groups or {}).items()}
+            path, head = both[0]
+            raise SizeError(f"{self[path].head(head)} must be in remove or in keep, got both", hint="name it once")
+        new_groups = {self[name].path: tuple(map(tuple, new)) for name, new in (groups or {}).items()}
         layers = [
             _edited(
                 layer,
-                {h for p, h in out if p == layer.path},
-                {h for p, h in back if p == layer.path},
-                given.get(layer.name),
-                [(a, b) for p, a, b in twins if p == layer.path],
+                {h for path, h in out if path == layer.path},
+                {h for path, h in back if path == layer.path},
+                new_groups.get(layer.path),
             )
             for layer in self.layers
         ]
-        asked = self.asked if self.asked.endswith("by hand") else f"{self.asked}, then by hand"
-        return replace(self, layers=tuple(layers), asked=asked)
+        request = self.request if self.request.endswith(BY_HAND) else f"{self.request}, then {BY_HAND}"
+        return replace(self, layers=tuple(layers), request=request)
 
-    def _named(self, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
-        return {(site.path, h) for site, h in named([_site(x) for x in self.layers], names)}
+    def _resolve(self, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
+        """(path, head) of the names of heads."""
+        single = isinstance(names, str) or (
+            isinstance(names, tuple) and len(names) > 1 and isinstance(names[-1], int)
+        )
+        listed = [cast(HeadName, names)] if single else cast(Iterable[HeadName], names)
+        sites = [_site(x) for x in self.layers]
+        return {(site.path, head) for site, head in (find(name, sites) for name in listed)}
 
-    def _twins(self, pairs: Mapping[str, str]) -> list[tuple[str, int, int]]:
-        """(layer, goes, stays) of pairs of names."""
-        found: list[tuple[str, int, int]] = []
-        for pair in pairs.items():
-            (one, goes), (other, stays) = named([_site(x) for x in self.layers], pair)
-            if one.path != other.path or goes == stays:
-                raise SizeError(f"{pair[0]} cannot be merged into {pair[1]}", hint="two heads of one layer can")
-            found.append((one.path, goes, stays))
-        return found
-
-    def _head(self, key: tuple[str, int]) -> str:
-        return self[key[0]].head(key[1])
-
-    # ---- whose it is --------------------------------------------------------------------------
+    # ---- the model it is for ------------------------------------------------------------------
 
     def check(self, model: nn.Module) -> None:
-        """Raise if the plan was made for another model, or for other weights."""
+        """Raise if the plan was made for a different model or different weights."""
         theirs, weights = type(inner(model)).__name__, fingerprint(model)
-        if (theirs, weights) != (self.model, self.weights):
+        if (theirs, weights) != (self.model, self.fingerprint):
             raise MultiheadError(
-                f"the plan was made for {self.model} with weights {self.weights}, this is {theirs} with weights "
+                f"the plan is for {self.model} with fingerprint {self.fingerprint}, got {theirs} with fingerprint "
                 f"{weights}",
                 hint="load the model that it was made for, in the same dtype, or make a plan for this one",
             )
@@ -229,90 +227,82 @@ class Plan:
     # ---- files --------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: what `from_json` reads, and what a saved model carries."""
+        """Plain data, as `from_json` reads it and saved models contain it."""
         layers = [
             {
                 "name": x.name, "path": x.path, "heads": x.heads, "kv_heads": x.kv_heads, "keep": list(x.keep),
                 "groups": None if x.groups is None else [list(g) for g in x.groups],
-                "merge": [list(pair) for pair in x.merge],
-                "reads": None if x.reads is None else list(x.reads), "turns": x.turns,
+                "kv_of_head": list(x.kv_of_head), "times_used": x.times_used,
             }
             for x in self.layers
         ]  # fmt: skip
         return {
-            "format": FORMAT, "version": VERSION, "model": self.model, "weights": self.weights,
-            "method": self.method, "asked": self.asked, "layers": layers, "scores": dict(self.scores),
+            "format": FORMAT, "version": VERSION, "model": self.model, "fingerprint": self.fingerprint,
+            "method": self.method, "request": self.request, "layers": layers, "scores": dict(self.scores),
             "notes": list(self.notes),
         }  # fmt: skip
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
+        """The plan of `to_json`; every value is checked."""
         if data.get("format") != FORMAT or data.get("version") != VERSION:
             raise MultiheadError(
-                f"this is no plan: format {data.get('format')!r}, version {data.get('version')!r}",
-                hint=f"a plan says {FORMAT!r} and {VERSION}",
+                f"a plan must have format {FORMAT!r} and version {VERSION}, got {data.get('format')!r} and "
+                f"{data.get('version')!r}",
+                hint="make the plan again with this version",
             )
         try:
             return Plan(
-                tuple(_read(x) for x in data["layers"]),
+                tuple(map(_read_layer, data["layers"])),
                 str(data["model"]),
-                str(data["weights"]),
+                str(data["fingerprint"]),
                 str(data["method"]),
-                str(data["asked"]),
+                str(data["request"]),
                 {str(k): float(v) for k, v in data["scores"].items()},
                 tuple(map(str, data["notes"])),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as wrong:
-            if isinstance(wrong, MultiheadError):
+        except KeyError as missing:
+            raise MultiheadError(f"the plan has no {missing}", hint="make the plan again") from missing
+        except (TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, MultiheadError):
                 raise
-            raise MultiheadError(f"the plan cannot be read: {type(wrong).__name__} {wrong}") from wrong
+            raise MultiheadError(f"the plan is not readable: {error}", hint="make the plan again") from error
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON, at once or not at all."""
+        """Write it as JSON, completely or not at all."""
+        _check_path(path)
         write_atomically(Path(path), (json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n").encode())
 
     @staticmethod
     def load(path: Path | str) -> Plan:
+        _check_path(path)
+        hint = "plan.save(path) and multihead prune --plan write one"
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as wrong:
-            raise MultiheadError(f"{path} is not JSON: {wrong}", hint="multihead prune --plan writes it") from wrong
+        except FileNotFoundError as error:
+            raise MultiheadError(f"there is no plan file {path}", hint=hint) from error
+        except OSError as error:
+            raise MultiheadError(f"the plan file {path} is not readable: {error.strerror}", hint=hint) from error
+        except ValueError as error:
+            raise MultiheadError(f"the plan file {path} is not JSON: {error}", hint=hint) from error
         if not isinstance(data, dict):
-            raise MultiheadError(f"{path} is no plan", hint="multihead prune --plan writes it")
+            raise MultiheadError(f"the plan file {path} must hold an object, got {data!r:.40}", hint=hint)
         return Plan.from_json(data)  # pyright: ignore[reportUnknownArgumentType]  # JSON
 
 
-# ---- a model's layers -----------------------------------------------------------------------------------
+def _check_path(path: object) -> None:
+    check_instance("path", path, str | os.PathLike, "a path", hint="path='plan.json'")
 
 
-def distinct(layers: Iterable[LayerAnatomy]) -> list[list[LayerAnatomy]]:
-    """Layers by their weights: those that are the same parameters (ALBERT's) come together, in order."""
-    found: dict[tuple[str, ...], list[LayerAnatomy]] = {}
-    for layer in layers:
-        found.setdefault(tuple(p.parameter for p in layer.weights.values()), []).append(layer)
-    return list(found.values())
+# ---- layers ---------------------------------------------------------------------------------------------
 
 
-def named(sites: Sequence[Site], names: HeadName | Iterable[HeadName]) -> list[tuple[Site, int]]:
-    """The heads that names mean; every one must be there."""
-    single = isinstance(names, str) or (isinstance(names, tuple) and len(names) > 1 and isinstance(names[-1], int))
-    listed = [cast(HeadName, names)] if single else cast(Iterable[HeadName], names)
-    return [find(name, sites) for name in listed]
-
-
-def _layer(turns: Sequence[LayerAnatomy]) -> LayerPlan:
-    first = turns[0]
-    reads = tuple(first.groups.kv_of_head)
-    even = tuple(h * first.num_kv_heads // first.num_heads for h in range(first.num_heads))
+def _layer_plan(same: Sequence[LayerAnatomy]) -> LayerPlan:
+    first, everything = same[0], tuple(range(same[0].num_heads))
     return LayerPlan(
-        first.name,
-        first.path,
-        first.num_heads,
-        first.num_kv_heads,
-        tuple(range(first.num_heads)),
-        reads=None if reads == even else reads,
-        turns=len(turns),
-    )
+        first.name, first.path, first.num_heads, first.num_kv_heads, everything,
+        kv_of_head=tuple(first.groups.kv_of_head), times_used=len(same),
+    )  # fmt: skip
 
 
 def _site(layer: LayerPlan) -> Site:
@@ -321,35 +311,31 @@ def _site(layer: LayerPlan) -> Site:
 
 
 def _edited(
-    layer: LayerPlan,
-    out: set[int],
-    back: set[int],
-    groups: tuple[tuple[int, ...], ...] | None,
-    twins: Sequence[tuple[int, int]],
+    layer: LayerPlan, out: set[int], back: set[int], groups: tuple[tuple[int, ...], ...] | None
 ) -> LayerPlan:
     keep = tuple(h for h in range(layer.heads) if h in back or (h in layer.keep and h not in out))
     if groups is None and layer.groups is not None:
         new = [layer.head(h) for h in keep if h not in layer.keep]
         if new:
             raise SizeError(
-                f"{new[0]} would be in no group: {layer.name} has groups {[list(g) for g in layer.groups]}",
-                hint=f"say all of them: groups={{{layer.name!r}: [[...], ...]}}",
+                f"{new[0]} must be in a group: {layer.name} has groups {[list(g) for g in layer.groups]}",
+                hint=f"pass all of them: groups={{{layer.name!r}: [[...], ...]}}",
             )
         groups = tuple(left for g in layer.groups if (left := tuple(h for h in g if h in keep)))
-    new = {a for a, _ in twins}
-    merge = tuple((a, b) for a, b in layer.merge if a not in keep and b in keep and a not in new) + tuple(twins)
-    return replace(layer, keep=keep, groups=groups, merge=merge)
+    return replace(layer, keep=keep, groups=groups)
 
 
-def _read(x: Mapping[str, Any]) -> LayerPlan:
+def _read_layer(x: Mapping[str, Any]) -> LayerPlan:
+    for what in ("heads", "kv_heads", "times_used"):
+        check_count(f"{what} of {x['name']}", x[what], least=0)
+    groups = x["groups"]
     return LayerPlan(
         str(x["name"]),
         str(x["path"]),
-        int(x["heads"]),
-        int(x["kv_heads"]),
-        tuple(map(int, x["keep"])),
-        None if x["groups"] is None else tuple(tuple(map(int, g)) for g in x["groups"]),
-        tuple((int(a), int(b)) for a, b in x["merge"]),
-        None if x.get("reads") is None else tuple(map(int, x["reads"])),
-        int(x.get("turns", 1)),
+        x["heads"],
+        x["kv_heads"],
+        integers(f"keep of {x['name']}", x["keep"]),
+        None if groups is None else tuple(integers(f"groups of {x['name']}", g) for g in groups),
+        integers(f"kv_of_head of {x['name']}", x["kv_of_head"]),
+        x["times_used"],
     )

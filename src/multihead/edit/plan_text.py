@@ -1,12 +1,12 @@
-"""A plan in words: a line per layer, what goes with its score, and the cheapest that stays.
+"""A plan as text: a line per layer with the removed heads, their costs, and the cheapest head that is kept.
 
 >>> from multihead.edit.plan import LayerPlan, Plan
 >>> layer = LayerPlan("L0", "block", 4, 4, (0, 2, 3), groups=((0, 3), (2,)))
 >>> scores = {"L0H0": 3.0, "L0H1": 0.25, "L0H2": 2.0, "L0H3": 1.5}
 >>> print(Plan((layer,), "Toy", "0" * 16, "obs", "keep=0.75", scores))
-Toy: 3 of 4 heads stay, 2 of 4 kv heads (asked: keep=0.75; method: obs)
-layer  heads  kv heads  goes (what it costs)  cheapest that stays  share keys and values
-L0     4 → 3  4 → 2     H1 (0.25)             H3 (1.5)             {0 3} {2}
+Toy: 3 of 4 heads kept, 2 of 4 kv heads (request: keep=0.75; method: obs)
+layer  heads  kv heads  removed (cost)  cheapest kept  groups
+L0     4 → 3  4 → 2     H1 (0.25)       H3 (1.5)       {0 3} {2}
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from multihead.edit.plan import LayerPlan, Plan
 
 MOST = 16
-"""heads that a line names before it only counts"""
+"""The most heads that a line names; the rest are counted."""
 
 
 def text(plan: Plan) -> str:
     """The whole plan."""
     kv = f", {plan.kv_kept} of {plan.kv_heads} kv heads" if _about_kv(plan) else ""
     how = f"; method: {plan.method}" if plan.method else ""
-    said = [f"{plan.model}: {plan.kept} of {plan.heads} heads stay{kv} (asked: {plan.asked}{how})"]
-    said += table(header(plan), rows(plan)) if plan.changes else ["nothing would change"]
-    return "\n".join([*said, *(f"note: {n}" for n in plan.notes)])
+    summary = f"{plan.model}: {plan.kept} of {plan.heads} heads kept{kv} (request: {plan.request}{how})"
+    body = table(header(plan), rows(plan)) if plan.changes else ["the plan changes nothing"]
+    return "\n".join([summary, *body, *(f"note: {n}" for n in plan.notes)])
 
 
 def header(plan: Plan) -> list[str]:
-    titles = ["layer", "heads", "kv heads", "goes (what it costs)", "cheapest that stays", "share keys and values"]
-    titles[3] = titles[3] if plan.scores else "goes"
+    removed = "removed (cost)" if plan.scores else "removed"
+    titles = ["layer", "heads", "kv heads", removed, "cheapest kept", "groups"]
     return [title for title, shown in zip(titles, _shown(plan), strict=True) if shown]
 
 
@@ -46,35 +46,34 @@ def rows(plan: Plan) -> list[list[str]]:
 
 
 def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Columns side by side, each as wide as its widest cell."""
+    """Lines of text with aligned columns."""
     wide = [max(len(line[i]) for line in (titles, *lines)) for i in range(len(titles))]
     return ["  ".join(c.ljust(w) for c, w in zip(line, wide, strict=True)).rstrip() for line in (titles, *lines)]
 
 
 def _shown(plan: Plan) -> list[bool]:
-    """Which columns say anything."""
+    """Which columns are not empty."""
     grouped = any(x.groups is not None for x in plan.layers)
     pruned = plan.kept < plan.heads
     return [True, True, _about_kv(plan), pruned, pruned and bool(plan.scores), grouped]
 
 
 def _about_kv(plan: Plan) -> bool:
-    """Whether kv heads are other than query heads, before or afterwards."""
+    """Whether query heads share kv heads, before or afterwards."""
     return any(x.kv_heads != x.heads or x.kv_after != len(x.keep) for x in plan.layers)
 
 
 def _cells(plan: Plan, layer: LayerPlan) -> list[str]:
-    turns = f" ×{layer.turns}" if layer.turns > 1 else ""
+    times = f" ×{layer.times_used}" if layer.times_used > 1 else ""
     cost = {h: plan.scores[layer.head(h)] for h in range(layer.heads) if layer.head(h) in plan.scores}
-    gone = sorted(layer.gone, key=lambda h: cost.get(h, 0.0))
-    twins = dict(layer.merge)
-    stays = min((h for h in layer.keep if h in cost), key=lambda h: cost[h], default=None)
+    removed = sorted(layer.removed, key=lambda h: cost.get(h, 0.0))
+    cheapest = min((h for h in layer.keep if h in cost), key=lambda h: cost[h], default=None)
     return [
-        f"{layer.name}{turns}",
+        f"{layer.name}{times}",
         _change(layer.heads, len(layer.keep)),
         _change(layer.kv_heads, layer.kv_after),
-        _some([_one(h, cost) + (f" into H{twins[h]}" if h in twins else "") for h in gone]),
-        "" if stays is None else _one(stays, cost),
+        _some([_one(h, cost) for h in removed]),
+        "" if cheapest is None else _one(cheapest, cost),
         "" if layer.groups is None else " ".join("{" + " ".join(map(str, g)) + "}" for g in layer.groups),
     ]
 
@@ -95,7 +94,7 @@ def _some(words: Sequence[str]) -> str:
 
 
 def html(plan: Plan) -> str:
-    """A line per layer: what stays, what goes, what it costs."""
+    """The same as HTML, for notebooks."""
     summary = str(plan).partition("\n")[0]
     body = html_table(header(plan), rows(plan), words=range(len(header(plan)))) if plan.changes else ""
     return line(summary, small=False) + body + lines([f"note: {n}" for n in plan.notes])

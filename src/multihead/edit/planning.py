@@ -1,12 +1,11 @@
-"""Make a plan: which heads go for what was asked, and which share keys and values.
+"""Make a plan: the heads to remove for a share or a budget, and the heads to share keys and values.
 
->>> import multihead as mh
 >>> from transformers import GPT2Config, GPT2LMHeadModel
 >>> from multihead.edit.planning import plan
 >>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=24, vocab_size=50)).eval()
 >>> plan(model, remove=["L0H1", "L1H3"])
-GPT2LMHeadModel: 6 of 8 heads stay (asked: remove L0H1, L1H3)
-layer  heads  goes
+GPT2LMHeadModel: 6 of 8 heads kept (request: remove L0H1, L1H3)
+layer  heads  removed
 L0     4 → 3  H1
 L1     4 → 3  H3
 >>> texts = [[(7 * i + j * j) % 50 for j in range(40)] for i in range(40)]
@@ -16,27 +15,26 @@ L1     4 → 3  H3
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
+from multihead._base.arguments import check_count, check_data, check_model, check_number
 from multihead.corpus.batches import Document
-from multihead.corpus.run import Runner
-from multihead.edit.fitting.calibration import Calibration, anatomy_on
-from multihead.edit.fitting.refit import Progress
-from multihead.edit.fitting.resume import ROOM, Resumed, blocks_of
-from multihead.edit.plan import LayerPlan, Plan, distinct
-from multihead.edit.sharing.group import Clusters, cluster
-from multihead.edit.sharing.moments import moments_of
+from multihead.edit.budget import check_reachable, cost_model, parse
+from multihead.edit.calibration import Calibration, Progress, anatomy_on
+from multihead.edit.kv_sharing.cluster import cluster
+from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.saliency import check_method, saliency
+from multihead.edit.search import PruneOrder, Shape, greedy
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
 from multihead.table.head_names import HeadName
-
-Scope = Literal["global", "layer"]
 
 
 def plan(
@@ -48,88 +46,135 @@ def plan(
     remove: Iterable[HeadName] | None = None,
     kv_heads: int | None = None,
     budget: str | None = None,
-    group: bool = False,
-    twins: float | None = None,
     method: str = "obs",
-    scope: Scope = "global",
-    least: int = 0,
+    min_heads: int = 0,
     uniform: bool = False,
     multiple_of: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Plan:
-    """Which heads go, and which share keys and values: for `keep`, `remove`, `budget` or `twins`, and `kv_heads`.
+    """Which heads to remove (`keep`, `remove` or `budget`), and which share keys and values (`kv_heads`).
 
     Args:
-        data: calibration text, as `measure` takes it; only named heads are removed without any.
-        keep: the share of heads that stays. budget: what else may be spent, "flops=0.8" of the original's.
-        group: the budget is spent on sharing keys and values too, where that costs less than taking heads out.
-        twins: heads of a layer whose attention maps are nearer than this become one: mean √JS, 0 the same, 1 apart.
-        kv_heads: kv heads of every layer afterwards; with `keep` or `budget`, of the heads that stay when that is
-            spent: grouping then saves more than was asked for.
-        scope: heads of all layers compete ("global"), or every layer loses its share ("layer").
-        least: heads that every layer keeps. uniform: all layers keep as many. multiple_of: of so many.
+        data: calibration text, as `measure` takes it; not needed to remove named heads.
+        keep: the share of heads to keep, in (0, 1].
+        budget: "flops=0.8", a share of the model's FLOPs, or "cache=0.5", of the bytes of its KV cache.
+        kv_heads: kv heads of every layer afterwards. With `keep` or `budget`, the kept heads are grouped.
+        min_heads: every layer keeps at least so many. uniform: all layers keep the same number. multiple_of: the
+            number of heads in a layer is a multiple.
+        seed: of `method="random"`.
     """
-    given = {"keep": keep, "remove": remove, "budget": budget, "twins": twins}
-    _check([n for n, x in given.items() if x is not None], keep, kv_heads, scope, least, multiple_of)
-    if group and (budget is None or kv_heads is not None):
-        raise SizeError(
-            "group=True spends a budget on pruning and grouping together"
-            + (
-                ", and there is none"
-                if budget is None
-                else f", and kv_heads={kv_heads} says how many kv heads stay"
-            ),
-            hint='budget="cache=0.5", group=True; or kv_heads=4, group=False',
+    check_model(model)
+    _check_request({"keep": keep, "remove": remove, "budget": budget}, kv_heads)
+    check_method(method)
+    shape = Shape(min_heads, uniform, multiple_of)
+    budget_name, share = (None, keep) if budget is None else parse(budget)
+    if share is not None:
+        check_share("keep", share)
+    if data is None and remove is None:
+        raise MultiheadError(
+            "data must be calibration text, got None: heads are chosen by what they do on it",
+            hint="plan(model, texts, keep=0.5), with texts like those that the model will read",
         )
-    if twins is not None and not 0 < twins <= 1:
-        raise SizeError(f"twins={twins:g} is no distance of maps", hint="above 0 and at most 1; 0.1 is near")
-    text = data if isinstance(data, Calibration) or data is None else Calibration(model, data, tokenizer)
-    turns = distinct(anatomy_on(model, text))
-    start = Plan.whole(model, (layer for same in turns for layer in same))
+    text = None if data is None else calibrate(model, data, tokenizer, progress)
+    if text is None:
+        made = Plan.whole(model, anatomy_on(model, None))
+    else:
+        made = replace(Plan.whole(model, (x for same in text.weight_sets for x in same)), calibration=text)
     if kv_heads is not None:
-        _check_kv(start, kv_heads)
-    if data is None and (kv_heads is not None or remove is None):
-        raise MultiheadError("there is no calibration text to choose by", hint="plan(model, texts, ...)")
-    if text is not None and remove is None:
-        widest = max((same[0] for same in turns), key=lambda x: x.num_heads * x.value_dim)
-        text.check(widest.num_heads * widest.value_dim, widest.name)
-    made = replace(start, calibration=text)
+        _check_kv_heads(made, kv_heads)
     if remove is not None:
-        made = _removed(made, list(remove))
-    elif twins is not None:
-        assert text is not None
-        made = _twins(model, made, text, twins)
-    elif keep is not None or budget is not None:
-        assert text is not None
-        shape = {"scope": scope, "least": least, "uniform": uniform, "multiple_of": multiple_of}
-        how = {"method": method, "seed": seed, "group": group, **shape}
-        made = _searched(model, made, turns, text, keep, budget, progress, how)
-    if kv_heads is not None:
-        assert text is not None
-        made = _grouped(model, made, turns, text, kv_heads, progress)
+        made = made.edit(remove=remove)
+        removed = [x.head(h) for x in made.layers for h in x.removed]
+        made = replace(made, request=f"remove {', '.join(removed) or 'nothing'}")
+    elif text is not None:
+        widest = max((x for x, *_ in text.weight_sets), key=lambda x: x.num_heads * x.value_dim)
+        text.check(widest.num_heads * widest.value_dim, widest.name)
+    if share is not None and text is not None:
+        order = prune_order(text, [share], method=method, budget=budget_name, shape=shape, seed=seed)
+        request = _request(f"keep={keep:g}" if budget is None else f"budget {budget}", shape)
+        made = apply_order(made, order, share, method=method, request=request)
+    if kv_heads is not None and text is not None:
+        made = _share_kv(made, text, kv_heads, progress)
+    if not made.changes:
+        warnings.warn(f"the plan changes nothing: all {made.heads} heads are kept ({made.request})", stacklevel=2)
     return made
 
 
-def _check(
-    given: Sequence[str], keep: float | None, kv_heads: int | None, scope: str, least: int, multiple_of: int
-) -> None:
-    if len(given) > 1:
-        raise SizeError(f"{' and '.join(given)} are given: only one of them says which heads go")
-    if not given and kv_heads is None:
-        raise SizeError("nothing is asked for", hint='keep=0.5, remove=["L3H7"], budget="flops=0.8" or kv_heads=4')
-    if keep is not None and not 0 < keep <= 1:
-        raise SizeError(f"keep={keep:g} is no share of the heads", hint="above 0 and at most 1: keep=0.5 is half")
-    if scope not in ("global", "layer"):
-        raise SizeError(f"scope={scope!r} is not known", hint="choose global or layer")
-    if least < 0 or multiple_of < 1:
-        raise SizeError(f"least={least} and multiple_of={multiple_of} are no counts", hint="least=0, multiple_of=1")
+def calibrate(
+    model: nn.Module,
+    data: Iterable[Document] | Mapping[str, Any] | Calibration,
+    tokenizer: Any = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """`data` as a Calibration of this model."""
+    if not isinstance(data, Calibration):
+        check_data(data)
+        data = Calibration(model, data, tokenizer)
+    elif inner(data.model) is not inner(model):
+        raise MultiheadError(
+            f"the Calibration is of a different {type(inner(data.model)).__name__}",
+            hint="Calibration(model, texts) of the model that is planned",
+        )
+    data.progress = progress
+    return data
 
 
-def _check_kv(start: Plan, kv_heads: int) -> None:
-    """The number of kv heads must divide that of every layer."""
+def prune_order(
+    text: Calibration,
+    shares: Sequence[float],
+    *,
+    method: str,
+    budget: str | None = None,
+    shape: Shape,
+    seed: int = 0,
+) -> PruneOrder:
+    """The order in which a method removes heads, as far as the smallest of some shares needs it."""
+    layers = [first for first, *_ in text.weight_sets]
+    shape.check({layer.name: layer.num_heads for layer in layers})
+    cost = cost_model(budget, layers, text)
+    for share in shares:
+        check_reachable(cost, share)
+    return greedy(saliency(method, text, seed=seed), cost, shape, limit=min(shares) * cost.of_all_heads)
+
+
+def apply_order(start: Plan, order: PruneOrder, share: float, *, method: str, request: str) -> Plan:
+    """The plan that keeps a share of the cost of all heads: a prefix of the order."""
+    whole = order.cost.of_all_heads
+    prefix = order.until(share * whole)
+    keep, notes = prefix.keep, list(start.notes)
+    if prefix.total > share * whole * (1 + 1e-12):
+        notes.append(f"the budget is not met: {prefix.total / whole:.2f} of the {order.cost.unit} remain")
+    if not any(keep.values()):
+        notes.append(f"no head is kept: {request} is less than the smallest choice of heads costs")
+    elif empty := [name for name, heads in keep.items() if not heads]:
+        notes.append(f"{', '.join(empty)} lost all heads")
+    layers = tuple(replace(x, keep=keep[x.name]) for x in start.layers)
+    return replace(start, layers=layers, method=method, request=request, scores=prefix.scores, notes=tuple(notes))
+
+
+def check_share(name: str, share: object) -> None:
+    """Raise unless `share` is in (0, 1]."""
+    check_number(name, share)
+    if not 0 < float(share) <= 1:  # type: ignore[arg-type]  # a number
+        raise SizeError(f"{name} must be in (0, 1], got {share:g}", hint=f"{name}=0.5 is half of the heads")
+
+
+def _check_request(chosen: Mapping[str, object], kv_heads: object) -> None:
+    names = [name for name, value in chosen.items() if value is not None]
+    if len(names) > 1:
+        raise SizeError(
+            f"only one of keep, remove and budget may be given, got {' and '.join(names)}", hint="choose one"
+        )
+    if not names and kv_heads is None:
+        raise SizeError("nothing is requested", hint='keep=0.5, remove=["L3H7"], budget="flops=0.8" or kv_heads=4')
+    if kv_heads is not None:
+        check_count("kv_heads", kv_heads)
+
+
+def _check_kv_heads(start: Plan, kv_heads: int) -> None:
     for layer in start.layers:
-        if kv_heads < 1 or layer.kv_heads % kv_heads:
+        if layer.kv_heads % kv_heads:
             allowed = [n for n in range(1, layer.kv_heads + 1) if layer.kv_heads % n == 0]
             raise SizeError(
                 f"kv_heads={kv_heads} does not divide the {layer.kv_heads} kv heads of {layer.name} ({layer.path})",
@@ -137,100 +182,32 @@ def _check_kv(start: Plan, kv_heads: int) -> None:
             )
 
 
-def _removed(start: Plan, names: Sequence[HeadName]) -> Plan:
-    made = start.edit(remove=names)
-    gone = [x.head(h) for x in made.layers for h in x.gone]
-    return replace(made, asked=f"remove {', '.join(gone) or 'nothing'}")
+def _request(request: str, shape: Shape) -> str:
+    """The arguments that are not the default."""
+    default = Shape()
+    words = [f"{n}={x}" for n, x in vars(shape).items() if x != getattr(default, n)]
+    return ", ".join([request, *words])
 
 
-def _twins(model: nn.Module, start: Plan, text: Calibration, within: float) -> Plan:
-    """Heads of a layer, all nearer to each other than `within`, become the first of them, the nearest first."""
-    from multihead.measures.similarity.similarity import similarity
-
-    found = similarity(model, text.fit())
-    place, apart = {name: i for i, name in enumerate(found.heads)}, found["attention"]
-    scores: dict[str, float] = {}
-    merge: dict[str, str] = {}
-    for layer in start.layers:
-        far = {
-            (a, b): float(apart[place[layer.head(a)], place[layer.head(b)]])
-            for a, b in combinations(range(layer.heads), 2)
-        }
-        one = {h: (h,) for h in range(layer.heads)}  # the heads that each is one with
-        for (a, b), distance in sorted(far.items(), key=lambda pair: pair[1]):
-            scores[layer.head(b)] = min(distance, scores.get(layer.head(b), 1.0))
-            both = tuple(sorted({*one[a], *one[b]}))
-            if all(far[pair] < within for pair in combinations(both, 2)):
-                one |= dict.fromkeys(both, both)
-        merge |= {layer.head(h): layer.head(some[0]) for h, some in one.items() if h != some[0]}
-    return replace(start.edit(merge=merge), asked=f"twins={within:g}", scores=scores, method="distance of maps")
-
-
-def _searched(
-    model: nn.Module,
-    start: Plan,
-    turns: Sequence[Sequence[LayerAnatomy]],
-    text: Calibration,
-    keep: float | None,
-    budget: str | None,
-    progress: Progress | None,
-    how: Mapping[str, Any],
-) -> Plan:
-    from multihead.edit.choosing.budget import Heads, parse
-    from multihead.edit.choosing.search import search
-
-    spend = parse(budget) if budget is not None else Heads(1.0 if keep is None else keep)
-    found = search(model, turns, text, budget=spend, progress=progress, **how)
-    layers = tuple(
-        replace(x, keep=tuple(sorted(found.keep[x.name])), groups=found.groups.get(x.name)) for x in start.layers
-    )
-    notes = list(found.notes)
-    if not any(x.keep for x in layers):
-        notes.append(f"no head stays: {budget or f'keep={keep:g}'} is less than the smallest choice of heads costs")
-    usual = {"group": False, "scope": "global", "least": 0, "uniform": False, "multiple_of": 1}
-    words = [f"{n}={how[n]}" for n, was in usual.items() if how[n] != was]
-    asked = ", ".join([f"keep={keep:g}" if keep is not None else f"budget {budget}", *words])
-    return replace(
-        start, layers=layers, method=str(how["method"]), asked=asked, scores=dict(found.scores),
-        notes=tuple(notes),
-    )  # fmt: skip
-
-
-def _grouped(
-    model: nn.Module,
-    start: Plan,
-    turns: Sequence[Sequence[LayerAnatomy]],
-    text: Calibration,
-    kv_heads: int,
-    progress: Progress | None,
-) -> Plan:
-    """Every layer of self-attention with `kv_heads` kv heads, or as many as heads stay."""
+def _share_kv(start: Plan, text: Calibration, kv_heads: int, progress: Progress | None) -> Plan:
+    """Every layer of self-attention with `kv_heads` kv heads, or as many as heads are kept."""
     layers: list[LayerPlan] = []
-    notes = list(start.notes)
-    runs, blocks = Resumed([model], text.example(), hold=ROOM), blocks_of([x.path for same in turns for x in same])
-    for i, (layer, same) in enumerate(zip(start.layers, turns, strict=True)):
+    notes, model = list(start.notes), text.model
+    run, blocks = text.block_run(model), {block.layer.path: block.path for block in text.blocks}
+    for i, (layer, (anatomy, *_)) in enumerate(zip(start.layers, text.weight_sets, strict=True)):
         if progress is not None:
             progress(f"groups of {layer.name}", i, len(start.layers))
-        if same[0].site.cross:
-            notes.append(f"{layer.name} looks at another sequence: its kv heads stay as they are")
-            layers.append(layer)
-            continue
-        runs.go_to(blocks[layer.path])
-        layers.append(_shared(model, layer, same[0], text, kv_heads, runs))
-    words = f"kv_heads={kv_heads}"
-    if start.asked.startswith("budget"):
-        notes.append(
-            f"the budget was spent on pruning, then {words} was made of what stays: less is left than asked for"
-        )
-    asked = words if not start.method and start.asked == "by hand" else f"{start.asked}, {words}"
-    return replace(start, layers=tuple(layers), notes=tuple(notes), asked=asked)
-
-
-def _shared(
-    model: nn.Module, layer: LayerPlan, found: LayerAnatomy, text: Calibration, kv_heads: int, run: Runner
-) -> LayerPlan:
-    if layer.kv_after <= kv_heads:
-        return layer
-    own = HeadWeights.of(found).keep(layer.keep)
-    clusters: Clusters = cluster(found, own, moments_of(model, found, text.fit(), run=run), kv_heads)
-    return replace(layer, groups=clusters)
+        if anatomy.site.cross:
+            notes.append(f"{layer.name} is cross-attention: its kv heads are not grouped")
+        elif layer.kv_after > kv_heads:
+            run.advance(blocks[layer.path])
+            own = HeadWeights.of(anatomy).keep(layer.keep)
+            moments = moments_of(model, anatomy, text.fit(), run=run)
+            layer = replace(layer, groups=cluster(anatomy, own, moments, kv_heads))
+        layers.append(layer)
+    if start.request.startswith("budget"):
+        notes.append(f"the budget was spent on pruning; kv_heads={kv_heads} then saves more than it")
+    request = f"kv_heads={kv_heads}"
+    if start.method or start.kept < start.heads:
+        request = f"{start.request}, {request}"
+    return replace(start, layers=tuple(layers), notes=tuple(notes), request=request)

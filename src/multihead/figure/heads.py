@@ -164,7 +164,7 @@ def _diameters(table: HeadTable, size: str | None) -> Any:
 
 def _gone(table: HeadTable, go: Plan | Iterable[str]) -> set[str]:
     if isinstance(go, Plan):
-        return {layer.head(h) for layer in go.layers for h in layer.gone}
+        return {layer.head(h) for layer in go.layers for h in layer.removed}
     named = [go] if isinstance(go, str) else list(go)
     return {table.row(name)["name"] for name in named}
 

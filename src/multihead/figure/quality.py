@@ -1,6 +1,6 @@
 """Quality against heads kept, a line per method.
 
->>> from multihead.edit.checking.curve import Curve, Point
+>>> from multihead.edit.check.curve import Curve, Point
 >>> from multihead.figure.quality import curve
 >>> points = tuple(Point("obs", k / 12, k, {"cosine": c}) for k, c in {9: 0.99, 6: 0.97, 3: 0.6}.items())
 >>> curve(Curve(points, "cosine", {"cosine": 1.0}, 12, 40)).axes[0].get_xlabel()
@@ -12,18 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multihead._base.colours import LINES
+from multihead.edit.check.metrics import METRICS
 from multihead.figure.style import COLUMN, MARKERS, paper
 
 if TYPE_CHECKING:
-    from multihead.edit.checking.curve import Curve
+    from multihead.edit.check.curve import Curve
     from multihead.figure.paper import Paper
-
-NAMES = {
-    "nn10": "10 nearest neighbours kept",
-    "cosine": "cosine to the original",
-    "relative_error": "relative error",
-}
-"""Numbers whose short names say too little beside an axis."""
 
 
 def curve(curve: Curve, *, title: str = "") -> Paper:
@@ -46,13 +40,13 @@ def curve(curve: Curve, *, title: str = "") -> Paper:
                 f"knee: {knee.kept} heads", (knee.kept, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 1.5),
                 textcoords="offset points", ha="center", va="bottom", color="#5b6470", fontsize=6,
             )  # fmt: skip
-        if curve.shown == "perplexity":
+        if METRICS[curve.shown].ratio:
             axes.set_yscale("log")
             for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
                 axis(lambda x, _: f"{x:g}")  # 20, not 2 × 10¹
         axes.invert_xaxis()
         axes.set_xlabel(f"heads kept, of {curve.heads}")
-        axes.set_ylabel(f"{NAMES.get(curve.shown, curve.shown)}\n({curve.documents} held-out documents)")
+        axes.set_ylabel(f"{METRICS[curve.shown].label}\n({curve.documents} held-out documents)")
         axes.set_title(title, pad=11, parse_math=False)
         axes.grid(color="#dfe3e8", linewidth=0.5)
         axes.set_axisbelow(True)

@@ -182,7 +182,7 @@ class Cutting:
     rows: str = ""
     """other linears with rows for every query head"""
     returns: str = "o-"
-    """see edit/physical/shells.py: NoHeads"""
+    """see edit/surgery/patched_modules.py: NoHeads"""
 
 
 _Z = Cutting(returns="z-")  # W_O is in a different module

@@ -35,7 +35,7 @@ from multihead.model.verify import largest_difference
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 
 GROUPED = "multihead-grouped"
-"""The attention function of cut models, see edit/physical/kernels.py; it asks the interface for another one."""
+"""The attention function of cut models, see edit/surgery/kv_reuse.py; it asks the interface for another one."""
 
 _UNDERSTOOD = frozenset({"scaling", "dropout", "softcap", "s_aux", "position_bias"})
 _NO_EFFECT = frozenset({"kernel_options", "output_attentions"})  # on the values

@@ -68,6 +68,11 @@ def isolated() -> Generator[None]:
         _state.depth -= 1
 
 
+def isolation_depth() -> int:
+    """How many `isolated` blocks are open: runs at different depths are different runs."""
+    return _state.depth
+
+
 def interception_of(module: nn.Module) -> Interception | None:
     """The innermost active interception that a call of the module belongs to."""
     return next((block for block in reversed(_active()) if id(module) in block.modules), None)

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -34,7 +33,7 @@ from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
-from multihead.model.interception import interception_of
+from multihead.model.interception import isolation_depth
 from multihead.model.lazy_scores import LazyScores
 from multihead.model.lazy_weights import LazyWeights
 from multihead.model.sites import Key, Site, Sites
@@ -43,16 +42,81 @@ Change = Callable[[HeadOutputs], HeadOutputs]
 """(copy · document, head, query, value_dim) → the same shape, with some heads changed."""
 
 ModuleForward = Callable[..., Any]
+ModuleCall = tuple[str, int]
+"""The path of a module, and how many calls of it came before in the run."""
+ATTENTION = ""
+"""Attentions are counted beside the calls of modules, under this name."""
 
 
 @dataclass
-class _Returned:
-    """One call of a module: its output, and how many calls of everything had been made when it returned."""
+class Returned:
+    """What one call of a module returned, and how many calls of everything had been made by then."""
 
     output: Any
-    attention: int
-    counts: dict[int, int]
-    kept: bool = True
+    counts: dict[str, int]
+    blank: bool = False
+    """whether `output` has only the shapes of what was returned"""
+
+    @property
+    def attention(self) -> int:
+        return self.counts.get(ATTENTION, 0)
+
+
+class ModuleCalls:
+    """Counts the calls of some modules in a run, and answers those that `answer` knows from an earlier run.
+
+    Runs that only compare something with the model's own code (see `interception.isolated`) are not part of the
+    run.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        self.modules = modules
+        self.counts: dict[str, int] = {}
+        self.returned: dict[ModuleCall, Returned] = {}
+        """the outermost calls that have returned, answered ones included"""
+
+    def answer(self, call: ModuleCall) -> Returned | None:
+        """What the call returned in an earlier run; None: the module runs."""
+        return None
+
+    def replayed(self, call: ModuleCall, known: Returned) -> Any:
+        """The output of an answered call. Modules may write into it: it is a copy."""
+        return known.output if known.blank else repeat_batch(known.output, 1, 0)
+
+    def started(self, call: ModuleCall) -> None:
+        """A module is about to run."""
+
+    def ended(self, call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
+        """A module has run; `inside` are the recorded calls within this one."""
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        """Inside the block the forward of the modules is counted, answered or recorded."""
+        depth = isolation_depth()
+        named = {id(module): name for name, module in self.modules.items()}
+
+        def replacement(module: nn.Module, forward: ModuleForward) -> ModuleForward:
+            name = named[id(module)]
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                if isolation_depth() != depth:
+                    return forward(*args, **kwargs)
+                call = (name, self.counts.get(name, 0))
+                self.counts[name] = call[1] + 1
+                known = self.answer(call)
+                if known is not None:
+                    self.counts = dict(known.counts)
+                    return self.replayed(call, known)
+                self.started(call)
+                before = len(self.returned)
+                output = forward(*args, **kwargs)
+                self.ended(call, output, list(self.returned)[before:])
+                return output
+
+            return run
+
+        with patched_forward(list(self.modules.values()), replacement):
+            yield
 
 
 @dataclass(frozen=True)
@@ -65,7 +129,7 @@ class _Rerun:
     documents: int
 
 
-class Recording:
+class Recording(ModuleCalls):
     """One run of a model on one batch, from which later runs start in the middle.
 
     Memory, for one batch and every layer: the output of the block, what it computes before its attention (norm, q,
@@ -74,15 +138,14 @@ class Recording:
 
     def __init__(self, model: nn.Module, known: Sites) -> None:
         """`known`: the attentions of earlier runs; modules far from all of them are not recorded."""
-        self.model, self.known = inner(model), known
+        paths = [site.path for site in known]
+        super().__init__(modules_beside(inner(model), paths) if paths else _all_modules(inner(model)))
         self.inputs: Mapping[str, Any] = {}
         self.rows = 0
         """rows of the batch, as the first attention sees them"""
         self._sites = Sites()
         self._calls: list[Key] = []  # the attentions of the recorded run, in order
         self._heads: list[HeadOutputs] = []
-        self._returned: dict[int, list[_Returned]] = {}
-        self._clock = _Clock()
         self._rerun: _Rerun | None = None
 
     @property
@@ -98,16 +161,16 @@ class Recording:
     @contextmanager
     def installed(self) -> Generator[None]:
         """Inside the block the forward of the model's modules is recorded or answered from the recording."""
-        with patched_forward(self._modules(), self._recorded_or_answered):
+        with super().installed():
             yield
-        self._returned.clear()
+        self.returned.clear()
         self._heads.clear()
 
     def start(self, inputs: Mapping[str, Any]) -> None:
         """The next run of the model, on these inputs, is the one to record."""
         self.inputs, self.rows = inputs, 0
-        self._sites, self._calls, self._heads, self._returned = Sites(), [], [], {}
-        self._clock, self._rerun = _Clock(), None
+        self._sites, self._calls, self._heads, self.returned = Sites(), [], [], {}
+        self.counts, self._rerun = {}, None
 
     def rerun(self, changes: Mapping[Key, Change], copies: int, *, whole: bool = False) -> dict[str, Any]:
         """The next run of the model starts at the first changed attention. Returns the inputs to call it with.
@@ -116,13 +179,13 @@ class Recording:
         """
         documents = documents_in(self.inputs)
         first = -1 if whole else min(self._calls.index(key) for key in changes)
-        self._clock, self._rerun = _Clock(), _Rerun(first, changes, copies, documents)
+        self.counts, self._rerun = {}, _Rerun(first, changes, copies, documents)
         return repeat_batch(dict(self.inputs), copies, documents)
 
     def listen(self, call: Call, compute: Compute) -> HeadOutputs:
         """One attention runs: record its heads, or change them."""
-        position, rerun = self._clock.attention, self._rerun
-        self._clock.attention += 1
+        position, rerun = self.counts.get(ATTENTION, 0), self._rerun
+        self.counts[ATTENTION] = position + 1
         if rerun is None:
             self._sites.register(call.site)
             self.rows = self.rows or call.problem.coordinates.batch
@@ -143,49 +206,33 @@ class Recording:
     def replaying(self) -> bool:
         return self._rerun is not None
 
-    def _recorded_or_answered(self, module: nn.Module, forward: ModuleForward) -> ModuleForward:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if interception_of(module) is None:  # a comparison with the model's own code: not part of the run
-                return forward(*args, **kwargs)
-            if self._rerun is None:
-                return self._record(module, partial(forward, *args, **kwargs))
-            calls, index = self._returned.get(id(module), ()), self._clock.next(module)
-            if index < len(calls) and calls[index].attention <= self._rerun.start and calls[index].kept:
-                self._clock.advance(calls[index].attention, calls[index].counts)
-                return repeat_batch(calls[index].output, self._rerun.copies, self._rerun.documents)
-            return forward(*args, **kwargs)
+    def answer(self, call: ModuleCall) -> Returned | None:
+        known = None if self._rerun is None else self.returned.get(call)
+        return known if known is not None and self._rerun and known.attention <= self._rerun.start else None
 
-        return run
+    def replayed(self, call: ModuleCall, known: Returned) -> Any:
+        assert self._rerun is not None
+        return repeat_batch(known.output, self._rerun.copies, self._rerun.documents)
 
-    def _record(self, module: nn.Module, forward: ModuleForward) -> Any:
-        index, before = self._clock.next(module), {id_: len(calls) for id_, calls in self._returned.items()}
-        calls = self._returned.setdefault(id(module), [])
-        calls.append(_Returned(None, self._clock.attention, {}, kept=False))
-        output = forward()
-        end = self._clock.attention
+    def ended(self, call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
+        if self._rerun is not None:
+            return
         # No rerun starts inside this module after its last attention: the outputs of its parts are not needed.
-        for id_, inside in self._returned.items():
-            for call in inside[before.get(id_, 0) :]:
-                if call.attention == end:
-                    call.output, call.kept = None, False
-        if isinstance(
-            output, LazyScores
-        ):  # scores of an adapter that are not computed yet: they belong to this run
-            calls[index] = _Returned(None, end, dict(self._clock.counts), kept=False)
-        else:
-            calls[index] = _Returned(repeat_batch(output, 1, 0), end, dict(self._clock.counts))
-        return output
+        for part in inside:
+            if self.returned[part].attention == self.counts.get(ATTENTION, 0):
+                del self.returned[part]
+        if not isinstance(output, LazyScores):  # an adapter's scores that are not computed yet belong to this run
+            self.returned[call] = Returned(repeat_batch(output, 1, 0), dict(self.counts))
 
-    def _modules(self) -> list[nn.Module]:
-        """The children of every module that contains an attention; all modules before the first run."""
-        paths = [site.path for site in self.known]
-        parents = {path.rsplit(".", n)[0] for path in paths for n in range(path.count(".") + 1)} | {""}
-        modules = {
-            id(module): module
-            for name, module in self.model.named_modules()
-            if module is not self.model and (not paths or name.rpartition(".")[0] in parents)
-        }
-        return list(modules.values())
+
+def modules_beside(model: nn.Module, paths: Sequence[str]) -> dict[str, nn.Module]:
+    """The children of every module that contains one of the modules at these paths, by path."""
+    parents = {""} | {path.rsplit(".", n)[0] for path in paths for n in range(path.count(".") + 1)}
+    return {name: m for name, m in _all_modules(model).items() if name.rpartition(".")[0] in parents}
+
+
+def _all_modules(model: nn.Module) -> dict[str, nn.Module]:
+    return {name: module for name, module in model.named_modules() if module is not model}
 
 
 @contextmanager
@@ -203,23 +250,6 @@ def patched_forward(
             vars(module).pop("forward", None)
             if forward is not None:
                 vars(module)["forward"] = forward
-
-
-class _Clock:
-    """Counts the attentions and the calls of each module, including those answered from the recording."""
-
-    def __init__(self) -> None:
-        self.attention = 0
-        self.counts: dict[int, int] = {}
-
-    def next(self, module: nn.Module) -> int:
-        """The index of this call of the module."""
-        index = self.counts.get(id(module), 0)
-        self.counts[id(module)] = index + 1
-        return index
-
-    def advance(self, attention: int, counts: Mapping[int, int]) -> None:
-        self.attention, self.counts = attention, dict(counts)
 
 
 def repeat_batch(x: Any, copies: int, documents: int) -> Any:

@@ -1,16 +1,16 @@
 """The inputs of W_Q, W_K and W_V, read while a model runs: x in q = x W_Qᵀ + b_Q.
 
-Products are recognised by where their weight lies in memory, so it does not matter which module computes them, nor
-whether q, k and v are one matrix or three.
+Hooks on the modules that hold the weights read them. So it does not matter whether q, k and v are one matrix or
+three, nor in what precision the product is computed.
 
 >>> import torch, multihead as mh
 >>> from multihead.model.forward import Forward
 >>> from multihead.model.head_weights import HeadWeights
->>> from multihead.model.projection_inputs import ProjectionInputs
+>>> from multihead.model.projection_inputs import ProjectionInputs, projections_of
 >>> encoder = torch.nn.TransformerEncoderLayer(12, 3, batch_first=True)
 >>> x, shapes = torch.randn(2, 7, 12), []
 >>> layer = mh.anatomy(encoder)[0]
->>> inputs = ProjectionInputs({layer.site.key: (layer.W_Q[0], layer.W_K[0], layer.W_V[0])})
+>>> inputs = ProjectionInputs({layer.path: projections_of(layer, encoder)})
 >>> def listen(call, compute):
 ...     shapes.append(inputs.take(call, HeadWeights.of(layer)).v.shape)
 ...     return compute()
@@ -22,106 +22,156 @@ whether q, k and v are one matrix or three.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer import Problem
+from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, ragged_rows
 from multihead.model.head_weights import HeadWeights
-from multihead.model.sites import Key
 
 Rows = Float[Tensor, "row width"]
+Projections = tuple[nn.Module, nn.Module, nn.Module]
+"""The modules that hold W_Q, W_K and W_V; one module may hold two or all of them."""
+
+ARGUMENTS = {"q": "query", "k": "key", "v": "value"}
+"""of torch.nn.MultiheadAttention, in this order"""
+
+
+def projections_of(layer: LayerAnatomy, model: nn.Module) -> Projections:
+    """The modules of `model` that hold the weights of a layer."""
+    q, k, v = (model.get_submodule(layer.weights[letter].module) for letter in ARGUMENTS)
+    return q, k, v
 
 
 @dataclass(frozen=True)
 class QKVInputs:
-    """The inputs of the projections of one call, as views. Inputs that are one tensor in the model share memory."""
+    """The inputs of the projections of one call, as views of the model's tensors: copy what is kept."""
 
     q: Float[Tensor, "batch query d_query"]
     k: Float[Tensor, "batch key d_key"]
     v: Float[Tensor, "batch key d_value"]
 
+    @property
+    def same_kv(self) -> bool:
+        """Whether W_K and W_V read the same tensor."""
+        k, v = self.k, self.v
+        return k.shape == v.shape and k.data_ptr() == v.data_ptr() and k.stride() == v.stride()
 
-class ProjectionInputs(TorchDispatchMode):
+
+class ProjectionInputs:
     """Inside the block, keeps the inputs of the projections of some attentions until their kernel runs."""
 
-    def __init__(self, projections: Mapping[Key, tuple[Tensor, Tensor, Tensor]]) -> None:
-        """`projections`: of each attention, some rows of W_Q, W_K and W_V, as views of the parameters."""
-        super().__init__()
+    def __init__(self, projections: Mapping[str, Projections]) -> None:
+        """`projections`: by the path of the attention (`Call.path`)."""
         self.projections = projections
-        self._seen: dict[int, list[Rows]] = {}
+        self._hooks = ExitStack()
+        self._seen: dict[nn.Module, list[tuple[Tensor, ...]]] = {}
 
-    def __enter__(self) -> Any:
-        self._seen = {view.data_ptr(): [] for views in self.projections.values() for view in views}
-        return super().__enter__()
+    def __enter__(self) -> ProjectionInputs:
+        self._seen = {module: [] for modules in self.projections.values() for module in modules}
+        for module in self._seen:
+            self._hooks.callback(module.register_forward_pre_hook(self._keep, with_kwargs=True).remove)
+        return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._hooks.close()
         self._seen = {}
-        super().__exit__(*error)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
-            x, weight = cast(tuple[Tensor, Tensor], args[-2:])
-            start = weight.data_ptr()
-            stop = start + weight.numel() * weight.element_size()
-            for address, inputs in self._seen.items():
-                if start <= address < stop:
-                    inputs.append(x)
-        return func(*args, **(kwargs or {}))
+    def _keep(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if isinstance(module, nn.MultiheadAttention):
+            named = dict(zip(ARGUMENTS.values(), args, strict=False)) | kwargs
+            tensors = [named[name] for name in ARGUMENTS.values()]
+        else:
+            tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
+        self._seen[module].append(tuple(tensors))
 
     def take(self, call: Call, weights: HeadWeights) -> QKVInputs:
-        """The inputs of the call that runs, once. The tensors are the model's: copy what is kept."""
-        problem, addresses = call.problem, [view.data_ptr() for view in self.projections[call.key]]
+        """The inputs of the call that runs, once. `weights` are those of its layer, in any precision."""
+        problem, modules = call.problem, self.projections[call.path]
         batch, queries, keys = problem.q.shape[0], problem.q.shape[2], problem.k.shape[2]
-        tokens = (queries, keys, keys)
-        packed = ragged_rows(problem)
-        taken: dict[int, Rows | None] = {}  # two projections may lie at one address
-        for address, count in zip(addresses, tokens, strict=True):
-            if address not in taken:
-                taken[address] = self._take(address, batch * count, packed)
-        q, k, v = (taken[address] for address in addresses)
-        if q is None or k is None or v is None or (keys != queries and not call.cross):
+        as_rows = _AsRows(ragged_rows(problem))
+        q, k, v = (
+            [x for x in as_rows(self._candidates(module, letter), width) if x.shape[0] == batch * tokens]
+            for module, letter, tokens, width in zip(
+                modules,
+                ARGUMENTS,
+                (queries, keys, keys),
+                (weights.q.shape[2], weights.k.shape[2], weights.v.shape[2]),
+                strict=True,
+            )
+        )
+        for module in modules:
+            self._seen[module].clear()
+        if not q or not k or not v or (keys != queries and not call.cross):
             raise MultiheadError(
                 f"the inputs of the projections of {call.path or type(call.module).__name__} were not seen",
-                hint="run whole documents, without a cache; quantised or adapted projections must be merged first",
+                hint="run whole documents, without a cache, and call the modules that hold W_Q, W_K and W_V",
             )
-        token_first = _is_token_first(v, weights, problem)
-        return QKVInputs(*(_shaped(x, batch, n, token_first) for x, n in zip((q, k, v), tokens, strict=True)))
+        of_v, token_first = _value_input(v, weights, problem)
+        of_k = next((x for x in k if x is of_v), k[0])
+        return QKVInputs(
+            _shaped(q[0], batch, queries, token_first),
+            _shaped(of_k, batch, keys, token_first),
+            _shaped(of_v, batch, keys, token_first),
+        )
 
-    def _take(self, address: int, rows: int, packed: Bool[Tensor, "batch token"] | None) -> Rows | None:
-        """The first input with so many rows: relative positions pass through the same weights later."""
-        seen, self._seen[address] = self._seen[address], []
-        if packed is not None:
-            seen = [padded(x, packed) for x in seen]
-        return next((x for x in seen if x.shape[0] == rows), None)
-
-
-def padded(x: Rows, packed: Bool[Tensor, "batch token"]) -> Float[Tensor, "padded_row width"]:
-    """The rows of all tokens, zero for padding, if `x` holds only those of the real tokens of mask.ragged."""
-    if x.shape[0] == packed.numel() or x.shape[0] != int(packed.sum()):
-        return x
-    return x.new_zeros(packed.numel(), x.shape[1]).index_copy_(0, packed.flatten().nonzero().squeeze(1), x)
+    def _candidates(self, module: nn.Module, letter: str) -> list[Tensor]:
+        """What may be the input, the first calls of the module first: relative positions pass through it later."""
+        calls = self._seen[module]
+        if isinstance(module, nn.MultiheadAttention):
+            return [call[list(ARGUMENTS).index(letter)] for call in calls]
+        return [x for call in calls for x in call]
 
 
-def _is_token_first(x: Rows, weights: HeadWeights, problem: Problem) -> bool:
-    """Whether rows run over (token, batch), as in torch.nn, or over (batch, token), by the values of head 0."""
+class _AsRows:
+    """Tensors as rows of a width; the rows of one tensor are one object, whichever projections read it.
+
+    Under mask.ragged, projections read the real tokens only: the rows of padding are then added as zeros.
+    """
+
+    def __init__(self, packed: Bool[Tensor, "batch token"] | None) -> None:
+        self.packed = packed
+        self._rows: dict[tuple[object, ...], Rows] = {}
+
+    def __call__(self, tensors: Iterable[Tensor], width: int) -> list[Rows]:
+        return [self._of(x) for x in tensors if x.numel() and x.shape[-1] == width]
+
+    def _of(self, x: Tensor) -> Rows:
+        key = (x.data_ptr(), x.shape, x.stride())
+        if key not in self._rows:
+            self._rows[key] = self._padded(x.reshape(-1, x.shape[-1]))
+        return self._rows[key]
+
+    def _padded(self, x: Rows) -> Float[Tensor, "padded_row width"]:
+        packed = self.packed
+        if packed is None or x.shape[0] == packed.numel() or x.shape[0] != int(packed.sum()):
+            return x
+        return x.new_zeros(packed.numel(), x.shape[1]).index_copy_(0, packed.flatten().nonzero().squeeze(1), x)
+
+
+def _value_input(candidates: list[Rows], weights: HeadWeights, problem: Problem) -> tuple[Rows, bool]:
+    """The input of the values of head 0, and whether its rows run over (token, batch), as in torch.nn."""
     batch, keys = problem.v.shape[0], problem.v.shape[2]
-    if batch == 1 or keys == 1 or not weights.heads:
-        return False
+    orders = [False] if batch == 1 or keys == 1 else [False, True]
+    options = [(x, token_first) for x in candidates for token_first in orders]
+    if len(options) == 1 or not weights.heads:
+        return options[0]
     kv = weights.groups.kv_of_head[0]
-    computed = x.double() @ weights.v[kv].double().T + weights.bias("v")[kv].double()
-    values = problem.v[:, problem.groups.kv_of_head[0]].double()
-    batch_first, token_first = (_shaped(computed, batch, keys, order) for order in (False, True))
-    return float((token_first - values).abs().sum()) < float((batch_first - values).abs().sum())
+    values = problem.v[:, problem.groups.kv_of_head[0]].float()
+
+    def distance(option: tuple[Rows, bool]) -> float:
+        x, token_first = option
+        computed = x.float() @ weights.v[kv].float().T + weights.bias("v")[kv].float()
+        return float((_shaped(computed, batch, keys, token_first) - values).abs().sum())
+
+    return min(options, key=distance)
 
 
 def _shaped(x: Rows, batch: int, tokens: int, token_first: bool) -> Float[Tensor, "batch token width"]:

@@ -1,9 +1,4 @@
-"""The curve of real cuts: at each size the model is planned, cut, fitted again, judged on other text, and timed.
-
->>> from multihead.page.cuts import LIMIT_OF
->>> LIMIT_OF["perplexity"](20.0, 21.0), LIMIT_OF["nn10"](1.0, 0.75)
-(0.05, 0.25)
-"""
+"""The curve of real cuts: at each size the model is planned, cut, fitted again, judged on other text, and timed."""
 
 from __future__ import annotations
 
@@ -15,9 +10,10 @@ from typing import Any
 from torch import nn
 
 from multihead.corpus.batches import Document
-from multihead.edit.checking.curve import METHODS, SHARES, Curve, Point, curve
-from multihead.edit.checking.speed import whole_model
-from multihead.edit.fitting.calibration import Calibration
+from multihead.edit.calibration import Calibration
+from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve
+from multihead.edit.check.metrics import METRICS
+from multihead.edit.check.speed import whole_model
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES, Cost, cost
 from multihead.measures.cost.cost_text import amount
@@ -28,19 +24,6 @@ HELD = 4
 
 ROUNDS = 5
 """of timing a point of the first method beside the whole model"""
-
-UNITS = {
-    "perplexity": "growth of perplexity",
-    "nn10": "nearest neighbours that are others",
-    "cosine": "cosine that is lost",
-    "relative_error": "relative error of the output",
-}
-LIMIT_OF: dict[str, Callable[[float, float], float]] = {
-    "perplexity": lambda before, after: round(after / before - 1, 12),
-    "nn10": lambda before, after: before - after,
-    "cosine": lambda before, after: before - after,
-    "relative_error": lambda before, after: after - before,
-}
 
 
 def cut_curve(
@@ -106,20 +89,20 @@ def _told(
     found: Curve, extra: dict[tuple[str, float], dict[str, Any]], fitted: int, limit: float, said: list[str]
 ) -> dict[str, Any]:
     """As the page has it."""
-    lost_of = LIMIT_OF[found.shown]
+    metric = METRICS[found.shown]
     before = found.original[found.shown]
     curves: list[dict[str, Any]] = []
     for method in found.methods:
         points = [{"kept": found.heads, "gone": 0, "lost": 0.0, "heads": []}]
         for p in sorted((p for p in found.points if p.method == method), key=lambda p: -p.kept):
-            lost = lost_of(before, p.numbers[found.shown])
+            lost = metric.lost(before, p.numbers[found.shown])
             told = {"kept": p.kept, "gone": found.heads - p.kept, "lost": lost if math.isfinite(lost) else 1e9}
-            points.append(told | {"heads": list(p.gone)} | extra.get((method, p.keep), {}))
+            points.append(told | {"heads": list(p.removed)} | extra.get((method, p.keep), {}))
         curves.append({"method": method, "points": points, "order": []})
     allowed = [p["gone"] for p in curves[0]["points"] if p["lost"] <= limit]
     return {
         "cut": True,
-        "unit": UNITS[found.shown],
+        "unit": metric.loss,
         "loss": found.shown,
         "limit": limit,
         "prunable": max(allowed, default=0),

@@ -29,12 +29,12 @@ from multihead.layer import Problem, weights_of
 from multihead.layer._problem import ScoreConfig
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.outputs import Cells
-from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
-from multihead.model.projection_inputs import ProjectionInputs
+from multihead.model.projection_inputs import ProjectionInputs, Projections, projections_of
 from multihead.model.sites import Site
 from multihead.statements.layer_sample import LayerSample, Passage, rotations
 from multihead.statements.without import ablation, count_tokens, placed
@@ -132,8 +132,7 @@ class SampledLayer:
     module: nn.Module
     weights: HeadWeights
     """in fp64"""
-    projections: tuple[Tensor, Tensor, Tensor]
-    """some rows of W_Q, W_K and W_V, as views of the parameters"""
+    projections: Projections
 
     @property
     def name(self) -> str:
@@ -149,20 +148,18 @@ def _layers(model: nn.Module, batch: Inputs) -> list[SampledLayer]:
     if isinstance(root, MultiHeadAttention):
         if root.num_heads == 0:
             raise SizeError("the layer has 0 heads: there is nothing to test", hint="every head of it was cut")
-        views = root.q_proj.weight, root.k_proj.weight, root.v_proj.weight
+        projections = root.q_proj, root.k_proj, root.v_proj
         site = Site("", 0, "", 0, root.num_heads)
-        return [SampledLayer(site, root, HeadWeights.of_module(root).double(), views)]
+        return [SampledLayer(site, root, HeadWeights.of_module(root).double(), projections)]
     if not isinstance(root, nn.MultiheadAttention):  # the first axis of its inputs may be tokens
         batch = {n: x[:2] if isinstance(x, Tensor) and x.ndim > 1 else x for n, x in batch.items()}
     layers = anatomy(model, batch)
     for layer in layers:
         layer.require("the theory", direct=True, ungated=True)
-    return [_of_anatomy(layer) for layer in layers]
-
-
-def _of_anatomy(layer: LayerAnatomy) -> SampledLayer:
-    views = layer.W_Q[0], layer.W_K[0], layer.W_V[0]
-    return SampledLayer(layer.site, layer.module, HeadWeights.of(layer).double(), views)
+    return [
+        SampledLayer(layer.site, layer.module, HeadWeights.of(layer).double(), projections_of(layer, root))
+        for layer in layers
+    ]
 
 
 def _chosen(known: Sequence[SampledLayer], names: Sequence[str] | None) -> list[SampledLayer]:
@@ -238,7 +235,7 @@ class LayerSampler(PerSite[Passages]):
         super().__init__()
         self.layers = {layer.site.key: layer for layer in layers}
         self.tokens = tokens
-        self._inputs = ProjectionInputs({layer.site.key: layer.projections for layer in layers})
+        self._inputs = ProjectionInputs({layer.site.path: layer.projections for layer in layers})
 
     def make(self, site: Site) -> Passages:
         return Passages(self.tokens)

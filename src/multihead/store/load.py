@@ -1,4 +1,4 @@
-"""Load what `save` wrote: the structure from plain data, the numbers from safetensors, nothing from pickle.
+"""Load what `save` wrote: the structure from JSON, the weights from safetensors, nothing from pickle.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -16,25 +16,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from multihead.edit.physical import surgery  # noqa: F401  # pyright: ignore[reportUnusedImport]  # makes all steps known
-from multihead.edit.physical.record import NAME, Record
-from multihead.edit.physical.steps import apply
+from multihead._base.arguments import check_device_and_dtype, check_flag, check_instance
+from multihead.edit.surgery.record import attach
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.compiled import inner
-from multihead.store.manifest import MANIFEST, Manifest, check_steps, read_json
-from multihead.store.skeleton import class_of, config_of, emptied, import_transformers, skeleton
-from multihead.store.tensors import Contents
-
-BUFFERS = "buffers"
-"""BUFFERS.safetensors holds tables that a new model of this class would not compute alike, if there are any"""
+from multihead.store.example_outputs import example_outputs
+from multihead.store.manifest import MANIFEST, Manifest
+from multihead.store.replay import rebuild, replay
+from multihead.store.skeleton import class_of, import_transformers, without_weights
+from multihead.store.snapshot import BUFFERS
+from multihead.store.tensors import TensorIndex, assign_buffers, assign_tensors
 
 
 def load(
@@ -47,109 +44,85 @@ def load(
 ) -> nn.Module:
     """The model that was saved in a folder, in eval mode, to the last bit.
 
+    Raises if a file is not the one that was saved (SHA-256), or if the model does not run on an example input.
+
     Args:
-        model: for a class that transformers does not know: a new one of the *original's* sizes, which is changed
-            in place and returned.
-        dtype: of the weights; None: as they were saved.
-        trust_remote_code: run the Python code in the folder, where the model's class is made by it.
+        model: for a class that transformers does not have: a new model of the *original* sizes, which is changed in
+            place and returned.
+        dtype: of the weights. If None, as they were saved.
+        trust_remote_code: run the Python code in the folder, if the model's class needs it.
     """
-    folder = Path(folder)
-    if not (folder / MANIFEST).is_file():
+    _check(folder, model, trust_remote_code)
+    check_device_and_dtype(device, dtype)
+    path = Path(folder)
+    if not (path / MANIFEST).is_file():
+        state = f"there is no {MANIFEST} in {path}" if path.is_dir() else f"{path} is a file"
         raise MultiheadError(
-            f"there is no {MANIFEST} in {folder}" if folder.is_dir() else f"there is no folder {folder}",
-            hint="mh.load reads what mh.save wrote; transformers' from_pretrained reads the rest",
+            state if path.exists() else f"there is no folder {path}",
+            hint="mh.load reads folders that mh.save wrote; for others use from_pretrained of transformers",
         )
-    manifest = Manifest.read(folder)
-    contents = Contents.of(folder, manifest.weights)
-    bare = _bare(folder, manifest, trust_remote_code) if model is None else emptied(inner(model))
-    record = manifest.record()
-    rebuild(bare, record, contents.shapes)
-    fill(bare, contents.read(torch.device(device), dtype), manifest.shared)
-    if (folder / f"{BUFFERS}.safetensors").is_file():
-        put_buffers(bare, Contents.of(folder, BUFFERS).read(torch.device(device)))
-    if hasattr(bare, "generation_config") and (folder / "generation_config.json").is_file():
-        with suppress(OSError, ValueError):  # it says how to sample, and a default does too
-            bare.generation_config = import_transformers().GenerationConfig.from_pretrained(folder)
-    if record is not None:
-        setattr(bare, NAME, record)
-    return bare.to(device).eval()
-
-
-def _bare(folder: Path, manifest: Manifest, trust: bool) -> nn.Module:
-    """A new model of the original's sizes, without numbers."""
-    if not manifest.known:
-        raise MultiheadError(
-            f"{folder} holds a {manifest.model}, which is no model of transformers",
-            hint=f"build one of the original's sizes and pass it: load(folder, model={manifest.model}(...))",
-        )
-    data = read_json(folder / "config.json") if manifest.config is None else manifest.config
-    cls = class_of(manifest.model, data, folder, trust)
-    config = config_of(cls, data, f"the config in {folder}")
-    return built(cls, config, manifest.attention)
-
-
-def built(cls: type[nn.Module], config: Any, attention: str | None) -> nn.Module:
-    """A new model of a class, without numbers, that attends as told."""
-    if attention in ("eager", "sdpa"):
-        config._attn_implementation = attention
-    return skeleton(cls, config)
-
-
-def rebuild(bare: nn.Module, record: Record | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Give a model without numbers the structure that the cut one has."""
-    steps = [] if record is None else record.steps
-    check_steps(steps, shapes)
+    manifest = Manifest.read(path)
+    manifest.check_files(path)
     try:
-        apply(bare, steps)
-    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as wrong:
-        if isinstance(wrong, MultiheadError):
+        return _load(path, manifest, model, torch.device(device), dtype, trust_remote_code)
+    except MultiheadError as error:
+        versions = manifest.other_versions()
+        if not versions:
             raise
-        raise MultiheadError(
-            f"the steps in {MANIFEST} do not fit {type(bare).__name__}: {type(wrong).__name__}: {wrong}",
-            hint="steps belong to the model that was cut: same class, same config",
-        ) from wrong
+        raise type(error)(f"{error.message} ({versions})", hint=error.hint) from error
 
 
-def fill(bare: nn.Module, tensors: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
-    """The stored tensors become the model's own, of their dtype; tied ones are one."""
-    wanted = bare.state_dict(keep_vars=True)
-    given = {
-        name: nn.Parameter(t, requires_grad=t.is_floating_point())
-        if isinstance(wanted.get(name), nn.Parameter)
-        else t
-        for name, t in tensors.items()
-    }
-    given |= {name: given[own] for name, own in shared.items() if own in given}
-    missing, extra = sorted(wanted.keys() - given.keys()), sorted(given.keys() - wanted.keys())
-    if missing or extra:
+def _load(
+    folder: Path,
+    manifest: Manifest,
+    original: nn.Module | None,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    trust: bool,
+) -> nn.Module:
+    index, record = TensorIndex.of(folder, manifest.weights), manifest.record()
+    if original is not None:
+        model = without_weights(inner(original))
+        replay(model, record, index.shapes)
+    elif manifest.origin is None:
         raise MultiheadError(
-            f"the weights do not fit {type(bare).__name__}: "
-            + "; ".join(
-                f"{what} {_some(names)}" for what, names in (("missing", missing), ("unknown", extra)) if names
-            ),
-            hint="the model must be of the class and the original sizes of the one that was saved",
+            f"{folder} holds a {manifest.model}, which cannot be built from a config of transformers",
+            hint=f"build one of the original sizes and pass it: load(folder, model={manifest.model}(...))",
         )
-    for name, own in wanted.items():
-        if own.shape != given[name].shape:
-            raise SizeError(
-                f"{name} of {type(bare).__name__} has shape {tuple(own.shape)}, "
-                f"the stored one {tuple(given[name].shape)}",
-                hint="the model must be of the class and the original sizes of the one that was saved",
+    else:
+        config = manifest.original_config(folder)
+        cls = class_of(manifest.model, manifest.origin, config, folder, trust)
+        model = rebuild(cls, config, manifest.attention, record, index.shapes)
+    assign_tensors(model, index.read(device, dtype), manifest.shared)
+    if (folder / f"{BUFFERS}.safetensors").is_file():
+        assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(device))
+    if hasattr(model, "generation_config") and (folder / "generation_config.json").is_file():
+        with suppress(OSError, ValueError):  # only how to sample, which has a default
+            model.generation_config = import_transformers().GenerationConfig.from_pretrained(
+                folder, local_files_only=True
             )
-    bare.load_state_dict(given, assign=True)
+    if record is not None:
+        attach(model, record)
+    model = model.to(device).eval()
+    if manifest.runs:
+        _check_runs(model, folder)
+    return model
 
 
-def put_buffers(bare: nn.Module, buffers: Mapping[str, Tensor]) -> None:
-    """Buffers that no state dict holds."""
-    for name, value in buffers.items():
-        path, _, leaf = name.rpartition(".")
-        with suppress(AttributeError):
-            module = bare.get_submodule(path)
-            if leaf in dict(module.named_buffers(recurse=False, remove_duplicate=False)):
-                module.register_buffer(leaf, value, persistent=False)
-                continue
-        raise MultiheadError(f"{type(bare).__name__} has no buffer {name}, which the folder holds")
+def _check_runs(model: nn.Module, folder: Path) -> None:
+    """Raise if the sizes that the folder gives the modules contradict their weights, which only a run tells."""
+    try:
+        example_outputs(model)
+    except MultiheadError as error:
+        raise SizeError(
+            f"the {type(model).__name__} in {folder} has sizes that do not fit its weights: {error.message}",
+            hint=f"{MANIFEST} or config.json was changed: copy or save the folder again",
+        ) from error
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f", ... ({len(names)})" if len(names) > 3 else "")
+def _check(folder: object, model: object, trust_remote_code: object) -> None:
+    check_instance("folder", folder, str | Path, "the path of a folder", hint="mh.load('smaller')")
+    check_instance(
+        "model", model, nn.Module | None, "a torch.nn.Module or None", hint="a new model of the original sizes"
+    )
+    check_flag("trust_remote_code", trust_remote_code)

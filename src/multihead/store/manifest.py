@@ -1,34 +1,36 @@
-"""multihead.json: what a saved model is, as plain data that is checked before anything is done with it."""
+"""multihead.json: how to rebuild a saved model, as JSON that is checked before it is used."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+import torch
 
-from multihead.edit.physical.record import Record
-from multihead.edit.physical.steps import KINDS, Step
-from multihead.errors import MultiheadError, SizeError
+import multihead
+from multihead.edit.surgery.record import Record
+from multihead.errors import MultiheadError
+from multihead.store.tensors import DAMAGED
 
 MANIFEST = "multihead.json"
-FORMAT = "multihead model"
-VERSION = 1
-_DAMAGED = "copy or save the folder again"
+FORMAT, VERSION = "multihead model", 2
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """How to build the model again: its class, its original config, what was cut, where its tensors are."""
+    """The class of a model, its original config, the cut, its files."""
 
     model: str
     """the name of its class"""
-    known: bool
-    """a class that transformers can build from a config, or else one that has to be given to `load`"""
+    origin: str | None
+    """where the class comes from (`skeleton.class_of`); None if `load` needs a model"""
     cut: Mapping[str, Any] | None
     """Record.to_json()"""
     weights: str
@@ -36,77 +38,144 @@ class Manifest:
     shared: Mapping[str, str]
     """names of tied weights → the name under which they are stored"""
     attention: str | None
-    plain: bool
-    why: str
-    """why it is plain, or is not"""
+    stock: bool
+    """whether stock transformers loads the folder"""
+    reason: str
+    """why it does, or why not"""
     config: Mapping[str, Any] | None
-    """the original's, where config.json says other sizes"""
+    """the original config, if it is not the one in config.json"""
+    runs: bool
+    """whether the model ran on an example input; `load` runs it again"""
     versions: Mapping[str, str]
+    checksums: Mapping[str, str]
+    """file → SHA-256"""
 
     def record(self) -> Record | None:
         return None if self.cut is None else Record.from_json(self.cut)
+
+    def original_config(self, folder: Path) -> Mapping[str, Any]:
+        return read_json(folder / "config.json") if self.config is None else self.config
 
     def write(self, folder: Path) -> None:
         data: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
         lines = [
             f"{_json(key)}: {_cut_lines(value) if key == 'cut' else _json(value)}" for key, value in data.items()
         ]
+        own = _checksum_of(json.loads("{" + ",".join(lines) + "}"))
+        lines.append(f'"checksum": {_json(own)}')
         (folder / MANIFEST).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
     @staticmethod
     def read(folder: Path) -> Manifest:
-        data = read_json(folder / MANIFEST)
+        path = folder / MANIFEST
+        data = read_json(path)
         if data.get("format") != FORMAT:
-            raise MultiheadError(f"{folder / MANIFEST} does not describe a saved model", hint=_DAMAGED)
+            raise MultiheadError(f"{path} does not describe a saved model", hint=DAMAGED)
         if data.get("version") != VERSION:
-            raise MultiheadError(
-                f"{folder} is of version {data.get('version')!r} of the format, this multihead reads {VERSION}",
-                hint="pip install -U multihead",
-            )
+            raise _version_error(folder, data)
+        stored = data.pop("checksum", None)
+        if stored != _checksum_of(data):
+            raise MultiheadError(f"{path} is damaged: its checksum does not fit its contents", hint=DAMAGED)
         kinds: dict[str, tuple[type, ...]] = {
-            "model": (str,), "known": (bool,), "cut": (dict, type(None)), "weights": (str,), "shared": (dict,),
-            "attention": (str, type(None)), "plain": (bool,), "why": (str,), "config": (dict, type(None)),
-            "versions": (dict,),
+            "model": (str,), "origin": (str, type(None)), "cut": (dict, type(None)), "weights": (str,),
+            "shared": (dict,), "attention": (str, type(None)), "stock": (bool,), "reason": (str,),
+            "config": (dict, type(None)), "runs": (bool,), "versions": (dict,), "checksums": (dict,),
         }  # fmt: skip
-        for name, fits in kinds.items():
-            if not isinstance(data.get(name), fits):
+        for name, allowed in kinds.items():
+            if not isinstance(data.get(name), allowed):
                 raise MultiheadError(
-                    f"{folder / MANIFEST} is damaged: {name} is {data.get(name)!r}, not {fits[0].__name__}",
-                    hint=_DAMAGED,
+                    f"{path} is damaged: {name} must be a {allowed[0].__name__}, got {data.get(name)!r}",
+                    hint=DAMAGED,
                 )
         if data["weights"] not in ("model", "multihead"):
             raise MultiheadError(
-                f"{folder / MANIFEST} is damaged: weights in {data['weights']!r}", hint="model or multihead"
+                f"{path} is damaged: weights must be model or multihead, got {data['weights']!r}", hint=DAMAGED
             )
         if data["cut"] is not None:
-            _check_cut(data["cut"], folder / MANIFEST)
+            _check_cut(data["cut"], path)
         return Manifest(**{name: data[name] for name in kinds})
+
+    def check_files(self, folder: Path) -> None:
+        """Raise unless every file has the checksum that it was saved with."""
+        for name, stored in self.checksums.items():
+            path = folder / Path(name).name
+            if not path.is_file():
+                raise MultiheadError(f"there is no {name} in {folder}", hint=DAMAGED)
+            if checksum(path) != stored:
+                raise MultiheadError(
+                    f"{path} is damaged: it is not the file that was saved (SHA-256)", hint=DAMAGED
+                )
+
+    def other_versions(self) -> str:
+        """The packages whose version differs from the one that saved the model, for messages."""
+        here = package_versions()
+        return ", ".join(
+            f"saved with {name} {saved}, this is {here[name]}"
+            for name, saved in self.versions.items()
+            if name in here and here[name] != saved
+        )
+
+
+def package_versions() -> dict[str, str]:
+    versions = {"multihead": multihead.__version__, "torch": str(torch.__version__)}
+    with suppress(PackageNotFoundError):
+        versions["transformers"] = version("transformers")
+    return versions
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Of all files of tensors in a folder."""
+    return {path.name: checksum(path) for path in sorted(folder.glob("*.safetensors*"))}
+
+
+def checksum(path: Path) -> str:
+    """SHA-256: `sha256sum` prints the same, and most processors have instructions for it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum_of(data: Mapping[str, Any]) -> str:
+    """Of data read from JSON, independent of its layout in the file."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _version_error(folder: Path, data: Mapping[str, Any]) -> MultiheadError:
+    found, versions = data.get("version"), data.get("versions")
+    by = f" (multihead {versions['multihead']})" if isinstance(versions, dict) and "multihead" in versions else ""
+    newer = isinstance(found, int) and found > VERSION
+    return MultiheadError(
+        f"{folder} has version {found!r} of the format{by}, this multihead reads version {VERSION}",
+        hint="pip install -U multihead" if newer else "cut and save the model again with this multihead",
+    )
+
+
+# ---- JSON -------------------------------------------------------------------------------------
 
 
 def _cut_lines(cut: Mapping[str, Any] | None) -> str:
-    """A step per line, for people."""
+    """One step per line, for people."""
     if cut is None:
         return "null"
     steps = ",\n".join(f"  {_json(step)}" for step in cut["steps"])
     return f'{{\n "plan": {_json(cut["plan"])},\n "steps": [\n{steps}\n ]}}'
 
 
-def _plain(x: Any) -> Any:
-    """Scores may be infinite or none at all, for which JSON has no word but null."""
+def _finite(x: Any) -> Any:
+    """JSON has no infinity and no NaN, which scores may be: they become null."""
     if isinstance(x, float) and not math.isfinite(x):
         return None
     if isinstance(x, Mapping):
-        return {key: _plain(value) for key, value in cast(Mapping[Any, Any], x).items()}
-    return [_plain(value) for value in cast(list[Any], x)] if isinstance(x, list | tuple) else x
+        return {key: _finite(value) for key, value in cast(Mapping[Any, Any], x).items()}
+    return [_finite(value) for value in cast(list[Any], x)] if isinstance(x, list | tuple) else x
 
 
 def _json(x: object) -> str:
     try:
-        return json.dumps(_plain(x), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as wrong:
+        return json.dumps(_finite(x), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
         raise MultiheadError(
-            f"{MANIFEST} cannot hold this: {wrong}", hint="plans and steps are made of JSON only"
-        ) from wrong
+            f"{MANIFEST} cannot hold this: {error}", hint="plans and steps must be JSON"
+        ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -114,57 +183,25 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise MultiheadError(f"there is no {path.name} in {path.parent}", hint="mh.save writes one") from None
-    except (ValueError, RecursionError) as wrong:
-        raise MultiheadError(f"{path} is not JSON: {wrong}", hint=_DAMAGED) from wrong
+        raise MultiheadError(f"there is no {path.name} in {path.parent}", hint="mh.save writes it") from None
+    except OSError as error:
+        raise MultiheadError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+    except (ValueError, RecursionError) as error:
+        raise MultiheadError(f"{path} is not JSON: {error}", hint=DAMAGED) from error
     if not isinstance(data, dict):
-        raise MultiheadError(f"{path} is damaged: it holds a {type(data).__name__}", hint=_DAMAGED)
+        raise MultiheadError(f"{path} is damaged: it must hold an object, got {type(data).__name__}", hint=DAMAGED)
     return cast(dict[str, Any], data)
 
 
-def _check_cut(cut: Mapping[str, Any], place: Path) -> None:
+def _check_cut(cut: Mapping[str, Any], path: Path) -> None:
     steps = cut.get("steps")
     if not isinstance(steps, list) or not isinstance(cut.get("plan"), dict | None):
-        raise MultiheadError(f"{place} is damaged: its steps or its plan are missing", hint=_DAMAGED)
+        raise MultiheadError(f"{path} is damaged: its steps or its plan are missing", hint=DAMAGED)
     for step in cast(list[Any], steps):
         fields = cast(dict[str, Any], step) if isinstance(step, dict) else {}
         if set(fields) != {"do", "at", "name", "value"} or not all(
             isinstance(fields[x], str) for x in ("do", "at", "name")
         ):
-            raise MultiheadError(f"{place} is damaged: {step!r} is no step", hint="a step is {do, at, name, value}")
-
-
-# ---- steps of an untrusted folder -------------------------------------------------------------
-
-
-_VALUES: dict[str, tuple[type, ...]] = {
-    "resize": (list,),
-    "select": (dict, type(None)),
-    "cache": (list, type(None)),
-    "kernel": (list, type(None)),
-    "groups": (list,),
-}
-"""What a step of a kind may be told."""
-
-
-def check_steps(steps: Sequence[Step], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse, before any is done, steps that are none, or that make parameters of other shapes than stored."""
-    last: dict[str, Step] = {}
-    for step in steps:
-        if step.do not in KINDS:
             raise MultiheadError(
-                f"there is no step {step.do!r} (at {step.at})",
-                hint=f"known are {', '.join(KINDS)}; was this cut by a later version of multihead?",
-            )
-        if step.do == "set" and (step.name.startswith("_") or callable(getattr(nn.Module, step.name, None))):
-            raise MultiheadError(f"a step may not {step.do} {step.at}.{step.name}, which is no size of a module")
-        if not isinstance(step.value, _VALUES.get(step.do, object)):
-            raise MultiheadError(f"a step may not {step.do} {step.at}.{step.name} by {step.value!r}")
-        if step.do == "resize":
-            last[f"{step.at}.{step.name}" if step.at else step.name] = step
-    for name, step in last.items():
-        if name in shapes and step.value != list(shapes[name]):
-            raise SizeError(
-                f"{name} was to be made {step.value}, the stored one has {list(shapes[name])}",
-                hint="the two files do not belong together: copy or save the folder again",
+                f"{path} is damaged: a step must be {{do, at, name, value}}, got {step!r}", hint=DAMAGED
             )

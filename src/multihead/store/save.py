@@ -1,8 +1,8 @@
-"""Save a model, cut or not: safetensors, its config, and multihead.json, which says how to build it again.
+"""Save a model, cut or not: safetensors, its config, and multihead.json, which says how to rebuild it.
 
-Where stock transformers can express what was cut, the folder is an ordinary one that `from_pretrained` loads with
-no multihead installed (`Saved.plain`). Else its weights are called multihead.safetensors, so that no other reader
-takes them for the original's.
+If stock transformers can express the cut, `from_pretrained` loads the folder without multihead (`Saved.stock`).
+Else the weights are in multihead.safetensors, which only `mh.load` reads. Either way the folder is reloaded and
+compared with the model before it gets its name.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -13,48 +13,57 @@ takes them for the original's.
 ...     saved = save(model, Path(here) / "out")
 ...     sorted(p.name for p in saved.folder.iterdir())
 ['config.json', 'model.safetensors', 'multihead.json']
->>> saved.plain
-True
+>>> saved.stock, saved.verified
+(True, 'tensors and outputs')
 """
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-import multihead
-from multihead.edit.physical.record import Record, record_of
-from multihead.errors import MultiheadError
+from multihead._base.arguments import check_flag, check_instance, check_model, describe
+from multihead._base.atomic_dir import atomic_dir, check_target
+from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.model.compiled import inner
-from multihead.store.companions import copy_companions
-from multihead.store.folder import written
-from multihead.store.load import BUFFERS, built, rebuild
-from multihead.store.manifest import Manifest
-from multihead.store.plain import Plain, plain, proven
-from multihead.store.sentence import adapt
-from multihead.store.skeleton import config_of, import_transformers, is_known
-from multihead.store.tensors import Held, held, temporary_buffers, write
+from multihead.store.aux_files import copy_aux_files, modules
+from multihead.store.formats.custom import CustomFormat
+from multihead.store.formats.sentence import SentenceFormat
+from multihead.store.formats.stock import StockFormat
+from multihead.store.snapshot import Snapshot
+from multihead.store.tensors import state_tensors
 
-_SPARE = 64_000_000
-"""bytes for what is not weights: tokenizers, mostly"""
+MODEL_FILES = ("multihead.json", "config.json", "modules.json")
+"""A folder with one of these is a model's, and `force` may replace it."""
+_AUX_BYTES = 64_000_000
+"""space for the other files, mostly tokenizers"""
+
+
+@runtime_checkable
+class Format(Protocol):
+    """A way to store a model. `can` and `verify` return a reason if they fail, else None."""
+
+    def can(self) -> str | None: ...
+    def write(self, folder: Path) -> None: ...
+    def verify(self, folder: Path) -> str | None: ...
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Where a model is now, and whether stock transformers loads it; `why` says why it does not."""
+    """Where a model is stored, and whether stock transformers loads it."""
 
     folder: Path
-    plain: bool
-    why: str
+    stock: bool
+    reason: str
+    """why stock transformers loads it, or why not"""
+    verified: str
+    """what was compared after reloading: tensors and outputs; only tensors if the model cannot be rebuilt or run"""
 
     def __str__(self) -> str:
-        return f"{self.folder}: {self.why}"
+        return f"{self.folder}: {self.reason} (reloaded: same {self.verified})"
 
 
 def save(
@@ -65,123 +74,85 @@ def save(
     source: str | Path | None = None,
     force: bool = False,
 ) -> Saved:
-    """Write a model to a folder, all of it or nothing.
+    """Write a model to a folder, completely or not at all, and compare the reloaded model with it.
 
     Args:
-        tokenizer: written along.
-        source: the folder that the model came from: its tokenizer, generation config and, for a
-            sentence-transformers folder, its other modules are copied along.
-        force: replace a folder that exists; it stays until the new one is complete.
+        tokenizer: saved with the model.
+        source: the folder that the model was loaded from: its tokenizer, generation config and, for a
+            sentence-transformers folder, its further modules are copied.
+        force: replace an existing folder; it stays until the new one is complete.
     """
+    check_model(model)
+    _check(folder, tokenizer, source, force)
     root, target = inner(model), Path(folder)
-    with written(target, force=force, need=held(root).bytes + _SPARE) as part:
-        found = put(root, part, tokenizer=tokenizer, source=None if source is None else Path(source))
-    return Saved(target, found.config is not None, found.why)
+    with atomic_dir(target, force=force, marks=MODEL_FILES, need=state_tensors(root).bytes + _AUX_BYTES) as part:
+        saved = write_model(root, part, tokenizer=tokenizer, source=None if source is None else Path(source))
+    return replace(saved, folder=target)
 
 
-def put(root: nn.Module, part: Path, *, tokenizer: Any = None, source: Path | None = None) -> Plain:
-    """Fill a folder that exists."""
-    contents, record = held(root), record_of(root)
-    config = _config(root) if is_known(root) else None
-    bare, misfit = _again(root, config, record, contents)
+def check_folder(folder: Path, force: bool) -> None:
+    """Raise unless `save` may write to this folder."""
+    check_target(folder, force, MODEL_FILES)
+
+
+def write_model(model: nn.Module, folder: Path, *, tokenizer: Any = None, source: Path | None = None) -> Saved:
+    """Write a model into an existing folder."""
+    snapshot = Snapshot.of(model)
     if source is not None:
-        copy_companions(source, part)
+        copy_aux_files(source, folder)
     if tokenizer is not None:
-        tokenizer.save_pretrained(part)
-    generation: Any = getattr(root, "generation_config", None)
+        tokenizer.save_pretrained(folder)
+    generation: Any = getattr(model, "generation_config", None)
     if generation is not None:
-        generation.save_pretrained(part)
-    _write_buffers(root, bare, part)
-    found = Plain(type(root).__name__, None, misfit)
-    if bare is not None and config is not None:
-        found = plain(root, config, contents.shapes, [] if record is None else record.steps)
-    found = _write_weights(root, contents, config, found, part)
-    Manifest(
-        model=type(root).__name__,
-        known=bare is not None,
-        cut=None if record is None else record.to_json(),
-        weights="multihead" if found.config is None else "model",
-        shared=contents.shared,
-        attention=getattr(getattr(root, "config", None), "_attn_implementation", None),
-        plain=found.config is not None,
-        why=found.why,
-        config=config if found.config not in (None, config) else None,
-        versions=_versions(),
-    ).write(part)
-    adapt(part, found.config is not None)
-    return found
+        generation.save_pretrained(folder)
+    stock = StockFormat(snapshot)
+    obstacle = _write_verified(stock, folder)
+    if obstacle is not None:
+        _require_equal(model, _write_verified(CustomFormat(snapshot, obstacle), folder))
+    if source is not None and modules(source):
+        sentence = SentenceFormat(source, stock=obstacle is None)
+        if (reason := sentence.can()) is not None:
+            raise MultiheadError(reason, hint="save without source, and put the folder together by hand")
+        _require_equal(model, _write_verified(sentence, folder))
+    complete = snapshot.origin is not None and snapshot.outputs is not None
+    return Saved(
+        folder,
+        obstacle is None,
+        stock.reason if obstacle is None else obstacle,
+        "tensors and outputs" if complete else "tensors",
+    )
 
 
-def _config(root: nn.Module) -> dict[str, Any]:
-    """The config as `save_pretrained` would write it, without changing the model's."""
-    own: Any = root.config
-    data: dict[str, Any] = json.loads(own.to_json_string())
-    data["architectures"] = [type(root).__name__]
-    data["dtype"] = str(getattr(root, "dtype", torch.float32)).removeprefix("torch.")
-    return dict(sorted(data.items()))
+def _write_verified(form: Format, folder: Path) -> str | None:
+    """Write a format and verify it; if that fails, return why, and remove its files."""
+    obstacle = form.can()
+    if obstacle is not None:
+        return obstacle
+    before = set(folder.iterdir())
+    form.write(folder)
+    obstacle = form.verify(folder)
+    if obstacle is not None:
+        for path in set(folder.iterdir()) - before:
+            path.unlink()
+    return obstacle
 
 
-def _again(
-    root: nn.Module, config: dict[str, Any] | None, record: Record | None, contents: Held
-) -> tuple[nn.Module | None, str]:
-    """What `load` will build, without numbers; or why it cannot be built from a config."""
-    if config is None:
-        return None, f"{type(root).__name__} is no model of transformers"
-    attention = getattr(root.config, "_attn_implementation", None)
-    try:
-        bare = built(type(root), config_of(type(root), config, "config.json"), attention)
-        rebuild(bare, record, contents.shapes)
-    except MultiheadError as failed:
-        return None, failed.message
-    own = {name: tuple(t.shape) for name, t in bare.state_dict(keep_vars=True).items()}
-    shapes = contents.shapes
-    for name in sorted(own.keys() | shapes.keys()):
-        if own.get(name) != shapes.get(name):
-            return None, (
-                f"{type(root).__name__} was changed by other hands: by its config and its cuts it would have "
-                f"{name} {own.get(name, 'nowhere')}, it has it {shapes.get(name, 'nowhere')}"
-            )
-    return bare, ""
+def _require_equal(model: nn.Module, difference: str | None) -> None:
+    if difference is not None:
+        raise MultiheadError(
+            f"the saved {type(model).__name__} is not the one in memory, so it is not kept: {difference}",
+            hint="config, cuts and weights are saved: save outside of mh.ablate, mh.gate and mh.patch, and undo "
+            "changes of the model's code and attributes",
+        )
 
 
-def _write_buffers(root: nn.Module, bare: nn.Module | None, part: Path) -> None:
-    """Tables that a new model would not compute alike: of another dtype, changed by hand, of an unknown class."""
-    fresh = {} if bare is None else temporary_buffers(bare)
-    own = temporary_buffers(root)
-    other = {name: t for name, t in own.items() if name not in fresh or not _same(t, fresh[name])}
-    if other:
-        write(other, part, BUFFERS)
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.cpu(), b.cpu())
-
-
-def _write_weights(
-    root: nn.Module, contents: Held, config: dict[str, Any] | None, found: Plain, part: Path
-) -> Plain:
-    """config.json and the weights, for stock transformers if it is proven to load them, else for us."""
-    if found.config is not None:
-        _write_config(found.config, part)
-        write(contents.tensors, part, "model")
-        wrong = proven(part, found.model, root)
-        if wrong is None:
-            return found
-        for file in part.glob("model*.safetensors*"):
-            file.unlink()
-        found = Plain(found.model, None, wrong)
-    if config is not None:
-        _write_config(config, part)
-    write(contents.tensors, part, "multihead")
-    return found
-
-
-def _write_config(config: dict[str, Any], part: Path) -> None:
-    (part / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _versions() -> dict[str, str]:
-    found = {"multihead": multihead.__version__, "torch": torch.__version__}
-    with suppress(MultiheadError):
-        found["transformers"] = import_transformers().__version__
-    return found
+def _check(folder: object, tokenizer: object, source: object, force: object) -> None:
+    path = str | Path
+    check_instance("folder", folder, path, "the path of a folder", hint="mh.save(model, 'smaller')")
+    check_instance("source", source, path | None, "the path of a folder or None", hint="source='path/to/original'")
+    check_flag("force", force)
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise TypeMismatchError(
+            f"tokenizer must have save_pretrained, got {describe(tokenizer)}",
+            hint="AutoTokenizer.from_pretrained(name)",
+        )

@@ -1,4 +1,4 @@
-"""A model without numbers: parameters on the meta device, every buffer and attribute as a new model has it.
+"""A model without weights: parameters on the meta device, every buffer and attribute as in a new model.
 
 >>> from transformers import LlamaConfig, LlamaModel
 >>> from multihead.store.skeleton import skeleton
@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -22,56 +21,52 @@ from torch import nn
 
 from multihead.errors import MultiheadError
 
-OWN = {"EmbeddedModel": "multihead.sources.embedded.network"}
-"""Models that come with the package: the name of the class, and where it is."""
+TRANSFORMERS, CODE, OWN = "transformers", "auto_map", "multihead.sources."
+"""Where a class comes from: transformers, the Python code in the folder, a module of this package."""
 
 
-def own_class(name: str) -> type[nn.Module] | None:
-    """A class of ours, for which transformers is not needed."""
-    return getattr(import_module(OWN[name]), name) if name in OWN else None
-
-
-def skeleton(cls: type[nn.Module], config: Any) -> nn.Module:
-    """cls(config) in eval mode, at no cost of memory or time for its weights."""
+def skeleton(cls: type[nn.Module], config: Any, attention: str | None = None) -> nn.Module:
+    """cls(config) in eval mode, without time or memory for its weights. `attention`: eager or sdpa."""
+    if attention in ("eager", "sdpa"):
+        config._attn_implementation = attention
     try:
-        with _no_weights(), _not_initialised(cls):
+        with _parameters_on_meta(), _no_initialization(cls):
             model = cls(config)
-    except (ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError, LookupError) as wrong:
-        said = " ".join(str(wrong).split())[:200]
-        raise MultiheadError(f"{cls.__name__} cannot be built with this config: {said}") from wrong
-    return emptied(model).eval()
+    except (ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError, LookupError) as error:
+        raise MultiheadError(f"{cls.__name__} cannot be built with this config: {_line(error)}") from error
+    return without_weights(model).eval()
 
 
-def emptied(model: nn.Module) -> nn.Module:
-    """All parameters of a model on the meta device; tied ones stay tied."""
+def without_weights(model: nn.Module) -> nn.Module:
+    """Move all parameters of a model to the meta device; tied ones stay tied."""
     new: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, p in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             if not p.is_meta:
-                own = new.setdefault(id(p), nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad))
-                module.register_parameter(name, own)
+                meta = new.setdefault(id(p), nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad))
+                module.register_parameter(name, meta)
     return model
 
 
 @contextmanager
-def _no_weights() -> Generator[None]:
-    """Parameters that this thread gives to modules go to the meta device at once, so that none is ever held."""
-    real, here = nn.Module.register_parameter, get_ident()
+def _parameters_on_meta() -> Generator[None]:
+    """Parameters that this thread registers move to the meta device at once: at most one is in memory."""
+    register_parameter, thread = nn.Module.register_parameter, get_ident()
 
     def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        if param is not None and get_ident() == here and not param.is_meta:
+        if param is not None and get_ident() == thread and not param.is_meta:
             param = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
-        real(self, name, param)
+        register_parameter(self, name, param)
 
     nn.Module.register_parameter = register
     try:
         yield
     finally:
-        nn.Module.register_parameter = real
+        nn.Module.register_parameter = register_parameter
 
 
-def _not_initialised(cls: type[nn.Module]) -> Any:
-    if own_class(cls.__name__) is cls:
+def _no_initialization(cls: type[nn.Module]) -> Any:
+    if cls.__module__.startswith(OWN):
         return nullcontext()
     from transformers import initialization
 
@@ -82,66 +77,85 @@ def _not_initialised(cls: type[nn.Module]) -> Any:
 
 
 def import_transformers() -> Any:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a folder needs no hub, and would wait for one
     try:
         import transformers
-    except ImportError as missing:
+    except ImportError as error:
         raise MultiheadError(
-            "transformers, which this model is made of, is not installed", hint="pip install 'multihead[hf]'"
-        ) from missing
+            "transformers, which has the class of this model, is not installed",
+            hint="pip install 'multihead[hf]'",
+        ) from error
     return transformers
 
 
-def is_known(model: nn.Module) -> bool:
-    """Whether `class_of` will find the class of a model, so that it can be built again from its config alone."""
-    name, config = type(model).__name__, getattr(model, "config", None)
-    if config is None or not hasattr(type(model), "config_class"):
-        return False
-    if own_class(name) is type(model):
-        return True
-    if type(model).__module__.split(".")[0] == "transformers":
-        return getattr(import_transformers(), name, None) is type(model)
-    return name in {str(ref).rpartition(".")[2] for ref in (getattr(config, "auto_map", None) or {}).values()}
+def origin_of(model: nn.Module) -> str | None:
+    """Where `class_of` finds the class of a model: TRANSFORMERS, CODE or a module; None if it cannot."""
+    cls, config = type(model), getattr(model, "config", None)
+    if config is None or not hasattr(cls, "config_class"):
+        return None
+    if cls.__module__.startswith(OWN):
+        return cls.__module__
+    if cls.__module__.split(".")[0] == "transformers":
+        return TRANSFORMERS if getattr(import_transformers(), cls.__name__, None) is cls else None
+    return None if _code(cls.__name__, getattr(config, "auto_map", None)) is None else CODE
 
 
-def class_of(name: str, config: Mapping[str, Any], folder: Path, trust: bool) -> type[nn.Module]:
-    """The class of a saved model: ours, one of transformers, or of the folder's own code if that is trusted."""
-    if (own := own_class(name)) is not None:
-        return own
-    transformers = import_transformers()
-    found = getattr(transformers, name, None) if name.isidentifier() else None
-    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
-        return cast(type[nn.Module], found)
-    auto_map = cast(dict[str, Any], config.get("auto_map") or {})
-    code = next((ref for ref in auto_map.values() if isinstance(ref, str) and ref.split(".")[-1] == name), None)
-    if code is None:
-        raise MultiheadError(
-            f"transformers {transformers.__version__} has no model {name!r}, which {folder} holds",
-            hint="build one of the original's sizes and pass it: load(folder, model=...)",
-        )
-    if not trust:
-        raise MultiheadError(
-            f"{name} in {folder} is made by Python code of the folder ({code})",
-            hint="trust_remote_code=True runs it, if you trust it",
-        )
-    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+def class_of(name: str, origin: str, config: Mapping[str, Any], folder: Path, trust: bool) -> type[nn.Module]:
+    """The class of a saved model. The folder's own code is run only if it is trusted."""
+    hint = "build a model of the original's sizes and pass it: load(folder, model=...)"
+    if origin == CODE:
+        code = _code(name, config.get("auto_map"))
+        if code is None:
+            raise MultiheadError(f"the config in {folder} has no auto_map for {name}", hint=hint)
+        if not trust:
+            raise MultiheadError(
+                f"{name} needs the Python code in {folder} ({code})",
+                hint="trust_remote_code=True runs it, if you trust it",
+            )
+        from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    return get_class_from_dynamic_module(code, str(folder))
+        try:
+            return get_class_from_dynamic_module(code, str(folder), local_files_only=True)
+        except (OSError, ImportError, AttributeError, SyntaxError) as error:
+            raise MultiheadError(
+                f"the Python code of {name} ({code}) does not load: {_line(error)}",
+                hint="save(..., source=the original folder) copies it",
+            ) from error
+    found: Any = None
+    if origin == TRANSFORMERS and name.isidentifier():
+        found = getattr(import_transformers(), name, None)
+    elif origin.startswith(OWN) and all(part.isidentifier() for part in origin.split(".")):
+        try:
+            found = vars(import_module(origin)).get(name)
+        except ImportError as error:
+            raise MultiheadError(
+                f"{folder} needs {origin}, which this multihead does not have", hint=hint
+            ) from error
+    if isinstance(found, type) and issubclass(found, nn.Module) and hasattr(found, "config_class"):
+        return found
+    raise MultiheadError(f"{origin} has no model {name!r}, which {folder} holds", hint=hint)
+
+
+def _code(name: str, auto_map: Any) -> str | None:
+    """ "file.Class" of the class in the auto_map of a config."""
+    references: list[Any] = list(cast(dict[str, Any], auto_map).values()) if isinstance(auto_map, dict) else []
+    return next((ref for ref in references if isinstance(ref, str) and ref.rpartition(".")[2] == name), None)
 
 
 def config_of(cls: type[nn.Module], data: Mapping[str, Any], place: str) -> Any:
-    """The config of a class, made of JSON."""
-    kind: Any = getattr(cls, "config_class", None)
-    if kind is None:
-        raise MultiheadError(f"{cls.__name__} has no config to be built from")
-    wrongs: list[type[Exception]] = [TypeError, ValueError, KeyError, AttributeError]
-    if own_class(cls.__name__) is not cls:
+    """The config of a class from JSON data."""
+    config_class: Any = getattr(cls, "config_class", None)
+    if config_class is None:
+        raise MultiheadError(f"{cls.__name__} has no config class")
+    errors: list[type[Exception]] = [TypeError, ValueError, KeyError, AttributeError]
+    if not cls.__module__.startswith(OWN):
         from huggingface_hub.errors import StrictDataclassError
 
-        wrongs.append(StrictDataclassError)
-    make: Callable[[dict[str, Any]], Any] = kind.from_dict
+        errors.append(StrictDataclassError)
     try:
-        return make(dict(data))
-    except tuple(wrongs) as wrong:
-        said = " ".join(str(wrong).split())[:300]
-        raise MultiheadError(f"{place} is no config of {cls.__name__}: {said}") from wrong
+        return config_class.from_dict(dict(data))
+    except tuple(errors) as error:
+        raise MultiheadError(f"{place} does not fit {cls.__name__}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

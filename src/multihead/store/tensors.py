@@ -2,11 +2,11 @@
 
 >>> import tempfile, torch
 >>> from pathlib import Path
->>> from multihead.store.tensors import Contents, held, write
->>> contents = held(torch.nn.Linear(3, 2))
+>>> from multihead.store.tensors import TensorIndex, state_tensors, write_tensors
+>>> state = state_tensors(torch.nn.Linear(3, 2))
 >>> with tempfile.TemporaryDirectory() as folder:
-...     write(contents.tensors, Path(folder), "model")
-...     Contents.of(Path(folder), "model").shapes
+...     write_tensors(state.tensors, Path(folder), "model")
+...     TensorIndex.of(Path(folder), "model").shapes
 {'bias': (2,), 'weight': (2, 3)}
 """
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,169 +23,213 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead._base.atomic_files import umask
-from multihead.errors import MultiheadError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 
-LARGEST = 4_000_000_000
-"""bytes of one file"""
+MAX_FILE_BYTES = 4_000_000_000
+DAMAGED = "copy or save the folder again"
 
 
 # ---- out of a model ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Held:
-    """Every tensor of a model once; `shared` says under which other names some are known."""
+class StateTensors:
+    """Every tensor of a state dict once. `shared` maps the other names of tied weights to the stored one."""
 
     tensors: Mapping[str, Tensor]
     shared: Mapping[str, str]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """By every name, those of tied weights included."""
-        own = {name: tuple(t.shape) for name, t in self.tensors.items()}
-        return own | {name: own[of] for name, of in self.shared.items()}
+        """By every name, including those of tied weights."""
+        stored = {name: tuple(t.shape) for name, t in self.tensors.items()}
+        return stored | {name: stored[first] for name, first in self.shared.items()}
 
     @property
     def bytes(self) -> int:
         return sum(t.nbytes for t in self.tensors.values())
 
 
-def held(model: nn.Module) -> Held:
-    """What `model.state_dict()` holds; tied weights are told by being the same object."""
+def state_tensors(model: nn.Module) -> StateTensors:
+    """The tensors of `model.state_dict()`; tied weights are the same object under two names."""
     tensors: dict[str, Tensor] = {}
     shared: dict[str, str] = {}
     first: dict[int, str] = {}
     for name, t in model.state_dict(keep_vars=True).items():
         if not isinstance(t, Tensor) or type(t) not in (Tensor, nn.Parameter, nn.Buffer):
             raise TypeMismatchError(
-                f"{name} is a {type(t).__name__}, which has no place in a safetensors file",
-                hint="quantize the model again after loading it, save it before",
+                f"{name} is a {type(t).__name__}, which safetensors cannot store",
+                hint="save the model before quantizing it, and quantize it again after loading",
             )
         if t.is_meta:
-            raise MultiheadError(f"{name} is on the meta device: it has no numbers", hint="load the weights first")
+            raise MultiheadError(f"{name} is on the meta device: it has no values", hint="load the weights first")
         if id(t) in first:
             shared[name] = first[id(t)]
         else:
             first[id(t)] = name
             tensors[name] = t.detach()
-    return Held(tensors, shared)
+    return StateTensors(tensors, shared)
 
 
-def temporary_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Buffers that a state dict leaves out: tables that a model computes as it is built."""
-    kept = set(model.state_dict(keep_vars=True))
-    return {name: b for name, b in model.named_buffers(remove_duplicate=False) if name not in kept}
+def non_persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers outside the state dict: tables that a model computes when it is built."""
+    persistent = set(model.state_dict(keep_vars=True))
+    return {name: b for name, b in model.named_buffers(remove_duplicate=False) if name not in persistent}
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal dtype, shape and bytes: a NaN equals itself, and 0.0 is not -0.0."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    one, other = (x.detach().cpu().contiguous().flatten().view(torch.uint8) for x in (a, b))
+    return torch.equal(one, other)
+
+
+# ---- into a model -----------------------------------------------------------------------------
+
+
+def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
+    """Make these tensors the parameters and buffers of a model, without copying; tied weights become one."""
+    own = model.state_dict(keep_vars=True)
+    new = {
+        name: nn.Parameter(t, requires_grad=t.is_floating_point()) if isinstance(own.get(name), nn.Parameter) else t
+        for name, t in tensors.items()
+    }
+    new |= {name: new[first] for name, first in shared.items() if first in new}
+    hint = "the model must have the class and the original sizes of the saved one"
+    missing, unknown = sorted(own.keys() - new.keys()), sorted(new.keys() - own.keys())
+    if missing or unknown:
+        parts = [f"{kind} {_some(names)}" for kind, names in (("missing", missing), ("unknown", unknown)) if names]
+        raise MultiheadError(f"the weights do not fit {type(model).__name__}: {'; '.join(parts)}", hint=hint)
+    for name, t in own.items():
+        if t.shape != new[name].shape:
+            raise SizeError(
+                f"{name} of {type(model).__name__} has shape {tuple(t.shape)}, "
+                f"the stored one {tuple(new[name].shape)}",
+                hint=hint,
+            )
+    model.load_state_dict(new, assign=True)
+
+
+def assign_buffers(model: nn.Module, buffers: Mapping[str, Tensor]) -> None:
+    """Replace non-persistent buffers."""
+    own = dict(model.named_buffers(remove_duplicate=False))
+    for name, value in buffers.items():
+        if name not in own:
+            raise MultiheadError(
+                f"{type(model).__name__} has no buffer {name}, which the folder holds", hint=DAMAGED
+            )
+        path, _, leaf = name.rpartition(".")
+        model.get_submodule(path).register_buffer(leaf, value, persistent=False)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f", ... ({len(names)})" if len(names) > 3 else "")
 
 
 # ---- files ------------------------------------------------------------------------------------
 
 
-def write(tensors: Mapping[str, Tensor], folder: Path, stem: str) -> None:
-    """STEM.safetensors, or, above LARGEST bytes, numbered files and the index that transformers reads."""
+def write_tensors(tensors: Mapping[str, Tensor], folder: Path, stem: str) -> None:
+    """STEM.safetensors, or, above MAX_FILE_BYTES, numbered files and the index that transformers reads."""
     files: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, t in sorted(tensors.items()):
-        if files[-1] and size + t.nbytes > LARGEST:
+        if files[-1] and size + t.nbytes > MAX_FILE_BYTES:
             files.append({})
             size = 0
         files[-1][name] = t
         size += t.nbytes
     if len(files) == 1:
-        _write(files[0], folder / f"{stem}.safetensors")
+        _write_file(files[0], folder / f"{stem}.safetensors")
         return
-    where: dict[str, str] = {}
+    weight_map: dict[str, str] = {}
     for i, part in enumerate(files, 1):
         file = f"{stem}-{i:05}-of-{len(files):05}.safetensors"
-        _write(part, folder / file)
-        where |= dict.fromkeys(part, file)
+        _write_file(part, folder / file)
+        weight_map |= dict.fromkeys(part, file)
     total = sum(t.nbytes for t in tensors.values())
-    index = {"metadata": {"total_size": total}, "weight_map": where}
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _write(tensors: Mapping[str, Tensor], file: Path) -> None:
+def _write_file(tensors: Mapping[str, Tensor], file: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file({name: _alone(t) for name, t in tensors.items()}, file, metadata={"format": "pt"})
-    except SafetensorError as failed:
-        raise OSError(None, str(failed)) from failed
-    file.chmod(0o666 & ~umask())  # it is written for its owner only
+        save_file({name: _separate(t) for name, t in tensors.items()}, file, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(None, str(error)) from error
+    file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors makes it readable by its owner only
 
 
-def _alone(t: Tensor) -> Tensor:
-    """On the CPU, in one piece, with memory of its own."""
+def _separate(t: Tensor) -> Tensor:
+    """On the CPU, contiguous, in a storage that it shares with no other tensor."""
     t = t.cpu().contiguous()
     return t if t.untyped_storage().nbytes() == t.nbytes else t.clone()
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What the safetensors of a folder hold, by their headers; nothing else is read yet."""
+class TensorIndex:
+    """Names, shapes and files of the stored tensors, from the headers alone."""
 
     files: Mapping[str, Path]
     """tensor → its file"""
     shapes: Mapping[str, tuple[int, ...]]
 
     @staticmethod
-    def of(folder: Path, stem: str) -> Contents:
+    def of(folder: Path, stem: str) -> TensorIndex:
         index = folder / f"{stem}.safetensors.index.json"
-        if index.is_file():
-            names = sorted(set(_weight_map(index).values()))
-        else:
-            names = [f"{stem}.safetensors"]
+        names = sorted(set(_weight_map(index).values())) if index.is_file() else [f"{stem}.safetensors"]
         files: dict[str, Path] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         for name in names:
-            path = folder / name
-            with _opened(path, "cpu") as file:
-                for key in file.keys():  # noqa: SIM118  it is no dict
-                    files[key] = path
+            with _open(folder / name, "cpu") as file:
+                for key in file.keys():  # noqa: SIM118  not a dict
+                    files[key] = folder / name
                     shapes[key] = tuple(file.get_slice(key).get_shape())
-        return Contents(files, shapes)
+        return TensorIndex(files, shapes)
+
+    def stream(self, device: torch.device) -> Generator[tuple[str, Tensor]]:
+        """Each tensor with its name; a caller that keeps none needs the memory of one."""
+        for path in sorted(set(self.files.values())):
+            with _open(path, str(device)) as file:
+                for key in file.keys():  # noqa: SIM118
+                    yield key, file.get_tensor(key)
 
     def read(self, device: torch.device, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-        """All of them; `dtype` is for those of floating point."""
-        found: dict[str, Tensor] = {}
-        for path in sorted(set(self.files.values())):
-            with _opened(path, str(device)) as file:
-                for key in file.keys():  # noqa: SIM118
-                    t: Tensor = file.get_tensor(key)
-                    found[key] = t if dtype is None or not t.is_floating_point() else t.to(dtype)
-        return found
+        """All tensors; floating-point ones are converted to `dtype`."""
+        return {
+            name: t if dtype is None or not t.is_floating_point() else t.to(dtype)
+            for name, t in self.stream(device)
+        }
 
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        where = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        files = {str(name): str(file) for name, file in where.items()}
-    except (ValueError, KeyError, AttributeError, TypeError) as wrong:
-        raise MultiheadError(f"{index} is damaged: {wrong!r}", hint="copy or save the folder again") from wrong
+        data = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = {str(name): str(file) for name, file in data.items()}
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise MultiheadError(f"{index} is damaged: {error!r}", hint=DAMAGED) from error
     outside = [file for file in files.values() if not re.fullmatch(r"[\w.-]+\.safetensors", file)]
     if outside:
-        raise MultiheadError(f"{index} names {outside[0]!r}, which is no safetensors file of its folder")
+        raise MultiheadError(
+            f"{index} names {outside[0]!r}, which must be a safetensors file in its folder", hint=DAMAGED
+        )
     return files
 
 
-class _opened:
-    """safe_open, whose errors say which file it was."""
+@contextmanager
+def _open(path: Path, device: str) -> Generator[Any]:
+    """safe_open, with errors that name the file."""
+    from safetensors import SafetensorError, safe_open
 
-    def __init__(self, path: Path, device: str) -> None:
-        from safetensors import SafetensorError, safe_open
-
-        if not path.is_file():
-            raise MultiheadError(f"there is no {path.name} in {path.parent}", hint="copy or save the folder again")
-        try:
-            self._file: Any = safe_open(path, framework="pt", device=device)
-        except (SafetensorError, OSError) as wrong:
-            raise MultiheadError(
-                f"{path} is damaged: {wrong}", hint="copy or save the folder again; pickle is never read"
-            ) from wrong
-
-    def __enter__(self) -> Any:
-        return self._file.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._file.__exit__(*error)
+    if not path.is_file():
+        raise MultiheadError(f"there is no {path.name} in {path.parent}", hint=DAMAGED)
+    try:
+        opened: Any = safe_open(path, framework="pt", device=device)
+    except (SafetensorError, OSError) as error:
+        raise MultiheadError(f"{path} is damaged: {error}", hint=f"{DAMAGED}; pickle is never read") from error
+    with opened as file:
+        yield file

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
-from multihead.edit.choosing.budget import CacheBytes, Flops, Heads, Latency, latencies, parse
-from multihead.edit.fitting.calibration import Calibration
-from multihead.errors import SizeError
+from multihead.edit.budget import cache_bytes, check_reachable, count_heads, flops_per_token, parse
+from multihead.edit.calibration import Calibration
+from multihead.errors import SizeError, TypeMismatchError
 
 IDS = [[(11 * i + j * j + 1) % 51 + 1 for j in range(7)] for i in range(16)]
 
@@ -28,80 +28,56 @@ def llama() -> LlamaForCausalLM:
 WHOLE = {"L0": range(6), "L1": range(6)}
 
 
-def test_bytes_of_the_cache_are_those_of_kv_heads_that_are_read(llama: LlamaForCausalLM) -> None:
-    layers = mh.anatomy(llama)
-    ledger = CacheBytes(0.5).ledger(llama, layers, None)
-    assert (ledger.whole, ledger.limit) == (2 * 2 * 8 * 4, 2 * 8 * 4)
-    assert ledger.of({"L0": (0, 3), "L1": (3, 4, 5)}) == 3 * 8 * 4
-    assert ledger.of({"L0": (), "L1": (0,)}) == 8 * 4
+def test_bytes_of_the_cache_are_those_of_kv_heads_in_use(llama: LlamaForCausalLM) -> None:
+    cost = cache_bytes(mh.anatomy(llama))
+    assert cost.of_all_heads == 2 * 2 * 8 * 4
+    assert cost.total({"L0": (0, 3), "L1": (3, 4, 5)}) == 3 * 8 * 4
+    assert cost.total({"L0": (), "L1": (0,)}) == 8 * 4
 
 
 def test_flops_are_those_of_all_linear_maps_and_of_pairs(llama: LlamaForCausalLM) -> None:
-    """Every document has 7 tokens, also those that are spliced."""
-    text = Calibration(llama, IDS, batch_size=4)
-    ledger = Flops(0.9).ledger(llama, mh.anatomy(llama), text)
+    """Every document has 7 tokens."""
+    cost = flops_per_token(llama, mh.anatomy(llama), Calibration(llama, IDS, batch_size=4))
     attention = 2 * (2 * 18 * (24 + 24 + 2 * 8))
     feed = 2 * (3 * 2 * 18 * 23)
     head, pairs = 2 * 18 * 53, 2 * (6 * 2 * 7 * 8)
-    assert ledger.whole == attention + feed + head + pairs
+    assert cost.of_all_heads == attention + feed + head + pairs
     one = 2 * (18 * 4 + 18 * 4) + 2 * 7 * 8
-    assert ledger.whole - ledger.of(WHOLE | {"L1": (0, 1, 2, 3, 4)}) == one
-    assert ledger.whole - ledger.of(WHOLE | {"L1": (0, 1, 2)}) == 3 * one + 2 * 18 * 8
+    assert cost.of_all_heads - cost.total(WHOLE | {"L1": (0, 1, 2, 3, 4)}) == one
+    assert cost.of_all_heads - cost.total(WHOLE | {"L1": (0, 1, 2)}) == 3 * one + 2 * 18 * 8
 
 
 def test_flops_have_a_floor(llama: LlamaForCausalLM) -> None:
-    text = Calibration(llama, IDS, batch_size=4)
-    with pytest.raises(
-        SizeError, match=r"flops=0\.1 cannot be reached by heads: without any the model still has 0\.\d"
-    ):
-        Flops(0.1).ledger(llama, mh.anatomy(llama), text)
+    cost = flops_per_token(llama, mh.anatomy(llama), Calibration(llama, IDS, batch_size=4))
+    with pytest.raises(SizeError, match=r"flops=0\.1 cannot be reached .* 0\.\d+ of its FLOPs"):
+        check_reachable(cost, 0.1)
 
 
-def test_times_are_measured_for_every_count_of_heads() -> None:
-    model = BertModel(
-        BertConfig(hidden_size=30, intermediate_size=23, vocab_size=53, num_hidden_layers=2, num_attention_heads=5)
-    )
-    layers = mh.anatomy(model)
-    found = latencies(layers, 11, 2)
-    assert {name: len(times) for name, times in found.items()} == {"L0": 6, "L1": 6}
-    assert found["L0"] is found["L1"]
-    assert found["L0"][0] == 0
-    assert min(found["L0"][1:]) > 0
-    ledger = Latency(0.5, tokens=11, rounds=1).ledger(model, layers, None)
-    assert ledger.unit == "ms"
-    assert ledger.of({"L0": (), "L1": ()}) == 0
+def test_budgets_are_read_from_text() -> None:
+    assert parse("flops=0.8") == ("flops", 0.8)
+    assert parse(" Cache = 0.5") == ("cache", 0.5)
 
 
-def test_a_table_of_times_is_taken_as_it_is(llama: LlamaForCausalLM) -> None:
-    table = {"L0": (0, 1, 1, 1, 2, 2, 3.0), "L1": (0, 1, 2, 3, 4, 5, 6.0)}
-    ledger = Latency(0.5, table=table).ledger(llama, mh.anatomy(llama), None)
-    assert (ledger.whole, ledger.of({"L0": (1, 5), "L1": (0,)})) == (9, 2)
-    with pytest.raises(SizeError, match="has 3 numbers for L1, which has 6 heads"):
-        Latency(0.5, table=table | {"L1": (0, 1, 2)}).ledger(llama, mh.anatomy(llama), None)
-
-
-def test_budgets_are_read_from_words() -> None:
-    assert parse("flops=0.8") == Flops(0.8)
-    assert parse(" Cache = 0.5") == CacheBytes(0.5)
-    assert parse("latency=0.9") == Latency(0.9)
-    assert parse("heads=1") == Heads(1.0)
-
-
-@pytest.mark.parametrize("text", ["flops", "flops=much", "power=0.5", "0.5", ""])
-def test_words_that_are_no_budget_are_refused(text: str) -> None:
-    with pytest.raises(SizeError, match=r"is no budget[\s\S]*heads=0\.8, flops=0\.8, cache=0\.8, latency=0\.8"):
+@pytest.mark.parametrize("text", ["flops", "flops=much", "power=0.5", "0.5", "", "heads=0.5", "latency=0.5"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(SizeError, match=r"budget must be flops=X or cache=X"):
         parse(text)
 
 
-@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
-def test_shares_outside_0_and_1_are_refused(share: float) -> None:
-    kinds: list[Any] = [Heads, Flops, CacheBytes, Latency]
-    for kind in kinds:
-        with pytest.raises(SizeError, match="is no share of the original"):
-            kind(share)
+@pytest.mark.parametrize("budget", [0.5, ("flops", 0.5), True])
+def test_budgets_are_texts(budget: Any) -> None:
+    with pytest.raises(TypeMismatchError, match=r"budget must be a text such as 'flops=0\.8', got the"):
+        parse(budget)
 
 
-def test_all_heads_cost_the_whole() -> None:
+@pytest.mark.parametrize("share", ["0.0", "-1.0", "1.5", "nan"])
+def test_shares_outside_0_and_1_are_refused(share: str) -> None:
+    for name in ("flops", "cache"):
+        with pytest.raises(SizeError, match=rf"{name} must be in \(0, 1\], got"):
+            parse(f"{name}={share}")
+
+
+def test_heads_are_counted() -> None:
     model = torch.nn.TransformerEncoderLayer(24, 3, batch_first=True).eval()
-    ledger = Heads(1.0).ledger(model, mh.anatomy(model), None)
-    assert ledger.of({"L0": range(3)}) == ledger.whole == ledger.limit
+    cost = count_heads(mh.anatomy(model))
+    assert (cost.of_all_heads, cost.total({"L0": (2,)})) == (3, 1)

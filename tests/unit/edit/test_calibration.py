@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import multihead as mh
-from multihead.edit.fitting.calibration import Calibration, tokens_in
+from multihead.edit.calibration import Calibration, tokens_in
+from multihead.edit.text_sketch import SIZE
 from multihead.errors import MultiheadError, SizeError
 
 DOCUMENTS = [[(7 * i + j) % 41 + 1 for j in range(3 + i % 11)] for i in range(67)]
@@ -30,7 +31,7 @@ def _documents(batches: list[dict[str, torch.Tensor]]) -> list[list[int]]:
 
 
 def test_every_document_is_in_one_part(model: GPT2Model) -> None:
-    text = Calibration(model, DOCUMENTS, batch_size=5, held_out=0.25, spliced=0)
+    text = Calibration(model, DOCUMENTS, batch_size=5, held_out=0.25)
     fit, held = _documents(list(text.fit())), _documents(list(text.held_out()))
     assert len(held) == round(0.25 * len(DOCUMENTS))
     assert sorted(fit + held) == sorted(DOCUMENTS)
@@ -53,25 +54,50 @@ def test_batches_are_of_like_length_and_the_same_every_time(model: GPT2Model) ->
 
 
 def test_long_documents_are_cut_to_the_models_positions(model: GPT2Model) -> None:
-    text = Calibration(model, [list(range(1, 31)), [5, 6]], held_out=0.25, spliced=0)
+    text = Calibration(model, [list(range(1, 31)), [5, 6]], held_out=0.25)
     assert max(b["input_ids"].shape[1] for b in [*text.fit(), *text.held_out()]) == 13
-    assert text.documents == 4
+    assert text.documents == 4  # three pieces and a short one
 
 
-def test_few_documents_are_spliced_and_only_to_fit(model: GPT2Model) -> None:
-    documents = [[i] * 5 + [i + 20] * 3 for i in range(1, 18)]
-    plain, text = (Calibration(model, documents, batch_size=5, spliced=s) for s in (0, None))
-    held = _documents(list(text.held_out()))
-    assert held == _documents(list(plain.held_out()))
-    fit = _documents(list(text.fit()))
-    assert (len(fit), text.spliced, text.documents_to_fit) == (30, 15, 30)
-    made = [x for x in fit if x not in documents]
-    assert made
-    for document in made:
-        assert document[:4] == [document[0]] * 4
-        assert document[4:] in [x[4:] for x in documents if x not in held]
-    assert text.documents == 17
-    assert "15 to fit and 15 spliced of them" in repr(text)
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_of_one_document_are_on_one_side(model: GPT2Model, seed: int) -> None:
+    documents = [[1 + i] * (40 + 7 * i) for i in range(7)]
+    text = Calibration(model, documents, held_out=0.3, batch_size=3, seed=seed)
+    fit, held = ({row[0] for row in _documents(list(part))} for part in (text.fit(), text.held_out()))
+    assert len(held) == 2
+    assert not fit & held
+    assert fit | held == {d[0] for d in documents}
+
+
+def test_one_long_document_is_cut_in_two_before_it_is_cut_into_pieces(model: GPT2Model) -> None:
+    text = Calibration(model, [[i % 47 for i in range(100)]], held_out=0.2, batch_size=1)
+    rows = sorted(_documents(list(text.fit())), key=len), _documents(list(text.held_out()))
+    assert (sum(map(len, rows[0])), sum(map(len, rows[1]))) == (80, 20)
+    assert {i for row in rows[1] for i in row} <= {i % 47 for i in range(80, 100)}
+
+
+def test_the_sketch_of_the_text_does_not_grow_and_does_not_depend_on_pieces(model: GPT2Model) -> None:
+    many = [[i // 40, i % 40, 3] for i in range(1600)]
+    sketch = Calibration(model, many).sketch
+    assert (sketch.documents, len(sketch.hashes)) == (1600, SIZE)
+    assert sketch.overlap([[45, 45, i % 45] for i in range(300)]) == 0
+    assert sketch.overlap(many[:400]) == pytest.approx(400, rel=0.15)
+    long = [[1 + i % 40, *range(1, 13), *range(20)] for i in range(8)]
+    assert Calibration(model, long, max_tokens=13).sketch.overlap(long) == 8
+
+
+def test_the_structure_is_found_once_and_again_when_parameters_are_replaced() -> None:
+    model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50)).eval()
+    text = Calibration(model, DOCUMENTS)
+    first, mark = text.anatomy, text.fingerprint
+    assert text.anatomy is first
+    assert mh.plan(model, text, remove=["L0H0"]).fingerprint == mark == text.fingerprint
+    with torch.no_grad():
+        model.h[0].mlp.c_proj.weight.data.mul_(0.5)
+    assert text.fingerprint != mark
+    attention = model.h[0].attn.c_proj
+    attention.weight = nn.Parameter(attention.weight.detach().clone())
+    assert text.anatomy is not first
 
 
 def test_one_document_is_cut_in_two(model: GPT2Model) -> None:
@@ -129,7 +155,7 @@ def test_text_in_another_language_is_said(model: GPT2Model) -> None:
 def test_what_is_no_calibration_text_is_refused(model: GPT2Model) -> None:
     with pytest.raises(MultiheadError, match="data is one text"):
         Calibration(model, "a text")
-    with pytest.raises(SizeError, match=r"held_out=1\.5"):
+    with pytest.raises(SizeError, match=r"held_out .*1\.5"):
         Calibration(model, DOCUMENTS, held_out=1.5)
     with pytest.raises(MultiheadError, match="nothing to measure"):
         Calibration(model, [])
@@ -163,7 +189,7 @@ def test_a_model_that_knows_no_padding_gets_batches_of_one_length() -> None:
 
 def test_a_sample_is_the_first_batches() -> None:
     model = BertModel(BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=53)).eval()
-    text = Calibration(model, [[i + 1, 2, 3, i % 7] for i in range(40)], batch_size=5, spliced=0)
+    text = Calibration(model, [[i + 1, 2, 3, i % 7] for i in range(40)], batch_size=5)
     first, second, *_ = text.fit()
     assert [id(b) for b in text.sample(21)] == [id(first), id(second)]
     assert list(text.sample(0)) == []

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from multihead.edit.checking.curve import Curve, Point, curve, draw
-from multihead.edit.fitting.calibration import Calibration
-from multihead.errors import SizeError
+import multihead as mh
+from multihead.edit.calibration import Calibration
+from multihead.edit.check.curve import Curve, Point, curve
+from multihead.edit.check.metrics import quality
+from multihead.errors import SizeError, TypeMismatchError
+from multihead.figure.quality import curve as draw
 
 
 def made(shown: str, numbers: dict[int, float], method: str = "obs") -> Curve:
@@ -47,20 +51,61 @@ def test_the_table_and_json() -> None:
     assert found.plain()["points"][3] == {"method": "random", "keep": 0.5, "kept": 6, "nn10": None}
 
 
-def test_every_point_is_a_cut_judged_on_other_text(tmp_path: Path) -> None:
+def small() -> tuple[GPT2LMHeadModel, list[list[int]]]:
     torch.manual_seed(0)
     config = GPT2Config(n_layer=2, n_head=3, n_embd=21, vocab_size=53, n_positions=31, initializer_range=0.3)
-    model = GPT2LMHeadModel(config).eval()
     drawn = torch.Generator().manual_seed(1)
     rows = [torch.randint(1, 53, (11,), generator=drawn).tolist() for _ in range(30)]
+    return GPT2LMHeadModel(config).eval(), rows
+
+
+def test_every_point_is_a_cut_judged_on_other_text(tmp_path: Path) -> None:
+    model, rows = small()
     steps: list[tuple[str, int, int]] = []
     text = Calibration(model, rows[:20])
-    found = curve(model, text, rows[20:], shares=(1.0, 0.5), methods=("norm",), progress=lambda *x: steps.append(x))
-    assert [(p.method, p.keep, p.kept) for p in found.points] == [("norm", 1.0, 6), ("norm", 0.5, 3)]
+    found = curve(
+        model, text, rows[20:], shares=(1.0, 0.5), methods=("random",), progress=lambda *x: steps.append(x)
+    )
+    assert [(p.method, p.keep, p.kept) for p in found.points] == [("random", 1.0, 6), ("random", 0.5, 3)]
     assert found.points[0].numbers["perplexity"] == pytest.approx(found.original["perplexity"])
     assert found.points[1].numbers["perplexity"] != pytest.approx(found.original["perplexity"], rel=1e-3)
-    assert steps == [("norm 1", 0, 2), ("norm 0.5", 1, 2), ("curve", 2, 2)]
-    draw(found, tmp_path / "curve.png", title="small")
+    assert steps == [("random 1", 0, 2), ("random 0.5", 1, 2), ("curve", 2, 2)]
+    assert [len(p.removed) for p in found.points] == [0, 3]
+    draw(found, title="small").savefig(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 5000
-    with pytest.raises(SizeError, match=r"shares=\[0\.0\]"):
-        curve(model, text, rows, shares=(0.0,))
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"shares": (0.0,)}, r"shares must be in \(0, 1\], got 0"),
+        ({"shares": (0.5, "x")}, "shares must be a number, got 'x'"),
+        ({"shares": 0.5}, "shares must be a list, got the float 0.5"),
+        ({"shares": ()}, "shares must be a list, got the tuple"),
+        ({"methods": "obs"}, "methods must be a list, got the str 'obs'"),
+        ({"methods": ("obs", "fischer")}, "unknown method 'fischer'\n\nhint: did you mean 'fisher'"),
+        ({"refit": "yes"}, "refit must be True or False, got 'yes'"),
+        ({"calibration": None}, "data must be documents or batches, got None"),
+    ],
+)
+def test_wrong_use(given: dict[str, Any], message: str) -> None:
+    model, rows = small()
+    with pytest.raises((SizeError, TypeMismatchError), match=message):
+        curve(**({"model": model, "calibration": Calibration(model, rows[:20]), "held_out": rows[20:]} | given))
+
+
+def test_each_method_ranks_the_heads_once() -> None:
+    """The points are those of separate plans, and only cuts and checks run the model once the text was read."""
+    model, rows = small()
+    text, shares, calls = Calibration(model, rows[:20]), (0.67, 0.5, 0.34), list[int]()
+    plans = [mh.plan(model, text, keep=keep, method=method) for method in ("obs", "fisher") for keep in shares]
+    mh.cut(model, plans[0], refit=False)  # the first cut finds the blocks
+    hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
+    for plan in plans:
+        quality(model, mh.cut(model, plan, refit=False), rows[20:])
+    without_plans = len(calls)
+    found = curve(model, text, rows[20:], shares=shares, methods=("obs", "fisher"), refit=False)
+    hook.remove()
+    assert len(calls) == 2 * without_plans
+    for point, plan in zip(found.points, plans, strict=True):
+        assert point.removed == tuple(x.head(h) for x in plan.layers for h in x.removed)

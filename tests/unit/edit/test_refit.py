@@ -1,40 +1,23 @@
-"""The re-fit: closed forms, a brute-force twin, the residual sum of many blocks, and what it must not do."""
+"""The re-fit: closed forms, a brute-force twin, measurements after every fit, and what it must not do."""
 
 from __future__ import annotations
 
 import copy
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    BertConfig,
-    BertModel,
-    Dinov2Config,
-    Dinov2Model,
-    Gemma2Config,
-    Gemma2Model,
-    GPT2Config,
-    GPT2Model,
-    GPTNeoXConfig,
-    GPTNeoXModel,
-    GraniteConfig,
-    GraniteModel,
-    LlamaConfig,
-    LlamaModel,
-)
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel
 
 import multihead as mh
-from multihead import mask
-from multihead.edit.fitting.calibration import Calibration
-from multihead.edit.fitting.gather import gather
-from multihead.edit.fitting.refit import Refit, correct, fit_map, refit, solutions
-from multihead.edit.fitting.residual import behind, watched
-from multihead.edit.physical.surgery import arranged, install
-from multihead.errors import MultiheadError, SizeError
+from multihead.edit.calibration import Calibration
+from multihead.edit.least_squares import NormalEquations
+from multihead.edit.refit import BlockRefit
+from multihead.edit.surgery.install import arranged, install
+from multihead.edit.writers import Block, Writer
+from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.model.head_weights import HeadWeights
 from unit.edit.sharp import sharp
 
@@ -55,36 +38,57 @@ def text(bert: BertModel) -> Calibration:
     return Calibration(bert, IDS, batch_size=7, held_out=0.2)
 
 
-def _cut(model: nn.Module, at: int, keep: list[int]) -> tuple[nn.Module, Any, HeadWeights]:
+def _cut(model: nn.Module, at: int, keep: list[int]) -> nn.Module:
     layer, student = mh.anatomy(model)[at], copy.deepcopy(model)
-    new = arranged(HeadWeights.of(layer).keep(keep))
-    install(student, layer, new)
-    return student, layer, new
+    install(student, layer, arranged(HeadWeights.of(layer).keep(keep)))
+    return student
+
+
+def _refit(
+    model: nn.Module, student: nn.Module, text: Calibration, block: Block, *, to_all: bool = True
+) -> BlockRefit:
+    run = text.block_run(model, student)
+    run.advance(block.path)
+    return BlockRefit(run, block, text, to_all=to_all)
+
+
+def _only(block: Block, writer: int) -> Block:
+    return replace(block, writers=block.writers[writer : writer + 1 or None])
 
 
 def _rows(model: Any, text: Calibration, layer: int, *, every: bool = False) -> tuple[Tensor, Tensor]:
-    """What goes into W_O of a BERT layer, and its residual sum: by hooks, real tokens only."""
+    """The input of W_O of a BERT layer, and its residual sum: by hooks, real tokens only."""
     block = model.encoder.layer[layer].attention.output
-    found: dict[str, list[Tensor]] = {"z": [], "s": []}
+    rows: dict[str, list[Tensor]] = {"z": [], "s": []}
     for batch in [*text.fit(), *(text.held_out() if every else ())]:
         real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
-        one = block.dense.register_forward_pre_hook(lambda _, a, r=real: found["z"].append(a[0][r].double()))
-        two = block.LayerNorm.register_forward_pre_hook(lambda _, a, r=real: found["s"].append(a[0][r].double()))
+        one = block.dense.register_forward_pre_hook(lambda _, a, r=real: rows["z"].append(a[0][r].double()))
+        two = block.LayerNorm.register_forward_pre_hook(lambda _, a, r=real: rows["s"].append(a[0][r].double()))
         with torch.no_grad():
             model(**batch)
         one.remove()
         two.remove()
-    return torch.cat(found["z"]), torch.cat(found["s"])
+    return torch.cat(rows["z"]), torch.cat(rows["s"])
+
+
+def _output_distance(model: nn.Module, student: nn.Module, text: Calibration) -> float:
+    """At the last hidden state, over the real tokens of the held-out text: by plain runs of both models."""
+    apart = size = 0.0
+    with torch.no_grad():
+        for batch in text.held_out():
+            real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
+            theirs, ours = (m(**batch)[0][real].double() for m in (model, student))
+            apart, size = apart + float((theirs - ours).square().sum()), size + float(theirs.square().sum())
+    return apart / size
 
 
 def test_sums_are_those_of_real_tokens_and_the_stream(bert: BertModel, text: Calibration) -> None:
-    student, layer, _ = _cut(bert, 1, [0, 3])
-    sums = gather(bert, student, layer.weights["o"].parameter, text.fit(), bias=True)
+    student, block = _cut(bert, 1, [0, 3]), text.blocks[1]
+    sums = _refit(bert, student, text, block).normal_equations(block.writers[0])
     z, ours = _rows(student, text, 1)
     _, theirs = _rows(bert, text, 1)
     z = torch.cat([z, torch.ones(len(z), 1)], dim=1)
-    assert sums.tokens == 2 * text.tokens == len(z)  # every document is there again, spliced
-    assert sums.stream
+    assert sums.rows == text.tokens == len(z)
     torch.testing.assert_close(sums.zz, z.T @ z, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(sums.zr, z.T @ (theirs - ours), rtol=1e-4, atol=1e-4)
     assert sums.missing == pytest.approx(float((theirs - ours).square().sum()), rel=1e-5)
@@ -94,112 +98,187 @@ def test_sums_are_those_of_real_tokens_and_the_stream(bert: BertModel, text: Cal
 def test_the_solution_is_that_of_ridge_towards_the_weights(
     bert: BertModel, text: Calibration, to_all: bool
 ) -> None:
-    student, layer, new = _cut(bert, 0, [1, 2, 4])
-    found, fitted = refit(bert, student, layer, new, text, Refit(ridges=(0.1,), to_all=to_all))
-    assert fitted.kept
-    z, ours = _rows(student, text, 0, every=to_all)
+    student = _cut(bert, 0, [1, 2, 4])
+    before = copy.deepcopy(student)
+    (fit,) = _refit(bert, student, text, _only(text.blocks[0], 0), to_all=to_all).fit()
+    assert fit.kept
+    z, ours = _rows(before, text, 0, every=to_all)
     _, theirs = _rows(bert, text, 0, every=to_all)
     ones = torch.cat([z, torch.ones(len(z), 1)], dim=1)
-    ridge = 0.1 * (ones.T @ ones).diagonal()[:-1].mean()
+    ridge = fit.ridge * (ones.T @ ones).diagonal()[:-1].mean()
     pulled = torch.cat([ridge.sqrt() * torch.eye(z.shape[1]), torch.zeros(z.shape[1], 1)], dim=1).double()
     twin = torch.linalg.lstsq(
         torch.cat([ones, pulled]), torch.cat([theirs - ours, torch.zeros(z.shape[1], 30)]).double()
     ).solution
-    expected = new.o + twin[:-1].view(3, 6, 30).mT.float()
-    assert new.b_o is not None
-    assert found.b_o is not None
-    torch.testing.assert_close(found.o, expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.b_o, new.b_o + twin[-1].float(), rtol=1e-4, atol=1e-4)
-    assert torch.equal(found.q, new.q)
+    old, new = (m.encoder.layer[0].attention.output.dense for m in (before, student))
+    torch.testing.assert_close(new.weight, old.weight + twin[:-1].T.float(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(new.bias, old.bias + twin[-1].float(), rtol=1e-4, atol=1e-4)
+    assert torch.equal(
+        before.encoder.layer[0].attention.self.query.weight, student.encoder.layer[0].attention.self.query.weight
+    )
 
 
-def test_errors_are_those_of_held_out_tokens_and_sink(bert: BertModel, text: Calibration) -> None:
-    student, layer, new = _cut(bert, 0, [1, 2, 4])
-    found, fitted = refit(bert, student, layer, new, text, Refit())
-    install(student, layer, found)
-    name = layer.weights["o"].parameter
-    after = gather(bert, student, name, text.held_out(), bias=True)
-    # the last solution has seen them too
-    assert 0.8 * fitted.after < after.missing / after.size < fitted.after
-    assert fitted.after < 0.9 * fitted.before
-    assert fitted.tokens == 2 * text.tokens  # every document is there again, spliced
-    assert (fitted.rank, fitted.columns) == (18, 18)
+def test_every_fit_is_measured_on_the_model(bert: BertModel, text: Calibration) -> None:
+    student = _cut(bert, 1, [1, 2, 4])
+    with torch.no_grad():
+        student.encoder.layer[1].output.dense.weight.mul_(0.5)
+    before = _output_distance(bert, student, text)
+    refit = _refit(bert, student, text, text.blocks[1])
+    first, second = refit.fit()
+    assert [first.where, second.where] == ["L1", "encoder.layer.1.output.dense.weight"]
+    assert first.after < 0.9 * first.before
+    assert first.tokens == text.tokens
+    assert first.columns == 18
+    assert first.distance_after is not None
+    assert second.distance_after is not None
+    assert first.distance_before > first.distance_after == second.distance_before > second.distance_after
+    assert "block distance" in str(second)
+    after = refit.measure(text.blocks[1].writers[1])
+    assert after.distance == pytest.approx(second.distance_after)
+    assert after.sums is not None
+    assert after.sums.missing / after.sums.size < second.after  # the last solution has seen these tokens too
+    assert _output_distance(bert, student, text) < 0.9 * before
 
 
 def test_layers_see_what_is_already_cut(bert: BertModel, text: Calibration) -> None:
     """With the first layer cut, the second has something to give back though it is whole."""
-    student, _, _ = _cut(bert, 0, [2])
-    second, own = mh.anatomy(bert)[1], HeadWeights.of(mh.anatomy(bert)[1])
-    _, fitted = refit(bert, student, second, own, text)
-    assert fitted.kept
-    assert fitted.after < fitted.before
-    _, alone = refit(bert, bert, second, own, text)
-    assert (alone.before, alone.kept) == (0.0, False)
+    block = _only(text.blocks[1], 0)
+    (fit,) = _refit(bert, _cut(bert, 0, [2]), text, block).fit()
+    assert fit.kept
+    assert fit.after < fit.before
+    (alone,) = _refit(bert, copy.deepcopy(bert), text, block).fit()
+    assert (alone.before, alone.kept, alone.undone) == (0.0, False, False)
+    assert "left as it was" in str(alone)
 
 
-def test_what_would_be_worse_is_left_as_it_was(bert: BertModel) -> None:
-    """A fit to noise: so few tokens that every ridge makes held-out tokens worse."""
-    student, layer, new = _cut(bert, 0, [0, 1, 2, 3])
-    few = Calibration(bert, [[3, 5], *IDS[:40]], held_out=0.97)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        found, fitted = refit(bert, student, layer, new, few, Refit(ridges=(1e-9,)))
-    if not fitted.kept:
-        assert found is new
-        assert fitted.after == fitted.before
-        assert "left as it was" in str(fitted)
-    assert fitted.after <= fitted.before
-    assert any("calibration tokens say something about" in str(w.message) for w in said)
-    assert any("calibration text is short" in str(w.message) for w in said)
+class _Square(nn.Module):
+    """y = x Wᵀ + b with a square W in a module that is not nn.Linear."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(width, width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T + self.bias
+
+
+class _Layer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention, self.last = nn.MultiheadAttention(width, 2, batch_first=True), _Square(width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+        return h + self.last(h.relu())
+
+
+class _Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = _Layer(12), _Layer(12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))
+
+
+def _squares() -> tuple[nn.Module, nn.Module, Calibration]:
+    torch.manual_seed(0)
+    model = _Layers().eval()
+    text = Calibration(model, [{"x": torch.randn(8, 7, 12)} for _ in range(12)])
+    student = copy.deepcopy(model)
+    with torch.no_grad():
+        student.second.last.weight.mul_(0.5)
+    return model, student, text
+
+
+def test_a_square_weight_outside_a_linear_is_written_the_right_way_round() -> None:
+    model, student, text = _squares()
+    block = text.blocks[1]
+    assert [(w.parameter, w.transposed) for w in block.writers] == [
+        ("second.attention.out_proj.weight", False), ("second.last.weight", False),
+    ]  # fmt: skip
+    (fit,) = _refit(model, student, text, _only(block, 1)).fit()
+    assert fit.distance_after is not None
+    assert fit.distance_after < 0.01 * fit.distance_before
+
+
+def test_a_fit_that_makes_the_model_worse_is_undone() -> None:
+    """The change is right for the equations, and wrong for the model: here its transpose is written."""
+    model, student, text = _squares()
+    block, before = _only(text.blocks[1], 1), copy.deepcopy(student.state_dict())
+    wrong = replace(block, writers=(replace(block.writers[0], transposed=True),))
+    (fit,) = _refit(model, student, text, wrong).fit()
+    assert fit.after < 0.01 * fit.before  # by the equations all is well
+    assert (fit.undone, fit.kept) == (True, False)
+    assert fit.to_json()["undone"] is True
+    assert fit.distance_after is not None
+    assert fit.distance_after >= fit.distance_before
+    for name, x in student.state_dict().items():
+        assert torch.equal(x, before[name])
+
+
+def test_values_that_are_not_finite_are_refused(bert: BertModel, text: Calibration) -> None:
+    student = _cut(bert, 0, [1, 2])
+    with torch.no_grad():
+        student.encoder.layer[0].attention.self.value.bias[0] = float("inf")
+    with pytest.raises(MultiheadError, match=r"L0 .* not finite"):
+        _refit(bert, student, text, text.blocks[0]).fit()
+    sums = NormalEquations(bias=False)
+    with pytest.raises(MultiheadError, match="no batch reached L3"):
+        sums.check("L3")
 
 
 def test_an_empty_layer_gets_the_mean_as_its_bias(bert: BertModel, text: Calibration) -> None:
-    student, layer, new = _cut(bert, 0, [])
-    found, fitted = refit(bert, student, layer, new, text)
-    _, ours = _rows(student, text, 0, every=True)
+    student = _cut(bert, 0, [])
+    before = copy.deepcopy(student)
+    (fit,) = _refit(bert, student, text, _only(text.blocks[0], 0)).fit()
+    _, ours = _rows(before, text, 0, every=True)
     _, theirs = _rows(bert, text, 0, every=True)
-    assert found.b_o is not None
-    assert new.b_o is not None
-    assert (fitted.kept, fitted.columns) == (True, 0)
-    torch.testing.assert_close(found.b_o, new.b_o + (theirs - ours).mean(0).float(), rtol=1e-4, atol=1e-4)
+    assert (fit.kept, fit.columns) == (True, 0)
+    old, new = (m.encoder.layer[0].attention.output.dense.bias for m in (before, student))
+    torch.testing.assert_close(new, old + (theirs - ours).mean(0).float(), rtol=1e-4, atol=1e-4)
 
 
-def test_heads_may_lie_in_any_order(bert: BertModel, text: Calibration) -> None:
-    student, layer, new = _cut(bert, 0, [1, 2, 4])
-    plain, _ = refit(bert, student, layer, new, text)
-    turned = replace(new, o=new.o.flip(0), q=new.q.flip(0), k=new.k.flip(0), v=new.v.flip(0), origin=(4, 2, 1))
-    other, _ = refit(bert, student, layer, turned, text)
-    torch.testing.assert_close(other.o.flip(0), plain.o)
-    with pytest.raises(MultiheadError, match="head 0 of L0 is not in the cut model's W_O"):
-        refit(bert, student, layer, replace(new, o=new.o + 1), text)
-    with pytest.raises(SizeError, match=r"has 18 columns, 5 heads of 6 need 30"):
-        refit(bert, student, layer, HeadWeights.of(layer), text)
+def test_an_empty_layer_is_fitted_where_its_projection_does_not_run() -> None:
+    model = sharp(0.4, GPT2Model(GPT2Config(n_layer=2, n_head=5, n_embd=30, vocab_size=53)))
+    text = Calibration(model, IDS, batch_size=7)
+    student, block = _cut(model, 0, []), text.blocks[0]
+    (fit,) = _refit(model, student, text, _only(block, 0)).fit()
+    assert (fit.kept, fit.stream, fit.columns) == (True, True, 0)
+    again = _refit(model, student, text, block)
+    sums, held = again.normal_equations(block.writers[0]), again.measure(block.writers[0]).sums
+    assert held is not None
+    together = sums + held
+    torch.testing.assert_close(
+        together.zr[0] / together.rows, torch.zeros(30, dtype=torch.float64), atol=1e-5, rtol=0
+    )
 
 
-def test_a_ridge_is_never_dropped() -> None:
-    with pytest.raises(SizeError, match=r"ridges=\(0\.1, 0\)"):
-        Refit(ridges=(0.1, 0))
-    with pytest.raises(SizeError, match=r"hold=-1 bytes"):
-        Refit(hold=-1)
+def test_without_heads_and_bias_there_is_nothing_to_fit() -> None:
+    model = sharp(0.4, LlamaModel(LlamaConfig(**SMALL, num_key_value_heads=5, head_dim=6)))
+    text = Calibration(model, IDS[:9])
+    assert _refit(model, _cut(model, 0, []), text, _only(text.blocks[0], 0)).fit() == []
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_layers_of_torch_are_fitted_cut_or_not(norm_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True, norm_first=norm_first)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    text = Calibration(model, [{"src": torch.randn(8, 7, 12)} for _ in range(12)])
+    small: Any = mh.cut(model, mh.plan(model, text, remove=["L1H0", "L1H2"]))
+    fits = {fit["where"]: fit for fit in small.multihead_cut.plan["fits"]}
+    assert {"L1", "layers.1.linear2.weight", "L2", "layers.2.linear2.weight"} == fits.keys()
+    assert all(fit["stream"] for fit in fits.values())
+    assert fits["L1"]["kept"]
 
 
 def test_more_ridge_changes_less(bert: BertModel, text: Calibration) -> None:
-    student, layer, _ = _cut(bert, 0, [1, 2, 4])
-    sums = gather(bert, student, layer.weights["o"].parameter, text.fit(), bias=True)
-    sizes = [float(change[:-1].norm()) for _, change in solutions(sums, (0.001, 0.1, 10.0))]
+    block = text.blocks[0]
+    sums = _refit(bert, _cut(bert, 0, [1, 2, 4]), text, block).normal_equations(block.writers[0])
+    sizes = [float(change[:-1].norm()) for _, change in sums.solutions((0.001, 0.1, 10.0))]
     assert sizes[0] > sizes[1] > sizes[2]
-
-
-def test_maps_behind_a_cut_layer_are_fitted_in_place(bert: BertModel, text: Calibration) -> None:
-    student, layer, _ = _cut(bert, 0, [1, 2, 4])
-    before = student.encoder.layer[0].output.dense.weight.clone()
-    (fitted,) = correct(bert, student, layer, text)
-    assert fitted.where == "encoder.layer.0.output.dense.weight"
-    assert fitted.kept
-    after = gather(bert, student, fitted.where, text.held_out(), bias=True)
-    assert 0.5 * fitted.after < after.missing / after.size < fitted.after < fitted.before
-    assert not torch.equal(before, student.encoder.layer[0].output.dense.weight)
-    assert correct(bert, student, layer, text, Refit(behind=False)) == []
 
 
 def test_a_transposed_weight_is_fitted_too() -> None:
@@ -208,150 +287,39 @@ def test_a_transposed_weight_is_fitted_too() -> None:
     student = copy.deepcopy(model)
     with torch.no_grad():
         student.h[0].mlp.c_proj.weight.mul_(0.5)
-    fitted = fit_map(model, student, "h.0.mlp.c_proj.weight", text, Refit(ridges=(1e-6,)))
-    assert fitted.after < 1e-6 * fitted.before
+    (fit,) = _refit(model, student, text, _only(text.blocks[0], 1)).fit()
+    assert text.blocks[0].writers[1].transposed
+    assert fit.distance_after is not None
+    assert fit.distance_after < 0.01 * fit.distance_before
 
 
-# ---- where the residual sum is --------------------------------------------------------------------
-
-LLAMA = {**SMALL, "num_key_value_heads": 5, "head_dim": 6}
-PRE_NORM = {
-    "gpt2": (lambda: GPT2Model(GPT2Config(n_layer=2, n_head=5, n_embd=30, vocab_size=53)), "h.1.ln_2"),
-    "llama": (lambda: LlamaModel(LlamaConfig(**LLAMA)), "layers.1.post_attention_layernorm"),
-}
+def test_a_map_that_does_not_run_is_named(bert: BertModel, text: Calibration) -> None:
+    block = replace(text.blocks[0], writers=(Writer("embeddings.word_embeddings.weight"),))
+    with pytest.raises(MultiheadError, match=r"embeddings\.word_embeddings\.weight was not seen"):
+        _refit(bert, copy.deepcopy(bert), text, block).fit()
 
 
-@pytest.mark.parametrize("name", PRE_NORM)
-def test_the_sum_is_what_the_next_norm_gets(name: str) -> None:
-    make, norm = PRE_NORM[name]
-    model = sharp(0.4, make())
-    seen: list[Tensor] = []
-    model.get_submodule(norm).register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    ids = torch.tensor(IDS[6:7])
-    with torch.no_grad():
-        model(input_ids=ids)
-    layer = mh.anatomy(model)[1]
-    found = watched(model, {"input_ids": ids}, layer.weights["o"].parameter)
-    assert found.total is not None
-    torch.testing.assert_close(found.total, seen[0][0])
+# ---- wrong use ------------------------------------------------------------------------------------
 
 
-def test_sums_of_parallel_blocks_are_followed_to_the_last() -> None:
-    model = sharp(0.4, GPTNeoXModel(GPTNeoXConfig(**SMALL, use_parallel_residual=True)))
-    ids = torch.tensor(IDS[6:7])
-    with torch.no_grad():
-        states = model(input_ids=ids, output_hidden_states=True).hidden_states
-    found = watched(model, {"input_ids": ids}, mh.anatomy(model)[0].weights["o"].parameter)
-    assert found.total is not None
-    torch.testing.assert_close(found.total, states[1][0])
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"plan": None}, "plan must be a Plan, got None"),
+        ({"refit": "yes"}, "refit must be True or False, got 'yes'"),
+        ({"refit": None}, "refit must be True or False, got None"),
+        ({"distill": 5}, "distill must be a Distill or None, got the int 5"),
+    ],
+)
+def test_wrong_use_is_named(bert: BertModel, text: Calibration, given: dict[str, Any], message: str) -> None:
+    plan = mh.plan(bert, text, remove=["L0H1"])
+    with pytest.raises(TypeMismatchError) as wrong:
+        mh.cut(bert, **{"plan": plan, **given})
+    assert message in str(wrong.value)
 
 
-def test_a_scale_before_the_sum_is_known() -> None:
-    model = sharp(0.4, GraniteModel(GraniteConfig(**LLAMA, residual_multiplier=0.25)))
-    found = watched(model, {"input_ids": torch.tensor(IDS[:1])}, mh.anatomy(model)[0].weights["o"].parameter)
-    assert (found.scale, found.total is not None) == (0.25, True)
-    vision = sharp(
-        0.4,
-        Dinov2Model(
-            Dinov2Config(hidden_size=30, num_hidden_layers=1, num_attention_heads=5, image_size=28, patch_size=14)
-        ),
-    )
-    pixels = {"pixel_values": torch.randn(2, 3, 28, 28)}
-    found = watched(vision, pixels, mh.anatomy(vision, pixels)[0].weights["o"].parameter)
-    assert isinstance(found.scale, Tensor)
-    torch.testing.assert_close(found.scale, vision.encoder.layer[0].layer_scale1.lambda1.detach())
-
-
-def test_a_norm_before_the_sum_leaves_the_output_alone() -> None:
-    model = sharp(0.4, Gemma2Model(Gemma2Config(**{**LLAMA, "num_hidden_layers": 1})))
-    name = mh.anatomy(model)[0].weights["o"].parameter
-    assert watched(model, {"input_ids": torch.tensor(IDS[:1])}, name).total is None
-    text = Calibration(model, IDS[:30])
-    student, layer, new = _cut(model, 0, [0, 2, 3])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        _, fitted = refit(model, student, layer, new, text)
-    assert not fitted.stream
-    assert "no residual sum found" in str(fitted) or not fitted.kept
-    assert behind(model, {"input_ids": torch.tensor(IDS[:1])}, name) == []
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("parameter", ["layers.1.self_attn.out_proj.weight", "layers.0.linear2.weight"])
-def test_torchs_own_order_of_tokens_is_told_apart(batch_first: bool, parameter: str) -> None:
-    """o = W z + b row by row, in one order of documents, whatever torch does inside; padding is gone."""
-    torch.manual_seed(3)
-    block = nn.TransformerEncoderLayer(14, 2, 11, batch_first=batch_first)
-    model = nn.TransformerEncoder(block, 2, enable_nested_tensor=False).eval()
-    x, hidden = torch.randn(5, 7, 14), torch.arange(7) >= torch.tensor([7, 3, 5, 1, 6])[:, None]
-    batch = {"src": x if batch_first else x.transpose(0, 1), "src_key_padding_mask": hidden}
-    found = watched(model, batch, parameter)
-    one = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(14, 2, 11, batch_first=True), 2, enable_nested_tensor=False
-    )
-    one.load_state_dict(model.state_dict())
-    twin = [watched(one.eval(), {"src": x[i : i + 1, : int((~hidden[i]).sum())]}, parameter) for i in range(5)]
-    for part in ("z", "o", "total"):
-        torch.testing.assert_close(
-            getattr(found, part), torch.cat([getattr(t, part) for t in twin]), rtol=1e-4, atol=1e-5
-        )
-
-
-class _Ragged(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attn = mh.MultiHeadAttention(12, 3)
-
-    def forward(self, x: Tensor, lengths: list[int]) -> Tensor:
-        return x + self.attn(x, mask=mask.causal() & mask.ragged(lengths))
-
-
-@pytest.mark.parametrize("lengths", [[7, 3, 0], [7, 7, 6], [7, 7, 7]])
-def test_padding_under_a_ragged_mask_is_left_out(lengths: list[int]) -> None:
-    """W_O reads the real tokens of all rows one after the other, and one more row for the padding."""
-    torch.manual_seed(0)
-    model, x = _Ragged().eval(), torch.randn(3, 7, 12)
-    found = watched(model, {"x": x, "lengths": lengths}, "attn.o_proj.weight")
-    alone = [
-        watched(model, {"x": x[i : i + 1, :n], "lengths": [n]}, "attn.o_proj.weight")
-        for i, n in enumerate(lengths)
-        if n
-    ]
-    for part in ("z", "o"):
-        torch.testing.assert_close(getattr(found, part), torch.cat([getattr(one, part) for one in alone]))
-
-
-def test_a_parameter_that_no_map_uses_is_said(bert: BertModel) -> None:
-    batch = {"input_ids": torch.tensor(IDS[:1])}
-    with pytest.raises(MultiheadError, match=r"has no parameter nowhere\.weight"):
-        watched(bert, batch, "nowhere.weight")
-    with pytest.raises(MultiheadError, match=r"no linear map with the weight embeddings"):
-        watched(bert, batch, "embeddings.word_embeddings.weight")
-
-
-def test_an_empty_layer_is_fitted_where_its_projection_does_not_run() -> None:
-    model = sharp(0.4, GPT2Model(GPT2Config(n_layer=2, n_head=5, n_embd=30, vocab_size=53)))
-    text = Calibration(model, IDS, batch_size=7)
-    student, layer, new = _cut(model, 0, [])
-    found, fitted = refit(model, student, layer, new, text)
-    assert (fitted.kept, fitted.stream, fitted.columns) == (True, True, 0)
-    assert found.b_o is not None
-    install(student, layer, found)
-    after = gather(model, student, layer.weights["o"].parameter, text.fit(), bias=True)
-    together = after + gather(model, student, layer.weights["o"].parameter, text.held_out(), bias=True)
-    torch.testing.assert_close(
-        together.zr[0] / together.tokens, torch.zeros(30, dtype=torch.float64), atol=1e-5, rtol=0
-    )
-
-
-def test_without_heads_and_bias_there_is_nothing_to_fit() -> None:
-    model = sharp(0.4, LlamaModel(LlamaConfig(**LLAMA)))
-    student, layer, new = _cut(model, 0, [])
-    found, fitted = refit(model, student, layer, new, Calibration(model, IDS[:9]))
-    assert (found is new, fitted.kept) == (True, False)
-
-
-def test_a_pooler_is_no_writer_into_the_stream(bert: BertModel) -> None:
-    batch = {"input_ids": torch.tensor(IDS[6:7] * 3)}
-    last = mh.anatomy(bert)[1].weights["o"].parameter
-    assert behind(bert, batch, last) == ["encoder.layer.1.output.dense.weight"]
+def test_a_cut_without_text_says_how_to_get_along(bert: BertModel) -> None:
+    plan = mh.plan(bert, remove=["L0H1"])
+    with pytest.raises(MultiheadError, match="no calibration text"):
+        mh.cut(bert, plan, data=None)
+    assert mh.cut(bert, plan, refit=False) is not bert

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead import position
-from multihead.edit.physical.packing import Pack
-from multihead.edit.physical.record import Record, record_of
-from multihead.edit.physical.steps import Step, apply
-from multihead.edit.physical.surgery import arranged, install
+from multihead.edit.surgery.install import arranged, install
+from multihead.edit.surgery.layout import Pack
+from multihead.edit.surgery.record import Record, record_of
+from multihead.edit.surgery.steps import Step, apply
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Groups
 from multihead.model.anatomy import LayerAnatomy, anatomy
@@ -383,13 +383,13 @@ def test_code_that_takes_no_other_heads_is_refused_and_left_as_it_was() -> None:
 
 
 def test_steps_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(MultiheadError, match=r"there is no step 'melt' \(at 0\)"):
+    with pytest.raises(MultiheadError, match=r"unknown step 'melt' at 0"):
         apply(nn.Sequential(nn.Linear(2, 2)), [Step("melt", "0", "weight", None)])
     with pytest.raises(MultiheadError, match=r"Sequential has no module '7', in which weight was to resize"):
         apply(nn.Sequential(nn.Linear(2, 2)), [Step("resize", "7", "weight", [1, 2])])
     with pytest.raises(SizeError, match=r"Linear.weight has shape \(2, 2\) and was to get \(2,\)"):
         apply(nn.Sequential(nn.Linear(2, 2)), [Step("resize", "0", "weight", [2])])
-    with pytest.raises(MultiheadError, match=r"there is no shell 'egg'"):
-        apply(nn.Sequential(nn.Linear(2, 2)), [Step("become", "0", "egg", {})])
+    with pytest.raises(MultiheadError, match=r"unknown patch 'egg'"):
+        apply(nn.Sequential(nn.Linear(2, 2)), [Step("patch", "0", "egg", {})])
     with pytest.raises(MultiheadError, match=r"a step has \['do'\] and no 'at'"):
         Step.from_json({"do": "set"})

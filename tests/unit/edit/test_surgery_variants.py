@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.physical.surgery import install
+from multihead.edit.surgery.install import install
 from multihead.model.anatomy import anatomy
 from multihead.model.head_weights import HeadWeights
 from zoo_cut import outputs, shared
@@ -129,7 +129,7 @@ def test_silence_knows_what_is_left() -> None:
 def test_all_heads_of_an_unknown_class_go_where_the_output_projection_is_outside_of_it() -> None:
     model = build("RobertaPreLayerNormForCausalLM", **BERT, is_decoder=True)
     names = [f"L0H{h}" for h in range(3)]
-    small = mh.cut(model, mh.Plan.whole(model, anatomy(model)).edit(remove=names), refit=None)
+    small = mh.cut(model, mh.Plan.whole(model, anatomy(model)).edit(remove=names), refit=False)
     with torch.no_grad(), mh.ablate(model, names):
         expected = model(IDS).logits
     with torch.no_grad():

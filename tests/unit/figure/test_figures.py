@@ -18,7 +18,7 @@ from matplotlib.colors import to_hex, to_rgb
 
 import multihead as mh
 from multihead._base.colours import KINDS, viridis
-from multihead.edit.checking.curve import Curve, Point
+from multihead.edit.check.curve import Curve, Point
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.errors import MultiheadError, SizeError
 from multihead.figure.style import NOTHING, every, short

@@ -195,8 +195,8 @@ class TestNetwork:
     def test_saved_and_loaded(self, dtype: torch.dtype, tmp_path: Path) -> None:
         model = EmbeddedModel(SMALL).eval().to(dtype)
         saved = mh.save(model, tmp_path / "out")
-        assert not saved.plain
-        assert "a model of multihead's own" in saved.why
+        assert not saved.stock
+        assert "mh.load builds it" in saved.reason
         again = mh.load(tmp_path / "out")
         assert type(again) is EmbeddedModel
         assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(
@@ -205,7 +205,7 @@ class TestNetwork:
     def test_a_damaged_config(self, tmp_path: Path) -> None:
         mh.save(EmbeddedModel(SMALL), tmp_path / "out")
         (tmp_path / "out" / "config.json").write_text('{"width": 24}')
-        with pytest.raises(MultiheadError, match=r"is no config of EmbeddedModel: .*vocab_size"):
+        with pytest.raises(MultiheadError, match=r"does not fit EmbeddedModel: .*vocab_size"):
             mh.load(tmp_path / "out")
 
     def test_cut_and_shared(self, shipped: Shipped, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ class TestNetwork:
             "pruned": mh.plan(model, texts[:8], tokenizer=tokenizer, keep=0.5),
             "grouped": mh.plan(model, texts[:8], tokenizer=tokenizer, kv_heads=2),
         }.items():
-            small = mh.cut(model, plan, refit=None)
+            small = mh.cut(model, plan, refit=False)
             mh.save(small, tmp_path / name, tokenizer=tokenizer)
             ids = torch.tensor([tokenizer(texts[9])["input_ids"]])
             torch.testing.assert_close(mh.load(tmp_path / name)(ids).logits, small(ids).logits, rtol=0, atol=0)

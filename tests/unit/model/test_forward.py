@@ -151,7 +151,7 @@ MEASURED: dict[str, Callable[[nn.Module], Any]] = {
     ),
     "similarity": lambda model: mh.similarity(model, IDS)["cka"].nan_to_num().tolist(),
     "plan": lambda model: mh.plan(model, MANY, keep=0.5).to_json(),
-    "check": lambda model: mh.check(model, model, MANY, rounds=0).numbers,
+    "check": lambda model: mh.check(model, model, MANY, rounds=0).metrics,
     "claims": lambda model: mh.claims(model, IDS, only=["5"]).to_json(),
     "syntax": pointing,
     "texts": text_of,

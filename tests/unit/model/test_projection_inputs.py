@@ -18,7 +18,7 @@ from multihead.model.anatomy import anatomy
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
-from multihead.model.projection_inputs import ProjectionInputs, QKVInputs
+from multihead.model.projection_inputs import ProjectionInputs, QKVInputs, projections_of
 from zoo import ZOO
 
 Taken = list[tuple[HeadWeights, Call, QKVInputs]]
@@ -27,7 +27,7 @@ Taken = list[tuple[HeadWeights, Call, QKVInputs]]
 def taken(model: nn.Module, batch: dict[str, Any]) -> Taken:
     layers = {layer.site.key: layer for layer in anatomy(model, batch)}
     weights = {key: HeadWeights.of(layer) for key, layer in layers.items()}
-    inputs = ProjectionInputs({key: (x.W_Q[0], x.W_K[0], x.W_V[0]) for key, x in layers.items()})
+    inputs = ProjectionInputs({layer.path: projections_of(layer, model) for layer in layers.values()})
     calls: Taken = []
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
@@ -75,10 +75,55 @@ def test_inputs_under_a_ragged_mask_are_padded_with_zeros() -> None:
     assert call.real_rows.sum(1).tolist() == [7, 2, 0]
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2", "qwen3"])
+def test_under_autocast_the_inputs_are_seen(name: str) -> None:
+    """The product then reads copies of the weights, which lie elsewhere in memory."""
+    model = ZOO[name].build()
+    batch = dict(ZOO[name].inputs(model))
+    layers = {layer.site.key: layer for layer in anatomy(model, batch)}
+    weights = {key: HeadWeights.of(layer) for key, layer in layers.items()}
+    inputs = ProjectionInputs({layer.path: projections_of(layer, model) for layer in layers.values()})
+
+    def listen(call: Call, compute: Compute) -> HeadOutputs:
+        x, own = inputs.take(call, weights[call.key]), weights[call.key]
+        assert x.same_kv
+        values = torch.einsum("btd,hvd->bhtv", x.v.float(), own.v) + own.bias("v")[:, None]
+        of_kernel = [call.problem.groups.kv_of_head[own.groups.kv_of_head.index(i)] for i in range(own.kv_heads)]
+        assert_close(values.to(call.problem.v), call.problem.v[:, of_kernel], atol=0.1, rtol=0.05)
+        return compute()
+
+    with inputs, torch.autocast("cpu", dtype=torch.bfloat16):
+        Forward(model)(batch, listen)
+
+
+class _OwnParameters(nn.Module):
+    """Keeps its matrices itself and reads two sequences of one length and width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Parameter(torch.randn(12, 12) / 2) for _ in range(4))
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        q, k, v = (
+            (y @ w).unflatten(-1, (3, 4)).transpose(1, 2)
+            for y, w in ((x, self.q), (memory, self.k), (memory, self.v))
+        )
+        out = nn.functional.scaled_dot_product_attention(q, k, v)
+        return out.transpose(1, 2).flatten(2) @ self.o
+
+
+def test_of_a_module_that_reads_two_tensors_the_values_tell_which() -> None:
+    model, x, memory = _OwnParameters(), torch.randn(2, 7, 12), torch.randn(2, 7, 12)
+    [(_, _, inputs)] = taken(model, {"x": x, "memory": memory})
+    assert_close(inputs.q, x)
+    assert_close(inputs.k, memory)
+    assert_close(inputs.v, memory)
+
+
 def test_an_input_that_did_not_pass_is_an_error() -> None:
     layer = mh.MultiHeadAttention(12, 3)
-    other = mh.MultiHeadAttention(12, 3)  # its weights are elsewhere
-    inputs = ProjectionInputs({("", 0): (other.q_proj.weight, other.k_proj.weight, other.v_proj.weight)})
+    other = mh.MultiHeadAttention(12, 3)  # its modules do not run
+    inputs = ProjectionInputs({"": (other.q_proj, other.k_proj, other.v_proj)})
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
         inputs.take(call, HeadWeights.of_module(layer))

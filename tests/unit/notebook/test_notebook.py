@@ -16,9 +16,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import multihead as mh
 from multihead._base.html import plot
 from multihead._base.pictures import map_picture, measure_picture, pooled
-from multihead.edit.checking.check import Check
-from multihead.edit.checking.curve import Curve, Point
-from multihead.edit.checking.quality import Quality
+from multihead.edit.check.curve import Curve, Point
+from multihead.edit.check.metrics import Quality
+from multihead.edit.check.report import CheckReport
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
 from multihead.measures.similarity.result import Similarity
@@ -198,7 +198,7 @@ def test_nothing_that_is_shown_is_markup() -> None:
     table = HeadTable((name,), {EVIL: torch.ones(1), "kind": (EVIL,)}, meaning, {"kind": {name: EVIL}})
     layer = LayerPlan("L0", EVIL, 3, 3, (0, 2))
     plan = Plan((layer,), EVIL, EVIL, EVIL, EVIL, {}, (EVIL,))
-    check = Check({"parameters": (1.0, 2.0)}, Quality("outputs", {}, 1, 2, (EVIL,)), {}, (EVIL,))
+    check = CheckReport({"parameters": (1.0, 2.0)}, Quality("outputs", {}, 1, 2, (EVIL,)), {}, (EVIL,))
     points = tuple(Point(EVIL, k / 3, k, {"cosine": k / 3}) for k in (1, 2))
     curve = Curve(points, "cosine", {"cosine": 1.0}, 3, 5, (EVIL,))
     finding = Finding("holds", EVIL, EVIL, EVIL, EVIL)
@@ -214,7 +214,7 @@ def test_nothing_that_is_shown_is_markup() -> None:
 def test_a_plan_a_check_and_a_curve() -> None:
     model = gpt2()
     plan = mh.plan(model, TEXTS, keep=0.5)
-    assert "3 of 6 heads stay" in " ".join(read(plan._repr_html_()).words)
+    assert "3 of 6 heads kept" in " ".join(read(plan._repr_html_()).words)
     small = mh.cut(model, plan)
     check = mh.check(model, small, TEXTS, rounds=0)
     said = read(check._repr_html_()).words
@@ -225,7 +225,7 @@ def test_a_plan_a_check_and_a_curve() -> None:
     assert found.seen.count("polyline") == 2
     assert "obs" in found.words
     nothing = Plan.whole(model, mh.anatomy(model))
-    assert "6 of 6 heads stay" in " ".join(read(nothing._repr_html_()).words)
+    assert "6 of 6 heads kept" in " ".join(read(nothing._repr_html_()).words)
 
 
 # ---- pieces -----------------------------------------------------------------------------------

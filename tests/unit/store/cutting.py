@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
-from multihead.edit.physical.surgery import install
+from multihead.edit.surgery.install import install
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from multihead.cli.load import load_model
-from multihead.edit.physical.record import record_of
+from multihead.edit.surgery.record import record_of
 from multihead.errors import MultiheadError
 from multihead.store.save import save
 from unit.store.cutting import drop, even, same_state, uneven
@@ -37,5 +37,5 @@ def test_in_the_dtype_that_was_asked_for(tmp_path: Path) -> None:
 
 def test_a_class_of_ones_own_cannot_be(tmp_path: Path) -> None:
     save(nn.Linear(3, 2), tmp_path / "small")
-    with pytest.raises(MultiheadError, match="holds a Linear, which is no model of transformers"):
+    with pytest.raises(MultiheadError, match="holds a Linear, which cannot be built"):
         load_model(Namespace(model=str(tmp_path / "small")))

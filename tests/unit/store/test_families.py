@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.edit.physical.record import record_of
+from multihead.edit.surgery.record import record_of
 from multihead.store.load import load
 from multihead.store.save import save
 from unit.store.cutting import bytes_of, drop, equal, mixed, outputs, same_state
@@ -45,7 +45,7 @@ def test_a_layer_without_heads(tmp_path: Path, name: str) -> None:
     model = entry.build()
     given = entry.inputs(model)
     drop(model, lambda i, heads, group: [] if i == 1 else list(range(heads)), given)
-    assert not save(model, tmp_path / "a").plain
+    assert not save(model, tmp_path / "a").stock
     again = load(tmp_path / "a", model=None if hasattr(model, "config") else entry.build())
     assert same_state(again, model)
     assert equal(outputs(again, given), outputs(model, given))

@@ -24,7 +24,8 @@ import torch
 from torch import nn
 import safetensors.torch
 from multihead.errors import MultiheadError
-from multihead.store import folder, manifest, save as saving
+from multihead._base import atomic_dir
+from multihead.store import snapshot, save as saving
 
 class Toy(nn.Module):
     def __init__(self, value):
@@ -47,13 +48,13 @@ if moment == "before the weights":
 elif moment == "within the weights":
     safetensors.torch.save_file = torn
 elif moment == "before the description":
-    saving.Manifest.write = die
+    snapshot.Manifest.write = die
 elif moment == "after the description":
-    saving.adapt = die
+    saving.StockFormat.verify = saving.CustomFormat.verify = die
 elif moment == "before it is on the disk":
-    folder._bring_to_disk = die
+    atomic_dir._flush_all = die
 elif moment == "before the name":
-    folder._put = die
+    atomic_dir._move = die
 elif moment == "disk":
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 try:
@@ -127,6 +128,6 @@ def test_more_than_there_is_room_for_is_not_begun(tmp_path: Path, monkeypatch: A
     import shutil
 
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
-    with pytest.raises(MultiheadError, match=r"0.06 GB are needed in .*, 0.00 GB are free"):
+    with pytest.raises(MultiheadError, match=r"needs 0.06 GB of space, 0.00 GB are free"):
         save(Toy(1.0), tmp_path / "out")
     assert not any(tmp_path.iterdir())

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import multihead as mh
-from multihead.edit.physical.record import record_of, remember
+from multihead.edit.surgery.record import record_of, remember
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.store import tensors
 from multihead.store.load import load
@@ -23,7 +23,7 @@ from zoo import ZOO
 def test_a_model_that_was_not_cut_is_saved_too(tmp_path: Path, name: str) -> None:
     model = ZOO[name].build()
     saved = save(model, tmp_path / "a")
-    assert (saved.plain, saved.why) == (True, "transformers loads it")
+    assert (saved.stock, saved.reason) == (True, "transformers loads it")
     again = load(tmp_path / "a")
     assert same_state(again, model)
     assert record_of(again) is None
@@ -74,9 +74,9 @@ def test_no_weight_is_stored_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [even, uneven])
 def test_large_models_are_stored_in_several_files(tmp_path: Path, monkeypatch: Any, keep: Any) -> None:
     model = drop(ZOO["llama"].build(), keep)
-    monkeypatch.setattr(tensors, "LARGEST", 10_000)
+    monkeypatch.setattr(tensors, "MAX_FILE_BYTES", 10_000)
     saved = save(model, tmp_path / "a")
-    stem = "model" if saved.plain else "multihead"
+    stem = "model" if saved.stock else "multihead"
     files = sorted(p.name for p in (tmp_path / "a").glob("*.safetensors"))
     assert len(files) > 3
     assert files[0] == f"{stem}-00001-of-{len(files):05}.safetensors"
@@ -109,7 +109,7 @@ def test_how_to_generate_is_kept(tmp_path: Path) -> None:
 def test_a_model_in_training_is_left_in_training(tmp_path: Path) -> None:
     model = drop(ZOO["llama"].build(), even).train()
     config = model.config.to_json_string()  # type: ignore[union-attr,operator]
-    assert save(model, tmp_path / "a").plain
+    assert save(model, tmp_path / "a").stock
     assert model.training
     assert model.config.to_json_string() == config  # type: ignore[union-attr,operator]
     assert not load(tmp_path / "a").training
@@ -178,10 +178,8 @@ class Toy(nn.Module):
 def test_a_class_of_ones_own_needs_a_new_one(tmp_path: Path) -> None:
     model = Toy(5, scale=2.0)
     saved = save(model, tmp_path / "a")
-    assert (saved.plain, saved.why) == (False, "Toy is no model of transformers")
-    with pytest.raises(
-        MultiheadError, match=r"holds a Toy, which is no model of transformers\n\nhint: .*model=Toy"
-    ):
+    assert (saved.stock, saved.reason) == (False, "Toy is not a model of transformers")
+    with pytest.raises(MultiheadError, match=r"holds a Toy, which cannot be built .*\n\nhint: .*model=Toy"):
         load(tmp_path / "a")
     again = load(tmp_path / "a", model=Toy(5))
     assert same_state(again, model)
@@ -203,9 +201,8 @@ def test_a_model_that_others_changed_needs_a_new_one(tmp_path: Path) -> None:
     model.bert.encoder.layer[0].intermediate.dense = nn.Linear(24, 17)  # type: ignore[union-attr,index]
     model.bert.encoder.layer[0].output.dense = nn.Linear(17, 24)  # type: ignore[union-attr,index]
     saved = save(model, tmp_path / "a")
-    assert not saved.plain
-    assert "BertForMaskedLM was changed by other hands" in saved.why
-    assert "intermediate.dense.bias (19,), it has it (17,)" in saved.why
+    assert not saved.stock
+    assert "shape (19,) of bert.encoder.layer.0.intermediate.dense.bias, this model has shape (17,)" in saved.reason
 
 
 # ---- what cannot be saved ---------------------------------------------------------------------
@@ -222,7 +219,7 @@ def test_quantized_weights_are_refused(tmp_path: Path) -> None:
 
     model = nn.Sequential(nn.Linear(32, 32))
     quantize_(model, Int8WeightOnlyConfig())
-    with pytest.raises(TypeMismatchError, match=r"0.weight is a \w+, which has no place in a safetensors file"):
+    with pytest.raises(TypeMismatchError, match=r"0.weight is a \w+, which safetensors cannot store"):
         save(model, tmp_path / "a")
     assert not any(tmp_path.iterdir())
 
@@ -241,6 +238,6 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(MultiheadError, match="there is no folder"):
         load(tmp_path / "a")
     with pytest.raises(
-        MultiheadError, match=r"there is no multihead.json in .*\n\nhint: mh.load reads what mh.save"
+        MultiheadError, match=r"there is no multihead.json in .*\n\nhint: mh.load reads folders that mh.save"
     ):
         load(tmp_path)

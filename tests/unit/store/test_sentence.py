@@ -13,12 +13,13 @@ from transformers import AutoModel, AutoTokenizer
 
 import multihead as mh
 from multihead.cli.load import model_folder
-from multihead.edit.physical.surgery import install
+from multihead.edit.surgery.install import install
 from multihead.errors import MultiheadError
 from multihead.model.head_weights import HeadWeights
+from multihead.store.encoder import encoder
+from multihead.store.formats.sentence import OURS, THEIRS
 from multihead.store.load import load
 from multihead.store.save import save
-from multihead.store.sentence import OURS, THEIRS, encoder
 from unit.store.cutting import bytes_of, same_state
 
 SOURCE = model_folder("minilm")
@@ -37,7 +38,7 @@ def small() -> nn.Module:
 @pytest.fixture(scope="module")
 def folder(small: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("sentence") / "small"
-    assert not save(small, made, source=SOURCE).plain
+    assert not save(small, made, source=SOURCE).stock
     return made
 
 
@@ -105,7 +106,7 @@ def test_another_dtype(folder: Path, library: Any) -> None:
 def test_what_transformers_can_express_needs_nothing_of_ours(library: Any, tmp_path: Path) -> None:
     """Also where the folder came from a cut that it could not express."""
     model = AutoModel.from_pretrained(SOURCE).eval()
-    assert save(model, tmp_path / "a", source=SOURCE).plain
+    assert save(model, tmp_path / "a", source=SOURCE).stock
     listed = json.loads((tmp_path / "a" / "modules.json").read_text())
     assert [m["type"] for m in listed] == [m["type"] for m in json.loads((SOURCE / "modules.json").read_text())]
     stock = library.SentenceTransformer(str(tmp_path / "a"), device="cpu")
@@ -121,7 +122,7 @@ def test_a_class_of_nobody_is_not_imported(folder: Path, library: Any, tmp_path:
     listed = json.loads((folder / "modules.json").read_text())
     listed[1]["type"] = "os.system"
     (tmp_path / "modules.json").write_text(json.dumps([listed[1]]))
-    with pytest.raises(MultiheadError, match=r"wants a module of the class os.system, which neither library has"):
+    with pytest.raises(MultiheadError, match=r"needs the class os.system, which is not of"):
         encoder(tmp_path)
 
 
@@ -134,5 +135,7 @@ def test_a_first_module_that_is_no_transformer(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
     (tmp_path / "source" / "modules.json").write_text(json.dumps(listed))
-    with pytest.raises(MultiheadError, match=r"the first module of modules.json is a .*StaticEmbedding"):
+    with pytest.raises(
+        MultiheadError, match=r"the first module of modules.json must be a Transformer, got .*StaticEmbedding"
+    ):
         save(nn.Linear(2, 3), tmp_path / "a", source=tmp_path / "source")

@@ -28,7 +28,7 @@ direction. Each of the `probes` is one more backward pass through the same graph
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ from multihead.corpus.accumulator import Batch, BatchRun, Inputs, State
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
-from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Seen, Target
+from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Target
 from multihead.model.call import Call
 from multihead.model.eval_mode import documents_in
 from multihead.model.sites import Key, Sites
@@ -57,45 +57,58 @@ class Gradients(HeadMoments):
     name = "gradients"
     grad = True
 
-    def __init__(self, loss: Loss, *, normalise: bool = False, probes: int = PROBES, seed: int = 0) -> None:
-        """`normalise`: divide the importance by its L2 norm over the heads of a layer, as Michel et al. do."""
+    def __init__(
+        self,
+        loss: Loss,
+        *,
+        normalise: bool = False,
+        probes: int = PROBES,
+        seed: int = 0,
+        shared: Mapping[Key, Key] | None = None,
+    ) -> None:
+        """Args:
+
+        normalise: divide the importance by its L2 norm over the heads of a layer, as Michel et al. do.
+        shared: attentions that use the weights of an earlier one, and its key. One gate scales a head in all of
+            them, and the head is listed once: that of the earlier one.
+        """
         if probes < 1:
             raise SizeError(
                 f"probes must be at least 1, got {probes}", hint="each costs one backward pass; 4 are enough"
             )
         super().__init__(len(SUMS))
         self.loss, self.normalise, self.seed = loss, normalise, seed
+        self.shared: Mapping[Key, Key] = shared or {}
         self.probes = probes if loss.own else 1
         self.forwards = 3.0 * self.probes
         self._layers: list[int] = []
         """number of heads of each attention"""
-        self._gates = _DocumentGates(0)
+        self._gates = _DocumentGates(0, self.shared)
 
     def inputs(self, batch: Batch) -> Inputs:
         inputs = self.loss.inputs(batch.inputs, batch.index)
-        self._gates = _DocumentGates(documents_in(inputs))
+        self._gates = _DocumentGates(documents_in(inputs), self.shared)
         return inputs
 
     def change(self, call: Call, out: HeadOutputs) -> HeadOutputs:
         return self._gates.gated(call, out)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
-        gates, seen = self._gates, self.loss.read(run.output)
+        rows, sites = self.slopes(batch, run), self._gates.sites
+        sums = torch.stack([rows.abs().mean(0), rows.square().mean(0), rows.mean(0)])
+        self.add_documents(sites.heads, sums)
+        self._layers = [site.heads for site in sites]
+        self._gates = _DocumentGates(0, self.shared)
+
+    def slopes(self, batch: Batch, run: BatchRun) -> Float[Tensor, "probe head document"]:
+        """∂s_d/∂g of every head and document, once per probe; NaN for documents that do not count."""
+        seen = self.loss.read(run.output)
         target = self.loss.target(batch.inputs, run.inputs, seen.detach())
         self.loss.checked(seen.detach(), target, batch.index)
-        rows = torch.stack([gates.slopes(s, target) for s in self._differentiated(batch.index, seen, target)])
-        sums = torch.stack([rows.abs().mean(0), rows.square().mean(0), rows.mean(0)])  # of (probe, head, document)
-        self.add_documents(gates.sites.heads, sums)
-        self._layers = [site.heads for site in gates.sites]
-        self._gates = _DocumentGates(0)
-
-    def _differentiated(self, index: int, seen: Seen, target: Target) -> Iterator[PerDocument]:
-        """s_d of every document, once per probe."""
         if not isinstance(self.loss, OutputDistance):
-            yield self.loss.documents(seen, target)
-            return
-        for probe in range(self.probes):
-            yield self.loss.probe(seen, target, batch_generator(self.seed, index, probe))
+            return self._gates.slopes(self.loss.documents(seen, target), target)[None]
+        signs = [batch_generator(self.seed, batch.index, probe) for probe in range(self.probes)]
+        return torch.stack([self._gates.slopes(self.loss.probe(seen, target, r), target) for r in signs])
 
     # ---- states and columns -------------------------------------------------------------------
 
@@ -155,17 +168,18 @@ class Gradients(HeadMoments):
 class _DocumentGates:
     """A gate for every head and document, z ← g z with g = 1, for separate gradients per document."""
 
-    def __init__(self, documents: int) -> None:
-        self.documents, self.sites = documents, Sites()
+    def __init__(self, documents: int, shared: Mapping[Key, Key]) -> None:
+        self.documents, self.shared, self.sites = documents, shared, Sites()
         self.of: dict[Key, Float[Tensor, "document head"]] = {}
 
     def gated(self, call: Call, heads: HeadOutputs) -> HeadOutputs:
         check_documents(self.documents, call.problem.coordinates.batch)
-        if call.key not in self.of:
+        key = self.shared.get(call.key, call.key)
+        if key not in self.of:
             self.sites.register(call.site)
             like = heads.new_empty(0, dtype=torch.promote_types(heads.dtype, torch.float32))
-            self.of[call.key] = like.new_ones(self.documents, heads.shape[1]).requires_grad_()
-        return heads * self.of[call.key].to(heads.dtype)[:, :, None, None]
+            self.of[key] = like.new_ones(self.documents, heads.shape[1]).requires_grad_()
+        return heads * self.of[key].to(heads.dtype)[:, :, None, None]
 
     def slopes(self, s: PerDocument, target: Target) -> Float[Tensor, "head document"]:
         """∂s_d/∂g of every head; NaN for documents that do not count.

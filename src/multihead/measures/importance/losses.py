@@ -23,9 +23,12 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.eval_mode import documents_in
+from multihead.model.pooling import Pooling
 
 IGNORED = -100
 """The label of a token that the loss ignores: PyTorch's default `ignore_index`."""
+
+MEAN = Pooling(("mean",))
 
 PerDocument = Float[Tensor, " document"]
 Seen = Float[Tensor, "document ..."]
@@ -189,21 +192,28 @@ class OutputDistance(Loss):
 
     - "logits": KL(softmax y₀ ‖ softmax y), the mean over real tokens;
     - "hidden": Σ_t ‖y_t − y₀_t‖² / Σ_t ‖y₀_t‖², over the real tokens of the document;
-    - "sentence": 1 − cos(ȳ, ȳ₀) of the means over real tokens, the pooling of sentence encoders.
+    - "sentence": 1 − cos(ȳ, ȳ₀) of the pooled vectors, by default the means over real tokens (`pooling_of(model)`
+      is the pooling of a sentence encoder).
 
     Near y₀ each is ½ ‖A (y − y₀)‖² for a matrix A that `probe` applies: rᵀ A y with random signs r.
     """
 
     own = True
 
-    def __init__(self, of: Literal["logits", "hidden", "sentence"] = "hidden", *, two: bool = False) -> None:
+    def __init__(
+        self,
+        of: Literal["logits", "hidden", "sentence"] = "hidden",
+        *,
+        two: bool = False,
+        pooling: Pooling = MEAN,
+    ) -> None:
         if of not in ("logits", "hidden", "sentence"):
             raise SizeError(f"of must be logits, hidden or sentence, got {of!r}", hint='of="hidden"')
-        self.of, self.two = of, two
+        self.of, self.two, self.pooling = of, two, pooling
         descriptions = {
             "logits": "KL from the intact model's distribution",
             "hidden": "squared distance to the intact model's last hidden states, relative to their size",
-            "sentence": "cosine distance to the intact model's mean-pooled sentence vector",
+            "sentence": f"cosine distance to the intact model's {pooling}-pooled sentence vector",
         }
         self.name = f"own outputs: {descriptions[of]}"
 
@@ -212,7 +222,7 @@ class OutputDistance(Loss):
 
     def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
         seen = seen.detach().to(torch.promote_types(seen.dtype, torch.float32))
-        real = _real_tokens(batch, seen, "decoder_" if self.two else "")
+        real = real_tokens(batch, seen, "decoder_" if self.two else "")
         all_documents = torch.ones(seen.shape[0], dtype=torch.bool, device=seen.device)
         return Target(seen, all_documents if real is None else real.any(1), real)
 
@@ -259,11 +269,8 @@ class OutputDistance(Loss):
         return self._sum(per_token, target) / self._tokens(target, per_token)
 
     def pooled(self, x: Tensor, target: Target) -> Float[Tensor, "document width"]:
-        """The mean over real tokens; x itself if it has no token axis."""
-        if x.ndim == 2:
-            return x
-        real = self._without_padding(x, target)
-        return real.flatten(1, -2).sum(1) / self._tokens(target, x[..., 0])[:, None]
+        """One vector per document; x itself if it has no token axis."""
+        return self.pooling(x, target.real)
 
     def _size(self, target: Target) -> PerDocument:
         """Σ ‖y₀‖²; 1 if the model's outputs are all zero."""
@@ -320,7 +327,7 @@ def tensor_in(output: Any, *names: str) -> Seen:
     return tensor
 
 
-def _real_tokens(batch: Inputs, seen: Seen, prefix: str) -> Bool[Tensor, "document token"] | None:
+def real_tokens(batch: Inputs, seen: Seen, prefix: str) -> Bool[Tensor, "document token"] | None:
     """Which tokens of the output are not padding; None if the batch has no mask that fits it."""
     for name in (f"{prefix}attention_mask", "src_key_padding_mask", "key_padding_mask"):
         mask = batch.get(name)

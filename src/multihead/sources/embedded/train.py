@@ -107,8 +107,7 @@ def held_out_loss(model: EmbeddedModel) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     from multihead.errors import MultiheadError
     from multihead.sources.embedded.card import measured, sister, write  # they measure, and stand above the model
-    from multihead.store.folder import refuse
-    from multihead.store.save import save
+    from multihead.store.save import check_folder, save
 
     parser = argparse.ArgumentParser(
         prog="python -m multihead.sources.embedded.train", description=(__doc__ or "").partition("\n\n")[0]
@@ -131,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.steps < 1:
         parser.error(f"--steps {args.steps} is less than 1")
     try:
-        refuse(args.out, args.force)  # before the work, not after it
+        check_folder(args.out, args.force)  # before the work, not after it
     except MultiheadError as wrong:
         parser.error(str(wrong))
     recipe = replace(Recipe(), seed=args.seed, steps=args.steps)

@@ -1,0 +1,406 @@
+"""The text that a cut is fitted to, and what is learned of the model on it: each of these once, and kept.
+
+Fit and held-out text are split by document, before long documents are cut into pieces: a piece of a document that
+is fitted to never judges the fit.
+
+>>> from transformers import GPT2Config, GPT2Model
+>>> from multihead.edit.calibration import Calibration
+>>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50))
+>>> texts = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3], [5, 8]]
+>>> calibration = Calibration(model, texts, held_out=0.25, batch_size=2)
+>>> calibration
+Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
+>>> [tuple(batch["input_ids"].shape) for batch in calibration.fit()]
+[(2, 5), (1, 2)]
+>>> calibration.anatomy[0].num_heads, [writer.parameter for writer in calibration.blocks[0].writers]
+(2, ['h.0.attn.c_proj.weight', 'h.0.mlp.c_proj.weight'])
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor, nn
+
+from multihead.corpus.accumulator import Inputs
+from multihead.corpus.batches import Batching, Document, batches, make_batches
+from multihead.corpus.language import warn_of_unknown
+from multihead.corpus.padding_check import PaddingCheck
+from multihead.edit.head_covariance import head_covariance
+from multihead.edit.sensitivity import head_sensitivity
+from multihead.edit.text_sketch import TextSketch, whole_documents
+from multihead.edit.weight_sets import weight_sets
+from multihead.edit.writers import Block, find_blocks
+from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
+from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
+from multihead.model.block_run import BlockRun, fronts_of
+from multihead.model.call_tokens import learned_positions
+from multihead.model.compiled import inner
+from multihead.model.eval_mode import documents_in
+from multihead.model.fingerprint import fingerprint
+from multihead.model.forward import Forward
+from multihead.model.partial_run import ModuleCall
+from multihead.model.statistics.cross_moments import Square
+
+Progress = Callable[[str, int, int], None]
+"""Called with (name, done, total)."""
+
+PIECE = 512
+"""Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
+BATCH_TOKENS = 2048
+"""A batch holds no more, padding included, unless one document does."""
+PER_COLUMN = 25
+"""So many tokens for every input column of W_O are enough; with fewer the ridge does more of the work."""
+
+
+class Calibration:
+    """Documents as token ids, in batches of similar length, split into text to fit and held-out text.
+
+    The split is by document: of n documents max(1, round(`held_out` · n)) are held out, but never all of them.
+    Copies of a document count once. One document alone is cut in two, its end held out. Ready batches are held out
+    whole, or, if there are few, some rows of each. Only token ids are kept, and the content of ready batches.
+    Batches are the same every time, in an order drawn by `seed`: the first few are a fair sample.
+    """
+
+    @staticmethod
+    def of(model: nn.Module, data: Any, tokenizer: Any = None) -> Calibration:
+        """`data` itself if it is a Calibration already."""
+        return data if isinstance(data, Calibration) else Calibration(model, data, tokenizer)
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Iterable[Document] | Mapping[str, Any],
+        tokenizer: Any = None,
+        *,
+        batch_size: int = 64,
+        max_tokens: int | None = None,
+        held_out: float = 0.125,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.seed = model, seed
+        self.progress: Progress | None = None
+        """called while `covariance` and `sensitivity` are computed"""
+        if not 0 < held_out < 1:
+            raise SizeError(f"held_out must be between 0 and 1, got {held_out}", hint="0.125 is usual")
+        piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
+        documents, ready = _read(model, data, tokenizer, piece)
+        documents = _once(documents)
+        rows = [row for document in documents for row in document]
+        self.sketch = TextSketch.of([*map(_joined, documents), *whole_documents(ready)])
+        """of the text, to warn of an overlap with text that judges the cut"""
+        draw = random.Random(seed)
+        fit, held = _parts(documents, held_out, draw, len(ready))
+        self._whole = _why_whole(model, ready)
+        ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held), self._whole)
+        self._fit = _batched(model, fit, tokenizer, batch_size, draw) + ready_fit
+        self._held = _batched(model, held, tokenizer, batch_size, draw) + ready_held
+        self.documents_to_fit = sum(map(documents_in, self._fit))
+        """pieces of long ones count"""
+        self.documents = self.documents_to_fit + sum(map(documents_in, self._held))
+        self.tokens = sum(map(len, fit)) + sum(map(tokens_in, ready_fit))
+        """tokens to fit"""
+        self.tokens_held_out = sum(map(tokens_in, self._held))
+        self._warned = False
+        unknown = getattr(tokenizer, "unk_token_id", None)
+        if unknown is not None and rows:
+            warn_of_unknown(sum(row.count(unknown) for row in rows), sum(map(len, rows)), "the calibration text")
+
+    # ---- what is learned of the model ---------------------------------------------------------
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """The heads of the model, found on a made-up input, or where none can be made, on some of the text."""
+        parameters = dict(inner(self.model).named_parameters())
+        if any(parameters.get(n) is not p for layer in self._anatomy for n, p in layer.parameters.items()):
+            del self._anatomy  # the model was given other parameters since
+        return self._anatomy
+
+    @cached_property
+    def _anatomy(self) -> Anatomy:
+        return _find_anatomy(self.model, self.example)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the weights; hashed again only if they have changed."""
+        return fingerprint(self.model)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks in the order of the run, with the maps that write into the residual stream."""
+        return find_blocks(self.model, list(self.anatomy), self.example())
+
+    @cached_property
+    def fronts(self) -> dict[str, frozenset[ModuleCall]]:
+        """What runs that start at a block read, see `block_run`."""
+        return fronts_of(self.model, [block.path for block in self.blocks if block.path], self.example())
+
+    def block_run(self, *models: nn.Module) -> BlockRun:
+        """Runs of this model, or of copies of it, from block to block."""
+        return BlockRun(models or (self.model,), list(self.fronts), self.example(), fronts=self.fronts)
+
+    # ---- batches ------------------------------------------------------------------------------
+
+    def fit(self) -> Iterator[Inputs]:
+        """The batches to fit to."""
+        return iter(self._fit)
+
+    def sample(self, tokens: int) -> Iterator[Inputs]:
+        """The first batches to fit to, until they have so many tokens."""
+        seen = 0
+        for batch in self._fit:
+            if seen >= tokens:
+                return
+            yield batch
+            seen += tokens_in(batch)
+
+    def held_out(self) -> Iterator[Inputs]:
+        """The batches that judge."""
+        return iter(self._held)
+
+    def example(self) -> Inputs:
+        """A small batch to find the structure of a model on; the same tensors every time."""
+        return self._example
+
+    @cached_property
+    def _example(self) -> Inputs:
+        """Two documents, or one of two tokens: as many documents as tokens would leave open which axis is which."""
+        batch = next(self.held_out(), None) or next(self.fit())
+        if self._whole:
+            return batch
+        two = _rows(batch, slice(2), documents_in(batch))
+        square = any(x.shape[:2] == (2, 2) for x in two.values() if isinstance(x, Tensor))
+        return _rows(two, slice(1), documents_in(two)) if square else two
+
+    @cached_property
+    def weight_sets(self) -> list[list[LayerAnatomy]]:
+        """The model's attentions, those with the same weights together."""
+        return weight_sets(self.anatomy)
+
+    @cached_property
+    def covariance(self) -> dict[str, Square]:
+        """Cov(z) of the heads' outputs, by the names of the weight sets."""
+        return head_covariance(self.model, self.weight_sets, self.fit(), progress=self.progress)
+
+    @cached_property
+    def sensitivity(self) -> dict[str, Float64[Tensor, " head"]]:
+        """How far the model's output moves with every head, by the names of the weight sets."""
+        return head_sensitivity(self.model, self.weight_sets, self.fit(), seed=self.seed, progress=self.progress)
+
+    def __len__(self) -> int:
+        """Batches to fit to."""
+        return len(self._fit)
+
+    def check(self, columns: int, where: str) -> None:
+        """Warn, once, if there are few tokens for so many unknowns per output channel."""
+        enough = PER_COLUMN * columns
+        if self.tokens < enough and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the calibration text is short: {self.tokens} tokens for the {columns} input columns of "
+                f"{where}, {self.tokens / columns:.1f} per column; {PER_COLUMN} ({enough} tokens) are enough. "
+                "Where they are few the ridge keeps the weights near what they were",
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        held = sum(documents_in(b) for b in self._held)
+        return (
+            f"Calibration({self.documents} documents: {self.documents - held} to fit"
+            f" with {self.tokens} tokens, "
+            f"{held} held out with {self.tokens_held_out} tokens)"
+        )
+
+
+def anatomy_on(model: nn.Module, calibration: Calibration | None) -> Anatomy:
+    """The heads of a model that can be cut: those of the calibration if it is of this model."""
+    if calibration is not None and calibration.model is model:
+        return calibration.anatomy
+    return _find_anatomy(model, None if calibration is None else calibration.example)
+
+
+def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Anatomy:
+    _check_weights(model)
+    try:
+        return anatomy(model)
+    except MultiheadError:
+        if example is None:
+            raise
+        return anatomy(model, example())
+
+
+def _check_weights(model: nn.Module) -> None:
+    """Quantised weights have no rows to take out, and no gradient to follow back to them."""
+    homes = {name: type(module) for name, module in model.named_modules()}
+    homes |= {name: type(p) for name, p in model.named_parameters() if p.ndim > 1}
+    for name, kind in homes.items():
+        if any(word in kind.__module__ for word in ("torchao", "bitsandbytes", ".quantized")):
+            raise TypeMismatchError(
+                f"{name} is a {kind.__name__} of {kind.__module__}: quantised weights cannot be cut",
+                hint="cut the model first, then quantise the cut model",
+            )
+
+
+def tokens_in(batch: Inputs) -> int:
+    """Real tokens of a batch, by its mask; all of them where there is none."""
+    mask = batch.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        return int((mask != 0).sum())
+    first = next((x for x in batch.values() if isinstance(x, Tensor)), torch.empty(0))
+    return math.prod(first.shape[:2])
+
+
+def _read(
+    model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
+) -> tuple[list[list[list[int]]], list[Inputs]]:
+    """The token ids of each document, in pieces of at most `piece` tokens, and the ready batches."""
+    texts: list[Any] = []
+    ready: list[Inputs] = []
+    for document in _listed(data):
+        if isinstance(document, Mapping) and not isinstance(document.get("text"), str):
+            ready += batches(model, document)
+        else:
+            texts.append(document)
+    pieces: dict[int, list[list[int]]] = {}
+    index = -1
+
+    def read() -> Iterator[Any]:
+        nonlocal index
+        for index, text in enumerate(texts):  # noqa: B007  # batches of one row: all pieces come before the next text
+            yield text
+
+    if texts or not ready:
+        for batch in batches(model, read(), tokenizer=tokenizer, batch_size=1, max_tokens=piece):
+            pieces.setdefault(index, []).append(batch["input_ids"][0].tolist())
+    return list(pieces.values()), ready
+
+
+def _listed(data: Iterable[Document] | Mapping[str, Any]) -> Iterator[Any]:
+    """The documents; of one text its error."""
+    if isinstance(data, str):
+        raise MultiheadError("data is one text", hint="a corpus is a list of texts: [text]")
+    if isinstance(data, Mapping):
+        yield data
+    else:
+        yield from data
+
+
+Pieces = list[list[int]]
+"""The token ids of one document, in pieces."""
+
+
+def _joined(pieces: Pieces) -> list[int]:
+    return [token for piece in pieces for token in piece]
+
+
+def _once(documents: Sequence[Pieces]) -> list[Pieces]:
+    """Every document once: a held-out copy of a document that is fitted to would judge nothing."""
+    distinct = list({tuple(map(tuple, document)): document for document in reversed(documents)}.values())[::-1]
+    if len(distinct) < len(documents):
+        copies = len(documents) - len(distinct)
+        warnings.warn(f"{copies} of {len(documents)} calibration documents are copies", stacklevel=3)
+    return distinct
+
+
+def _parts(
+    documents: Sequence[Pieces], share: float, draw: random.Random, ready: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows to fit and held-out rows, of different documents; one document alone is cut in two."""
+    if len(documents) == 1 and not ready:
+        return _two_parts(documents[0], share)
+    mixed = list(documents)
+    draw.shuffle(mixed)
+    held = min(max(1, round(share * len(mixed))), len(mixed) - 1) if len(mixed) > 1 else 0
+    return [row for d in mixed[held:] for row in d], [row for d in mixed[:held] for row in d]
+
+
+def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list[int]]]:
+    """The beginning of one document and its end."""
+    tokens = sum(map(len, pieces))
+    if tokens < 4:
+        raise SizeError(
+            f"the calibration text is one document of {tokens} tokens", hint="4 are the least, thousands good"
+        )
+    left = tokens - max(1, round(share * tokens))
+    fit: list[list[int]] = []
+    held: list[list[int]] = []
+    for piece in pieces:
+        fit += [piece[:left]] if left > 0 else []
+        held += [piece[max(left, 0) :]] if left < len(piece) else []
+        left -= len(piece)
+    return fit, held
+
+
+def _ready_parts(
+    ready: Sequence[Inputs], share: float, draw: random.Random, judged: bool, whole: str
+) -> tuple[list[Inputs], list[Inputs]]:
+    """Of many batches some are held out; of few, some rows of each, unless they must stay `whole`."""
+    if not ready:
+        return [], []
+    if len(ready) * share >= 1:
+        mixed = list(ready)
+        draw.shuffle(mixed)
+        held = round(len(ready) * share)
+        return mixed[held:], mixed[:held]
+    fit: list[Inputs] = []
+    out: list[Inputs] = []
+    for batch in ready:
+        count = 1 if whole else documents_in(batch)
+        held = min(max(1, round(share * count)), count - 1)
+        fit.append(_rows(batch, slice(held, None), count))
+        out += [_rows(batch, slice(held), count)] if held else []
+    if not out and not judged:
+        if len(ready) < 2:
+            shapes = {name: tuple(x.shape) for name, x in ready[0].items() if isinstance(x, Tensor)}
+            raise SizeError(
+                f"the calibration data is one batch, {shapes}, and nothing of it can be held out: "
+                f"{whole or 'it is one document'}",
+                hint="two documents are the least, hundreds are good; or pass several batches",
+            )
+        return fit[1:], fit[:1]
+    return fit, out
+
+
+def _why_whole(model: nn.Module, ready: Sequence[Inputs]) -> str:
+    """Why the rows of ready batches are not documents: they are patches of several images, or frames of a video."""
+    for batch in ready:
+        count = documents_in(batch)
+        if any(x.shape[0] not in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim):
+            return "its tensors have no row for every document"
+    try:
+        for batch in ready[:1]:
+            Forward(model)(_rows(batch, slice(1), documents_in(batch)))
+    except ModelRunError as error:
+        return f"a row alone does not run: {error.message}"
+    return ""
+
+
+def _rows(batch: Inputs, rows: slice, count: int) -> Inputs:
+    return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
+
+
+def _batched(
+    model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
+) -> list[Inputs]:
+    """Padded batches of like length, of the same length for a model that knows no padding, in a drawn order."""
+    if not rows:
+        return []
+    left, made, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)
+    one_length = len(left[0]) == len(left[-1])
+    while left:
+        count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
+        if not one_length and not check.may_pad(left):
+            count = min(count, sum(len(row) == len(left[0]) for row in left))
+        options = Batching(tokenizer, count, window=1)
+        some = make_batches(model, ((row, False) for row in left[:count]), options, check=check)
+        made += [inputs for inputs, _ in some]
+        left = left[count:]
+    draw.shuffle(made)
+    return made

@@ -1,0 +1,207 @@
+"""Quality against heads kept: cut at several sizes by several methods, judge each cut on held-out text.
+
+>>> from multihead.edit.check.curve import Curve, Point
+>>> found = {0.75: 0.99, 0.5: 0.97, 0.25: 0.6}
+>>> points = tuple(Point("obs", keep, int(12 * keep), {"cosine": c}) for keep, c in found.items())
+>>> curve = Curve(points, "cosine", {"cosine": 1.0}, 12, 40)
+>>> curve.knee().keep
+0.5
+>>> print(curve)
+cosine on 40 held-out documents; the original has 1
+heads kept    obs
+9 of 12      0.99
+6 of 12      0.97
+3 of 12      0.6
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from multihead._base import html
+from multihead._base.arguments import check_flag, describe
+from multihead._base.colours import LINES
+from multihead.corpus.batches import Document
+from multihead.edit.calibration import Calibration
+from multihead.edit.check.metrics import METRICS, Metric, quality
+from multihead.edit.cut import cut
+from multihead.edit.plan import Plan
+from multihead.edit.plan_text import table
+from multihead.edit.planning import Progress, apply_order, calibrate, check_share, prune_order
+from multihead.edit.saliency import check_method
+from multihead.edit.search import Shape
+from multihead.errors import MultiheadError, TypeMismatchError
+
+METHODS = ("obs", "fisher", "random")
+SHARES = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cut: the method, the requested share of heads, the number of heads kept, and its quality."""
+
+    method: str
+    keep: float
+    kept: int
+    numbers: Mapping[str, float]
+    removed: tuple[str, ...] = ()
+    """names of the removed heads"""
+
+
+@dataclass(frozen=True, repr=False)
+class Curve:
+    """All points, the name of the metric that is drawn, and the metrics of the original."""
+
+    points: tuple[Point, ...]
+    shown: str
+    original: Mapping[str, float]
+    heads: int
+    documents: int
+    notes: tuple[str, ...] = ()
+    """cuts that failed, and why"""
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(p.method for p in self.points))
+
+    def knee(self) -> Point | None:
+        """Of the first method, the point farthest above the line from the first to the last (Satopää et al. 2011).
+
+        Sizes and quality are scaled to 0…1. None for fewer than 3 points, or if none is above the line.
+        """
+        mine = sorted((p for p in self.points if p.method == self.methods[0]), key=lambda p: p.kept)
+        metric = METRICS[self.shown]
+        sign = -1.0 if metric.better == "lower" else 1.0
+        y = [sign * _on_axis(metric, p.numbers[self.shown]) for p in mine]
+        if len(mine) < 3 or mine[-1].kept == mine[0].kept or not all(map(math.isfinite, y)) or y[-1] <= y[0]:
+            return None
+        x = [(p.kept - mine[0].kept) / (mine[-1].kept - mine[0].kept) for p in mine]
+        above = [(v - y[0]) / (y[-1] - y[0]) - at for v, at in zip(y, x, strict=True)]
+        best = max(range(len(mine)), key=lambda i: above[i])
+        return mine[best] if above[best] > 0 else None
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """Titles and lines of the table: a line per size, a column per method."""
+        sizes = sorted({p.keep for p in self.points}, reverse=True)
+        lines: list[list[str]] = []
+        for keep in sizes:
+            here = {p.method: p for p in self.points if p.keep == keep}
+            kept = sorted({p.kept for p in here.values()})
+            label = f"{kept[0]} of {self.heads}" if len(kept) == 1 else f"{kept[0]} to {kept[-1]} of {self.heads}"
+            lines.append(
+                [label, *(f"{here[m].numbers[self.shown]:.3g}" if m in here else "" for m in self.methods)]
+            )
+        return ["heads kept", *self.methods], lines
+
+    def __repr__(self) -> str:
+        titles, lines = self.rows()
+        return "\n".join([self._summary(), *table(titles, lines), *(f"note: {n}" for n in self.notes)])
+
+    def _summary(self) -> str:
+        original = self.original[self.shown]
+        return f"{self.shown} on {self.documents} held-out documents; the original has {original:.4g}"
+
+    def _repr_html_(self) -> str:
+        """A plot and a table, for notebooks."""
+        titles, rows = self.rows()
+        whole = (float(self.heads), float(self.original[self.shown]))
+        series = {
+            method: [
+                whole,
+                *((float(p.kept), float(p.numbers[self.shown])) for p in self.points if p.method == method),
+            ]
+            for method in self.methods
+        }
+        drawn = html.plot(series, LINES, across=f"heads kept, of {self.heads}", up=self.shown)
+        return drawn + html.table(titles, rows) + html.lines([self._summary(), *(f"note: {n}" for n in self.notes)])
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        knee = self.knee()
+        return {
+            "shown": self.shown, "heads": self.heads, "documents": self.documents, "original": dict(self.original),
+            "points": [
+                {"method": p.method, "keep": p.keep, "kept": p.kept,
+                 **{n: x if math.isfinite(x) else None for n, x in p.numbers.items()}}
+                for p in self.points
+            ],
+            "knee": None if knee is None else knee.keep, "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def curve(
+    model: nn.Module,
+    calibration: Calibration,
+    held_out: Iterable[Document],
+    *,
+    tokenizer: Any = None,
+    shares: Sequence[float] = SHARES,
+    methods: Sequence[str] = METHODS,
+    refit: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+    seen: Callable[[Point, nn.Module], None] | None = None,
+) -> Curve:
+    """Cut the model for every share and method, and judge each cut on held-out documents.
+
+    Each method ranks the heads once; its shares are prefixes of this order. `seen` is called with every point and
+    the model that was cut for it.
+    """
+    check_flag("refit", refit)
+    _check(shares, methods)
+    text = calibrate(model, calibration, tokenizer)
+    documents = list(held_out)
+    start = replace(Plan.whole(model, (x for same in text.weight_sets for x in same)), calibration=text)
+    points: list[Point] = []
+    notes: list[str] = []
+    original: dict[str, float] = {}
+    judged = 0
+    total = len(methods) * len(shares)
+    for method in methods:
+        order = prune_order(text, shares, method=method, shape=Shape(), seed=seed)
+        for keep in shares:
+            if progress is not None:
+                progress(f"{method} {keep:g}", len(points) + len(notes), total)
+            made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
+            try:
+                small = cut(model, made, refit=refit) if made.changes else model
+            except MultiheadError as error:  # other points may still be cut
+                notes.append(f"{method} {keep:g}: {error.message}")
+                continue
+            measured = quality(model, small, documents, tokenizer=tokenizer)
+            original, judged = {n: a for n, (a, _) in measured.metrics.items()}, measured.documents
+            removed = tuple(layer.head(h) for layer in made.layers for h in layer.removed)
+            numbers = {n: b for n, (_, b) in measured.metrics.items()}
+            points.append(Point(method, keep, made.kept, numbers, removed))
+            if seen is not None:
+                seen(points[-1], small)
+    if progress is not None:
+        progress("curve", total, total)
+    if not points:
+        raise MultiheadError(
+            f"none of {total} cuts succeeded: {notes[0]}", hint="multihead prune tries one of them"
+        )
+    shown = next(n for n in METRICS if n in original)
+    return Curve(tuple(points), shown, original, start.heads, judged, tuple(notes))
+
+
+def _check(shares: Sequence[float], methods: Sequence[str]) -> None:
+    for name, values in (("shares", shares), ("methods", methods)):
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            raise TypeMismatchError(
+                f"{name} must be a list, got {describe(values)}", hint='shares=[0.75, 0.5], methods=["obs"]'
+            )
+    for share in shares:
+        check_share("shares", share)
+    for method in methods:
+        check_method(method)
+
+
+def _on_axis(metric: Metric, x: float) -> float:
+    """The logarithm of metrics that are drawn on a logarithmic axis."""
+    return math.log(x) if metric.ratio and 0 < x < math.inf else x

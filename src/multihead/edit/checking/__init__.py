@@ -1,1 +1,0 @@
-"""What a cut cost, in quality and in time."""

@@ -1,1 +1,0 @@
-"""Which heads go: what each costs, under a budget."""

@@ -1,1 +1,0 @@
-"""What stays is fitted to what the original did, on calibration text."""

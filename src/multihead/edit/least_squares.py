@@ -1,0 +1,150 @@
+"""ΔW = (ZᵀZ + λ·mean(diag)·I)⁻¹ ZᵀR: ridge regression towards the weights as they are, from sums over batches.
+
+z is what a linear map reads, R what is missing of its output. The ridge pulls towards ΔW = 0 and leaves the bias
+alone. λ is the one of `RIDGES` that is best on held-out rows.
+
+>>> import torch
+>>> from multihead.edit.least_squares import NormalEquations
+>>> z, change = torch.randn(97, 5), torch.randn(5, 3)
+>>> sums = NormalEquations(bias=False)
+>>> sums.add(z, z @ change, size=1.0)
+>>> ((_, solution),) = sums.solutions([1e-9])
+>>> torch.allclose(solution.float(), change, atol=1e-4), sums.error(solution) < 1e-6 * sums.missing
+(True, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from multihead.errors import MultiheadError
+from multihead.model.statistics.cross_moments import Crossed, CrossMoments, Square
+
+ROWS = 4096
+"""Rows that are collected before their products are added: one pass over the sums for several batches."""
+RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""λ, relative to the mean of diag(ZᵀZ)."""
+
+
+class NormalEquations:
+    """ZᵀZ and ZᵀR over rows, Σ‖R‖² (`missing`) and the size of what R is missing from (`size`)."""
+
+    def __init__(self, *, bias: bool) -> None:
+        self.bias = bias
+        """whether the map has a bias: then z has a last column of ones"""
+        self.moments = CrossMoments(fast=True)  # the smallest ridge is far above the error of its products
+        self.missing = self.size = 0.0
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def rows(self) -> int:
+        self._add_waiting()
+        return int(self.moments.count)
+
+    @property
+    def columns(self) -> int:
+        """Columns of z, without that of the bias."""
+        self._add_waiting()
+        return self.moments.columns
+
+    def add(self, z: Float[Tensor, "row column"], missing: Float[Tensor, "row target"], size: float) -> None:
+        """Rows of one batch."""
+        self.missing += float(missing.double().square().sum())
+        self.size += size
+        wide = torch.promote_types(z.dtype, torch.float32)
+        self._waiting.append((z.to(wide), missing.to(wide)))
+        if sum(len(rows) for rows, _ in self._waiting) >= ROWS:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        if self._waiting:
+            z, missing = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+            self._waiting = []
+            self.moments.add(z, missing)
+
+    def all_reduce(self, reduce: Callable[..., None]) -> None:
+        """Turn the sums of this rank into those of all."""
+        self._add_waiting()
+        sums = torch.tensor([self.missing, self.size], dtype=torch.float64)
+        self.moments.all_reduce(reduce)
+        reduce(sums)
+        self.missing, self.size = map(float, sums)
+
+    def check(self, where: str) -> None:
+        """Refuse sums without rows, and sums that are not finite: a Cholesky factor would only fail on them."""
+        if not self.rows:
+            raise MultiheadError(f"no batch reached {where}", hint="the calibration text is empty")
+        if not bool(self.zz.isfinite().all() and self.zr.isfinite().all()):
+            raise MultiheadError(
+                f"{where} reads or writes values that are not finite on the calibration text",
+                hint="load the model in float32; a model that returns NaN cannot be fitted",
+            )
+
+    def __add__(self, other: NormalEquations) -> NormalEquations:
+        """Over the rows of both."""
+        self._add_waiting()
+        other._add_waiting()
+        both = NormalEquations(bias=self.bias)
+        both.moments.merge(self.moments)
+        both.moments.merge(other.moments)
+        both.missing, both.size = self.missing + other.missing, self.size + other.size
+        return both
+
+    @property
+    def zz(self) -> Square:
+        """Σ z zᵀ"""
+        return self._sums[0]
+
+    @property
+    def zr(self) -> Crossed:
+        """Σ z Rᵀ"""
+        return self._sums[1]
+
+    @cached_property
+    def _sums(self) -> tuple[Square, Crossed]:
+        self._add_waiting()
+        return self.moments.sums(bias=self.bias)
+
+    def error(self, change: Crossed) -> float:
+        """Σ ‖R − changeᵀ z‖²: what is still missing after this change of the map."""
+        return self.missing + float((change * (self.zz @ change - 2 * self.zr)).sum())
+
+    def solutions(self, ridges: Sequence[float] = RIDGES) -> Iterator[tuple[float, Crossed]]:
+        """(λ, change of [W; b]) for each ridge; without columns there is only the bias, and one solution."""
+        if not len(self.zz):
+            return
+        mean = float(self.zz.diagonal()[: self.columns].mean()) if self.columns else 0.0
+        for ridge in ridges if self.columns else ridges[:1]:
+            zz = self.zz.clone()
+            zz.diagonal()[: self.columns] += ridge * mean
+            factor, failed = torch.linalg.cholesky_ex(zz)
+            if not int(failed):
+                yield ridge, torch.cholesky_solve(self.zr, factor)
+
+
+def best_ridge(fit: NormalEquations, held_out: NormalEquations) -> tuple[float, Crossed | None, float]:
+    """(λ, change, held-out error) of the solution that is best on held-out rows; λ = 0 if none improves them.
+
+    The error falls and then rises with λ: from the middle of `RIDGES` it is followed downhill.
+    """
+    tried: dict[int, tuple[float, Crossed | None, float]] = {}
+
+    def error(index: int) -> float:
+        if not 0 <= index < len(RIDGES):
+            return float("inf")
+        if index not in tried:
+            tried[index] = RIDGES[index], None, float("inf")
+            for ridge, change in fit.solutions([RIDGES[index]]):
+                tried[index] = ridge, change, held_out.error(change)
+        return tried[index][2]
+
+    best = len(RIDGES) // 2 if fit.columns else 0
+    for step in (-1, 1) if fit.columns else ():
+        while error(best + step) < error(best):
+            best += step
+    return tried[best] if error(best) < held_out.missing * (1 - 1e-9) else (0.0, None, held_out.missing)

@@ -1,0 +1,399 @@
+"""Fit the maps of a block that write into the residual stream, so that the cut model's stream is the original's.
+
+For every writer o = W z + b, in the order of the run: z is what it reads in the cut model, and R = (s_T − s_S) / c
+what the stream s behind it lacks, errors of earlier layers included. Without a residual sum, R = o_T − o_S. The
+least-squares change of [W; b] is written into the cut model, and the model is measured again: where the held-out
+distance at the end of the block is not smaller, the change is undone. Runs start at the block (`BlockRun`): each
+batch passes the original's block once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Inputs
+from multihead.corpus.data_parallel import shard
+from multihead.edit.calibration import Calibration, Progress
+from multihead.edit.least_squares import NormalEquations, best_ridge
+from multihead.edit.writers import Block, Layout, MapReader, Rows, Tap, Writer, tap_value
+from multihead.errors import MultiheadError
+from multihead.model.block_run import BlockRun
+from multihead.model.call import Call, Compute
+from multihead.model.compiled import inner
+from multihead.model.forward import Forward, StopForward
+from multihead.model.statistics.cross_moments import Crossed
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit. Errors and distances are Σ‖difference‖² on held-out tokens, relative to Σ‖original‖²."""
+
+    where: str
+    before: float
+    """the error of what the map is fitted to"""
+    after: float
+    """that error of the best solution that has not seen the held-out tokens"""
+    tokens: int
+    ridge: float
+    """the λ of the solution; 0 if none was better"""
+    columns: int
+    stream: bool
+    """whether the residual sum was found; else only the map's own output was fitted"""
+    distance_before: float = 0.0
+    """the distance at the end of the block, measured on the model before the fit"""
+    distance_after: float | None = None
+    """measured after it was written; None: it was not written"""
+
+    @property
+    def kept(self) -> bool:
+        return self.distance_after is not None and self.distance_after < self.distance_before
+
+    @property
+    def undone(self) -> bool:
+        """Written, measured, and taken back."""
+        return self.distance_after is not None and not self.kept
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"kept": self.kept, "undone": self.undone}
+
+    def __str__(self) -> str:
+        what = "stream" if self.stream else "output (no residual sum found)"
+        errors = f"{self.where}: {what} error {self.before:.4f}"
+        if self.distance_after is None:
+            return f"{errors} on held-out tokens, left as it was"
+        measured = f"block distance {self.distance_before:.4f} → {self.distance_after:.4f}"
+        return (
+            f"{errors} → {self.after:.4f} on held-out tokens (ridge {self.ridge:g}, {self.tokens} tokens); "
+            f"{measured}" + (", undone" if self.undone else "")
+        )
+
+
+@dataclass(frozen=True)
+class _Original:
+    """What the original computes on one batch: its tokens, and the real rows of the stream."""
+
+    layout: Layout
+    streams: dict[str, Rows]
+    """by parameter: s behind the map, or o where there is no residual sum"""
+    output: Rows | None
+
+
+@dataclass
+class _HeldOut:
+    """One pass over the held-out batches."""
+
+    sums: NormalEquations | None
+    distance: float
+
+
+class BlockRefit:
+    """Fits the writers of one block."""
+
+    def __init__(
+        self,
+        run: BlockRun,
+        block: Block,
+        calibration: Calibration,
+        *,
+        to_all: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        """`run` has the original and the cut model, and stands at the block.
+
+        `to_all`: with λ chosen, fit to the held-out tokens too; not if something else is judged on them later.
+        """
+        self.run, self.block, self.calibration, self.to_all, self.progress = (
+            run,
+            block,
+            calibration,
+            to_all,
+            progress,
+        )
+        self.original, self.student = run.models
+        self.fit_batches, self.reduce_fit = shard(calibration.fit())
+        self.held_batches, self.reduce_held = shard(calibration.held_out())
+        self.parameters = dict(inner(self.student).named_parameters())
+        hidden = isinstance(inner(self.student).get_submodule(block.layer.path), nn.MultiheadAttention)
+        self._listener = _plainly if hidden else None
+        """of runs of the student: torch's attention shows the product with W_O only while it is intercepted"""
+
+    def fit(self) -> list[Fit]:
+        """Fit the writers, in order; returns a record of each."""
+        writers = [w for w in self.block.writers if self._fits(w)]
+        if not writers:
+            return []
+        self.run_original([*self.held_batches, *self.fit_batches])
+        fits: list[Fit] = []
+        undo: Callable[[], None] | None = None
+        for writer in [*writers, None]:
+            if writer is None and undo is None:  # nothing was written since the last measurement
+                break
+            held = self.measure(writer)
+            if undo is not None:
+                fits[-1] = replace(fits[-1], distance_after=held.distance)
+                if fits[-1].undone:
+                    undo()
+                    held = self.measure(writer) if writer is not None else held
+            if writer is not None:
+                fit, undo = self._fit(writer, held)
+                fits.append(fit)
+        return fits
+
+    def _fits(self, writer: Writer) -> bool:
+        """Whether the map has anything to fit: a layer without heads and without a bias has not."""
+        return self.parameters[writer.parameter].numel() > 0 or self._bias(writer) is not None
+
+    def _bias(self, writer: Writer) -> nn.Parameter | None:
+        weight, home = self.parameters[writer.parameter], writer.parameter.rpartition(".")[0]
+        bias = self.parameters.get(f"{home}.bias" if home else "bias")
+        return (
+            bias if bias is not None and bias.shape == weight.shape[1 if writer.transposed else 0 :][:1] else None
+        )
+
+    def _where(self, writer: Writer) -> str:
+        own = writer.parameter == self.block.layer.weights["o"].parameter
+        return self.block.layer.name if own else writer.parameter
+
+    # ---- one fit ------------------------------------------------------------------------------
+
+    def _fit(self, writer: Writer, held: _HeldOut) -> tuple[Fit, Callable[[], None] | None]:
+        """Solve and write; returns what undoes it."""
+        assert held.sums is not None
+        where, bias = self._where(writer), self._bias(writer)
+        held.sums.check(where)
+        size = held.sums.size or 1.0
+        before = held.sums.missing / size
+        fit = Fit(where, before, before, 0, 0.0, held.sums.columns, writer.tap is not None, held.distance)
+        if not held.sums.missing:
+            return fit, None
+        sums = self.normal_equations(writer)
+        sums.check(where)
+        if sums.columns:
+            self.calibration.check(sums.columns, where)
+        ridge, change, error = best_ridge(sums, held.sums)
+        fit = replace(fit, after=error / size, tokens=sums.rows, ridge=ridge)
+        if change is None:
+            return fit, None
+        if self.to_all:  # the held-out tokens have chosen λ: now they may help
+            change = next((c for _, c in (sums + held.sums).solutions([ridge])), change)
+        return fit, self._write(writer, bias, change)
+
+    def _write(self, writer: Writer, bias: nn.Parameter | None, change: Crossed) -> Callable[[], None]:
+        weight = self.parameters[writer.parameter]
+        before = weight.detach().clone(), None if bias is None else bias.detach().clone()
+        columns = change[: change.shape[0] - (bias is not None)]
+        with torch.no_grad():
+            weight.add_((columns if writer.transposed else columns.T).to(weight))
+            if bias is not None:
+                bias.add_(change[-1].to(bias))
+        self.run.weights_changed(self.student)
+
+        def undo() -> None:
+            with torch.no_grad():
+                weight.copy_(before[0])
+                if bias is not None and before[1] is not None:
+                    bias.copy_(before[1])
+            self.run.weights_changed(self.student)
+
+        return undo
+
+    # ---- passes over the text -----------------------------------------------------------------
+
+    def normal_equations(self, writer: Writer) -> NormalEquations:
+        sums = NormalEquations(bias=self._bias(writer) is not None)
+        forward = Forward(self.student)
+        with _Reader(self.student, [writer], None) as reader, forward.listening(self._listener, required=False):
+            for done, batch in enumerate(self.fit_batches, start=1):
+                self._add(sums, writer, reader.read(self.run, forward, batch), self._original(batch))
+                if self.progress is not None:
+                    self.progress(f"refit {self._where(writer)}", done, len(self.fit_batches))
+        sums.all_reduce(self.reduce_fit)
+        return sums
+
+    def measure(self, writer: Writer | None) -> _HeldOut:
+        """The sums of a writer, and how far the end of the block is from the original's."""
+        sums = None if writer is None else NormalEquations(bias=self._bias(writer) is not None)
+        apart = torch.zeros(2, dtype=torch.float64)
+        writers = [self._judged()] if writer is None else [writer]
+        forward = Forward(self.student)
+        to_the_end = writer is None and self.run.continues  # the next block starts where this pass ends
+        reader = _Reader(self.student, writers, self.block, to_the_end=to_the_end)
+        with reader, forward.listening(self._listener, required=False):
+            for batch in self.held_batches:
+                seen, original = reader.read(self.run, forward, batch), self._original(batch)
+                if sums is not None and writer is not None:
+                    self._add(sums, writer, seen, original)
+                if seen.output is not None and original.output is not None:
+                    ours, theirs = original.layout.rows(seen.output, self.block.token_first), original.output
+                else:
+                    ours, theirs = self._stream(writers[0], seen, original), original.streams[writers[0].parameter]
+                apart += torch.stack(
+                    [(theirs - ours).double().square().sum(), theirs.double().square().sum()]
+                ).cpu()
+        if sums is not None:
+            sums.all_reduce(self.reduce_held)
+        self.reduce_held(apart)
+        return _HeldOut(sums, float(apart[0] / (apart[1] or 1.0)))
+
+    def _judged(self) -> Writer:
+        """The writer whose own output is compared where the output of the block cannot be read."""
+        return self.block.writers[-1]
+
+    def _add(self, sums: NormalEquations, writer: Writer, seen: _Seen, original: _Original) -> None:
+        theirs, ours = original.streams[writer.parameter], self._stream(writer, seen, original)
+        if theirs.shape != ours.shape:
+            raise MultiheadError(
+                f"{writer.parameter} writes {tuple(theirs.shape)} in the original and {tuple(ours.shape)} in the "
+                "cut model",
+                hint="both must be of the same architecture, and run every token",
+            )
+        z = seen.inputs.get(writer.parameter)
+        if z is None or not z.shape[-1]:  # a layer without heads
+            rows = theirs.new_zeros(len(theirs), 0)
+        else:
+            rows = original.layout.rows(z, writer.token_first)
+        scale = (
+            writer.scale.to(theirs) if isinstance(writer.scale, Tensor) and writer.tap is not None else writer.scale
+        )
+        wide = torch.promote_types(theirs.dtype, torch.float32)
+        missing = (theirs.to(wide) - ours.to(wide)) / (scale if writer.tap is not None else 1.0)
+        sums.add(rows, missing, float(theirs.double().square().sum()))
+
+    def _stream(self, writer: Writer, seen: _Seen, original: _Original) -> Rows:
+        """s behind the map in the cut model, or its output where there is no residual sum."""
+        if writer.tap is not None:
+            return original.layout.rows(seen.taps[writer.tap], writer.tap_token_first)
+        o = seen.outputs.get(writer.parameter)
+        if o is not None:
+            return original.layout.rows(o, writer.token_first)
+        bias, theirs = self._bias(writer), original.streams[writer.parameter]  # no heads: the map did not run
+        return torch.zeros_like(theirs) if bias is None else bias.detach().expand_as(theirs)
+
+    # ---- the original -------------------------------------------------------------------------
+
+    def _original(self, batch: Inputs) -> _Original:
+        kept = self.run.cache.get(("original", self.run.batch_key(batch)))
+        return self.run_original([batch])[0] if kept is None else kept
+
+    def run_original(self, batches: Sequence[Inputs]) -> list[_Original]:
+        """Run the original's block, and keep what the fits read as far as there is room."""
+        layouts: list[Layout] = []
+
+        def listen(call: Call, compute: Compute) -> HeadOutputs:
+            heads = compute()
+            if call.path == self.block.layer.path:
+                layouts.append(Layout.of(call, heads))
+            return heads
+
+        originals: list[_Original] = []
+        forward, writers = Forward(self.original), self.block.writers
+        reader = _Reader(self.original, writers, self.block, to_the_end=self.run.continues)
+        with reader, forward.listening(listen, required=False):
+            for batch in batches:
+                layouts.clear()
+                seen = reader.read(self.run, forward, batch)
+                layout = layouts[-1]
+                streams = {
+                    w.parameter: layout.rows(seen.outputs[w.parameter], w.token_first)
+                    if w.tap is None
+                    else layout.rows(seen.taps[w.tap], w.tap_token_first)
+                    for w in writers
+                }
+                output = None if seen.output is None else layout.rows(seen.output, self.block.token_first)
+                original = _Original(layout, streams, output)
+                size = sum(
+                    x.numel() * x.element_size() for x in (*streams.values(), *([] if output is None else [output]))
+                )
+                self.run.cache.put(("original", self.run.batch_key(batch)), original, size)
+                originals.append(original)
+        return originals
+
+
+def _plainly(call: Call, compute: Compute) -> HeadOutputs:
+    return compute()
+
+
+@dataclass
+class _Seen:
+    """What one run of a block showed."""
+
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    taps: dict[Tap, Tensor]
+    output: Tensor | None = None
+
+
+class _Reader:
+    """Reads z and o of some maps, and the stream at their taps and at the end of the block, in runs of a model."""
+
+    def __init__(
+        self, model: nn.Module, writers: Sequence[Writer], block: Block | None, *, to_the_end: bool = False
+    ) -> None:
+        """`block`: its output is read too. `to_the_end`: runs do not stop when all is read."""
+        parameters = dict(inner(model).named_parameters())
+        weights = {w.parameter: parameters[w.parameter] for w in writers}
+        self.model, self.to_the_end = inner(model), to_the_end
+        self.output = None if block is None else block.output
+        self.taps = {w.tap for w in writers if w.tap is not None} | (
+            {self.output} if self.output is not None else set()
+        )
+        self.maps = {name for name, p in weights.items() if p.numel()}
+        self.reader = MapReader(weights, self._map_ran)
+        self.seen = _Seen({}, {}, {})
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Reader:
+        for tap in self.taps:
+            module = self.model.get_submodule(tap.module)
+            hook = partial(self._passed, tap)
+            handle = (
+                module.register_forward_pre_hook(hook, with_kwargs=True)
+                if tap.side == "input"
+                else module.register_forward_hook(hook, with_kwargs=True)
+            )
+            self._stack.callback(handle.remove)
+        self._stack.enter_context(self.reader)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def read(self, run: BlockRun, forward: Forward, batch: Inputs) -> _Seen:
+        self.seen = _Seen({}, {}, {})
+        run(forward, batch)
+        unread = [str(tap) for tap in self.taps if tap not in self.seen.taps]
+        unread += [name for name in self.maps if name not in self.seen.inputs]
+        if unread:
+            raise MultiheadError(
+                f"{unread[0]} was not seen as the model ran",
+                hint="weights that are transformed before use (quantized, fused) cannot be fitted: refit=False",
+            )
+        self.seen.output = None if self.output is None else self.seen.taps[self.output]
+        return self.seen
+
+    def _map_ran(self, name: str, z: Tensor, o: Tensor, transposed: bool) -> None:
+        self.seen.inputs[name], self.seen.outputs[name] = z.detach(), o.detach().clone()
+        self._stop()
+
+    def _passed(
+        self, tap: Tap, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None
+    ) -> None:
+        value = tap_value(tap, args, kwargs, output)
+        if value is not None and tap not in self.seen.taps:
+            self.seen.taps[tap] = value.detach().clone()  # later code may write into it
+            self._stop()
+
+    def _stop(self) -> None:
+        """End the run when all was read, unless it must show the input of the next block."""
+        if self.to_the_end:
+            return
+        if self.taps <= self.seen.taps.keys() and self.maps <= self.seen.inputs.keys():
+            raise StopForward

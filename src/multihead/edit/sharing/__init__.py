@@ -1,1 +1,0 @@
-"""Heads come to share keys and values, or to be one."""

@@ -1,0 +1,134 @@
+"""In which order a parameter holds the heads, and the parameter that holds other heads in the same order.
+
+>>> from multihead.edit.surgery.layout import Pack
+>>> from multihead.layer._problem import Groups
+>>> " ".join(letter + str(i) for letter, i in Pack("qkv", "qkv", 0, "grouped").pieces(Groups((0, 0, 1), 2)))
+'q0 q1 k0 v0 q2 k1 v1'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from multihead.errors import MultiheadError
+from multihead.layer import Groups
+from multihead.model.head_weights import HeadWeights
+from multihead.model.storage import Slots, Storage
+
+Order = Literal["blocks", "grouped", "paired"]
+Piece = tuple[str, int]
+"""(letter, head): the rows of one head."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """One parameter with the rows of q, k, v or the gate, or of several of them.
+
+    `blocks`: all q, all k, all v; `grouped`: kv head by kv head, its queries, its key, its value; `paired`: query
+    head by query head, its query and its gate.
+    """
+
+    parameter: str
+    letters: str
+    axis: int
+    order: Order = "blocks"
+    bias: bool = False
+
+    def pieces(self, groups: Groups) -> list[Piece]:
+        """The heads in the order in which they stand."""
+        heads = len(groups.kv_of_head)
+        count = {"q": heads, "g": heads, "k": groups.kv_heads, "v": groups.kv_heads}
+        if self.order == "blocks":
+            return [(letter, i) for letter in self.letters for i in range(count[letter])]
+        if self.order == "paired":
+            return [(letter, i) for i in range(heads) for letter in self.letters]
+        found: list[Piece] = []
+        for kv in range(groups.kv_heads):
+            found += (
+                [("q", h) for h, own in enumerate(groups.kv_of_head) if own == kv] if "q" in self.letters else []
+            )
+            found += [(letter, kv) for letter in self.letters if letter != "q"]
+        return found
+
+    def numbers(self, new: HeadWeights) -> Tensor:
+        """The parameter that holds these heads."""
+        rows = torch.cat(self.rows(new, self.pieces(new.groups)))
+        return rows.mT if self.axis == 1 and not self.bias else rows
+
+    def rows(self, new: HeadWeights, pieces: list[Piece]) -> list[Tensor]:
+        """The rows of these pieces, with an empty one so that no pieces are something too."""
+        own = {letter: _rows(new, letter, self.bias) for letter in self.letters}
+        like = own[self.letters[0]]
+        return [like.new_zeros(0, *like.shape[2:]), *(own[letter][i] for letter, i in pieces)]
+
+
+def _rows(new: HeadWeights, letter: str, bias: bool) -> Tensor:
+    weight: Tensor = getattr(new, letter)
+    if not bias:
+        return weight
+    own: Tensor | None = getattr(new, f"b_{letter}")
+    return weight.new_zeros(weight.shape[:2]) if own is None else own
+
+
+def packs_of(storage: Storage, place: str) -> list[Pack]:
+    """The parameters of q, k, v and the gate, weights and biases."""
+    places: dict[tuple[str, int, bool], dict[str, tuple[Slots, ...]]] = {}
+    for letter, part in storage.projections.items():
+        if letter == "o":
+            continue
+        places.setdefault((part.parameter, part.axis, False), {})[letter] = part.heads
+        if part.bias is not None:
+            places.setdefault((part.bias, 0, True), {})[letter] = part.bias_heads
+    return [
+        Pack(name, letters, axis, _order(of, letters, storage.groups, f"{place}: {name}"), bias)
+        for (name, axis, bias), of in places.items()
+        for letters in ["".join(of)]
+    ]
+
+
+def _order(of: dict[str, tuple[Slots, ...]], letters: str, groups: Groups, place: str) -> Order:
+    """How the heads lie in a parameter; refused where it is in no order that is known."""
+    lying = sorted((slots.start, letter, i) for letter, heads in of.items() for i, slots in enumerate(heads))
+    found = [(letter, i) for _, letter, i in lying]
+    fits = all(slots.step == 1 for heads in of.values() for slots in heads)
+    orders: tuple[Order, ...] = ("blocks", "paired") if "g" in letters else ("blocks", "grouped")
+    for order in orders:
+        if fits and found == Pack("", letters, 0, order).pieces(groups):
+            return order
+    shown = " ".join(f"{letter}{i}" for letter, i in found[:8])
+    raise MultiheadError(
+        f"{place} holds its heads as {shown} ...: an order in which it cannot be cut",
+        hint="known are all q, all k, all v; kv head by kv head; query head by query head with its gate; rows of "
+        "one head side by side",
+    )
+
+
+def out_numbers(new: HeadWeights, axis: int) -> Tensor:
+    """W_O of these heads: its columns (axis 1), or rows where the parameter is stored turned over (axis 0)."""
+    columns = new.o.permute(0, 2, 1).flatten(0, 1)  # head · value_dim, d_out
+    return columns if axis == 0 else columns.mT
+
+
+def check_covered(pack: Pack, storage: Storage, own: nn.Parameter, place: str) -> None:
+    """Every row must be some head's: what else a parameter holds would be lost."""
+    rows = sum(
+        slots.count
+        for letter in pack.letters
+        for slots in (storage[letter].bias_heads if pack.bias else storage[letter].heads)
+    )
+    length = own.shape[0 if pack.bias else pack.axis]
+    if rows != length:
+        raise MultiheadError(
+            f"{place}: {pack.parameter} has {length} rows, of which the heads have {rows}",
+            hint="a parameter that holds more than q, k and v is not cut",
+        )
+
+
+def contiguous(groups: Groups) -> bool:
+    """Whether the query heads of every kv head stand side by side, in the order of the kv heads."""
+    return [kv for kv, _ in groupby(groups.kv_of_head)] == list(range(groups.kv_heads))

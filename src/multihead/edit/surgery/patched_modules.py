@@ -1,0 +1,252 @@
+"""Modules that keep their place, parameters and name, and compute a little differently.
+
+`patch` changes the class of a module to one made of a mixin and the class it had: paths, state dict, hooks and
+isinstance stay as they were, and mostly the name of the class. The data of the mixin is in
+`module.multihead_patch`.
+
+>>> import torch
+>>> from multihead.edit.surgery.steps import Step, apply
+>>> model = torch.nn.Sequential(torch.nn.Linear(3, 4))
+>>> _ = apply(model, [Step("patch", "0", "repeat kv", {"sizes": [2, 2], "order": [0, 1, 1]})])
+>>> model(torch.ones(1, 3)).shape, type(model[0]).__name__
+(torch.Size([1, 6]), 'Linear')
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multihead.errors import MultiheadError
+from multihead.layer import Groups
+from multihead.layer.dropin import MultiheadAttention, keep_off_the_fast_path
+
+CACHES = ("past_key_values", "layer_past", "past_key_value")
+"""What modules call the cache among their arguments."""
+
+
+class PatchedModule(nn.Module):
+    """The base of all mixins."""
+
+    multihead_patch: dict[str, Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled by the classes that it is made of: its own class cannot be imported."""
+        mixin, own = type(self).__bases__
+        return _new, (mixin, own), self.__dict__
+
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name, as the module's own forward takes them."""
+        own = next(base.forward for base in type(self).__mro__ if not issubclass(base, PatchedModule))
+        bound = inspect.signature(own).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        for parameter in inspect.signature(own).parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                given |= given.pop(parameter.name)
+        return given
+
+
+class RepeatKV(PatchedModule):
+    """y = (x Wᵀ + b) with its pieces in a different order, some repeated: one kv head for several query heads."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        out: Tensor = super().forward(*args, **kwargs)
+        data = self.multihead_patch
+        parts = out.split(data["sizes"], dim=-1)
+        return torch.cat([parts[i] for i in data["order"]], dim=-1)
+
+
+class SelectHeads(PatchedModule):
+    """A norm over all heads together, of which only the remaining heads are used."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        out: Tensor = super().forward(*args, **kwargs)
+        data = self.multihead_patch
+        parts = out.split(data["size"], dim=-1)
+        return torch.cat([parts[i] for i in data["heads"]], dim=-1)
+
+
+class SharedBias(PatchedModule):
+    """T5: the position bias passes through all layers with all its heads; this layer uses some of them."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        given = self._given(args, kwargs)
+        given.pop("self")
+        whole: Tensor | None = given["position_bias"]
+        if whole is not None:
+            given["position_bias"] = whole[:, self.multihead_patch["heads"]]
+        self.__dict__["multihead_whole"] = whole
+        out = super().forward(**given)
+        return out[0], self.__dict__.pop("multihead_whole"), *out[2:]
+
+    def compute_bias(self, *args: Any, **kwargs: Any) -> Tensor:
+        whole: Tensor = super().compute_bias(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # T5's
+        self.__dict__["multihead_whole"] = whole
+        return whole[:, self.multihead_patch["heads"]]
+
+
+class NoHeads(PatchedModule):
+    """Only b_O, in the form that the caller unpacks; the cache grows by one value per token, to have a length.
+
+    `returns` has a letter for everything that the module returns: o the output, z the empty heads (W_O is outside),
+    r the output with the residual, n with residual and norm, b the position bias, - None. "=o" is a tensor, not a
+    tuple.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        own: Any = self
+        given, data = self._given(args, kwargs), self.multihead_patch
+        x: Tensor = next(v for v in list(given.values())[1:] if isinstance(v, Tensor))
+        if given.get("ask") is not None:
+            raise MultiheadError(f"a layer without heads has no {given['ask']!r}", hint="call it without ask")
+        self._lengthen(x, given)
+        nothing = x.new_zeros(*x.shape[:-1], 0)
+
+        def out() -> Tensor:
+            bias: Tensor | None = own.get_submodule(data["out"]).bias
+            zeros = x.new_zeros(*x.shape[:-1], data["width"])
+            return zeros if bias is None else zeros + bias
+
+        made: dict[str, Callable[[], Tensor | None]] = {
+            "z": lambda: nothing,
+            "o": out,
+            "r": lambda: given["residual"] + out(),
+            "n": lambda: own.LayerNorm(x + out()),
+            "b": lambda: self._bias(x, given),
+            "-": lambda: None,
+        }
+        returns: str = data["returns"]
+        if returns[0] == "=":
+            return made[returns[1]]()
+        return tuple(made[letter]() for letter in returns)
+
+    def _lengthen(self, x: Tensor, given: Mapping[str, Any]) -> None:
+        cache: Any = next((given[name] for name in CACHES if given.get(name) is not None), None)
+        if (
+            cache is None
+            or given.get("key_value_states") is not None
+            or given.get("encoder_hidden_states") is not None
+        ):
+            return
+        cache = getattr(cache, "self_attention_cache", cache)
+        number: Any = getattr(self, "layer_idx", getattr(self, "layer_id", None))
+        cache.update(x.new_zeros(x.shape[0], 1, x.shape[1], 1), x.new_zeros(x.shape[0], 1, x.shape[1], 1), number)
+
+    def _bias(self, x: Tensor, given: Mapping[str, Any]) -> Tensor | None:
+        whole: Tensor | None = given["position_bias"]
+        if whole is not None or not getattr(self, "has_relative_attention_bias", False):
+            return whole
+        cache: Any = given["past_key_values"]
+        keys = x.shape[1] if cache is None else int(cache.get_seq_length(self.layer_idx))
+        own: Any = self
+        return own.compute_bias(x.shape[1], keys, device=x.device, past_seen_tokens=keys - x.shape[1])
+
+
+class TorchAttention(PatchedModule, MultiheadAttention):
+    """nn.MultiheadAttention with fewer heads than fill the width of the model; they may share keys and values."""
+
+    def _rows(self) -> list[int]:
+        data, size = self.multihead_patch, self.head_dim
+        kv = (max(data["kv_of_head"]) + 1 if data["kv_of_head"] else 0) * size
+        return [self.num_heads * size, kv, kv]
+
+    def _groups(self) -> Groups:
+        data = self.multihead_patch["kv_of_head"]
+        return Groups(tuple(data), max(data) + 1 if data else 0)
+
+
+class TimmAttention(PatchedModule):
+    """timm's attention, out = proj(sdpa(qkv(x))), for modules that take their width from x."""
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        own: Any = self
+        data = self.multihead_patch
+        parts = own.get_submodule(data["qkv"])(x).split(data["sizes"], dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, data["dim"])).transpose(1, 2) for part in parts)
+        q, k = (getattr(own, name, nn.Identity())(t) for name, t in (("q_norm", q), ("k_norm", k)))
+        groups = Groups(tuple(data["kv_of_head"]), k.shape[1])
+        drop = own.attn_drop.p if self.training and isinstance(getattr(own, "attn_drop", None), nn.Dropout) else 0.0
+        heads = F.scaled_dot_product_attention(
+            q, groups.expand(k), groups.expand(v), attn_mask=attn_mask, dropout_p=drop, is_causal=is_causal
+        )
+        out: Tensor = own.get_submodule(data["out"])(heads.transpose(1, 2).flatten(2))
+        return getattr(own, "proj_drop", nn.Identity())(out)
+
+
+class SelectBias(PatchedModule):
+    """A position bias of multihead's layer, of which the layer uses some heads."""
+
+    def bias(self, *args: Any, **kwargs: Any) -> Tensor:
+        whole: Tensor = super().bias(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # a PositionBias has it
+        return whole[:, self.multihead_patch["heads"]]
+
+
+PATCHES: dict[str, type[PatchedModule]] = {
+    "repeat kv": RepeatKV,
+    "select heads": SelectHeads,
+    "shared bias": SharedBias,
+    "no heads": NoHeads,
+    "torch": TorchAttention,
+    "timm": TimmAttention,
+    "select bias": SelectBias,
+}
+
+
+@cache
+def _patched_class(mixin: type[PatchedModule], own: type[nn.Module]) -> type[nn.Module]:
+    """With the name of the class it had, by which code recognises it; without heads it must not be recognised."""
+    suffix = "WithoutHeads" if mixin is NoHeads else ""
+    named = {"__module__": own.__module__, "__qualname__": own.__qualname__ + suffix, "__doc__": own.__doc__}
+    return type(own.__name__ + suffix, (mixin, own), named)
+
+
+def _new(mixin: type[PatchedModule], own: type[nn.Module]) -> nn.Module:
+    patched = _patched_class(mixin, own)
+    return patched.__new__(patched)
+
+
+def patch(module: nn.Module, name: str, data: Any) -> bool:
+    """Give a module the mixin of this name, with this data; False: it has them already."""
+    mixin = PATCHES.get(name)
+    if mixin is None:
+        raise MultiheadError(f"unknown patch {name!r}", hint=f"known are {', '.join(PATCHES)}")
+    if isinstance(module, mixin) and module.multihead_patch == data:
+        return False
+    if "forward" in module.__dict__:
+        raise MultiheadError(
+            f"this {type(module).__name__} has a forward of its own beside its class's, which would hide the patch",
+            hint="something hooks into it: accelerate.hooks.remove_hook_from_submodules(model), or leave capture",
+        )
+    if not isinstance(module, mixin):
+        own = type(module)
+        if issubclass(own, PatchedModule):  # the new patch replaces the old one: no heads need no bias
+            own = next(base for base in own.__mro__ if not issubclass(base, PatchedModule))
+        changed: Any = module
+        changed.__class__ = _patched_class(mixin, own)
+        if isinstance(module, nn.MultiheadAttention) and not issubclass(own, MultiheadAttention):
+            keep_off_the_fast_path(module)
+    module.multihead_patch = data
+    return True
+
+
+def own_copy(parent: nn.Module, name: str) -> nn.Module:
+    """Replace a child that other modules may use too by a copy with the same parameters; returns it."""
+    child = getattr(parent, name)
+    if isinstance(child, PatchedModule):
+        return child
+    mine = copy.copy(child)
+    mine.__dict__["_parameters"] = dict(child._parameters)
+    setattr(parent, name, mine)
+    return mine
+
+
+def is_patched(module: nn.Module, name: str) -> bool:
+    return isinstance(module, PATCHES[name])

@@ -1,0 +1,325 @@
+"""Which parameters, attributes and classes of a model change when one of its attentions gets other heads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from multihead.edit.surgery.kv_reuse import on_interface
+from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_numbers, packs_of
+from multihead.edit.surgery.patched_modules import CACHES, NoHeads, RepeatKV, SharedBias, is_patched
+from multihead.edit.surgery.steps import Step
+from multihead.errors import MultiheadError
+from multihead.layer import Groups
+from multihead.layer.attention import MultiHeadAttention
+from multihead.layer.position import PositionBias
+from multihead.model.anatomy import LayerAnatomy
+from multihead.model.families import SIZES, Cutting
+from multihead.model.head_weights import HeadWeights
+
+Way = Literal["sizes", "kernel", "copies"]
+"""How heads share keys and values: by the module's own code, by our kernel behind it, by copies in front of it."""
+
+NAME = "multihead_heads"
+"""The attribute in which a cut module says which heads of the uncut one it has."""
+
+
+Told = dict[str, Any]
+"""{"q": {"heads": [...], "of": n}, "kv": ...}"""
+
+
+@dataclass
+class Structure:
+    """Steps, and the numbers that go into the parameters after them."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    numbers: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+
+    def put(self, name: str, numbers: Tensor) -> None:
+        """A parameter with its new numbers, and so its new shape."""
+        at, _, leaf = name.rpartition(".")
+        self.steps.append(Step("resize", at, leaf, list(numbers.shape)))
+        self.numbers[name] = numbers
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which heads stay: by their place in the model as it is now, and in the uncut one, which had `of`."""
+
+    now: list[int]
+    first: list[int]
+    of: int
+    count: int
+    """how many there are now"""
+
+
+class Attention:
+    """One attention of a model, about to get other heads."""
+
+    def __init__(self, root: nn.Module, layer: LayerAnatomy, new: HeadWeights, cutting: Cutting) -> None:
+        self.root, self.layer, self.new, self.cutting = root, layer, new, cutting
+        self.module = root.get_submodule(layer.path)
+        self.q = self._chosen("q", new.origin, layer.num_heads)
+        self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
+
+    def _ids(self, what: str) -> list[int] | None:
+        """What the heads that `layer` counts are called in the uncut model; None: it does not know of a cut."""
+        told: Told | None = getattr(self.layer.module, NAME, None)
+        if self.layer.module is self.module and self.cut_since:
+            told = None
+        return None if told is None else told[what]["heads"]
+
+    @property
+    def cut_since(self) -> bool:
+        """Whether the module was cut after `layer` was looked at."""
+        if self.layer.module is self.module:
+            return any(p is not self.layer.parameters[name] for name, p in self.own_parameters().items())
+        return getattr(self.layer.module, NAME, None) != getattr(self.module, NAME, None)
+
+    def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
+        """`origin` counts the heads of the layer at hand: of the model as it is now, or of the uncut one."""
+        told: Told | None = getattr(self.module, NAME, None)
+        ids = self._ids(what)
+        first = list(origin) if ids is None else [ids[h] for h in origin]
+        if told is None:
+            return Chosen(list(origin), first, heads, heads)
+        there, of = told[what]["heads"], told[what]["of"]
+        gone = [h for h in first if h not in there]
+        if gone or (ids is None and heads not in (of, len(there))):
+            raise MultiheadError(
+                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and was to get {first}"
+                + (f": {gone} are gone" if gone else f" of a layer of {heads}"),
+                hint="start from a copy of the uncut model, or look at the cut one with mh.anatomy first",
+            )
+        return Chosen([there.index(h) for h in first], first, of, len(there))
+
+    def ways(self) -> list[Way]:
+        """The ways that fit the module and these heads, best first."""
+        own = any(name in self.module.__dict__ for what in ("kv_heads", "group") for name in SIZES[what].split())
+        if self.cutting.grouped_if:
+            own = any(getattr(self.module, name, False) for name in self.cutting.grouped_if.split())
+        if isinstance(self.module, nn.MultiheadAttention | MultiHeadAttention):
+            return ["sizes"]
+        if hasattr(self.module, "kv_of_head"):
+            return ["kernel"]
+        spread = any(isinstance(self._home(self.layer.weights[x].parameter), RepeatKV) for x in "qkv")
+        if not spread and (self.new.groups.size == 1 or (own and self.new.groups.size is not None)):
+            return ["sizes"]
+        if not spread and on_interface(self.module) and not self.cutting.copies:
+            return ["kernel", "copies"]
+        return ["copies"]
+
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters of q, k, v and o, of the model that is cut."""
+        return {name: self.root.get_parameter(name) for name in self.layer.parameters}
+
+    def structure(self, way: Way, *, returns: str | None = None) -> Structure:
+        """All that changes; `returns` where it is not known of the class what a module without heads returns."""
+        made = Structure()
+        layer, new = self.layer, self.new
+        whole = self._between(made) if new.heads else set[str]()
+        spread: set[str] = set()
+        for pack in packs_of(layer.storage, layer.path):
+            if pack.letters in whole:
+                made.numbers[pack.parameter] = self._kept_rows(pack)
+                continue
+            if any(letter in whole for letter in pack.letters):
+                raise MultiheadError(
+                    f"{layer.path}: {pack.parameter} holds {', '.join(pack.letters)}, "
+                    "and a norm behind it takes all heads together",
+                    hint="give q, k and v weights of their own: such a norm needs the rows of heads that go, too",
+                )
+            check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
+            if way == "copies" and set(pack.letters) & set("kv"):
+                made.put(pack.parameter, self._spread(made, pack, spread))
+            else:
+                made.put(pack.parameter, pack.numbers(new))
+        part = layer.weights["o"]
+        made.put(part.parameter, out_numbers(new, part.axis))
+        if part.bias is not None:
+            made.numbers[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
+        self._per_head(made)
+        self._told(made, way)
+        if not new.heads:
+            self._no_heads(made, returns or self.cutting.returns)
+        return made
+
+    # ---- what the module is told ---------------------------------------------------------------
+
+    def _told(self, made: Structure, way: Way) -> None:
+        module, path, new = self.module, self.layer.path, self.new
+        say = made.steps.append
+        origin = {"q": {"heads": self.q.first, "of": self.q.of}, "kv": {"heads": self.kv.first, "of": self.kv.of}}
+        say(Step("set", path, NAME, origin))
+        kv_of_head = list(new.groups.kv_of_head)
+        if isinstance(module, MultiHeadAttention):
+            self._told_ours(made)
+            return
+        if isinstance(module, nn.MultiheadAttention):
+            say(Step("set", path, "num_heads", new.heads))
+            say(Step("patch", path, "torch", {"kv_of_head": kv_of_head}))
+            return
+        kv_heads = new.heads if way == "copies" else new.kv_heads
+        sizes: dict[str, Any] = {
+            "heads": new.heads,
+            "kv_heads": kv_heads,
+            "group": 1 if way != "sizes" else new.groups.size or 1,
+            "width": new.heads * self.layer.key_dim,
+            "widths": self._widths(kv_heads),
+        }
+        meant = {name: what for what, names in SIZES.items() for name in names.split()} | dict(self.cutting.sizes)
+        for name, what in meant.items():
+            if name in module.__dict__ and type(module.__dict__[name]) in (int, list):
+                say(Step("set", path, name, sizes[what]))
+        for name, what in self.cutting.config.items():
+            say(Step("set", path, f"config.{name}", sizes[what]))
+        for name in self.cutting.selects.split():
+            say(Step("argument", path, name, {"select": {"heads": self.q.first, "of": self.q.of}}))
+        if isinstance(module, SharedBias) or {"position_bias", "mask"} <= _arguments(module):  # T5
+            say(Step("patch", path, "shared bias", {"heads": self.q.first}))
+        if way == "kernel":
+            say(Step("kv_of_head", path, "", kv_of_head))
+        if new.heads and (way == "copies" or getattr(module, self.cutting.caches_copies_if or "_", False)):
+            taken = _arguments(module)
+            for name in CACHES:
+                if name in taken:
+                    say(Step("argument", path, name, {"dedup": kv_of_head}))
+
+    def _told_ours(self, made: Structure) -> None:
+        path, ours = self.layer.path, self.module
+        assert isinstance(ours, MultiHeadAttention)
+        made.steps.append(Step("kv_of_head", path, "", list(self.new.groups.kv_of_head)))
+        if isinstance(ours.position, nn.Module) and isinstance(ours.position, PositionBias):
+            made.steps.append(Step("patch", f"{path}.position", "select bias", {"heads": self.q.first}))
+
+    def _widths(self, kv_heads: int) -> int | list[int]:
+        """The widths of the parts of the projection that holds several: one number where they are the same."""
+        layer = self.layer
+        counts = {
+            "q": self.new.heads * layer.key_dim,
+            "k": kv_heads * layer.key_dim,
+            "v": kv_heads * layer.value_dim,
+            "g": 0 if self.new.g is None else self.new.heads * self.new.g.shape[1],
+        }
+        packs = [p for p in packs_of(layer.storage, layer.path) if len(p.letters) > 1 and not p.bias]
+        found = [counts[letter] for pack in packs[:1] for letter in pack.letters]
+        return found[0] if len(set(found)) == 1 else found
+
+    def _no_heads(self, made: Structure, returns: str) -> None:
+        if isinstance(self.module, MultiHeadAttention):
+            returns = "=o"
+        elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns what it did
+            returns = self.module.multihead_patch["returns"]
+        out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
+        # A module that runs none of its code needs no sizes; our own layer says its groups.
+        kinds = ("resize", "kv_of_head") if isinstance(self.module, MultiHeadAttention) else ("resize",)
+        made.steps = [s for s in made.steps if s.do in kinds or s.name in (NAME, "num_heads")]
+        told = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
+        made.steps.append(Step("patch", self.layer.path, "no heads", told))
+
+    # ---- parameters ----------------------------------------------------------------------------
+
+    def _home(self, parameter: str) -> nn.Module:
+        return self.root.get_submodule(parameter.rpartition(".")[0])
+
+    def _spread(self, made: Structure, pack: Pack, done: set[str]) -> Tensor:
+        """Few kv heads, stored in blocks; the module that holds them gives every reader its copy."""
+        new, path = self.new, pack.parameter.rpartition(".")[0]
+        home = self._home(pack.parameter)
+        seen = home.multihead_patch["packing"] if isinstance(home, RepeatKV) else pack.order
+        stored = Pack(pack.parameter, pack.letters, pack.axis, "blocks", pack.bias)
+        pieces = stored.pieces(new.groups)
+        if path not in done and not pack.bias:
+            done.add(path)
+            apart = Groups(tuple(range(new.heads)), new.heads)
+            wanted = Pack("", pack.letters, pack.axis, seen).pieces(apart)
+            own: list[Piece] = [(x, i if x == "q" else new.groups.kv_of_head[i]) for x, i in wanted]
+            dims = {"q": self.layer.key_dim, "k": self.layer.key_dim, "v": self.layer.value_dim}
+            told = {
+                "sizes": [dims[x] for x, _ in pieces],
+                "order": [pieces.index(piece) for piece in own],
+                "packing": seen,
+            }
+            made.steps.append(Step("patch", path, "repeat kv", told))
+        return stored.numbers(new)
+
+    def _kept_rows(self, pack: Pack) -> Tensor:
+        """All rows of the uncut layer: a norm over all heads needs them, also of heads that nobody reads.
+
+        Of k, those of all kv heads that became one are that one's: the norm sees what it would see with copies.
+        """
+        letter, size = pack.letters, self.layer.key_dim
+        own = self.root.get_parameter(pack.parameter).detach().clone()
+        rows = own.mT if pack.axis == 1 and not pack.bias else own
+        given: Tensor | None = getattr(self.new, f"b_{letter}" if pack.bias else letter)
+        for head, i in self._sources(letter).items():
+            place = rows[head * size : (head + 1) * size]
+            place.copy_(torch.zeros_like(place) if given is None else given[i])
+        return own
+
+    def _sources(self, letter: str) -> dict[int, int]:
+        """{head of the uncut layer: the new head that has its place}."""
+        if letter == "q":
+            return {head: i for i, head in enumerate(self.q.first)}
+        known = self._ids("kv")
+        was = range(self.layer.num_kv_heads) if known is None else known
+        old = self.layer.groups.kv_of_head
+        merged = {was[old[h]]: kv for h, kv in zip(self.new.origin, self.new.groups.kv_of_head, strict=True)}
+        return merged | {head: i for i, head in enumerate(self.kv.first)}
+
+    def _between(self, made: Structure) -> set[str]:
+        """Norms of q and k; returns the letters whose norm is over all heads together."""
+        whole: set[str] = set()
+        lists: set[str] = set()
+        for letter in "qkv":
+            chosen = self.q if letter == "q" else self.kv
+            for name in self.layer.between[letter]:
+                at = name.rpartition(".")[0]
+                above = at.rpartition(".")[0]
+                several = self.root.get_submodule(above) if above else None
+                if isinstance(several, nn.ModuleList):
+                    if above not in lists and chosen.now != list(range(chosen.count)):
+                        made.steps.append(Step("choose", above, "", chosen.now))
+                        made.steps.append(Step("set", above.rpartition(".")[0], "num_heads", len(chosen.now)))
+                    lists.add(above)
+                    continue
+                home, own = self.root.get_submodule(at), self.root.get_parameter(name)
+                if is_patched(home, "select heads") or own.shape == (chosen.count * self.layer.key_dim,) != (
+                    self.layer.key_dim,
+                ):
+                    whole.add(letter)
+                    told = {"size": self.layer.key_dim, "heads": chosen.first}
+                    made.steps.append(Step("patch", at, "select heads", told))
+                elif own.shape == (chosen.count, self.layer.key_dim):
+                    made.put(name, own.detach()[chosen.now])
+                elif own.numel() not in (1, self.layer.key_dim):
+                    raise MultiheadError(
+                        f"{self.layer.path}: {name} of shape {tuple(own.shape)} stands between W_{letter.upper()} "
+                        f"and the kernel, with {chosen.count} heads of {self.layer.key_dim}",
+                        hint="which of its numbers belong to which head is not known: it cannot be cut",
+                    )
+        return whole
+
+    def _per_head(self, made: Structure) -> None:
+        """What else has a number, or rows, for every head."""
+        if self.layer.sinks is not None:
+            self._rows_of(made, self.layer.sinks)
+        for linear in self.cutting.rows.split():
+            for leaf in ("weight", "bias"):
+                name = f"{self.layer.path}.{linear}.{leaf}"
+                if name in dict(self.root.named_parameters()):
+                    self._rows_of(made, name)
+
+    def _rows_of(self, made: Structure, name: str) -> None:
+        own = self.root.get_parameter(name).detach()
+        size = own.shape[0] // max(self.q.count, 1)  # not -1: a layer may have no heads left
+        made.put(name, own.unflatten(0, (self.q.count, size))[self.q.now].flatten(0, 1))
+
+
+def _arguments(module: nn.Module) -> set[str]:
+    return set(inspect.signature(type(module).forward).parameters)

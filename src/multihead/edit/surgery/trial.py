@@ -1,0 +1,268 @@
+"""Modules whose code is unknown: strategies to give them different heads are tried, and compared with a run.
+
+The expected output is that of the module before the cut, with the new weights in the places of the remaining heads
+and the removed heads ablated. The model runs once, as far as the module; then only the module is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead._base.eval_mode import eval_mode
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.run import Runner
+from multihead.edit.surgery.patched_modules import RepeatKV
+from multihead.edit.surgery.steps import Step, apply
+from multihead.edit.surgery.structure import NAME, Attention, Structure
+from multihead.errors import ModelRunError, MultiheadError
+from multihead.model.call import Call, Compute
+from multihead.model.example_inputs import example_inputs
+from multihead.model.families import SIZES
+from multihead.model.forward import Forward, ModelInputs, StopForward
+
+Inputs = ModelInputs | Tensor | None
+Candidate = tuple[str, Callable[[], Structure]]
+_FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+
+
+def put(root: nn.Module, made: Structure) -> list[Step]:
+    """Do the steps and write the numbers; into new parameters where other heads are there than before."""
+    done = apply(root, made.steps)
+    other = any(step.name == NAME for step in done)
+    with torch.no_grad():
+        for name, x in made.numbers.items():
+            own = root.get_parameter(name)
+            if other:
+                at, _, leaf = name.rpartition(".")
+                own = nn.Parameter(torch.empty_like(own), requires_grad=own.requires_grad)
+                root.get_submodule(at).register_parameter(leaf, own)
+            own.copy_(x)
+    return done
+
+
+def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[Step]:
+    """Apply the first strategy with which the module computes what it should."""
+    known = getattr(attention.module, NAME, None)
+    if known is not None and attention.cut_since:  # the strategy is known
+        return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
+    root, layer = attention.root, attention.layer
+    given = example_inputs(root) if inputs is None else inputs
+    given = (given,) if isinstance(given, Tensor) else given
+    with torch.no_grad(), eval_mode(root, freeze=False):
+        expected = _expected(attention, given, run)
+        home = root.get_submodule(_home(attention))
+        before = {name: p.detach().clone() for name, p in attention.own_parameters().items()}
+        tried: list[str] = []
+        for strategy, make in _candidates(attention, expected.returned):
+            restore: Callable[[], None] | None = None
+            try:
+                made = make()
+                restore = _restorer(root, {step.at for step in made.steps})
+                done = put(root, made)
+                difference = _difference(_outputs(home(*expected.args, **expected.kwargs)), expected.outputs)
+                if difference is not None and difference <= _tolerance(expected.outputs):
+                    return done
+                reason = "other shapes" if difference is None else f"differs by {difference:.2g}"
+                tried.append(f"{strategy}: {reason}")
+            except _FAILS as failed:
+                reason = failed.__cause__ if isinstance(failed, ModelRunError) else failed
+                tried.append(f"{strategy}: {str(reason).partition(chr(10))[0]}")
+            if restore is not None:
+                restore()
+            for name, values in before.items():
+                root.get_parameter(name).copy_(values)
+    raise MultiheadError(
+        f"{layer.name} ({layer.path}): the code of {type(attention.module).__name__} does not take "
+        f"{attention.new.heads} heads on {attention.new.kv_heads} kv heads instead of {layer.num_heads} on "
+        f"{layer.num_kv_heads}; tried {'; '.join(tried)}",
+        hint="let it take its sizes from its weights: view(..., -1, head_dim), and no width of its input",
+    )
+
+
+def _home(attention: Attention) -> str:
+    """The smallest module around the call of the kernel and all projections."""
+    paths = [attention.layer.path, *(part.module for part in attention.layer.weights.values())]
+    parts = [path.split(".") if path else [] for path in paths]
+    shared = 0
+    while all(len(p) > shared and p[shared] == parts[0][shared] for p in parts):
+        shared += 1
+    return ".".join(parts[0][:shared])
+
+
+def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
+    """What may fit, by name."""
+
+    def make(way: Any, more: Callable[[Structure], Structure]) -> Callable[[], Structure]:
+        def made() -> Structure:
+            return more(attention.structure(way, returns=_returns(attention, returned)))
+
+        return made
+
+    found: list[Candidate] = []
+    for way in attention.ways():
+        found.append((way, make(way, lambda made: made)))
+        found.append((f"{way}, widths", make(way, lambda made: _widths(attention, made))))
+    found.append(("plain", make("sizes", lambda made: _plain(attention, made))))
+    return [(name, _remembering(attention, name, make_it)) for name, make_it in found]
+
+
+def _remembering(attention: Attention, way: str, make: Callable[[], Structure]) -> Callable[[], Structure]:
+    def made() -> Structure:
+        structure = make()
+        structure.steps = [
+            Step(s.do, s.at, s.name, s.value | {"way": way}) if s.name == NAME else s for s in structure.steps
+        ]
+        return structure
+
+    return made
+
+
+def _widths(attention: Attention, made: Structure) -> Structure:
+    """Integers of the module that are as large as all heads together are taken for their width."""
+    size, named = attention.layer.key_dim, {name for names in SIZES.values() for name in names.split()}
+    for name, value in attention.module.__dict__.items():
+        if type(value) is int and value == attention.q.count * size and name not in named:
+            made.steps.append(Step("set", attention.layer.path, name, attention.new.heads * size))
+    return made
+
+
+def _plain(attention: Attention, made: Structure) -> Structure:
+    """Our own code around the module's qkv and proj, for one that takes its width from its input."""
+    path, layer, new = attention.layer.path, attention.layer, attention.new
+    start = f"{path}." if path else ""
+    told = {
+        "qkv": layer.weights["q"].module.removeprefix(start),
+        "out": layer.weights["o"].module.removeprefix(start),
+        "sizes": [new.heads * layer.key_dim, new.kv_heads * layer.key_dim, new.kv_heads * layer.value_dim],
+        "dim": layer.key_dim,
+        "kv_of_head": list(new.groups.kv_of_head),
+    }
+    home = layer.weights["q"].module
+    if isinstance(attention.root.get_submodule(home), RepeatKV):  # an earlier cut went another way
+        pieces = new.heads + 2 * new.kv_heads
+        plain = {"sizes": [layer.key_dim] * pieces, "order": list(range(pieces)), "packing": "blocks"}
+        made.steps.append(Step("patch", home, "repeat kv", plain))
+    made.steps.append(Step("patch", path, "timm", told))
+    return made
+
+
+def _returns(attention: Attention, returned: Any) -> str:
+    """What a module without heads has to return, by what it returned before, and by whether it holds W_O."""
+    path, out = attention.layer.path, attention.layer.weights["o"].module
+    first = "o" if not path or f"{out}.".startswith(f"{path}.") else "z"
+    return f"={first}" if isinstance(returned, Tensor) or returned is None else first + "-" * (len(returned) - 1)
+
+
+@dataclass
+class _Expected:
+    """A call of the module before the cut: its arguments, and the outputs that the cut one must have."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[Tensor]
+    returned: Any
+    """what the module that calls the kernel returned"""
+
+
+def _expected(attention: Attention, given: ModelInputs, run: Runner) -> _Expected:
+    """Run the uncut model as far as the module, with the new weights in place and the removed heads ablated."""
+    layer, own = attention.layer, attention.own_parameters()
+    before = {name: p.detach().clone() for name, p in own.items()}
+    removed = [h for h in range(layer.num_heads) if h not in attention.q.now]
+    calls: list[_Expected] = []
+    returned: list[Any] = [None]
+
+    def listen(call: Call, compute: Compute) -> HeadOutputs:
+        out = compute()
+        heads = torch.tensor(removed, dtype=torch.long, device=out.device)
+        return out.index_fill(1, heads, 0.0) if call.path == layer.path else out
+
+    def look(module: nn.Module, args: Any, output: Any) -> None:
+        returned[0] = output
+
+    def stop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        calls.append(_Expected(args, kwargs, _outputs(output), returned[0]))
+        raise StopForward
+
+    home, forward = attention.root.get_submodule(_home(attention)), Forward(attention.root)
+    with attention.module.register_forward_hook(look), home.register_forward_hook(stop, with_kwargs=True):
+        try:
+            _write(attention)
+            with forward.listening(listen):
+                run(forward, given)  # pyright: ignore[reportArgumentType]  # Forward.run takes a tuple too
+        finally:
+            for name, values in before.items():
+                own[name].data.copy_(values)
+    if not calls or not calls[0].outputs:
+        raise MultiheadError(
+            f"{type(home).__name__} returned no tensor: the {attention.new.heads} heads of {layer.path} cannot be "
+            "compared with the uncut ones",
+            hint="pass inputs for which the module runs",
+        )
+    return calls[0]
+
+
+def _write(attention: Attention) -> None:
+    """The new numbers at the places of the heads that they were; o's bias too."""
+    layer, new, own = attention.layer, attention.new, attention.own_parameters()
+    kv_of = {layer.groups.kv_of_head[h]: new.groups.kv_of_head[i] for i, h in enumerate(new.origin)}
+    query_of = {h: i for i, h in enumerate(new.origin)}
+    of = {"q": query_of, "k": kv_of, "v": kv_of} | ({"g": query_of} if layer.gated else {})
+    for letter, heads in of.items():
+        part = layer.weights[letter]
+        for old, i in heads.items():
+            view = part.heads[old].of(own[part.parameter].data, part.axis)
+            (view if part.axis == 0 else view.mT).copy_(getattr(new, letter)[i])
+            bias: Tensor | None = getattr(new, f"b_{letter}")
+            if part.bias is not None:
+                slots = part.bias_heads[old].of(own[part.bias].data, 0)
+                slots.copy_(torch.zeros_like(slots) if bias is None else bias[i])
+    part = layer.weights["o"]
+    for i, old in enumerate(new.origin):
+        view = part.heads[old].of(own[part.parameter].data, part.axis)
+        (view if part.axis == 1 else view.mT).copy_(new.o[i])
+    if part.bias is not None:
+        own[part.bias].data.copy_(torch.zeros_like(own[part.bias]) if new.b_o is None else new.b_o)
+
+
+def _outputs(x: Any) -> list[Tensor]:
+    """All float tensors in what a module returned."""
+    if isinstance(x, Tensor):
+        return [x] if x.is_floating_point() else []
+    inside: Iterable[Any] = x.values() if isinstance(x, Mapping) else x if isinstance(x, list | tuple) else ()
+    return [t for part in inside for t in _outputs(part)]
+
+
+def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float | None:
+    """The largest difference relative to the largest value; None if shapes differ. Caches may have fewer heads."""
+    pairs = [(a, b) for a, b in zip(outputs, expected, strict=False) if a.shape == b.shape]
+    if not pairs or outputs[0].shape != expected[0].shape:
+        return None
+    largest = max(float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in pairs)
+    return largest if largest == largest else float("inf")
+
+
+def _tolerance(expected: list[Tensor]) -> float:
+    return 100 * max(torch.finfo(x.dtype).eps for x in expected) ** 0.75
+
+
+def _restorer(root: nn.Module, paths: set[str]) -> Callable[[], None]:
+    """Makes these modules what they are now: class, attributes, parameters, hooks."""
+    saved = [(m, m.__class__, _copied(m.__dict__)) for m in (root.get_submodule(path) for path in paths)]
+
+    def restore() -> None:
+        for module, own, state in saved:
+            module.__class__ = own
+            module.__dict__.clear()
+            module.__dict__.update(state)
+
+    return restore
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.copy() if isinstance(value, dict) else value for name, value in state.items()}

@@ -1,0 +1,1 @@
+"""How a model is stored: one small class per format."""

@@ -1,0 +1,72 @@
+"""Every save is reloaded and compared with the model in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from multihead.errors import MultiheadError
+from multihead.store.example_outputs import difference, example_outputs
+from multihead.store.manifest import Manifest
+from multihead.store.replay import rebuild
+from multihead.store.snapshot import BUFFERS, Snapshot
+from multihead.store.tensors import (
+    TensorIndex,
+    assign_buffers,
+    assign_tensors,
+    non_persistent_buffers,
+    same_bits,
+)
+
+
+def verify_reload(snapshot: Snapshot, folder: Path) -> str | None:
+    """How the model in a folder differs from the one in memory; None if it does not.
+
+    Stored tensors are read one at a time and compared bit by bit. Then the model is rebuilt from the files, as in
+    `load`, and runs on an example input with the tensors in memory, which equal the stored ones. So a check takes
+    the memory of one tensor, not of a second model.
+
+    Of a class that `load` cannot rebuild, only the tensors are compared.
+    """
+    try:
+        manifest = Manifest.read(folder)
+        index = TensorIndex.of(folder, manifest.weights)
+        return _tensor_difference(snapshot, index) or _model_difference(snapshot, manifest, index, folder)
+    except MultiheadError as error:
+        return f"it cannot be loaded again: {error.message}"
+
+
+def _tensor_difference(snapshot: Snapshot, index: TensorIndex) -> str | None:
+    tensors = snapshot.state.tensors
+    if index.shapes.keys() != tensors.keys():
+        return f"the file lacks {sorted(tensors.keys() ^ index.shapes.keys())[0]}, or has it in excess"
+    for name, stored in index.stream(torch.device("cpu")):
+        if not same_bits(stored, tensors[name]):
+            return f"the stored {name} differs"
+    return None
+
+
+def _model_difference(snapshot: Snapshot, manifest: Manifest, index: TensorIndex, folder: Path) -> str | None:
+    if manifest.origin is None:
+        return None
+    config, record = manifest.original_config(folder), manifest.record()
+    model = rebuild(type(snapshot.model), config, manifest.attention, record, index.shapes)
+    assign_tensors(model, snapshot.state.tensors, manifest.shared)
+    if snapshot.buffers:
+        assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(torch.device("cpu")))
+    own, rebuilt = non_persistent_buffers(snapshot.model), non_persistent_buffers(model)
+    if (name := _differs(own, rebuilt)) is not None:
+        return f"the buffer {name} differs"
+    if snapshot.outputs is None:
+        return None
+    device = next((t.device for t in snapshot.state.tensors.values()), torch.device("cpu"))
+    return difference(snapshot.outputs, example_outputs(model.to(device)), snapshot.dtype)
+
+
+def _differs(a: dict[str, Tensor], b: dict[str, Tensor]) -> str | None:
+    """The first name whose tensor is missing in one, or has different bits."""
+    return next(
+        (n for n in sorted(a.keys() | b.keys()) if n not in a or n not in b or not same_bits(a[n], b[n])), None
+    )

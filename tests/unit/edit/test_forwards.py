@@ -1,0 +1,67 @@
+"""How much of a model a cut runs, and how often its structure is found and its weights are hashed."""
+
+from __future__ import annotations
+
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+
+import multihead as mh
+from multihead.edit import calibration
+from multihead.edit.calibration import Calibration
+from multihead.model import fingerprint
+
+LAYERS = 4
+
+
+def _model() -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=LAYERS, n_head=4, n_embd=24, vocab_size=50, initializer_range=0.3)
+    return GPT2LMHeadModel(config).eval()
+
+
+def _counted(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    calls: list[int] = []
+    own = getattr(owner, name)
+
+    @wraps(own)
+    def count(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return own(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, count)
+    return calls
+
+
+@pytest.mark.parametrize("remove", [["L0H1", "L1H0", "L2H3", "L3H2"], ["L2H0", "L2H1"]])
+def test_a_cut_runs_every_block_a_few_times(remove: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _model()
+    data = [{"input_ids": torch.randint(50, (32, 31))} for _ in range(2)]
+    text = Calibration(model, data, held_out=0.5)
+    assert (len(list(text.fit())), len(list(text.held_out()))) == (1, 1)
+    plan = mh.plan(model, text, remove=remove)
+    blocks = _counted(GPT2Block, "forward", monkeypatch)
+    small: Any = mh.cut(model, plan)
+    assert any(fit["kept"] for fit in small.multihead_cut.plan["fits"])
+    # Of both batches: the original 1, the cut model 3 (before, after W_O, after both). Of the example: the writers
+    # 1 and the places to start from 2; the interception of a run repeats its first batch. It was 73.
+    assert len(blocks) / LAYERS <= 14
+
+
+def test_plan_cut_and_save_find_the_structure_once_and_hash_the_weights_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _model()
+    texts = [[(7 * i + j * j) % 50 for j in range(40)] for i in range(40)]
+    structures = _counted(calibration, "anatomy", monkeypatch)
+    hashes = _counted(fingerprint, "_hash", monkeypatch)
+    small = mh.cut(model, mh.plan(model, texts, keep=0.5))
+    assert (len(structures), len(hashes)) == (1, 1)
+    mh.save(small, tmp_path / "small")
+    assert len(structures) == 1
+    assert len(hashes) <= 2  # the original, and the cut model if its folder says what it holds
