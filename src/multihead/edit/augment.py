@@ -49,6 +49,19 @@ def endless(batches: Sequence[Inputs], share: float, draw: random.Random) -> Ite
         yield from others
 
 
+def halves_of_two(rows: Sequence[list[int]], count: int, draw: random.Random) -> list[list[int]]:
+    """`count` documents of the first half of one and the second half of another, special tokens at both ends."""
+    if len(rows) < 2:
+        return []
+    spliced_rows: list[list[int]] = []
+    while len(spliced_rows) < count:
+        others = list(rows)
+        draw.shuffle(others)
+        pairs = zip(rows, others, strict=True)
+        spliced_rows += [a[: (len(a) + 1) // 2] + b[(len(b) + 1) // 2 :] for a, b in pairs]
+    return spliced_rows[:count]
+
+
 def mixable(batch: Inputs) -> bool:
     """Whether a batch is documents of token ids, and nothing else."""
     ids, mask = batch.get("input_ids"), batch.get("attention_mask")

@@ -76,7 +76,7 @@ def cut(
             _install(student, layers[part.name], part, None, Forward.run, None)
     else:
         run = text.block_run(model, student)
-        blocks = {block.layer.path: block for block in text.blocks}
+        blocks, shares = {block.layer.path: block for block in text.blocks}, any(part.groups for part in work)
         for part in work:
             layer = layers[part.name]
             block = blocks[layer.path]
@@ -84,7 +84,9 @@ def cut(
             _install(student, layer, part, text, run, progress)
             run.weights_changed(student)
             if refit:
-                fits += BlockRefit(run, block, text, to_all=distill is None, progress=progress).fit()
+                fits += BlockRefit(
+                    run, block, text, spliced=shares, to_all=distill is None, progress=progress
+                ).fit()
     record: dict[str, Any] = {"fits": [fit.to_json() for fit in fits]}
     if text is not None:
         record["texts"] = [*(sketch.to_json() for sketch in texts_of(model)), text.sketch.to_json()]
@@ -117,5 +119,5 @@ def _install(
         assert text is not None
         if progress is not None:
             progress(f"inputs of {layer.name}", 0, 1)
-        new = share_kv(new, part.groups, moments_of(student, layer, text.fit(), run=run))
+        new = share_kv(new, part.groups, moments_of(student, layer, text.fit(spliced=True), run=run))
     install(student, layer, arranged(new), inputs=None if text is None else text.example(), run=run)

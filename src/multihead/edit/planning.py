@@ -202,7 +202,7 @@ def _share_kv(start: Plan, text: Calibration, kv_heads: int, progress: Progress 
         elif layer.kv_after > kv_heads:
             run.advance(blocks[layer.path])
             own = HeadWeights.of(anatomy).keep(layer.keep)
-            moments = moments_of(model, anatomy, text.fit(), run=run)
+            moments = moments_of(model, anatomy, text.fit(spliced=True), run=run)
             layer = replace(layer, groups=cluster(anatomy, own, moments, kv_heads))
         layers.append(layer)
     if start.request.startswith("budget"):

@@ -103,11 +103,13 @@ class BlockRefit:
         block: Block,
         calibration: Calibration,
         *,
+        spliced: bool = False,
         to_all: bool = True,
         progress: Progress | None = None,
     ) -> None:
         """`run` has the original and the cut model, and stands at the block.
 
+        `spliced`: fit to spliced documents too, see `Calibration.fit`.
         `to_all`: with λ chosen, fit to the held-out tokens too; not if something else is judged on them later.
         """
         self.run, self.block, self.calibration, self.to_all, self.progress = (
@@ -118,7 +120,7 @@ class BlockRefit:
             progress,
         )
         self.original, self.student = run.models
-        self.fit_batches, self.reduce_fit = shard(calibration.fit())
+        self.fit_batches, self.reduce_fit = shard(calibration.fit(spliced=spliced))
         self.held_batches, self.reduce_held = shard(calibration.held_out())
         self.parameters = dict(inner(self.student).named_parameters())
         hidden = isinstance(inner(self.student).get_submodule(block.layer.path), nn.MultiheadAttention)
