@@ -100,6 +100,20 @@ def test_the_structure_is_found_once_and_again_when_parameters_are_replaced() ->
     assert text.anatomy is not first
 
 
+def test_short_text_is_spliced_on_request_and_only_to_fit(model: GPT2Model) -> None:
+    documents = [[i] * 5 + [i + 20] * 3 for i in range(1, 18)]
+    text = Calibration(model, documents, batch_size=5)
+    held, plain = _documents(list(text.held_out())), _documents(list(text.fit()))
+    fit = _documents(list(text.fit(spliced=True)))
+    assert (len(plain), len(fit)) == (15, 30)
+    made = [x for x in fit if x not in documents]
+    assert made
+    for document in made:
+        assert document[:4] == [document[0]] * 4
+        assert document[4:] in [x[4:] for x in documents if x not in held]
+    assert _documents(list(text.fit(spliced=True))) == fit, "the same every time"
+
+
 def test_one_document_is_cut_in_two(model: GPT2Model) -> None:
     text = Calibration(model, [[1, 2, 3, 4, 5, 6, 7, 8]])
     assert _documents(list(text.fit())) == [[1, 2, 3, 4, 5, 6, 7]]
