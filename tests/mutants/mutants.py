@@ -370,7 +370,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "mask changed in place is not read again": Mutant(
         "_host_values.py",
-        "return tuple(x.shape), data if len(data) <= 256 else blake2b(data, digest_size=16).digest()",
+        "return tuple(x.shape), x.dtype, data if len(data) <= 256 else blake2b(data, digest_size=16).digest()",
         "return tuple(x.shape)",
         ("changed_masks",),
     ),
@@ -382,7 +382,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "positions lost for keys": Mutant(
         "attention.py",
-        "if key is query and (value is None or value is query):",
+        "if key is query and (value is None or value is query) and not isinstance(cache, Cross):",
         "if False:",
         ("positions",),
     ),

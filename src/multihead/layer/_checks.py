@@ -99,8 +99,11 @@ def check_gate(gate: Tensor, coordinates: Coordinates) -> Tensor:
     return gate.view(1, -1, 1, 1) if gate.ndim == 1 else gate.reshape(*shape, *(1,) * (4 - len(shape)))
 
 
-def check_positions(positions: Tensor, position: object, query: Tensor, *, alone: bool) -> None:
-    """Raise unless explicit positions fit the call; `alone` if the queries are all the keys."""
+def check_positions(positions: Tensor, position: object, query: Tensor, *, alone: bool) -> Tensor:
+    """Explicit positions as int64: differences of smaller integers wrap around.
+
+    Raises unless they fit the call; `alone` if the queries are all the keys.
+    """
     batch, tokens = query.shape[:2]
     integers = isinstance(positions, Tensor) and not (  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool
@@ -131,3 +134,4 @@ def check_positions(positions: Tensor, position: object, query: Tensor, *, alone
             "are in a cache, in another sequence or on other ranks",
             hint="pass no positions: the bias then uses the positions of queries and keys",
         )
+    return positions.long()

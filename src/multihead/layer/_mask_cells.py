@@ -87,7 +87,7 @@ class Additive(TensorMask):
 
     word = "additive"
     argument = "scores"
-    has_bias = True
+    has_bias = any_bias = True
 
     def takes(self, dtype: torch.dtype) -> bool:
         return dtype.is_floating_point

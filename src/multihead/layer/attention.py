@@ -24,7 +24,7 @@ from multihead.layer._plan import plan_of
 from multihead.layer._problem import Groups, PositionScores, Problem
 from multihead.layer._projections import project, project_together, split_heads
 from multihead.layer._rotary import Factors
-from multihead.layer.cache import Cache
+from multihead.layer.cache import Cache, Cross
 from multihead.layer.explain import Explanation, explained
 from multihead.layer.init import Init, XavierPerHead
 from multihead.layer.options import (
@@ -189,7 +189,7 @@ class MultiHeadAttention(AttentionLayer):
                 query, key, value, mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route,
             )  # fmt: skip
-        if key is query and (value is None or value is query):
+        if key is query and (value is None or value is query) and not isinstance(cache, Cross):
             key = value = None  # self-attention, with or without a cache
         mask = masks.of(mask)
         store = self._store(cache, mask, query, key, value, route)
@@ -199,7 +199,7 @@ class MultiHeadAttention(AttentionLayer):
         cross = key is not None or known is not None
         if positions is not None:
             alone = not cross and (store is NO_CACHE or store.packing is not None)
-            check_positions(positions, self.position, query, alone=alone)
+            positions = check_positions(positions, self.position, query, alone=alone)
         if self.position is not None or self.qk_norm is not None:
             q, k, mask = self._encode(q, k, mask, positions, store, cross=cross, new_keys=known is None)
         mask, coordinates, step = store.view(mask, q, k, self, (key, value))

@@ -312,20 +312,25 @@ class _Source(NamedTuple):
     """The tensor that a Cross cache was filled from: held, so that its memory is not used again."""
 
     tensor: Tensor
-    version: int
+    version: int | None
+    """None of an inference tensor, which does not count its changes: then `tensor` is a copy of its values"""
 
     @staticmethod
     def of(x: Tensor) -> _Source:
-        alias = x.detach()  # shares memory and version counter, not the graph
-        return _Source(alias, 0 if x.is_inference() else x._version)
+        if x.is_inference():
+            return _Source(x.clone(), None)
+        return _Source(x.detach(), x._version)  # shares memory and version counter, not the graph
 
     def is_same(self, x: Tensor) -> bool:
-        """Whether x is the same memory, unchanged since."""
+        """Whether x is the same memory, unchanged since; of inference tensors, whether the values are the same."""
         mine = self.tensor
         if x.numel() == 0:
             return x.shape == mine.shape
+        if self.version is None or x.is_inference():
+            same_kind = x.shape == mine.shape and x.dtype == mine.dtype and x.device == mine.device
+            return same_kind and torch.allclose(x, mine, rtol=0.0, atol=0.0, equal_nan=True)
         same_memory = x.data_ptr() == mine.data_ptr() and x.shape == mine.shape and x.stride() == mine.stride()
-        return same_memory and (x.is_inference() or x._version == self.version)
+        return same_memory and x._version == self.version
 
     def __deepcopy__(self, memo: object) -> _Source:
         return self  # the copy of a cache was filled from the same tensor
