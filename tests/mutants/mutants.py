@@ -297,8 +297,8 @@ MUTANTS: dict[str, Mutant] = {
     "ALiBi sign flipped": Mutant("position.py", "* -self.slopes.to(", "* self.slopes.to(", ("alibi",)),
     "ALiBi of the future is free": Mutant(
         "position.py",
-        "key_positions[:, None, None, :]).abs()",
-        "key_positions[:, None, None, :]).clamp(min=0)",
+        "key_positions.long()[:, None, None, :]).abs()",
+        "key_positions.long()[:, None, None, :]).clamp(min=0)",
         ("alibi",),
     ),
     "relative bucket direction": Mutant(

@@ -7,6 +7,7 @@ empty softmax, forward or backward.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -90,6 +91,13 @@ def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
         if all(part is None or (type(part) is Tensor and part.numel() <= KEPT_CELLS) for part in parts):
             _KEPT.put(key, written)
     return written
+
+
+def try_rules(mask: Mask, coordinates: Coordinates, tiles: Sequence[Tile]) -> None:
+    """Write out the tiles of a mask with a rule: one that raises does so here, before a cache changes."""
+    if not torch.compiler.is_compiling():
+        for tile in (t for t in tiles if t.keys):
+            mask.allowed(coordinates.grid(tile.batch, tile.queries, tile.keys))
 
 
 def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMask:

@@ -132,6 +132,7 @@ class Where(Leaf):
     """rule(batch, head, query, key)."""
 
     per_head = True
+    by_rule = True
 
     def __init__(self, rule: Rule) -> None:
         if not callable(rule):

@@ -21,8 +21,10 @@ from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
+from multihead.layer._cache_base import Step
 from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
+from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
 from multihead.layer._layer_base import AttentionLayer, answer
 from multihead.layer._mask_algebra import Mask
@@ -170,6 +172,10 @@ class LatentAttention(AttentionLayer):
         )  # fmt: skip
         request = None if ask is None else Ask.of(ask).check(coordinates)
 
+        if mask.by_rule and isinstance(store, Cache):
+            try_rules(mask, coordinates, plan.tiles)
+        if isinstance(step, Step) and torch.is_grad_enabled():  # kv_up reads what is stored
+            step.graph |= any(p.requires_grad for p in self.kv_up.parameters())
         latent, _ = store.take(latent, latent[..., :0], step)  # only now does the cache change
         q, k, v, value_up = self._absorb(q, latent) if absorbed else self._expand(q, latent)
         problem = Problem(q, k, v, groups, mask, coordinates, scores)

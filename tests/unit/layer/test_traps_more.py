@@ -226,3 +226,205 @@ def test_an_example_that_proves_nothing_is_refused(example: Tensor) -> None:
         interop.from_module(Unscaled(), example=example)
     book, x = Unscaled(), r(2, 5, 16)
     assert_close(interop.from_module(book, example=x, scale=1.0)(x), book(x))
+
+
+# ---- what a refused call leaves behind ------------------------------------------------------------------------
+
+
+def only_one_cell(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return key <= query if key.numel() == 1 or bool(key.sum() < 0) else torch.ones(7, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("make", [cache.Growing, lambda: cache.Ring(3), lambda: cache.Static(1, 2, 9, 8)])
+@torch.no_grad()
+def test_a_rule_that_fails_on_the_block_leaves_the_cache_as_it_was(make: Callable[[], cache.Cache]) -> None:
+    attn, x, kept, twin = layer(), r(1, 6, 16), make(), make()
+    for one in (kept, twin):
+        attn(x[:, :5], mask=mask.causal(), cache=one)
+    with pytest.raises(mh.SizeError, match="rule"):
+        attn(x[:, 5:], mask=mask.causal() & mask.where(only_one_cell), cache=kept)
+    assert kept.length == 5
+    assert_close(attn(x[:, 5:], cache=kept), attn(x[:, 5:], cache=twin))
+
+
+@torch.no_grad()
+def test_a_rule_that_fails_at_a_later_position_leaves_a_ring_as_it_was() -> None:
+    attn, x, kept, visible = layer(), r(1, 8, 16), cache.Ring(3), torch.ones(6, dtype=torch.bool)
+    seen = mask.where(lambda batch, head, query, key: visible[key] & (key <= query))
+    for i in range(6):
+        attn(x[:, i : i + 1], mask=seen, cache=kept)
+    with pytest.raises(IndexError):
+        attn(x[:, 6:7], mask=seen, cache=kept)
+    assert kept.length == 6
+
+
+@torch.no_grad()
+def test_a_rule_beside_rows_that_see_no_key() -> None:
+    attn, x, kept = layer(), r(2, 3, 16), cache.Growing()
+    seen = mask.lengths([0, 3]) & mask.where(lambda batch, head, query, key: key <= query)
+    assert_close(attn(x, mask=seen, cache=kept, route="tiled"), attn(x, mask=seen, route="reference"))
+
+
+# ---- caches in graphs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [cache.Growing, lambda: cache.Ring(8), lambda: cache.Ring(2)])
+@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("d_model", [16, 128])
+def test_a_cache_under_trainable_queries(d_model: int, each: bool, make: Callable[[], cache.Cache]) -> None:
+    attn = layer(d_model).double().requires_grad_(False)
+    attn.q_proj.requires_grad_(True)
+    x, kept, window = r(1, 4, d_model, dtype=torch.float64), make(), mask.causal()
+    if isinstance(kept, cache.Ring):
+        window = window & mask.window(kept.window)
+    outs: list[Tensor] = []
+    for i in range(4):
+        outs.append(attn(x[:, i : i + 1], mask=mask.causal(), cache=kept))
+        if each:
+            outs[-1].sum().backward()
+    if not each:
+        torch.cat(outs, 1).sum().backward()
+    have = attn.q_proj.weight.grad
+    attn.q_proj.weight.grad = None
+    attn(x, mask=window).sum().backward()
+    assert have is not None
+    assert_close(have, attn.q_proj.weight.grad)
+
+
+@pytest.mark.parametrize("make", [cache.Growing, lambda: cache.Ring(8)])
+def test_a_step_without_a_graph_does_not_write_over_one_with(make: Callable[[], cache.Cache]) -> None:
+    attn, x, kept = layer().requires_grad_(False), r(1, 5, 16), make()
+    attn.q_proj.requires_grad_(True)
+    attn(x[:, :3], mask=mask.causal(), cache=kept)
+    out = attn(x[:, 3:4], mask=mask.causal(), cache=kept)
+    kept.crop(2)
+    with torch.no_grad():
+        attn(x[:, 4:], mask=mask.causal(), cache=kept)
+    out.sum().backward()
+
+
+def test_static_refuses_trainable_queries() -> None:
+    attn = layer().requires_grad_(False)
+    attn.q_proj.requires_grad_(True)
+    with pytest.raises(mh.CacheError, match="require grad"):
+        attn(r(1, 1, 16), cache=cache.Static(1, 2, 4, 8))
+
+
+@pytest.mark.parametrize("option", ["sinks", "position"])
+def test_a_cache_under_trainable_scores(option: str) -> None:
+    options = {"sinks": mh.Sinks(), "position": position.ALiBi(2, learned=True)}
+    attn = layer(**{option: options[option]}).requires_grad_(False)
+    parameter = attn.sink_logits if option == "sinks" else attn.get_parameter("position.weight")
+    assert parameter is not None
+    parameter.requires_grad_(True)
+    x, kept = r(1, 4, 16), cache.Growing()
+    torch.cat([attn(x[:, i : i + 1], mask=mask.causal(), cache=kept) for i in range(4)], 1).sum().backward()
+    have, parameter.grad = parameter.grad, None
+    attn(x, mask=mask.causal()).sum().backward()
+    assert have is not None
+    assert_close(have, parameter.grad)
+
+
+def test_a_cache_under_a_trainable_kv_up() -> None:
+    attn, x, kept = latent().requires_grad_(False), r(1, 4, 16), cache.Growing()
+    attn.kv_up.requires_grad_(True)
+    steps = [attn(x[:, i : i + 1], mask=mask.causal(), cache=kept, absorb=False) for i in range(4)]
+    torch.cat(steps, 1).sum().backward()
+    have, attn.kv_up.weight.grad = attn.kv_up.weight.grad, None
+    attn(x, mask=mask.causal(), absorb=False).sum().backward()
+    assert have is not None
+    assert_close(have, attn.kv_up.weight.grad)
+
+
+@pytest.mark.parametrize("make", [cache.Growing, lambda: cache.Ring(3), lambda: cache.Static(2, 2, 9, 8)])
+def test_reorder_in_inference_mode(make: Callable[[], cache.Cache]) -> None:
+    attn, x, kept = layer(), r(2, 6, 16), make()
+    with torch.inference_mode():
+        attn(x[:, :5], mask=mask.causal(), cache=kept)
+        kept.reorder(torch.tensor([1, 0]))
+    with torch.no_grad():
+        out = attn(x[:, 5:], mask=mask.causal(), cache=kept)
+        seen = mask.causal() & mask.window(3) if isinstance(kept, cache.Ring) else mask.causal()
+        assert_close(out, attn(torch.cat((x[:, :5].flip(0), x[:, 5:]), 1), mask=seen)[:, 5:])
+
+
+def test_a_cross_cache_of_inference_mode_and_queries_in_a_graph() -> None:
+    attn, x, kept = layer(), r(1, 2, 16), cache.Cross()
+    with torch.inference_mode():
+        attn(x, r(1, 5, 16), cache=kept)
+    with pytest.raises(mh.CacheError, match="inference mode"):
+        attn(x, cache=kept)
+    with torch.no_grad():
+        attn(x, cache=kept)
+
+
+@torch.no_grad()
+def test_a_cross_cache_of_autocast_and_queries_without() -> None:
+    attn, x, kept = layer(), r(1, 2, 16), cache.Cross()
+    with torch.autocast("cpu", torch.bfloat16):
+        attn(x, r(1, 5, 16), cache=kept)
+    with pytest.raises(mh.CacheError, match="bfloat16"):
+        attn(x, cache=kept)
+
+
+@torch.no_grad()
+def test_lengths_count_the_tokens_of_a_ring_not_its_slots() -> None:
+    attn, x, kept = layer(), r(2, 7, 16), cache.Ring(4)
+    for i in range(6):
+        attn(x[:, i : i + 1], mask=mask.causal(), cache=kept)
+    seen = mask.causal() & mask.window(4) & mask.lengths([7, 5])
+    assert_close(attn(x[:, 6:], mask=mask.lengths([7, 5]), cache=kept), attn(x, mask=seen)[:, 6:])
+    with pytest.raises(mh.SizeError, match=r"0\.\.8"):
+        attn(x[:, 6:], mask=mask.lengths([9, 5]), cache=kept)
+
+
+# ---- parameters that cannot be one ----------------------------------------------------------------------------
+
+
+def test_frozen_keys_stay_out_of_the_graph() -> None:
+    attn, x = layer().requires_grad_(False), r(1, 3, 16)
+    attn.q_proj.requires_grad_(True)
+    kept = cache.Growing()
+    attn(x, cache=kept)
+    assert not kept.requires_grad
+
+
+@pytest.mark.parametrize("tokens", [3, 100])
+def test_mixed_dtypes_are_refused_for_any_number_of_tokens(tokens: int) -> None:
+    attn = layer()
+    attn.k_proj.bfloat16()
+    with pytest.raises(mh.TypeMismatchError, match=r"float32.*bfloat16"):
+        attn(r(1, tokens, 16))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@torch.no_grad()
+def test_sparse_weights() -> None:
+    attn, x = layer(bias=False), r(1, 3, 16)
+    want = attn(x)
+    for part in (attn.q_proj, attn.k_proj, attn.v_proj):
+        part.weight = nn.Parameter(part.weight.to_sparse_csr(), requires_grad=False)
+    assert_close(attn(x), want)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [
+        ({"k_proj": (16, 8), "v_proj": (16, 8)}, "k_proj"),
+        ({"k_proj": (16, 8)}, "k_proj"),
+        ({"v_proj": (16, 8)}, "v_proj"),
+        ({"q_proj": (16, 8)}, "q_proj"),
+        ({"k_proj": (16, 32), "v_proj": (16, 32)}, "k_proj"),
+        ({"k_proj": (16, 20)}, "k_proj"),
+        ({"v_proj": (12, 16)}, "v_proj"),
+        ({"o_proj": (12, 16)}, "o_proj"),
+    ],
+)
+@pytest.mark.parametrize("tokens", [3, 100])
+@pytest.mark.parametrize("grad", [True, False])
+def test_projections_of_another_size(sizes: dict[str, tuple[int, int]], name: str, tokens: int, grad: bool) -> None:
+    attn = layer()
+    for part, (width, features) in sizes.items():
+        setattr(attn, part, nn.Linear(width, features))
+    with pytest.raises(mh.SizeError, match=rf"{name}.*\(\d+, \d+\)"), torch.set_grad_enabled(grad):
+        attn(r(1, tokens, 16))
