@@ -297,8 +297,8 @@ MUTANTS: dict[str, Mutant] = {
     "ALiBi sign flipped": Mutant("position.py", "* -self.slopes.to(", "* self.slopes.to(", ("alibi",)),
     "ALiBi of the future is free": Mutant(
         "position.py",
-        "key_positions[:, None, None, :]).abs()",
-        "key_positions[:, None, None, :]).clamp(min=0)",
+        "key_positions.long()[:, None, None, :]).abs()",
+        "key_positions.long()[:, None, None, :]).clamp(min=0)",
         ("alibi",),
     ),
     "relative bucket direction": Mutant(
@@ -370,7 +370,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "mask changed in place is not read again": Mutant(
         "_host_values.py",
-        "return tuple(x.shape), data if len(data) <= 256 else blake2b(data, digest_size=16).digest()",
+        "return tuple(x.shape), x.dtype, data if len(data) <= 256 else blake2b(data, digest_size=16).digest()",
         "return tuple(x.shape)",
         ("changed_masks",),
     ),
@@ -382,7 +382,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "positions lost for keys": Mutant(
         "attention.py",
-        "if key is query and (value is None or value is query):",
+        "if key is query and (value is None or value is query) and not isinstance(cache, Cross):",
         "if False:",
         ("positions",),
     ),

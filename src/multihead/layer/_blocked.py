@@ -17,9 +17,9 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
+from multihead.errors import MultiheadError
 from multihead.layer._dropout import DropoutMask, fresh_seed
 from multihead.layer._kernels import Block, lower, lower_triangle
 from multihead.layer._plan import BLOCK
@@ -91,8 +91,8 @@ class _Blocked(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # untyped decorator
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        check_first_derivative("blocked", hint='route="reference" has all derivatives')
         (grad,) = grad_outputs
         q, k, v, sinks, out, *rest = ctx.saved_tensors
         learned = rest[: ctx.learned]
@@ -133,6 +133,15 @@ class _Blocked(torch.autograd.Function):
         if bias is not None and d_bias is not None:
             d_learned = list(torch.autograd.grad(bias, learned, d_bias, allow_unused=True))
         return dq, dk, dv, d_sinks, None, *d_learned
+
+
+def check_first_derivative(route: str, *, hint: str) -> None:
+    """Raise inside a backward that a gradient is to flow through, as with create_graph=True.
+
+    Not `once_differentiable`: `autograd.grad` skips its error node and returns a wrong second derivative.
+    """
+    if torch.is_grad_enabled():
+        raise MultiheadError(f"the {route} route has first derivatives only, got create_graph=True", hint=hint)
 
 
 class _Buffers:

@@ -56,6 +56,8 @@ class Step:
     lengths: Lengths | None = None
     owner: weakref.ref[nn.Module] | None = None
     """the layer that makes the step"""
+    graph: bool = False
+    """whether a backward pass reads the keys and values, which may then not be written over"""
 
     @property
     def fresh(self) -> bool:
@@ -72,6 +74,7 @@ class Cache(ABC):
         self._tokens: tuple[int, ...] = ()
         self._length: int | None = 0
         self._owner: weakref.ref[nn.Module] | None = None
+        self._in_graph = False  # whether the last step was part of a graph
 
     # ---- what users call --------------------------------------------------------------------------
 
@@ -124,7 +127,13 @@ class Cache(ABC):
                 hint=f"use 0..{len(counts) - 1}" if counts else "append first: an empty cache has no rows",
             )
         k, v = self._buffers()
-        self._replace_buffers(*(t.index_select(0, index.to(t.device)) for t in (k, v)))
+        grad = torch.is_grad_enabled()
+        with (
+            torch.inference_mode(False),
+            torch.set_grad_enabled(grad),
+        ):  # else only inference mode could write to it
+            rows = [t.index_select(0, index.to(t.device)) for t in (k, v)]
+        self._replace_buffers(*rows)
         self._set_lengths(tuple(counts[i] for i in chosen))
 
     def crop(self, tokens: int) -> None:
@@ -186,6 +195,8 @@ class Cache(ABC):
         lengths = ragged_lengths(mask, k.shape[0], k.device)
         step = self._advance(k, None if lengths is None else lengths.tensor().expand(k.shape[0]))
         step.owner = owner
+        if torch.is_grad_enabled():
+            step.graph = _needs_keys(mask, q, layer)
         if step.fresh:  # the new tokens are all there is, in the order they have here
             return mask, sized(q, q.shape[2]), step
         mask = within_cache(mask, step.filled)
@@ -312,6 +323,12 @@ class Cache(ABC):
             )
 
 
+def _needs_keys(mask: Mask, q: Tensor, layer: nn.Module) -> bool:
+    """Whether a gradient besides those of keys and values is computed from them."""
+    sinks: object = getattr(layer, "sink_logits", None)
+    return q.requires_grad or bool(mask.bias_params()) or (isinstance(sinks, Tensor) and sinks.requires_grad)
+
+
 # ---- rows of tokens -------------------------------------------------------------------------------
 
 
@@ -363,6 +380,11 @@ def allocate(like: Tensor, capacity: int) -> Tensor:
     # Zeros: a NaN left in an empty slot would survive its weight of zero.
     with torch.inference_mode(False), allocating(capacity=capacity):  # else only inference mode could write to it
         return torch.zeros(*like.shape[:2], capacity, like.shape[3], dtype=like.dtype, device=like.device)
+
+
+def copied(x: Tensor) -> Tensor:
+    """A copy to write to; gradients flow through it."""
+    return allocate(x, x.shape[2]).copy_(x)
 
 
 def common_length(counts: Sequence[int]) -> int | None:

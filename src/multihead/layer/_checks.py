@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ def check_inputs(
             hint="pass key= (and value=): this layer was built for cross-attention",
         )
     check_tokens(attn.q_proj, "query", query, attn.d_model)
-    if key is None and (known or attn.d_value == attn.d_model):
+    if known:
         return
     source = query if key is None else key
     check_tokens(attn.k_proj, "key", source, attn.d_key)
@@ -46,6 +46,26 @@ def check_inputs(
         raise SizeError(
             f"key has {source.shape[1]} tokens, value has {value.shape[1]}", hint="every key needs one value"
         )
+
+
+def check_projections(attn: MultiHeadAttention) -> None:
+    """Raise if q_proj, k_proj or v_proj was replaced by one of another size."""
+    kv_heads = attn.num_kv_heads
+    sizes = {
+        "q_proj": (attn.num_heads * attn.head_dim, attn.d_model),
+        "k_proj": (kv_heads * attn.head_dim, attn.d_key),
+        "v_proj": (kv_heads * attn.value_dim, attn.d_value),
+    }
+    for name, (features, width) in sizes.items():
+        weight: object = getattr(getattr(attn, name), "weight", None)
+        if type(weight) in (Tensor, nn.Parameter) and (shape := tuple(cast(Tensor, weight).shape)) != (
+            features,
+            width,
+        ):
+            raise SizeError(
+                f"{name} has a weight of shape {shape}, the layer needs {(features, width)}",
+                hint=f"nn.Linear({width}, {features}), or build a layer with these sizes",
+            )
 
 
 def check_tensors(**inputs: object) -> None:
@@ -99,8 +119,11 @@ def check_gate(gate: Tensor, coordinates: Coordinates) -> Tensor:
     return gate.view(1, -1, 1, 1) if gate.ndim == 1 else gate.reshape(*shape, *(1,) * (4 - len(shape)))
 
 
-def check_positions(positions: Tensor, position: object, query: Tensor, *, alone: bool) -> None:
-    """Raise unless explicit positions fit the call; `alone` if the queries are all the keys."""
+def check_positions(positions: Tensor, position: object, query: Tensor, *, alone: bool) -> Tensor:
+    """Explicit positions as int64: differences of smaller integers wrap around.
+
+    Raises unless they fit the call; `alone` if the queries are all the keys.
+    """
     batch, tokens = query.shape[:2]
     integers = isinstance(positions, Tensor) and not (  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool
@@ -131,3 +154,4 @@ def check_positions(positions: Tensor, position: object, query: Tensor, *, alone
             "are in a cache, in another sequence or on other ranks",
             hint="pass no positions: the bias then uses the positions of queries and keys",
         )
+    return positions.long()

@@ -28,7 +28,7 @@ def content_key(x: Tensor) -> Hashable:
     if not readable(x):
         return tuple(x.shape), x.device
     data = host_array(x).tobytes()
-    return tuple(x.shape), data if len(data) <= 256 else blake2b(data, digest_size=16).digest()
+    return tuple(x.shape), x.dtype, data if len(data) <= 256 else blake2b(data, digest_size=16).digest()
 
 
 class HostInts:

@@ -7,7 +7,8 @@ empty softmax, forward or backward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,7 @@ class Block:
     allowed: Allowed | None = None
     bias: ScoreBias | None = None
     row_has_key: Bool[Tensor, "#batch #head #query 1"] | None = None  # None if every row has a key
+    any_bias: bool = False  # the user gives the bias, of any size
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block
     if tile.inside is Inside.MASKED:
         written = write_mask(problem.mask, problem.coordinates, tile)
         block.allowed, block.bias, block.row_has_key = written.allowed, written.bias, written.row_has_key
+        block.any_bias = problem.mask.any_bias
         if written.row_has_key is not None and torch.is_grad_enabled():
             # A query that attends to nothing may be NaN, like padding; its zero gradient times NaN would be NaN.
             block.q = q.masked_fill(~written.row_has_key, 0.0)
@@ -88,6 +91,13 @@ def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
         if all(part is None or (type(part) is Tensor and part.numel() <= KEPT_CELLS) for part in parts):
             _KEPT.put(key, written)
     return written
+
+
+def try_rules(mask: Mask, coordinates: Coordinates, tiles: Sequence[Tile]) -> None:
+    """Write out the tiles of a mask with a rule: one that raises does so here, before a cache changes."""
+    if not torch.compiler.is_compiling():
+        for tile in (t for t in tiles if t.keys):
+            mask.allowed(coordinates.grid(tile.batch, tile.queries, tile.keys))
 
 
 def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMask:
@@ -155,6 +165,10 @@ def fused(block: Block) -> HeadOutputs:
     - uneven groups read copies of their kv head.
     """
     q, k, v, scale = block.q, block.k, block.v, block.scores.scale
+    if block.bias is not None and (block.any_bias or block.scores.sinks is not None):
+        exact = torch.promote_types(q.dtype, block.bias.dtype)
+        if exact != q.dtype:  # rounded, 1000.5 is 1000 and -1e9 is -inf in fp16, which would hide the key
+            return fused(replace(block, q=q.to(exact), k=k.to(exact), v=v.to(exact))).to(q.dtype)
     if scale <= 0:  # torch's fused kernel returns NaN
         q, scale = q * scale, 1.0
     groups, queries, value_dim = block.groups, block.q.shape[2], block.v.shape[3]
@@ -202,13 +216,25 @@ def _float_mask(block: Block) -> Tensor | None:
     if block.bias is None:
         mask = block.allowed
     else:
-        mask = block.bias.to(block.q.dtype)
+        mask = _cast_bias(block.bias, block)
         if block.allowed is not None:
             mask = mask.masked_fill(~block.allowed, -torch.inf)
     if mask is None:
         return None
     # The kernel wants full query and key axes; batch and head may stay 1.
     return mask.expand(mask.shape[0], mask.shape[1], block.q.shape[2], block.k.shape[2])
+
+
+def _cast_bias(bias: ScoreBias, block: Block) -> ScoreBias:
+    """The bias in the dtype of the queries; where that is less precise, minus the largest bias of each row.
+
+    A softmax does not change by a constant per row, and so the bias is rounded least at the keys that count.
+    """
+    dtype = block.q.dtype
+    if torch.promote_types(bias.dtype, dtype) == dtype:
+        return bias.to(dtype)
+    seen = bias if block.allowed is None else bias.masked_fill(~block.allowed, -torch.inf)
+    return (bias - seen.amax(-1, keepdim=True)).clamp(min=torch.finfo(dtype).min).to(dtype)
 
 
 def _with_sink_key(

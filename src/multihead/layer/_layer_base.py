@@ -93,7 +93,16 @@ class AttentionLayer(nn.Module):
         """Concat(heads) W_O. The heads of a packed batch are one row; the output has the padding again."""
         rows = join_heads(heads)
         if packing is None:
-            return project(cast(nn.Module, self._modules["o_proj"]), rows)
+            try:
+                return project(cast(nn.Module, self._modules["o_proj"]), rows)
+            except RuntimeError as error:
+                weight = getattr(self.o_proj, "weight", None)
+                if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.shape[1] == rows.shape[-1]:
+                    raise
+                raise SizeError(
+                    f"o_proj has a weight of shape {tuple(weight.shape)}, the heads have {rows.shape[-1]} features",
+                    hint=f"nn.Linear({rows.shape[-1]}, {weight.shape[0]})",
+                ) from error
         return packing.unpack(project(self.o_proj, packing.with_empty_row(rows)))
 
 

@@ -39,10 +39,14 @@ class Mask:
     diagonal_visible: bool = True
     #: adds a bias to the scores besides hiding some of them
     has_bias: bool = False
+    #: the user gives the bias, of any size
+    any_bias: bool = False
     #: preferred number of queries in a block; 0 if any number is equally good
     block: int = 0
     #: part of it is `ragged`, so that padding is not projected
     ragged: bool = False
+    #: part of it is a function of the user, which may raise
+    by_rule: bool = False
     #: batch rows that the mask is written for; None if it fits any batch
     rows: int | None = None
 
@@ -210,6 +214,8 @@ class _Composite(Mask):
         self.per_row = any(m.per_row for m in masks)
         self.per_head = any(m.per_head for m in masks)
         self.has_bias = any(m.has_bias for m in masks)
+        self.any_bias = any(m.any_bias for m in masks)
+        self.by_rule = any(m.by_rule for m in masks)
         self.ragged = any(m.ragged for m in masks)
         self.block = max([m.block for m in masks])
         rows = [m.rows for m in masks if m.rows is not None]

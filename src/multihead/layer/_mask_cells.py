@@ -87,7 +87,7 @@ class Additive(TensorMask):
 
     word = "additive"
     argument = "scores"
-    has_bias = True
+    has_bias = any_bias = True
 
     def takes(self, dtype: torch.dtype) -> bool:
         return dtype.is_floating_point
@@ -132,6 +132,7 @@ class Where(Leaf):
     """rule(batch, head, query, key)."""
 
     per_head = True
+    by_rule = True
 
     def __init__(self, rule: Rule) -> None:
         if not callable(rule):

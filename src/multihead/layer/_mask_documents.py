@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import groupby, pairwise
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Integer
 from torch import Tensor
 
 from multihead._base.arguments import describe, holds_integers, integers
@@ -29,7 +29,7 @@ class Documents(Leaf):
                 f"ids must be integers of shape (key,) or (batch, key), got {describe(table)}",
                 hint="mask.documents(torch.tensor([0, 0, 1, 1]))",
             )
-        self.ids: Int[Tensor, "batch key"] = table if table.ndim == 2 else table.unsqueeze(0)
+        self.ids: Integer[Tensor, "batch key"] = table if table.ndim == 2 else table.unsqueeze(0)
         self.rows = None if table.ndim == 1 else table.shape[0]
         self.per_row = self.rows is not None and self.rows > 1
         self._runs: list[list[tuple[int, int, int]]] | None = None

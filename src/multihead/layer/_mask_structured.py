@@ -130,7 +130,7 @@ class Lengths(Leaf):
         return [self.lengths.row(span.row)]
 
     def check(self, coordinates: Coordinates) -> None:
-        self.check_against(coordinates, coordinates.keys, "keys")
+        self.check_against(coordinates, coordinates.shape[3], "keys")  # of a ring: tokens, not slots
 
     def check_rows(self, batch: int) -> None:
         if self.rows not in (1, batch):

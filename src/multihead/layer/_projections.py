@@ -27,15 +27,19 @@ _GLOBAL_HOOKS = (
 )
 
 
-def is_plain(projection: nn.Module) -> bool:
+_LINEAR_FORWARD = nn.Linear.forward  # a patch of the class replaces it
+
+
+def is_plain(projection: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
     """Whether calling a module is F.linear of its parameters and nothing else."""
-    if type(projection) is not nn.Linear:
+    if type(projection) is not kind:
         return False
     state = projection.__dict__
     return not (
         state["_forward_hooks"] or state["_forward_pre_hooks"]
         or state["_backward_hooks"] or state["_backward_pre_hooks"]
-        or "forward" in state or "weight" not in state["_parameters"]
+        or "forward" in state or nn.Linear.forward is not _LINEAR_FORWARD
+        or "weight" not in state["_parameters"] or "bias" not in state["_parameters"]
         or _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1] or _GLOBAL_HOOKS[2] or _GLOBAL_HOOKS[3]
         or state.get("_compiled_call_impl") is not None
     )  # fmt: skip
@@ -86,12 +90,21 @@ def _joint(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> Tensor | Non
     """A copy of three parameters as one, if they are few and plain: neither absent, quantized nor distributed."""
     if type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
         parts = cast(tuple[Tensor, ...], (q, k, v))
-        if parts[0].numel() + parts[1].numel() + parts[2].numel() <= FEW_WEIGHTS:
+        if parts[0].numel() + parts[1].numel() + parts[2].numel() <= FEW_WEIGHTS and _same_kind(*parts):
             return torch.cat(parts)
     return None
 
 
 _PLAIN = (nn.Parameter, Tensor)
+
+
+def _same_kind(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether one tensor can hold all three: not sparse, and frozen and rounded as each of them."""
+    return (
+        q.dtype is k.dtype is v.dtype
+        and q.requires_grad is k.requires_grad is v.requires_grad
+        and q.layout is k.layout is v.layout is torch.strided
+    )
 
 
 def split_heads(x: Float[Tensor, "batch token width"], dim: int) -> Float[Tensor, "batch head token dim"]:
@@ -110,6 +123,8 @@ def _strided(
 ) -> Float[Tensor, "batch head token dim"]:
     """The same of contiguous memory, in one view instead of two."""
     width = x.shape[-1]
+    if width % dim:
+        return _viewed(x, batch, tokens, dim)  # which raises
     return x.as_strided((batch, width // dim, tokens, dim), (tokens * width, dim, width, 1))
 
 

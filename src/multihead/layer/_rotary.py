@@ -127,6 +127,7 @@ class Rotary(nn.Module):
         check_tensor("x", x)
         if not isinstance(positions, int | torch.SymInt):
             _check_positions(x, positions)
+            positions = positions.long()
         return self.rotate(x, self.factors(x, positions, length))
 
     def factors(self, x: Tensor, positions: Tensor | int = 0, length: Tensor | int | None = None) -> Factors:

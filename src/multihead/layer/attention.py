@@ -14,7 +14,8 @@ from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
-from multihead.layer._checks import check_gate, check_inputs, check_positions, check_tensors
+from multihead.layer._checks import check_gate, check_inputs, check_positions, check_projections, check_tensors
+from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
 from multihead.layer._layer_base import AttentionLayer, answer
 from multihead.layer._mask_algebra import Mask
@@ -24,7 +25,7 @@ from multihead.layer._plan import plan_of
 from multihead.layer._problem import Groups, PositionScores, Problem
 from multihead.layer._projections import project, project_together, split_heads
 from multihead.layer._rotary import Factors
-from multihead.layer.cache import Cache
+from multihead.layer.cache import Cache, Cross
 from multihead.layer.explain import Explanation, explained
 from multihead.layer.init import Init, XavierPerHead
 from multihead.layer.options import (
@@ -189,7 +190,7 @@ class MultiHeadAttention(AttentionLayer):
                 query, key, value, mask=mask, cache=cache, positions=positions,
                 head_gate=head_gate, ask=ask, route=route,
             )  # fmt: skip
-        if key is query and (value is None or value is query):
+        if key is query and (value is None or value is query) and not isinstance(cache, Cross):
             key = value = None  # self-attention, with or without a cache
         mask = masks.of(mask)
         store = self._store(cache, mask, query, key, value, route)
@@ -199,18 +200,20 @@ class MultiHeadAttention(AttentionLayer):
         cross = key is not None or known is not None
         if positions is not None:
             alone = not cross and (store is NO_CACHE or store.packing is not None)
-            check_positions(positions, self.position, query, alone=alone)
+            positions = check_positions(positions, self.position, query, alone=alone)
         if self.position is not None or self.qk_norm is not None:
             q, k, mask = self._encode(q, k, mask, positions, store, cross=cross, new_keys=known is None)
         mask, coordinates, step = store.view(mask, q, k, self, (key, value))
         coordinates, scores = self._localized(coordinates), self._scores(self.softcap, self.sink_logits)
-        problem = Problem(q, k, v, self._groups(q, k), mask, coordinates, scores, cross, store.packing)
+        problem = Problem(q, k, v, self._groups(q, k, v), mask, coordinates, scores, cross, store.packing)
         plan = plan_of(problem, route, store)
         gate = None if head_gate is None else check_gate(head_gate, coordinates)
         request = None if ask is None else Ask.of(ask).check(coordinates)
         if request is PLAN_ONLY:
             return PlannedCall(problem, plan, known is not None)
 
+        if mask.by_rule and isinstance(store, Cache):
+            try_rules(mask, coordinates, plan.tiles)
         problem.k, problem.v = store.take(k, v, step)  # only now does a cache change
         heads = attend(problem, plan)  # softmax(q kᵀ · scale + bias) v
         if gate is not None:
@@ -311,6 +314,7 @@ class MultiHeadAttention(AttentionLayer):
             v = split_heads(project(v_proj, source if value is None else value), self.value_dim)
         except (RuntimeError, TypeError):  # nothing is checked up front: this is the only way it can be wrong
             check_inputs(self, query, key, value, known=known is not None)
+            check_projections(self)
             raise
         return q, k, v
 
@@ -364,12 +368,21 @@ class MultiHeadAttention(AttentionLayer):
             parameters = shard.parameters(self.position)
         return mask & PositionScores(self.position, rows, q.dtype, parameters)
 
-    def _groups(self, q: Queries, k: Keys) -> Groups:
+    def _groups(self, q: Queries, k: Keys, v: Values) -> Groups:
         """The groups of the heads on this rank: under tensor parallelism a projection returns only some."""
-        if q.shape[1] == self.num_heads:
+        heads, kv_heads = q.shape[1], k.shape[1]
+        if heads == self.num_heads and kv_heads == self.num_kv_heads == v.shape[1]:
             return self.groups
         if self.head_shard is not None:
             return self.head_shard.groups
+        same_part = kv_heads * self.num_heads == heads * self.num_kv_heads or kv_heads == self.num_kv_heads == 1
+        if heads >= self.num_heads or v.shape[1] != kv_heads or not same_part:
+            check_projections(self)
+            raise SizeError(
+                f"q_proj, k_proj and v_proj returned {heads}, {kv_heads} and {v.shape[1]} heads, the layer has "
+                f"{self.num_heads}, {self.num_kv_heads} and {self.num_kv_heads}",
+                hint="a projection that replaces another returns as many features",
+            )
         if self.groups.size is None or self.sink_logits is not None or not isinstance(self.position, Rotary | None):
             raise SizeError(
                 f"q_proj returned {q.shape[1]} of {self.num_heads} heads, which does not say which ones",

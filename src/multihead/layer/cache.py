@@ -38,6 +38,7 @@ from multihead.layer._cache_base import (
     allocate,
     columns,
     common_length,
+    copied,
     copy_tokens,
     none_if_all,
     on_device,
@@ -56,7 +57,8 @@ class Growing(Cache):
     """Doubles when full, so that a token is copied about once more, however long the text becomes.
 
     New tokens are written in place. If they require grad, the memory is new at every step, so that gradients flow
-    back into each of them, at the cost of that copy: decode under `torch.no_grad()`.
+    back into each of them, at the cost of that copy: decode under `torch.no_grad()`. If only the queries do, it is
+    new as well: their gradient is computed from the keys.
     """
 
     @property
@@ -66,9 +68,10 @@ class Growing(Cache):
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         # A tensor that a backward pass will read must not be written over.
-        graph = k.requires_grad or v.requires_grad or self.requires_grad
-        if self._k is None or graph or self._k.shape[2] < step.keys:
+        graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
+        if self._k is None or graph or self._in_graph or self._k.shape[2] < step.keys:
             self._reallocate(k, v, step.keys if graph else max(step.keys, 2 * self.capacity, 16))
+        self._in_graph = graph
         keys, values = write_rows(self._buffers(), (k, v), step)
         self._set_lengths(step.after)
         return keys, values
@@ -139,9 +142,9 @@ class Static(Cache):
         return Step((), (), self.capacity, places, None, slots < after[:, None], lengths=lengths)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
-        if (k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
+        if (step.graph or k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
             raise CacheError(
-                "Static writes in place, but k or v require grad",
+                "Static writes in place, but q, k or v require grad",
                 hint="decode under torch.no_grad(), or use Growing(), through which gradients flow",
             )
         if torch.compiler.is_compiling():
@@ -259,11 +262,13 @@ class Ring(Cache):
         return Step(step.before, step.after, kept + k.shape[2], at, key_at, filled)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None:
             self._k, self._v = allocate(k, self.capacity), allocate(v, self.capacity)
-        elif k.requires_grad or v.requires_grad or self.requires_grad:
+        elif graph or self._in_graph:
             # A tensor that a backward pass will read must not be written over.
-            self._k, self._v = (t.clone() for t in self._buffers())
+            self._k, self._v = (copied(t) for t in self._buffers())
+        self._in_graph = graph
         self._set_lengths(step.after)
         if step.key_positions is None:
             return write_rows(self._buffers(), (k, v), step)
@@ -312,20 +317,25 @@ class _Source(NamedTuple):
     """The tensor that a Cross cache was filled from: held, so that its memory is not used again."""
 
     tensor: Tensor
-    version: int
+    version: int | None
+    """None of an inference tensor, which does not count its changes: then `tensor` is a copy of its values"""
 
     @staticmethod
     def of(x: Tensor) -> _Source:
-        alias = x.detach()  # shares memory and version counter, not the graph
-        return _Source(alias, 0 if x.is_inference() else x._version)
+        if x.is_inference():
+            return _Source(x.clone(), None)
+        return _Source(x.detach(), x._version)  # shares memory and version counter, not the graph
 
     def is_same(self, x: Tensor) -> bool:
-        """Whether x is the same memory, unchanged since."""
+        """Whether x is the same memory, unchanged since; of inference tensors, whether the values are the same."""
         mine = self.tensor
         if x.numel() == 0:
             return x.shape == mine.shape
+        if self.version is None or x.is_inference():
+            same_kind = x.shape == mine.shape and x.dtype == mine.dtype and x.device == mine.device
+            return same_kind and torch.allclose(x, mine, rtol=0.0, atol=0.0, equal_nan=True)
         same_memory = x.data_ptr() == mine.data_ptr() and x.shape == mine.shape and x.stride() == mine.stride()
-        return same_memory and (x.is_inference() or x._version == self.version)
+        return same_memory and x._version == self.version
 
     def __deepcopy__(self, memo: object) -> _Source:
         return self  # the copy of a cache was filled from the same tensor
@@ -401,6 +411,8 @@ class Cross(Cache):
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, _Filling]:
         owner = self._owned_by(layer)
+        if self.filled:
+            self._validate_use(q, k)
         if self.length is None:
             mask = mask & lengths(self._row_lengths())
         sources = (None, None)
@@ -418,6 +430,19 @@ class Cross(Cache):
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         raise AssertionError("Cross keeps the keys of its first call")
+
+    def _validate_use(self, q: Tensor, k: Tensor) -> None:
+        """Raise if the keys were stored in a mode that these queries cannot use them in."""
+        if q.dtype != k.dtype:
+            raise CacheError(
+                f"Cross holds keys as {k.dtype}, the queries are {q.dtype}",
+                hint="keep dtype and autocast the same in all calls, or reset() it",
+            )
+        if q.requires_grad and k.is_inference():
+            raise CacheError(
+                "Cross was filled in inference mode, and the queries require grad",
+                hint="fill it under torch.no_grad(), or reset() it",
+            )
 
     def _filled_slots(self) -> Tensor | None:
         if self.length is not None or self._k is None:

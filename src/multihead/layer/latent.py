@@ -18,18 +18,20 @@ from multihead._base.arguments import (
     check_number,
 )
 from multihead._base.shapes import Keys, Queries, Values
-from multihead.errors import SizeError
+from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
+from multihead.layer._cache_base import Step
 from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
+from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
 from multihead.layer._layer_base import AttentionLayer, answer
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._plan import plan_for
 from multihead.layer._problem import Groups, Problem
-from multihead.layer._projections import split_heads
+from multihead.layer._projections import is_plain, split_heads
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.options import linear
 from multihead.layer.outputs import Ask, AttentionOutput
@@ -142,12 +144,18 @@ class LatentAttention(AttentionLayer):
         check_tokens(self.kv_down, "x", x, self.d_model)
         if absorb is not None:
             check_flag("absorb", absorb)
+        if absorb and not self._up_is_matrix():
+            raise TypeMismatchError(
+                f"absorb=True needs a kv_up that is a matrix and nothing else, got {type(self.kv_up).__name__} "
+                "with a bias, hooks or a forward or weight of its own",
+                hint="pass absorb=False, which calls kv_up",
+            )
         if isinstance(cache, Cross):
             raise SizeError("LatentAttention is self-attention, got a Cross cache", hint="use cache.Growing()")
         mask, store = masks.of(mask), store_of(cache, self)
         if positions is not None:
             alone = store is NO_CACHE
-            check_positions(positions, self.position, x, alone=alone)
+            positions = check_positions(positions, self.position, x, alone=alone)
 
         q, latent = self._project(x, mask, positions, store)
         mask, coordinates, step = store.view(mask, q, latent, self)
@@ -164,6 +172,10 @@ class LatentAttention(AttentionLayer):
         )  # fmt: skip
         request = None if ask is None else Ask.of(ask).check(coordinates)
 
+        if mask.by_rule and isinstance(store, Cache):
+            try_rules(mask, coordinates, plan.tiles)
+        if isinstance(step, Step) and torch.is_grad_enabled():  # kv_up reads what is stored
+            step.graph |= any(p.requires_grad for p in self.kv_up.parameters())
         latent, _ = store.take(latent, latent[..., :0], step)  # only now does the cache change
         q, k, v, value_up = self._absorb(q, latent) if absorbed else self._expand(q, latent)
         problem = Problem(q, k, v, groups, mask, coordinates, scores)
@@ -221,13 +233,20 @@ class LatentAttention(AttentionLayer):
 
     def _absorbs(self, queries: int, keys: int) -> bool:
         """Whether the absorbed form multiplies less, and kv_up is a plain matrix (LoRA and quantizers are not)."""
-        up = self.kv_up
-        hooked = up._forward_hooks or up._forward_pre_hooks
-        plain = type(up) is nn.Linear or self.head_shard is not None
-        if not plain or type(local(up.weight)) not in (Tensor, nn.Parameter) or hooked:
+        if not self._up_is_matrix():
             return False
         r, head = self.latent_dim, self.nope_dim + self.value_dim
         return (keys - queries) * r * head > queries * keys * (2 * r - head)
+
+    def _up_is_matrix(self) -> bool:
+        """Whether kv_up(c) is W c, so that W may be absorbed."""
+        up = self.kv_up
+        kind = (
+            nn.Linear if self.head_shard is None else type(up)
+        )  # the heads of this rank have a class of their own
+        if not is_plain(up, kind) or up.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
+            return False
+        return type(local(up.weight)) in (Tensor, nn.Parameter)
 
     def extra_repr(self) -> str:
         text = f"{self.d_model}, {self.num_heads}, latent_dim={self.latent_dim}, nope_dim={self.nope_dim}, "

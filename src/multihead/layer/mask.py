@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
 from multihead._base.arguments import describe
@@ -83,7 +83,7 @@ def ragged(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
 
 
 def documents(
-    ids: Int[Tensor, "batch key"] | Int[Tensor, " key"] | Sequence[int] | None = None,
+    ids: Integer[Tensor, "batch key"] | Integer[Tensor, " key"] | Sequence[int] | None = None,
     *,
     offsets: Sequence[int] | Int[Tensor, " bounds"] | None = None,
 ) -> Mask:

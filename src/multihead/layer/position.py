@@ -131,7 +131,7 @@ class ALiBi(nn.Module):
         key_positions: Int[Tensor, "#batch key"],
         dtype: torch.dtype = torch.float32,
     ) -> Float[Tensor, "_ head query key"]:
-        distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+        distance = (query_positions.long()[:, None, :, None] - key_positions.long()[:, None, None, :]).abs()
         return distance.to(dtype) * -self.slopes.to(distance.device, dtype)[:, None, None]
 
     def extra_repr(self) -> str:
@@ -235,7 +235,7 @@ class RelativeBias(nn.Module):
                 diagonals = torch.arange(k - q - queries + 1, k - q + keys, device=reach.device)
                 values = by_distance[:, diagonals.clamp(-far, far) + far]
                 return values.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
-        distance = key_positions[:, None, :] - query_positions[:, :, None]
+        distance = key_positions.long()[:, None, :] - query_positions.long()[:, :, None]
         return by_distance[:, distance.clamp(-far, far) + far].transpose(0, 1)
 
     def extra_repr(self) -> str:

@@ -18,11 +18,18 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.layer import Problem
-from multihead.layer._blocked import add_to, capped_scores, exact_dtype, part_of, product, softcap_slope
+from multihead.layer._blocked import (
+    add_to,
+    capped_scores,
+    check_first_derivative,
+    exact_dtype,
+    part_of,
+    product,
+    softcap_slope,
+)
 from multihead.layer._kernels import lower_triangle
 from multihead.layer._plan import BLOCK
 from multihead.layer._tiles import Inside, Tile, tile
@@ -67,8 +74,8 @@ class _RingAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # untyped decorator
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        check_first_derivative("ring", hint='call the layer with route="reference", outside context_parallel')
         (grad,) = grad_outputs
         q, k, v, sinks, out, lse, *learned = ctx.saved_tensors
         task: _RingTask = ctx.task
