@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from multihead.edit.physical.steps import kind
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
-from multihead.layer.dropin import MultiheadAttention, keep_off_the_fast_path
+from multihead.layer.dropin import MultiheadAttention, disable_fast_path
 
 CACHES = ("past_key_values", "layer_past", "past_key_value")
 """What modules call the cache among their arguments."""
@@ -233,7 +233,7 @@ def become(module: nn.Module, name: str, value: Any) -> bool:
         changed: Any = module
         changed.__class__ = _shell_class(shell, own)
         if isinstance(module, nn.MultiheadAttention) and not issubclass(own, MultiheadAttention):
-            keep_off_the_fast_path(module)
+            disable_fast_path(module)
     module.multihead_shell = value
     return True
 
