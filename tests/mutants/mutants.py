@@ -78,7 +78,7 @@ MUTANTS: dict[str, Mutant] = {
         "_kernels.py", "if block.scores.sinks is not None:", "if False:", ("sinks",)
     ),
     "sink without a gradient": Mutant(
-        "_blocked.py", "d_sinks[heads] -= (rest * delta)", "d_sinks[heads] -= (0 * delta)", ("sinks",)
+        "_blocked.py", "d_sinks[heads] -= (sink_weight * delta)", "d_sinks[heads] -= (0 * delta)", ("sinks",)
     ),
     "sink gets a dummy query too few": Mutant(
         "_kernels.py", "q = F.pad(q, (0, 0, 1, 0))", "q = F.pad(q, (0, 0, 0, 1))", ("sinks",)
@@ -205,8 +205,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "alternatives to ragged are packed": Mutant(
         "_mask_algebra.py",
-        "self.ragged = False  # a token that one part calls padding",
-        "self.ragged = any(m.ragged for m in masks)  # a token that one part calls padding",
+        "self.ragged = False  # padding of one part",
+        "self.ragged = any(m.ragged for m in masks)  # padding of one part",
         ("ragged",),
     ),
     "keys and values swapped in the joint product": Mutant(
@@ -261,7 +261,10 @@ MUTANTS: dict[str, Mutant] = {
         ("composed",),
     ),
     "tiles joined over different keys": Mutant(
-        "_tiles.py", "joined[-1][1:] == (start, keys, inside)", "joined[-1][3] == inside", ("window", "documents")
+        "_tiles.py",
+        "joined[-1][1:] == (start, keys, tile_mask)",
+        "joined[-1][3] == tile_mask",
+        ("window", "documents"),
     ),
     "rows joined that differ": Mutant(
         "_tiles.py", "if joined and joined[-1][1] == tiles:", "if joined:", ("lengths",)
@@ -313,7 +316,10 @@ MUTANTS: dict[str, Mutant] = {
     # ---- caches and asking
     "cache position not advanced": Mutant("_cache_base.py", "return start, start", "return 0, 0", ("caches",)),
     "cache positions of rows ignored": Mutant(
-        "_cache_base.py", "return (at := self.next_positions(queries)), at", "return 0, 0", ("ragged_caches",)
+        "_cache_base.py",
+        "return (next_positions := self.next_positions(queries)), next_positions",
+        "return 0, 0",
+        ("ragged_caches",),
     ),
     "ring sees beyond its window": Mutant(
         "cache.py", "mask & window(self.window, first", "mask & window(self.window + 1, first", ("caches",)
@@ -387,7 +393,7 @@ MUTANTS: dict[str, Mutant] = {
         ("positions",),
     ),
     "queries and keys of different frequencies": Mutant(
-        "_rotary.py", "for x, at in (queries, keys)]", "for x, at in (keys,)]", ("dynamic_ntk",)
+        "_rotary.py", "for x, positions in (queries, keys)]", "for x, positions in (keys,)]", ("dynamic_ntk",)
     ),
     "padding counts as length": Mutant(
         "_rotary.py", "(max(lengths.values, default=0) if lengths.on_host", "(tokens if True", ("dynamic_ntk",)

@@ -1,7 +1,7 @@
 """BUILD: the attention layer that every variant fits in.
 
-These names are for code that looks at attention from outside: the problem that a layer solves, the function that
-solves it, and the attention weights of some heads and rows.
+Code that observes attention imports these names: `Problem`, the inputs of one attention; `attend`, which computes
+it; and `weights_of`, the attention weights of some heads and rows.
 """
 
 from multihead.layer._attend import attend

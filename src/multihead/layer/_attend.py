@@ -1,4 +1,4 @@
-"""softmax(scores) v by a plan, and the guard against NaN in hidden keys and values."""
+"""Compute softmax(scores) v by a plan, and guard the output against NaN in hidden keys and values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from multihead.layer._run_tiles import TileKernel, on_block, run_tiles, zero_out
 
 
 def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
-    """softmax(scores) v, the same values by any plan; by default the cheapest.
+    """softmax(scores) v, the same values for every plan; by default the cheapest.
 
-    Like torch's own functions it can be seen and changed by a TorchFunctionMode: `multihead.capture` is one.
+    A TorchFunctionMode intercepts it, as it intercepts torch's functions: `multihead.capture` is one.
     """
     if has_torch_function_unary(problem.q) and not torch.compiler.is_compiling():
         return _intercepted(problem, plan)
@@ -34,20 +34,20 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
             problem.q, problem.k, problem.v, None, 0.0, plan.causal,
             scale=problem.scores.scale, enable_gqa=problem.groups.size != 1,
         )  # fmt: skip
-        # Under the causal flag every key is seen by its own query, so a bad one shows in the output.
-        return out if not plan.hides or _finite(out) else _cleaned(problem, plan)
+        # Under the causal flag the query at its position sees each key, so NaN in a key shows in the output.
+        return out if not plan.hides_keys or _finite(out) else _cleaned(problem, plan)
     with autocast_disabled(problem.q.device):
         if problem.coordinates.shard is not None:
             return problem.coordinates.shard.attend(problem)
         if problem.coordinates.empty:
             return zero_output(problem.q, problem.v.shape[3])
-        if not plan.hides:
+        if not plan.hides_keys:
             return _run(problem, plan)
         return _traced(problem, plan) if torch.compiler.is_compiling() else _guarded(problem, plan)
 
 
 def _intercepted(problem: Problem, plan: Plan | None) -> HeadOutputs:
-    """Observers see padded tensors: what they report of a call does not depend on how it is computed."""
+    """Show observers padded tensors, so their results do not depend on packing."""
     packing = problem.packing
     if packing is None:
         return handle_torch_function(attend, (problem.q,), problem, plan)
@@ -74,47 +74,48 @@ def _run(problem: Problem, plan: Plan) -> HeadOutputs:
 
 
 def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
-    """The output, computed again without NaN and inf in hidden keys and values if it has any.
+    """The output; if it is not finite, computed again with the non-finite keys and values cleaned.
 
-    They show as NaN in the output (0 · NaN), never as a wrong number, so reading the output once is enough. A
-    hidden key may show in the gradient of the queries only. Where values cannot be read (under vmap) or reading
-    would stall (an accelerator) every call is cleaned, except while a CUDA graph is captured.
+    NaN and inf in hidden keys and values show as NaN in the output (0 · NaN), never as a wrong finite value, so
+    reading the output once is enough. A hidden key may show only in the gradient of the queries, so with gradients
+    the keys are read too. Where the host cannot read values (vmap) or reading would stall the device (an
+    accelerator), every call is cleaned, except while a CUDA graph is captured.
     """
-    if not plan.looks:
+    if not plan.reads_output:
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        return _run(problem, plan) if capturing else _cleaned(problem, plan)  # `explain` says so
+        return _run(problem, plan) if capturing else _cleaned(problem, plan)
     out = _run(problem, plan)
     finite = _finite(out) and (not problem.needs_grad or math.isfinite(_sum(problem.k).item()))
     return out if finite else _cleaned(problem, plan)
 
 
-FEW = 4096
-"""Up to this many values, comparing a tensor with itself is a faster search for NaN than a sum."""
+FEW_VALUES = 4096
+"""Up to this many values, comparing a tensor with itself finds NaN faster than a sum."""
 
 
 def _finite(out: HeadOutputs) -> bool:
-    """Whether a value is NaN; of many values, or inf."""
-    return torch.equal(out, out) if out.numel() <= FEW else math.isfinite(_sum(out).item())
+    """Whether no value is NaN; for many values also whether none is inf."""
+    return torch.equal(out, out) if out.numel() <= FEW_VALUES else math.isfinite(_sum(out).item())
 
 
 def _sum(x: Tensor) -> Tensor:
-    """Neither finite nor a number if any value is not; a sum of fp16 overflows soon."""
+    """A sum that is not finite if any value is not; in fp32 for fp16, whose sums overflow early."""
     x = x.detach() if x.requires_grad else x
     return x.sum(dtype=torch.float32) if x.dtype == torch.float16 else x.sum()
 
 
 def _traced(problem: Problem, plan: Plan) -> HeadOutputs:
-    """The guard in a traced graph, which is kept free of branches: keys and values are cleaned beforehand.
+    """The guard in a traced graph: keys and values are always cleaned, which needs no branch.
 
-    In decoding that copy would be half of the time, so there, on CPU, the graph does look at the output.
+    Decoding on CPU branches on the output instead: the copy would take half of the time.
     """
     if plan.route != "folded" or problem.coordinates.device.type != "cpu":
         return _cleaned(problem, plan)
     out = _run(problem, plan)
     finite = torch.isfinite(out.sum())
     # Neither branch may return its input, and both must return the same strides.
-    again: Callable[[HeadOutputs], HeadOutputs] = lambda _: _copied(_cleaned(problem, plan))
-    return torch.cond(finite, _copied, again, (out,))
+    clean: Callable[[HeadOutputs], HeadOutputs] = lambda _: _copied(_cleaned(problem, plan))
+    return torch.cond(finite, _copied, clean, (out,))
 
 
 def _copied(x: HeadOutputs) -> HeadOutputs:
@@ -122,9 +123,9 @@ def _copied(x: HeadOutputs) -> HeadOutputs:
 
 
 def _cleaned(problem: Problem, plan: Plan) -> HeadOutputs:
-    """The output where non-finite keys and values reach only the rows that may see them.
+    """The output with NaN only in rows that may attend to a non-finite key or value.
 
-    Bad keys are computed as zeros; then the rows that may attend to one become NaN, as they should.
+    Non-finite keys and values become zeros; then rows that may attend to one become NaN.
     """
     bad = ~(torch.isfinite(problem.k).all(-1) & torch.isfinite(problem.v).all(-1))  # batch, kv_head, key
     hide = bad.unsqueeze(-1)

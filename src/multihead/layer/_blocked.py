@@ -1,11 +1,13 @@
-"""The explicit formula on bounded blocks, computed again in the backward: everything the fused kernel cannot do.
+"""The explicit formula on bounded blocks, recomputed in the backward pass.
 
-Dropout, softcap, sinks and biases with gradients, in memory linear in tokens. Per block, with S the scores:
+This route supports dropout, softcap, sinks and biases with gradients, in memory linear in tokens. Per block, with S
+the scores:
 
-    P = softmax([softcap(scale q kᵀ) + bias, sink]),   O = (M / keep_prob ∘ P) v,   M the weights that dropout keeps
+    P = softmax([softcap(scale q kᵀ) + bias, sink]),   O = (M / keep_prob ∘ P) v,   M the dropout mask
     dS = P ∘ (M / keep_prob ∘ dO vᵀ − δ),   δ = rowsum(dO ∘ O)
 
-P is recomputed from q and k, M redrawn from its seed, the bias written out again: nothing n×n is kept.
+The backward pass recomputes P from q and k, redraws M from its seed and writes out the bias again: no n×n tensor is
+saved.
 """
 
 from __future__ import annotations
@@ -28,26 +30,27 @@ from multihead.layer._tiles import Tile
 
 
 def blocked(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> HeadOutputs:
-    """One tile, a few heads at a time."""
+    """The output of one tile, computed a few heads at a time."""
     groups, scores = problem.groups, problem.scores
-    # The backward is given q, k and v as saved tensors; held here as well they would outlive checkpointing.
-    nothing = q.new_empty(0, 0, 0, 0)
-    rest = replace(problem, q=nothing, k=nothing, v=nothing)
-    task = _Task(rest, tile, fresh_seed() + scores.rng_offset if scores.dropout else 0)
+    # The backward pass gets q, k and v as saved tensors; a second reference would defeat checkpointing.
+    empty = q.new_empty(0, 0, 0, 0)
+    task = _Task(
+        replace(problem, q=empty, k=empty, v=empty), tile, fresh_seed() + scores.rng_offset if scores.dropout else 0
+    )
     out = _Blocked.apply(q, groups.expand(k), groups.expand(v), scores.sinks, task, *problem.mask.bias_params())
     return cast(Tensor, out)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What a block is computed from, besides its tensors."""
+    """The inputs of a tile besides q, k and v."""
 
     problem: Problem
     tile: Tile
     seed: int
 
     def lowered(self, q: Tensor, k: Tensor, v: Tensor) -> Block:
-        """The tile's block, with hidden cells as -inf in `bias`: adding is far cheaper than a bool mask."""
+        """The tile's block, with -inf in `bias` for hidden cells: adding is far cheaper than a bool mask."""
         block = lower(self.problem, self.tile, q, k, v)
         allowed = lower_triangle(q.shape[2], k.shape[2], q.device) if block.causal else block.allowed
         if allowed is None:
@@ -55,13 +58,13 @@ class _Task:
         bias = torch.zeros((), dtype=exact_dtype(q), device=q.device) if block.bias is None else block.bias
         return replace(block, bias=torch.where(allowed, bias, -torch.inf))
 
-    def pieces(self, q: Tensor, k: Tensor) -> Iterator[tuple[int, slice]]:
-        """(batch row, heads) of blocks that fit the bound."""
+    def head_blocks(self, q: Tensor, k: Tensor) -> Iterator[tuple[int, slice]]:
+        """(batch row, heads) of blocks of at most BLOCK scores, or one head."""
         batch, heads, rows, _ = q.shape
-        some = max(1, BLOCK // max(1, rows * k.shape[2]))
+        step = max(1, BLOCK // max(1, rows * k.shape[2]))
         for row in range(batch):
-            for head in range(0, heads, some):
-                yield row, slice(head, min(head + some, heads))
+            for head in range(0, heads, step):
+                yield row, slice(head, min(head + step, heads))
 
     def dropout_mask(self, device: torch.device) -> DropoutMask | None:
         dropout = self.problem.scores.dropout
@@ -73,20 +76,20 @@ class _Blocked(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _Task, *learned: Tensor
     ) -> Tensor:
-        block, keep = task.lowered(q, k, v), task.dropout_mask(q.device)
+        block, dropout = task.lowered(q, k, v), task.dropout_mask(q.device)
         buffers = _Buffers(q, k, task)
-        # (tokens, heads) in memory, so that joining the heads for W_O is a view.
+        # (tokens, heads) in memory, so joining the heads for W_O is a view.
         out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
-        for row, heads in task.pieces(q, k):
+        for row, heads in task.head_blocks(q, k):
             weights, _ = _weights(block, row, heads, buffers.take("weights", heads))
-            if keep is not None:
-                weights.mul_(keep.into(buffers.take("kept", heads)))
-            out[row, heads] = product(weights, v[row, heads], 1.0 if keep is None else keep.rescale)
+            if dropout is not None:
+                weights.mul_(dropout.draw(buffers.take("kept", heads)))
+            out[row, heads] = product(weights, v[row, heads], 1.0 if dropout is None else dropout.rescale)
         if block.row_has_key is not None:
             out.masked_fill_(~block.row_has_key, 0.0)
-        # The backward pass writes the mask out again. Saved, its tensors must not have changed until then.
-        masks = [t for t in task.problem.mask.tensors() if not t.is_inference()]
-        ctx.save_for_backward(q, k, v, sinks, out, *learned, *masks)
+        # The backward pass writes out the mask again. Saving its tensors makes autograd raise if they change.
+        mask_tensors = [t for t in task.problem.mask.tensors() if not t.is_inference()]
+        ctx.save_for_backward(q, k, v, sinks, out, *learned, *mask_tensors)
         ctx.task, ctx.learned = task, len(learned)
         return out
 
@@ -103,26 +106,26 @@ class _Blocked(torch.autograd.Function):
         block = replace(block, q=block.q.detach(), bias=None if bias is None else bias.detach())
         if block.row_has_key is not None:
             grad = grad.masked_fill(~block.row_has_key, 0.0)
-        keep, softcap, scale = task.dropout_mask(q.device), block.scores.softcap, block.scores.scale
-        gain = 1.0 if keep is None else keep.rescale
+        dropout, softcap, scale = task.dropout_mask(q.device), block.scores.softcap, block.scores.scale
+        rescale = 1.0 if dropout is None else dropout.rescale
         buffers = _Buffers(q, k, task)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         d_sinks = None if sinks is None else torch.zeros_like(sinks)
         d_bias = torch.zeros_like(bias) if bias is not None and bias.requires_grad else None
-        for row, heads in task.pieces(q, k):
-            weights, rest = _weights(block, row, heads, buffers.take("weights", heads))
+        for row, heads in task.head_blocks(q, k):
+            weights, sink_weight = _weights(block, row, heads, buffers.take("weights", heads))
             g = grad[row, heads].to(weights.dtype)
             delta = (g * out[row, heads]).sum(-1, keepdim=True)
-            if d_sinks is not None and rest is not None:
-                d_sinks[heads] -= (rest * delta).sum((1, 2)).to(d_sinks.dtype)
-            d = product(g, v[row, heads].mT, gain, buffers.take("d", heads))  # of the weights that were used
-            if keep is not None:
-                kept = keep.into(buffers.take("kept", heads))
+            if d_sinks is not None and sink_weight is not None:
+                d_sinks[heads] -= (sink_weight * delta).sum((1, 2)).to(d_sinks.dtype)
+            d = product(g, v[row, heads].mT, rescale, buffers.take("d", heads))  # of the weights after dropout
+            if dropout is not None:
+                kept = dropout.draw(buffers.take("kept", heads))
                 d.mul_(kept).sub_(delta).mul_(weights)
                 weights.mul_(kept)
             else:
                 d.sub_(delta).mul_(weights)  # of the scores
-            dv[row, heads] = product(weights.mT, g, gain)
+            dv[row, heads] = product(weights.mT, g, rescale)
             if d_bias is not None:
                 add_to(d_bias, row, heads, d)
             if softcap is not None:
@@ -145,18 +148,18 @@ def check_first_derivative(route: str, *, hint: str) -> None:
 
 
 class _Buffers:
-    """Named blocks of scores, allocated once per call: fresh memory costs more than the arithmetic on it."""
+    """Named score blocks, allocated once per call: fresh memory costs more than the arithmetic on it."""
 
     def __init__(self, q: Tensor, k: Tensor, task: _Task) -> None:
         self.cell = (q.shape[2], k.shape[2])
-        self.heads = next((heads.stop for _, heads in task.pieces(q, k)), 0)
+        self.heads = next((heads.stop for _, heads in task.head_blocks(q, k)), 0)
         self.like = q.new_empty(0, dtype=exact_dtype(q))
-        self.held: dict[str, Tensor] = {}
+        self.buffers: dict[str, Tensor] = {}
 
     def take(self, name: str, heads: slice) -> Float[Tensor, "head query key"]:
-        if name not in self.held:
-            self.held[name] = self.like.new_empty(self.heads, *self.cell)
-        return self.held[name][: heads.stop - heads.start]
+        if name not in self.buffers:
+            self.buffers[name] = self.like.new_empty(self.heads, *self.cell)
+        return self.buffers[name][: heads.stop - heads.start]
 
 
 def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -169,13 +172,13 @@ def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, T
         return torch.softmax(s, dim=-1, out=s), None
     sink = sinks[heads, None, None].detach().to(s.dtype)
     top = torch.maximum(s.amax(-1, keepdim=True), sink)
-    rest = (sink - top).exp_()
-    total = s.sub_(top).exp_().sum(-1, keepdim=True).add_(rest)
-    return s.div_(total), rest.div_(total)
+    sink_weight = (sink - top).exp_()
+    total = s.sub_(top).exp_().sum(-1, keepdim=True).add_(sink_weight)
+    return s.div_(total), sink_weight.div_(total)
 
 
 def _slope(block: Block, row: int, heads: slice) -> Tensor:
-    """d softcap(s) / d s, of the scores without a bias"""
+    """d softcap(s) / d s, at the scores before the bias."""
     s = capped_scores(block.q[row, heads], block.k[row, heads], block.scores)
     return softcap_slope(s, block.scores)
 
@@ -199,7 +202,7 @@ def softcap_slope(capped: Float[Tensor, "head query key"], scores: ScoreConfig) 
 
 
 def product(a: Tensor, b: Tensor, factor: float, out: Tensor | None = None) -> Tensor:
-    """factor · a b, in at least fp32; the factor rides in the matrix product for free."""
+    """factor · a b, in at least fp32; the matrix product applies the factor at no cost."""
     exact = exact_dtype(a)
     if out is None:
         out = a.new_empty(a.shape[0], a.shape[1], b.shape[2], dtype=exact)

@@ -1,4 +1,4 @@
-"""What all caches share: lengths per row, byte accounting, beams, and the step that an append will make."""
+"""The base of all caches: lengths per row, byte counts, reordering, and the pending step of an append."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._host_values import HostInts
-from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
+from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths, within_cache
 from multihead.layer._tracing import is_eager
@@ -27,7 +27,7 @@ Lengths = Sequence[int] | Int[Tensor, " batch"]
 
 @dataclass(frozen=True)
 class View:
-    """What the new tokens may attend to: slices of the cache, not copies (`Ring` documents when it copies).
+    """The keys and values that the new tokens may attend to: slices of the cache (see `Ring` for its copies).
 
     query_positions: positions of the new tokens; None if they are the last keys of every row.
     key_positions: position of each key; None if key j is at position j.
@@ -43,7 +43,7 @@ class View:
 
 @dataclass(slots=True)
 class Step:
-    """One append before it happens: tokens of each row before and after, and the keys that queries will see."""
+    """A pending append: tokens of each row before and after it, and the keys that the queries will see."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -52,7 +52,7 @@ class Step:
     key_positions: Int[Tensor, "#batch key"] | None = None
     filled: Bool[Tensor, "batch key"] | None = None
     start: int | None = None
-    """the slot of the first new token, if every row gets all of them at the same place"""
+    """the slot of the first new token, if every row stores all new tokens from the same slot on"""
     lengths: Lengths | None = None
     owner: weakref.ref[nn.Module] | None = None
     """the layer that makes the step"""
@@ -76,10 +76,10 @@ class Cache(ABC):
         self._owner: weakref.ref[nn.Module] | None = None
         self._in_graph = False  # whether the last step was part of a graph
 
-    # ---- what users call --------------------------------------------------------------------------
+    # ---- public methods ---------------------------------------------------------------------------
 
     def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
-        """Store new tokens, of row b only the first lengths[b]; returns what they may attend to."""
+        """Store new tokens, for row b the first lengths[b]; return the keys and values that they may attend to."""
         self._validate(k, v)
         step = self._advance(k, lengths)
         keys, values = self._write(k, v, step)
@@ -114,16 +114,16 @@ class Cache(ABC):
         self._set_lengths(())
 
     def reorder(self, index: Int[Tensor, " rows"]) -> None:
-        """Row i becomes what row index[i] was: the step of a beam search. The number of rows may change."""
+        """Replace row i by row index[i], as a beam search does. The number of rows may change."""
         check_tensor("index", index)
         if not holds_integers(index) or index.ndim != 1:
             raise TypeMismatchError(
                 f"index must be a 1-D tensor of integers, got {describe(index)}", hint="torch.tensor([0, 0, 1])"
             )
-        counts, chosen = self._row_lengths(), [int(i) for i in index.tolist()]
-        if any(not 0 <= i < len(counts) for i in chosen):
+        counts, rows = self._row_lengths(), [int(i) for i in index.tolist()]
+        if any(not 0 <= i < len(counts) for i in rows):
             raise CacheError(
-                f"{type(self).__name__} has {len(counts)} rows, index is {chosen}",
+                f"index must name rows of {type(self).__name__}, which has {len(counts)} rows, got {rows}",
                 hint=f"use 0..{len(counts) - 1}" if counts else "append first: an empty cache has no rows",
             )
         k, v = self._buffers()
@@ -137,7 +137,7 @@ class Cache(ABC):
         self._set_lengths(tuple(counts[i] for i in chosen))
 
     def crop(self, tokens: int) -> None:
-        """Keep the first `tokens` of every row: the step back of speculative decoding."""
+        """Keep the first `tokens` of every row, as speculative decoding does to step back."""
         check_count("tokens", tokens, least=0)
         self._set_lengths(tuple(min(n, tokens) for n in self._row_lengths()))
 
@@ -149,7 +149,7 @@ class Cache(ABC):
         memory = f"{_kib(self.used_bytes)} of {_kib(self.nbytes)}"
         return f"{type(self).__name__}({len(counts)} rows, {span} tokens, {memory})"
 
-    # ---- what a layer calls (`_kv_store.KVStore`) ---------------------------------------------------
+    # ---- the protocol `_kv_store.KVStore` ------------------------------------------------------------
 
     tokens = None
     """the sequence is not split over ranks"""
@@ -172,13 +172,13 @@ class Cache(ABC):
 
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
-    ) -> tuple[At, At]:
+    ) -> tuple[TokenPositions, TokenPositions]:
         if positions is not None:
             return positions, positions
         start = self.length
         if start is None:
             self._validate_rows(batch)
-            return (at := self.next_positions(queries)), at
+            return (next_positions := self.next_positions(queries)), next_positions
         return start, start
 
     def next_positions(self, new: int) -> Int[Tensor, " query"] | Int[Tensor, "batch query"]:
@@ -204,8 +204,9 @@ class Cache(ABC):
             return mask, sized(q, step.keys), step
         tokens = None if step.key_positions is None else max(step.after, default=q.shape[2])
         batch, heads, queries, _ = q.shape
-        places = (step.query_positions, step.key_positions)
-        coordinates = Coordinates(batch, heads, queries, step.keys, q.device, *places, tokens=tokens)
+        coordinates = Coordinates(
+            batch, heads, queries, step.keys, q.device, step.query_positions, step.key_positions, tokens=tokens
+        )
         return mask, coordinates, step
 
     def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
@@ -215,14 +216,14 @@ class Cache(ABC):
             self._owner = step.owner
         return (k, v) if step.fresh else (keys, values)
 
-    # ---- what a cache implements ------------------------------------------------------------------
+    # ---- implemented by each cache -----------------------------------------------------------------
 
     @abstractmethod
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
-        """Store new tokens; all keys and values that they may attend to."""
+        """Store new tokens; return all keys and values that they may attend to."""
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
-        """What an append of these keys will do."""
+        """The step that appending these keys would make."""
         (batch, _, new, _), start = k.shape, self._common_length()
         before = self._tokens or (0,) * batch
         if start is not None and (lengths is None or not batch):
@@ -233,15 +234,15 @@ class Cache(ABC):
         return self._uneven(k, before, after)
 
     def _uneven(self, k: Keys, before: tuple[int, ...], after: tuple[int, ...]) -> Step:
-        """Rows that differ in length, before or after the new tokens."""
+        """The step if rows differ in length, before or after it."""
         new, used, start = k.shape[2], max(after, default=0), common_length(before)
         if start is not None and common_length(after) == used == start + new:
             return Step(before, after, used, start=start)
-        was, now = columns(before, after)
+        old, current = length_columns(before, after)
         filled = None
         if common_length(after) is None:
-            filled = (torch.arange(used) < now).to(k.device)
-        return Step(before, after, used, (was + torch.arange(new)).to(k.device), None, filled)
+            filled = (torch.arange(used) < current).to(k.device)
+        return Step(before, after, used, (old + torch.arange(new)).to(k.device), None, filled)
 
     def _row_lengths(self) -> tuple[int, ...]:
         return self._tokens
@@ -253,7 +254,7 @@ class Cache(ABC):
         self._tokens, self._length = tokens, common_length(tokens)
 
     def _slots(self, tokens: int) -> int:
-        """How many slots a row of so many tokens takes."""
+        """The number of slots that a row of `tokens` tokens occupies."""
         return tokens
 
     def _replace_buffers(self, k: Tensor, v: Tensor) -> None:
@@ -267,13 +268,13 @@ class Cache(ABC):
     def _owned_by(self, layer: nn.Module) -> weakref.ref[nn.Module] | None:
         """A reference to the layer; raises if a different layer has stored its keys here."""
         if torch.compiler.is_compiling():
-            return None  # a graph that reads the owner would be compiled again for each
+            return None  # a graph that reads the owner would be recompiled for each layer
         if self._owner is not None and self._owner() is layer:
             return self._owner
         if self._owner is not None and any(self._row_lengths()):
             raise CacheError(
-                f"this {type(self).__name__} cache holds the keys of another layer",
-                hint="a cache serves one layer: make one for each, [cache.Growing() for _ in layers]",
+                f"a cache serves one layer, got a {type(self).__name__} that holds the keys of a different layer",
+                hint="create one per layer: [cache.Growing() for _ in layers]",
             )
         return weakref.ref(layer)
 
@@ -281,18 +282,20 @@ class Cache(ABC):
         return self.__dict__ | {"_owner": None}  # a weak reference cannot be pickled
 
     def _validate(self, k: Tensor, v: Tensor) -> None:
-        """Raise if keys and values do not fit each other or what is stored."""
+        """Raise if keys and values do not fit each other or the stored ones."""
         check_tensor("k", k)
         check_tensor("v", v)
         if k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
             raise CacheError(
-                f"{type(self).__name__} got k of shape {tuple(k.shape)}, v of shape {tuple(v.shape)}",
-                hint="both are (batch, kv_head, tokens, dim), and only dim may differ",
+                f"k and v must be (batch, kv_head, tokens, dim) and differ only in dim, got k of shape "
+                f"{tuple(k.shape)} and v of shape {tuple(v.shape)}",
+                hint="split the heads before you append",
             )
         if k.dtype != v.dtype or k.device != v.device or not k.is_floating_point():
             raise CacheError(
-                f"{type(self).__name__} got k as {k.dtype} on {k.device}, v as {v.dtype} on {v.device}",
-                hint="keys and values are floats of the same dtype and device",
+                f"k and v must be floats of one dtype on one device, got {k.dtype} on {k.device} and {v.dtype} "
+                f"on {v.device}",
+                hint="convert one of them: v.to(k)",
             )
         self._validate_buffers(k)
         self._validate_buffers(v, "v")
@@ -300,8 +303,8 @@ class Cache(ABC):
     def _validate_rows(self, batch: int) -> None:
         if self._k is not None and self._k.shape[0] != batch:
             raise CacheError(
-                f"{type(self).__name__} holds keys of batch {self._k.shape[0]}, the query has batch {batch}",
-                hint="a cache serves one batch: reset() it, or make one for each",
+                f"{type(self).__name__} holds keys of batch {self._k.shape[0]}, got a query of batch {batch}",
+                hint="reset() the cache, or create one per batch",
             )
 
     def _validate_buffers(self, new: Tensor, name: str = "k") -> None:
@@ -311,15 +314,15 @@ class Cache(ABC):
         batch, heads, _, dim = new.shape
         if (batch, heads, dim) != (old.shape[0], old.shape[1], old.shape[3]):
             raise CacheError(
-                f"{type(self).__name__} holds {name} of (batch, kv_head, dim) {_but_tokens(old)}, "
-                f"got {_but_tokens(new)}",
-                hint="a cache serves one layer and one batch: reset() it, or make one for each",
+                f"{type(self).__name__} holds {name} of (batch, kv_head, dim) {_without_tokens(old)}, "
+                f"got {_without_tokens(new)}",
+                hint="reset() the cache, or create one per layer and batch",
             )
         if new.dtype != old.dtype or new.device != old.device:
             raise CacheError(
                 f"{type(self).__name__} holds {name} as {old.dtype} on {old.device}, "
                 f"got {new.dtype} on {new.device}",
-                hint="keep dtype, autocast and device the same for the whole text, or reset()",
+                hint="use one dtype, autocast setting and device for the whole text, or reset() the cache",
             )
 
 
@@ -335,7 +338,7 @@ def _needs_keys(mask: Mask, q: Tensor, layer: nn.Module) -> bool:
 def write_rows(
     buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step
 ) -> tuple[StoredKeys, StoredValues]:
-    """Put token j of a row into slot j, in place; the slots up to the longest row."""
+    """Write token j of a row into slot j, in place; return the slots up to the longest row."""
     (k, v), tokens = buffers, new[0].shape[2]
     if step.start is not None and is_eager(k) and not torch.is_grad_enabled():
         return _write_run(k, new[0], step.start, step.keys), _write_run(v, new[1], step.start, step.keys)
@@ -343,27 +346,27 @@ def write_rows(
         k.narrow(2, step.start, tokens).copy_(new[0])
         v.narrow(2, step.start, tokens).copy_(new[1])
     else:
-        was, now = columns(step.before, step.after)
-        places = was + torch.arange(tokens)
-        rows, which = (places < now).nonzero(as_tuple=True)
-        copy_tokens(new, rows, which, buffers, places[rows, which])
+        before, after = length_columns(step.before, step.after)
+        slots = before + torch.arange(tokens)
+        rows, index = (slots < after).nonzero(as_tuple=True)
+        copy_tokens(new, rows, index, buffers, slots[rows, index])
     return k.narrow(2, 0, step.keys), v.narrow(2, 0, step.keys)
 
 
 def _write_run(
     buffer: Float[Tensor, "batch kv_head slot dim"], new: Tensor, start: int, keys: int
 ) -> Float[Tensor, "batch kv_head key dim"]:
-    """Put tokens into the slots from `start` on; the first `keys` slots. `narrow` takes twice the time."""
+    """Write tokens into the slots from `start` on; return the first `keys` slots. `narrow` takes twice the time."""
     (batch, heads, _, dim), strides, offset = buffer.shape, buffer.stride(), buffer.storage_offset()
     target = buffer.as_strided((batch, heads, new.shape[2], dim), strides, offset + start * strides[2])
     target.copy_(new)
     return buffer.as_strided((batch, heads, keys, dim), strides, offset)
 
 
-def columns(
+def length_columns(
     before: tuple[int, ...], after: tuple[int, ...]
 ) -> tuple[Int[Tensor, "batch 1"], Int[Tensor, "batch 1"]]:
-    """Lengths as columns on the host: an accelerator is not asked for what the host knows."""
+    """Lengths as column tensors on the CPU, without a sync of an accelerator."""
     return torch.tensor(before, dtype=torch.long)[:, None], torch.tensor(after, dtype=torch.long)[:, None]
 
 
@@ -377,8 +380,11 @@ def copy_tokens(
 
 
 def allocate(like: Tensor, capacity: int) -> Tensor:
-    # Zeros: a NaN left in an empty slot would survive its weight of zero.
-    with torch.inference_mode(False), allocating(capacity=capacity):  # else only inference mode could write to it
+    # Zeros, because NaN in an empty slot would show in the output: 0 · NaN is NaN.
+    with (
+        torch.inference_mode(False),
+        allocating(capacity=capacity),
+    ):  # otherwise only inference mode could write to it
         return torch.zeros(*like.shape[:2], capacity, like.shape[3], dtype=like.dtype, device=like.device)
 
 
@@ -400,8 +406,8 @@ def per_row(lengths: Lengths | None, rows: int, new: int) -> Sequence[int]:
     counts = HostInts(lengths, "lengths").tensor().tolist()
     if len(counts) != rows or any(not 0 <= n <= new for n in counts):
         raise SizeError(
-            f"lengths={counts} do not fit {rows} rows of {new} new tokens",
-            hint=f"give {rows} numbers in 0..{new}: how many of the new tokens of each row are real",
+            f"lengths must be {rows} integers in 0..{new} for {rows} rows of {new} new tokens, got {counts}",
+            hint="lengths[b] is the number of real new tokens of row b",
         )
     return counts
 
@@ -414,7 +420,7 @@ def none_if_all(filled: Tensor) -> Tensor | None:
     return None if bool(filled.all()) else filled
 
 
-def _but_tokens(x: Tensor) -> tuple[int, ...]:
+def _without_tokens(x: Tensor) -> tuple[int, ...]:
     return (*x.shape[:2], x.shape[3])
 
 

@@ -1,4 +1,4 @@
-"""Checks of the inputs of a call: an error names the argument, its value and the fix."""
+"""Checks of the inputs of a call; each error names the argument, its value and the fix."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def check_inputs(
     """Raise if the inputs do not fit the layer or each other; `known` if a cache has the keys and values."""
     if value is not None and key is None:
         raise SizeError(
-            "a value was given without a key", hint="pass both for cross-attention, or neither for self-attention"
+            f"value needs a key, got value of shape {tuple(value.shape)} and no key",
+            hint="pass both for cross-attention, or neither for self-attention",
         )
     if known:
         key = value = None
     elif key is None and attn.d_key != attn.d_model:
         raise SizeError(
             f"self-attention needs d_key = d_model, got d_key={attn.d_key} and d_model={attn.d_model}",
-            hint="pass key= (and value=): this layer was built for cross-attention",
+            hint="this layer is for cross-attention: pass key= (and value=)",
         )
     check_tokens(attn.q_proj, "query", query, attn.d_model)
     if known:
@@ -44,7 +45,8 @@ def check_inputs(
             )
     if value is not None and value.shape[1] != source.shape[1]:
         raise SizeError(
-            f"key has {source.shape[1]} tokens, value has {value.shape[1]}", hint="every key needs one value"
+            f"key and value must have the same number of tokens, got {source.shape[1]} and {value.shape[1]}",
+            hint="pass one value per key",
         )
 
 
@@ -76,12 +78,12 @@ def check_tensors(**inputs: object) -> None:
 
 
 def check_tokens(projection: nn.Module, name: str, x: Tensor, width: int) -> None:
-    """Raise unless `x` is (batch, tokens, width), of the dtype and on the device of a projection."""
+    """Raise unless `x` is (batch, tokens, width) with the dtype and device of a projection."""
     check_tensors(**{name: x})
     if x.ndim != 3 or x.shape[-1] != width:
         raise SizeError(
             f"{name} must have shape (batch, tokens, {width}), got {tuple(x.shape)}",
-            hint=f"the last axis is the width; {name} is (batch, tokens, {width}) or (tokens, {width})",
+            hint=f"pass (batch, tokens, {width}) or (tokens, {width})",
         )
     weight = getattr(projection, "weight", None)
     if not isinstance(weight, Tensor):
@@ -91,7 +93,9 @@ def check_tokens(projection: nn.Module, name: str, x: Tensor, width: int) -> Non
             f"{name} is on {x.device}, the layer's weights are on {weight.device}",
             hint=f"move one of them: {name}.to({str(weight.device)!r})",
         )
-    plain = type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()  # a quantized weight takes floats
+    plain = (
+        type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()
+    )  # a quantized weight accepts any float
     mixed = plain and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)
     if not x.is_floating_point() or mixed:
         raise TypeMismatchError(
@@ -101,15 +105,15 @@ def check_tokens(projection: nn.Module, name: str, x: Tensor, width: int) -> Non
 
 
 def check_gate(gate: Tensor, coordinates: Coordinates) -> Tensor:
-    """The gate as something that multiplies head outputs: (batch, head, query, 1), with axes of size 1."""
+    """The gate in a shape that multiplies head outputs: (batch, head, query, 1), where axes may have size 1."""
     full = (coordinates.batch, coordinates.heads, coordinates.queries)
     shape = tuple(gate.shape) if isinstance(gate, Tensor) else ()  # pyright: ignore[reportUnnecessaryIsInstance]  # users
-    want = {1: full[1:2], 2: full[:2], 3: full}.get(len(shape))
-    if want is None or any(have not in (1, need) for have, need in zip(shape, want, strict=True)):
+    expected = {1: full[1:2], 2: full[:2], 3: full}.get(len(shape))
+    if expected is None or any(have not in (1, need) for have, need in zip(shape, expected, strict=True)):
         got = f"shape {shape}" if isinstance(gate, Tensor) else repr(gate)  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SizeError(
-            f"head_gate must be a tensor (head,), (batch, head) or (batch, head, query) of {full}, got {got}",
-            hint=f"for one factor per head: torch.ones({coordinates.heads})",
+            f"head_gate must be (head,), (batch, head) or (batch, head, query) with sizes {full}, got {got}",
+            hint=f"one factor per head: torch.ones({coordinates.heads})",
         )
     if gate.is_complex() or gate.device != coordinates.device:
         raise TypeMismatchError(
@@ -135,23 +139,24 @@ def check_positions(positions: Tensor, position: object, query: Tensor, *, alone
         )
     if positions.is_meta and not query.is_meta:
         raise TypeMismatchError(
-            f"positions are on {positions.device}, query is on {query.device}", hint="positions need values"
+            f"positions are on {positions.device}, query is on {query.device}",
+            hint=f"create them on {query.device}",
         )
     if position is None:
         raise SizeError(
-            f"positions of shape {tuple(positions.shape)} were given to a layer without a position encoding",
+            f"positions must be None for a layer without a position encoding, got shape {tuple(positions.shape)}",
             hint="pass no positions, or build the layer with position=position.Rotary()",
         )
     rows = positions.shape[0] if positions.ndim == 2 else 1
     if positions.ndim not in (1, 2) or positions.shape[-1] != tokens or rows not in (1, batch):
         raise SizeError(
             f"positions of shape {tuple(positions.shape)} do not fit batch={batch}, tokens={tokens}",
-            hint=f"give ({tokens},) or ({batch}, {tokens})",
+            hint=f"pass ({tokens},) or ({batch}, {tokens})",
         )
     if not alone and not hasattr(position, "rotated"):
         raise SizeError(
-            f"positions of shape {tuple(positions.shape)} were given with {type(position).__name__}, whose keys "
-            "are in a cache, in another sequence or on other ranks",
-            hint="pass no positions: the bias then uses the positions of queries and keys",
+            f"positions must be None for {type(position).__name__} with keys in a cache, in another sequence or on "
+            f"other ranks, got positions of shape {tuple(positions.shape)}",
+            hint="pass no positions: the bias then counts the tokens",
         )
     return positions.long()

@@ -22,7 +22,8 @@ class Grid:
     """Index tensors of one block of the score tensor; together they broadcast to (batch, head, query, key).
 
     `query` and `key` are positions in the sequence, aligned bottom-right; `row` counts the queries of this call
-    from 0; `batches`, `rows` and `columns` are the part of the whole that the block covers.
+    from 0; `batches`, `rows` and `columns` are the ranges of batch rows, queries and key slots that the block
+    covers.
     """
 
     batch: Int[Tensor, "batch 1 1 1"]
@@ -34,17 +35,17 @@ class Grid:
     rows: slice | Tensor
     columns: tuple[slice, ...]
     scattered: bool = False
-    """keys are not in the order of their positions, as in a ring"""
+    """whether keys are not in the order of their positions, as in a ring"""
 
     @property
     def device(self) -> torch.device:
         return self.query.device
 
     def take_tokens(self, table: Shaped[Tensor, "#batch ... token"]) -> Shaped[Tensor, "#batch ... key"]:
-        """The block's part of a table whose last axis is the tokens of the text."""
+        """The block's part of a table with one entry per token of the text along its last axis."""
         if not self.scattered:
             return self.take_columns(table)
-        # Padding of a ragged chunk may be at positions past the last token; `filled` hides it.
+        # Padding of a ragged chunk may have positions past the last token; `filled` hides it.
         positions = self.key[:, 0, 0].clamp(max=table.shape[-1] - 1)
         rows = max(table.shape[0], positions.shape[0])
         index = positions.view(-1, *(1,) * (table.ndim - 2), positions.shape[-1])
@@ -52,7 +53,7 @@ class Grid:
         return table.expand(rows, *table.shape[1:]).gather(-1, index.expand(shape))
 
     def take_columns(self, table: Tensor) -> Tensor:
-        """table[..., columns]: the block's part of a table whose last axis is the key slots."""
+        """table[..., columns]: the block's part of a table with one entry per key slot along its last axis."""
         if self.columns == (ALL,):
             return table
         parts = [table[..., c] for c in self.columns]
@@ -65,7 +66,7 @@ class Coordinates:
 
     If `query_positions` and `key_positions` are None, keys are at 0..keys-1 and the last query is at the last key
     (bottom-right alignment), in every row. A cache whose rows differ in length sets them. `head_ids` are the heads
-    of the layer that this rank computes, out of `all_heads`; by default all of them.
+    of the layer on this rank, out of `all_heads`; by default all of them.
     """
 
     batch: int
@@ -78,20 +79,20 @@ class Coordinates:
     head_ids: tuple[int, ...] | None = None
     all_heads: int | None = None
     tokens: int | None = None
-    """tokens of the text, if its keys are only some of them, as in a ring; otherwise `keys`"""
+    """tokens of the text, if the keys are only some of them, as in a ring; if None, `keys`"""
     shard: SequenceShard | None = None
-    """the sequence is split over ranks: sizes and positions are those of the whole"""
+    """set if the sequence is split over ranks; sizes and positions are then those of the full sequence"""
 
     @property
     def key(self) -> Hashable:
-        """What planning depends on: this object, or the sizes if positions differ from call to call."""
+        """The key for cached plans: this object, or only its sizes if it has explicit positions."""
         if self.query_positions is None and self.key_positions is None:
             return self
         return self.batch, self.heads, self.all_heads, self.queries, self.keys, self.tokens, self.device
 
     @property
     def aligned(self) -> bool:
-        """Whether every row is bottom-right aligned, so that structure is known without reading tensors."""
+        """Whether every row is bottom-right aligned, so the host knows all positions."""
         return self.query_positions is None and self.key_positions is None
 
     @property
@@ -101,7 +102,7 @@ class Coordinates:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(batch, head, query, key) of masks written by the user, who sees the heads of all ranks."""
+        """(batch, head, query, key) of masks written by the user, for the heads of all ranks."""
         tokens = self.keys if self.tokens is None else self.tokens
         return self.batch, self.all_heads or self.heads, self.queries, tokens
 
@@ -158,7 +159,7 @@ class Coordinates:
 
 @lru_cache(maxsize=1024)
 def aligned(batch: int, heads: int, queries: int, keys: int, device: torch.device) -> Coordinates:
-    """The bottom-right aligned coordinates of these sizes. Not in a traced graph, where a size may be a symbol."""
+    """Bottom-right aligned coordinates; not for traced graphs, where a size may be a symbol."""
     return Coordinates(batch, heads, queries, keys, device)
 
 
@@ -170,7 +171,7 @@ def localized(coordinates: Coordinates, heads: tuple[int, ...], all_heads: int) 
 
 @dataclass(frozen=True)
 class Span:
-    """A run of queries of one batch row, known on the host: positions start..stop-1 of aligned coordinates."""
+    """Queries at positions start..stop-1 of one batch row, in aligned coordinates."""
 
     row: int
     start: int

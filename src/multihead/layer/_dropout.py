@@ -1,8 +1,8 @@
 """Dropout on attention weights, with cheap random bits.
 
-On CPU, F.dropout draws one serial random number per weight, which costs more than the attention itself.
-Here one 64-bit draw serves four weights, 16 bits each, so the probability of keeping a weight is the nearest
-multiple of 1/65536, and the weights are rescaled by exactly that.
+On CPU, F.dropout draws one random number per weight, serially, which costs more than the attention itself.
+Here one 64-bit draw serves four weights, 16 bits each. The probability of keeping a weight is therefore the closest
+multiple of 1/65536, and kept weights are divided by exactly that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STEPS = 1 << 16
 
 
 class DropoutMask:
-    """Draws which weights are kept, 1 or 0, block after block; the same seed draws the same ones again."""
+    """Draws masks of kept (1) and dropped (0) weights, block after block; the same seed redraws the same masks."""
 
     def __init__(self, dropout: float, seed: int, device: torch.device) -> None:
         self.keep_prob = round((1.0 - dropout) * STEPS) / STEPS
@@ -24,10 +24,10 @@ class DropoutMask:
         self.rescale = 1 / self.keep_prob if self.keep_prob else 0.0
         """The factor on kept weights, which preserves the mean."""
         self._limit = round(self.keep_prob * STEPS) - STEPS // 2
-        source = "cpu" if device.type == "meta" else device  # which draws nothing
-        self._generator = torch.Generator(source).manual_seed(seed)
+        generator_device = "cpu" if device.type == "meta" else device  # meta has no generator and draws nothing
+        self._generator = torch.Generator(generator_device).manual_seed(seed)
 
-    def into(self, out: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def draw(self, out: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Fill `out` with ones and zeros, as floats: multiplying by bools is several times slower."""
         if self.keep_prob in (0.0, 1.0):
             return out.fill_(self.keep_prob)
@@ -37,14 +37,14 @@ class DropoutMask:
 
 
 def fresh_seed() -> int:
-    """A seed from torch's default generator, so that torch.manual_seed reproduces what is drawn from it."""
+    """A seed from torch's default generator, so torch.manual_seed reproduces the masks."""
     return int(torch.randint(1 << 62, ()).item())
 
 
 def dropped(weights: Float[Tensor, "..."], dropout: float) -> Float[Tensor, "..."]:
-    """weights ∘ kept · rescale: each weight is dropped with probability `dropout`, the rest are rescaled."""
+    """weights ∘ kept · rescale: each weight is dropped with probability `dropout`, the others are rescaled."""
     if weights.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(weights, dropout)
-    drawn = DropoutMask(dropout, fresh_seed(), weights.device)
-    kept = drawn.into(torch.empty_like(weights, requires_grad=False))
-    return weights * kept * drawn.rescale
+    mask = DropoutMask(dropout, fresh_seed(), weights.device)
+    kept = mask.draw(torch.empty_like(weights, requires_grad=False))
+    return weights * kept * mask.rescale

@@ -1,7 +1,7 @@
-"""The heads of a layer on this rank, where tensor parallelism splits the layer over several.
+"""The heads of a layer on this rank, if tensor parallelism splits the layer.
 
-Tensors that every rank holds enter the heads by `copy_to_ranks`, and what the heads compute is summed by
-`all_reduce` (Shoeybi et al. 2019, Megatron-LM): one sum over the ranks in the forward pass, one in the backward.
+Replicated tensors pass `copy_to_ranks` before the heads, and `all_reduce` sums the outputs of the heads (Shoeybi et
+al. 2019, Megatron-LM): one sum over the ranks in the forward pass, one in the backward pass.
 
     copy_to_ranks: x → x,          dx = Σ_ranks dx_rank
     all_reduce:    x → Σ_ranks x,  dx_rank = dx
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def copy_to_ranks(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """The same x; its gradient is summed over the ranks, each of which has a part of it."""
+    """The same x; its gradient is the sum over the ranks."""
     if not (torch.is_grad_enabled() and x.requires_grad):
         return x
     from torch.distributed.tensor import DTensor, Partial, Replicate
@@ -48,7 +48,9 @@ def local(x: Tensor) -> Tensor:
     """The part of a DTensor on this rank; a plain tensor as it is."""
     if type(x) in (Tensor, nn.Parameter):
         return x
-    from torch.distributed.tensor import DTensor  # asked by class: torch.compile finds no to_local by getattr
+    from torch.distributed.tensor import (
+        DTensor,
+    )  # isinstance, not getattr: torch.compile does not find to_local by name
 
     return x.to_local() if isinstance(x, DTensor) else x
 
@@ -62,7 +64,7 @@ class HeadShard:
     all_heads: int
     all_kv_heads: int
     groups: Groups
-    """of the local heads, counted from 0"""
+    """the groups of the local heads, counted from 0"""
     mesh: DeviceMesh
 
     def __deepcopy__(self, memo: object) -> HeadShard:
@@ -73,7 +75,7 @@ class HeadShard:
         return [self.heads.index(h) for h in heads if h in self.heads]
 
     def copy_to_ranks(self, x: Tensor) -> Tensor:
-        """The same x; its gradient is summed over the ranks, each of which has that of its heads."""
+        """The same x; its gradient is the sum over the ranks, each with the gradient of its heads."""
         return copy_to_ranks(x, self.mesh)
 
     def all_reduce(self, x: Tensor) -> Tensor:
@@ -81,28 +83,28 @@ class HeadShard:
         return all_reduce(x, self.mesh)
 
     def parameters(self, part: nn.Module) -> dict[str, Tensor]:
-        """The parameters of a module that the heads of all ranks share, copied to the ranks."""
+        """The parameters of a module shared by the heads of all ranks; their gradients are summed."""
         return {name: self.copy_to_ranks(p) for name, p in part.named_parameters()}
 
     def module(self, part: nn.Module) -> Any:
-        """A module that the heads of all ranks share, such as a norm of q and k."""
+        """A module shared by the heads of all ranks, such as a norm of q and k; its gradients are summed."""
         parameters = self.parameters(part)
         return lambda *args: functional_call(part, parameters, args)  # pyright: ignore[reportUnknownLambdaType]
 
     def local(self, x: Float[Tensor, "..."], dim: int = 0) -> Float[Tensor, "..."]:
-        """The local heads of a tensor that has all heads along `dim`; an axis of size 1 serves every head."""
+        """The local heads of a tensor with all heads along `dim`; an axis of size 1 is returned as it is."""
         if x.shape[dim] == 1 != self.all_heads:
             return x
         return self.copy_to_ranks(x).index_select(dim, torch.tensor(self.heads, device=x.device))
 
     def local_request(self, ask: Ask) -> LocalAsk:
-        """The part of a request about all heads that this rank answers."""
+        """The part of a request that concerns this rank's heads."""
         cells = ask.weights
         if isinstance(cells, Cells) and cells.heads is not None:
-            wrong = next((h for h in cells.heads if not -self.all_heads <= h < self.all_heads), None)
-            if wrong is not None:
+            invalid = next((h for h in cells.heads if not -self.all_heads <= h < self.all_heads), None)
+            if invalid is not None:
                 raise SizeError(
-                    f"head must be in 0..{self.all_heads - 1}, got {wrong}",
+                    f"head must be in 0..{self.all_heads - 1}, got {invalid}",
                     hint=f"the layer has {self.all_heads} heads",
                 )
             cells = Cells(self.indices([h % self.all_heads for h in cells.heads]), cells.rows)
@@ -110,18 +112,18 @@ class HeadShard:
 
     def gather_outputs(self, ask: Ask, part: AttentionOutput) -> AttentionOutput:
         """The outputs of the heads of all ranks, on every rank."""
-        cells, every = ask.weights, range(self.all_heads)
-        chosen = every
+        cells, all_heads = ask.weights, range(self.all_heads)
+        chosen = all_heads
         if isinstance(cells, Cells) and cells.heads is not None:
             chosen = [h % self.all_heads for h in cells.heads]
-        axis = part.out.ndim - 2  # 0 without a batch
+        axis = part.out.ndim - 2  # 0 if there is no batch axis
         weights = None if part.weights is None else self._gather(part.weights, chosen, axis)
-        lse = None if part.lse is None else self._gather(part.lse, every, axis)
-        heads = None if part.heads is None else self._gather(part.heads, every, axis)
+        lse = None if part.lse is None else self._gather(part.lse, all_heads, axis)
+        heads = None if part.heads is None else self._gather(part.heads, all_heads, axis)
         return AttentionOutput(part.out, weights, lse, heads)
 
     def _gather(self, x: Tensor, heads: Sequence[int], axis: int) -> Tensor:
-        """Local heads along an axis → all heads, by a sum with zeros for the heads of other ranks."""
+        """Local heads along an axis → all heads: pad with zeros for the other ranks' heads, then sum over ranks."""
         index = [i for i, head in enumerate(heads) if head in self.heads]
         full = x.new_zeros(*x.shape[:axis], len(heads), *x.shape[axis + 1 :])
         return self.all_reduce(full.index_copy(axis, torch.tensor(index, dtype=torch.long, device=x.device), x))
@@ -129,6 +131,6 @@ class HeadShard:
 
 @dataclass(frozen=True)
 class LocalAsk(Ask):
-    """The part of a request that one rank answers, and the request."""
+    """The part of a request that concerns one rank, and the full request."""
 
     request: Ask = field(default_factory=Ask)

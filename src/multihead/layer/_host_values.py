@@ -1,4 +1,4 @@
-"""Small integer tensors as the host sees them: read at every use, because a caller may change them in place."""
+"""Small integer tensors, read by the host at every use, because callers may change them in place."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def host_array(x: Tensor) -> np.ndarray:
     """The values of a readable tensor of integers or bools."""
     if not transformed():
         return x.numpy()
-    dtype = np.bool_ if x.dtype == torch.bool else np.int64  # torch.func wraps what numpy() reads, not lists
+    dtype = np.bool_ if x.dtype == torch.bool else np.int64  # under torch.func, numpy() fails and tolist() works
     return np.array(x.tolist(), dtype=dtype).reshape(tuple(x.shape))
 
 
 def content_key(x: Tensor) -> Hashable:
-    """The contents of a tensor as a short hashable; only its shape and device where the host may not read it."""
+    """A short hashable for the contents of a tensor; only shape and device if the host cannot read it."""
     if not readable(x):
         return tuple(x.shape), x.device
     data = host_array(x).tobytes()
@@ -32,9 +32,9 @@ def content_key(x: Tensor) -> Hashable:
 
 
 class HostInts:
-    """Counts or offsets that a mask is built from, as a sequence or as a 1-D tensor.
+    """Counts or offsets of a mask, from a sequence or a 1-D tensor.
 
-    A tensor is read at every use, because the caller may change it between two calls.
+    A tensor is read at every use, because the caller may change it between calls.
     """
 
     def __init__(self, values: Sequence[int] | Tensor, name: str) -> None:
@@ -55,7 +55,7 @@ class HostInts:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The integers; empty where they are not on the host."""
+        """The integers; empty if the host cannot read them."""
         if self._tensor is None:
             return self._values
         return tuple(self._tensor.tolist()) if readable(self._tensor) else ()
@@ -76,7 +76,7 @@ class HostInts:
         return torch.tensor(self._values, dtype=torch.long, device=device)
 
     def frozen(self) -> HostInts:
-        """The values as they are now."""
+        """A copy of the current values."""
         return self if self._tensor is None or not self.on_host else HostInts(self.values, "lengths")
 
     def row(self, row: int) -> int:

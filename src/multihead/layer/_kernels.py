@@ -1,8 +1,8 @@
-"""The kernels that compute one block of attention: explicit (the meaning) and fused.
+"""The kernels that compute one block of attention: explicit (the definition) and fused.
 
-All take the same `Block` and return the same values; tests hold them to the explicit one. A row that may attend to
-nothing is written as a row that sees every key, and its output is then set to 0, so that no backend ever meets an
-empty softmax, forward or backward.
+Both take a `Block` and return the same values; tests compare them with the explicit kernel. A row that may attend
+to no key is computed as one that sees every key, and its output is then set to 0: no backend computes an empty
+softmax, forward or backward.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from multihead.layer._coordinates import Coordinates, Grid
 from multihead.layer._dropout import dropped
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._problem import Groups, Problem, ScoreConfig
-from multihead.layer._tiles import Inside, Tile
+from multihead.layer._tiles import Tile, TileMask
 
 
 @dataclass(slots=True)
 class Block:
-    """One rectangle of the scores, with the rest of the mask inside it."""
+    """One rectangle of the scores, with its part of the mask."""
 
     q: Queries
     k: Keys
@@ -42,7 +42,7 @@ class Block:
 
 @dataclass(frozen=True)
 class KernelOutput:
-    """What the explicit kernel computes besides its output."""
+    """The output of the explicit kernel, with its weights and log-sum-exp."""
 
     out: HeadOutputs
     weights: Weights
@@ -51,45 +51,45 @@ class KernelOutput:
 
 @dataclass(frozen=True)
 class WrittenMask:
-    """The mask of one tile as tensors. A row without a key is written as one that sees every key."""
+    """The mask of one tile as tensors. A row that sees no key is written as one that sees every key."""
 
     allowed: Allowed | None
     bias: ScoreBias | None
     row_has_key: Bool[Tensor, "#batch #head #query 1"] | None
 
 
-KEPT_CELLS = 1 << 20
-_KEPT = Recent[WrittenMask](16)
-"""Written-out masks, so that the layers of a model share one."""
+CACHED_CELLS = 1 << 20
+_WRITTEN = Recent[WrittenMask](16)
+"""Written-out masks, shared by the layers of a model."""
 
 
 def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block:
-    """The block of a tile: the rest of the mask is written out, for this tile only."""
-    block = Block(q, k, v, problem.groups, problem.scores, tile.inside is Inside.CAUSAL)
-    if tile.inside is Inside.MASKED:
+    """The block of a tile, with the mask written out for this tile only."""
+    block = Block(q, k, v, problem.groups, problem.scores, tile.mask is TileMask.CAUSAL)
+    if tile.mask is TileMask.MASKED:
         written = write_mask(problem.mask, problem.coordinates, tile)
         block.allowed, block.bias, block.row_has_key = written.allowed, written.bias, written.row_has_key
         block.any_bias = problem.mask.any_bias
         if written.row_has_key is not None and torch.is_grad_enabled():
-            # A query that attends to nothing may be NaN, like padding; its zero gradient times NaN would be NaN.
+            # A query that sees no key may be NaN (padding); its zero gradient times NaN would be NaN.
             block.q = q.masked_fill(~written.row_has_key, 0.0)
     return block
 
 
 def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
-    """The mask of one tile; kept for the next layer where the mask's key determines its cells."""
-    if torch.compiler.is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > KEPT_CELLS:
+    """The mask of one tile; cached for the next layer if the mask's key determines its cells."""
+    if torch.compiler.is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > CACHED_CELLS:
         return written_mask(mask, coordinates, coordinates.grid(tile.batch, tile.queries, tile.keys))
     key = (mask.key, coordinates, tile.batch.start, tile.batch.stop, tile.queries.start, tile.queries.stop,
            *[(part.start, part.stop) for part in tile.keys])  # fmt: skip
-    written = _KEPT.get(key)
+    written = _WRITTEN.get(key)
     if written is None:
-        with torch.inference_mode(False), torch.no_grad():  # it may be saved for a backward pass later
+        with torch.inference_mode(False), torch.no_grad():  # a backward pass may save it later
             grid = coordinates.grid(tile.batch, tile.queries, tile.keys)
             written = written_mask(mask, coordinates, grid)
         parts = (written.allowed, written.bias, written.row_has_key)
-        if all(part is None or (type(part) is Tensor and part.numel() <= KEPT_CELLS) for part in parts):
-            _KEPT.put(key, written)
+        if all(part is None or (type(part) is Tensor and part.numel() <= CACHED_CELLS) for part in parts):
+            _WRITTEN.put(key, written)
     return written
 
 
@@ -101,7 +101,7 @@ def try_rules(mask: Mask, coordinates: Coordinates, tiles: Sequence[Tile]) -> No
 
 
 def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMask:
-    """The mask on the cells of a grid."""
+    """The mask, written out on the cells of a grid."""
     allowed, bias = mask.allowed(grid), mask.score_bias(grid)
     never_empty = mask.diagonal_visible and coordinates.aligned and coordinates.queries <= coordinates.keys
     if allowed is None or never_empty:
@@ -111,9 +111,9 @@ def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMas
 
 
 def explicit(block: Block) -> KernelOutput:
-    """softmax(softcap(q kᵀ scale) + bias, masked) v, written out. The meaning that every route has.
+    """softmax(softcap(q kᵀ scale) + bias, masked) v, written out: the definition that every route follows.
 
-    Computed in at least fp32; the weights returned are the clean ones, before dropout.
+    Computed in at least fp32. The returned weights are those before dropout.
     """
     scores = block.scores
     k, v = block.groups.expand(block.k), block.groups.expand(block.v)
@@ -124,8 +124,8 @@ def explicit(block: Block) -> KernelOutput:
         weights = weights.masked_fill(~block.row_has_key, 0.0)
         empty = -torch.inf if scores.sinks is None else scores.sinks.to(exact).detach()[:, None]
         lse = torch.where(block.row_has_key.squeeze(-1), lse, empty)
-    used = dropped(weights, scores.dropout) if scores.dropout else weights
-    out = (used @ v.to(exact)).to(block.q.dtype)
+    used_weights = dropped(weights, scores.dropout) if scores.dropout else weights
+    out = (used_weights @ v.to(exact)).to(block.q.dtype)
     return KernelOutput(out, weights, lse)
 
 
@@ -145,7 +145,7 @@ def softmax_with_sink(
 ) -> tuple[Weights, Float[Tensor, "batch head query"]]:
     """softmax([logits, sink]) without the sink's column, and the log-sum-exp of both.
 
-    By subtracting the maximum, not the lse: beside scores of -1e9 log n is less than a rounding error.
+    Subtracts the maximum, not the lse: next to scores of -1e9, log n is less than a rounding error.
     """
     if sinks is None:
         return torch.softmax(logits, dim=-1), torch.logsumexp(logits, dim=-1)
@@ -157,12 +157,12 @@ def softmax_with_sink(
 
 
 def fused(block: Block) -> HeadOutputs:
-    """The same through F.scaled_dot_product_attention, shaped so that it takes the fused kernel.
+    """The same by F.scaled_dot_product_attention, with inputs in shapes that its fused kernel supports.
 
-    - sizes of key and value heads that differ are padded with zeros to the larger one;
-    - a learned sink rides as one extra key with value 0, whose logit comes from one extra query/key
-      dimension; under the causal flag a dummy first query keeps the square;
-    - uneven groups read copies of their kv head.
+    - If key and value heads differ in size, zeros pad the smaller one.
+    - A learned sink is an extra key with value 0, whose logit comes from an extra query/key dimension; under the
+      causal flag a dummy first query keeps the score matrix square.
+    - Uneven groups read copies of their kv head.
     """
     q, k, v, scale = block.q, block.k, block.v, block.scores.scale
     if block.bias is not None and (block.any_bias or block.scores.sinks is not None):
@@ -192,19 +192,19 @@ def fused(block: Block) -> HeadOutputs:
 def sees_marked_key(block: Block) -> HeadOutputs:
     """1 for each query that may attend to a key marked with v = 1, else 0."""
     if block.allowed is not None and block.allowed.shape[1] > 1:
-        found = ((block.groups.expand(block.v).mT > 0) & block.allowed).any(-1, keepdim=True)
+        sees = ((block.groups.expand(block.v).mT > 0) & block.allowed).any(-1, keepdim=True)
     else:
-        found = block.groups.expand(_marks_seen(block)) > 0
-    found = found.expand(-1, -1, block.q.shape[2], -1)
+        sees = block.groups.expand(_marks_seen(block)) > 0
+    sees = sees.expand(-1, -1, block.q.shape[2], -1)
     if block.row_has_key is not None:
-        found = found & block.row_has_key
-    return found.to(block.v.dtype)
+        sees = sees & block.row_has_key
+    return sees.to(block.v.dtype)
 
 
 def _marks_seen(block: Block) -> Float[Tensor, "batch kv_head #query 1"]:
-    """How many marked keys a query may attend to, if all heads have one mask; nothing per head is n×n."""
+    """The number of marked keys that a query may attend to, if all heads share one mask; no n×n tensor per head."""
     if block.causal:
-        return block.v.cumsum(2)  # the square: as many queries as keys
+        return block.v.cumsum(2)  # as many queries as keys
     if block.allowed is None:
         return block.v.sum(2, keepdim=True)
     cells = block.allowed[:, 0].expand(-1, -1, block.k.shape[2])
@@ -221,7 +221,7 @@ def _float_mask(block: Block) -> Tensor | None:
             mask = mask.masked_fill(~block.allowed, -torch.inf)
     if mask is None:
         return None
-    # The kernel wants full query and key axes; batch and head may stay 1.
+    # The kernel needs full query and key axes; batch and head may be 1.
     return mask.expand(mask.shape[0], mask.shape[1], block.q.shape[2], block.k.shape[2])
 
 
@@ -244,8 +244,8 @@ def _with_sink_key(
     assert sinks is not None
     logit = sinks.to(q.dtype).view(1, -1, 1, 1)
     q = torch.cat([q, logit.expand(q.shape[0], -1, q.shape[2], 1)], dim=-1)
-    unit = F.pad(k.new_ones(*k.shape[:2], 1, 1), (k.shape[3], 0))
-    k = torch.cat([unit, _widened(k, k.shape[3] + 1)], dim=2)
+    sink_key = F.pad(k.new_ones(*k.shape[:2], 1, 1), (k.shape[3], 0))
+    k = torch.cat([sink_key, _widened(k, k.shape[3] + 1)], dim=2)
     v = F.pad(v, (0, 0, 1, 0))
     if block.causal:
         q = F.pad(q, (0, 0, 1, 0))

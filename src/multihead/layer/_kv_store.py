@@ -1,8 +1,8 @@
-"""What a layer attends to: the keys of this call, those of a cache, or a sequence split over ranks.
+"""Stores of keys and values: those of this call, a cache, or a sequence split over ranks.
 
-A layer calls a store in this order: `positions` of the new tokens; `view`, which returns the mask and coordinates
-of the call and the pending step, and changes nothing, so a refused call leaves a cache as it was; and `take`, which
-makes the step.
+A layer calls a store in this order: `positions` of the new tokens; `view`, which returns the mask, the coordinates
+and the pending step of the call; and `take`, which makes the step. Only `take` changes a store, so a call that
+raises leaves a cache as it was.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from multihead.layer._packing import Packing
     from multihead.layer._problem import Problem
 
-At = Tensor | int
-"""Positions of tokens; an int is the position of the first, the others follow."""
+TokenPositions = Tensor | int
+"""Positions of tokens; an int is the first of consecutive positions."""
 
 Inputs = tuple[Tensor | None, Tensor | None]
 NO_INPUTS: Inputs = (None, None)
@@ -35,7 +35,7 @@ NO_INPUTS: Inputs = (None, None)
 class KVStore(Protocol):
     @property
     def tokens(self) -> int | None:
-        """The length of a sequence that is split over ranks, otherwise None."""
+        """The length of a sequence split over ranks, otherwise None."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class KVStore(Protocol):
 
     @property
     def packing(self) -> Packing | None:
-        """How the rows of the batch are packed into one, if they are."""
+        """The packing of the rows of the batch into one, or None."""
         ...
 
     def known(
@@ -56,7 +56,7 @@ class KVStore(Protocol):
 
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
-    ) -> tuple[At, At]:
+    ) -> tuple[TokenPositions, TokenPositions]:
         """Positions of the new queries and of the new keys."""
         ...
 
@@ -65,17 +65,17 @@ class KVStore(Protocol):
     ) -> tuple[Mask, Coordinates, Any]:
         """The mask and the coordinates of this call after `take`, and the step for `take`.
 
-        `inputs` are the tensors that keys and values were projected from, if not from the queries'.
+        `inputs` are the inputs of the key and value projections, if they differ from the query's.
         """
         ...
 
     def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
-        """Store the new keys and values; returns all that the queries attend to."""
+        """Store the new keys and values; return all that the queries attend to."""
         ...
 
 
 class NoCache:
-    """The keys of this call alone."""
+    """Only the keys of this call."""
 
     requires_grad = False
     tokens = None
@@ -88,7 +88,7 @@ class NoCache:
 
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
-    ) -> tuple[At, At]:
+    ) -> tuple[TokenPositions, TokenPositions]:
         if not cross:
             return (0, 0) if positions is None else (positions, positions)
         return keys - queries if positions is None else positions, 0
@@ -106,7 +106,7 @@ NO_CACHE = NoCache()
 
 
 def sized(q: Tensor, keys: int) -> Coordinates:
-    """Aligned coordinates of these queries and so many keys."""
+    """Aligned coordinates of the queries `q` and `keys` keys."""
     batch, heads, queries, _ = q.shape
     if torch.compiler.is_compiling():
         return Coordinates(batch, heads, queries, keys, q.device)
@@ -114,18 +114,19 @@ def sized(q: Tensor, keys: int) -> Coordinates:
 
 
 def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
-    """The store behind the argument `cache=`; without one, the sequence of a context_parallel block, if any."""
+    """The store for the argument `cache=`; if None, the sequence of an open context_parallel block, or NO_CACHE."""
     if cache is None:
         return sequence_shard(layer) or NO_CACHE
     if isinstance(cache, type) or not hasattr(cache, "take"):
         raise TypeMismatchError(
             f"cache must be a cache object, got {describe(cache)}",
-            hint="make one for each layer: cache.Growing(), not cache.Growing",
+            hint="create one per layer: cache.Growing(), not cache.Growing",
         )
     shard = _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
     if shard is not None:  # the cache would hold only the keys of this rank
         raise MultiheadError(
-            f"a {type(cache).__name__} cache inside context_parallel, which splits {shard.tokens} tokens",
+            f"cache must be None inside context_parallel, which splits {shard.tokens} tokens, got a "
+            f"{type(cache).__name__} cache",
             hint="generate outside the block",
         )
     return cache
@@ -133,7 +134,7 @@ def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
 
 @runtime_checkable
 class SequenceShard(KVStore, Protocol):
-    """One sequence of `tokens` tokens over several ranks, of which this rank has some."""
+    """A sequence of `tokens` tokens split over ranks; this rank holds some of them."""
 
     @property
     def tokens(self) -> int: ...
@@ -147,17 +148,17 @@ class SequenceShard(KVStore, Protocol):
 
 
 _shards: ContextVar[tuple[SequenceShard, ...]] = ContextVar("_shards", default=())
-"""of the open blocks of this thread; a layer on another thread is not part of them"""
+"""shards of the open blocks of this thread; layers on other threads do not take part"""
 
 _open: list[SequenceShard] = []
-"""of the open blocks of all threads: a plain list, which torch.compile guards"""
+"""shards of the open blocks of all threads; a plain list, which torch.compile can guard"""
 
 _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
-"""the block that a layer last ran in: a checkpointed layer is recomputed by a thread of the backward pass"""
+"""the last shard of each layer: a thread of the backward pass recomputes a checkpointed layer"""
 
 
 def sequence_shard(layer: nn.Module) -> SequenceShard | None:
-    """The sequence that an open context_parallel block splits over ranks, or None."""
+    """The shard of the open context_parallel block in which the layer runs, or None."""
     if torch.compiler.is_compiling():
         return _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
     if not _open and not _last_shard.data:  # pyright: ignore[reportAttributeAccessIssue]  # its truth value costs more
@@ -170,13 +171,13 @@ def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     if last is None:
         return None
     if not in_backward():
-        if not last.active:  # else its block is open on another thread
+        if not last.active:  # otherwise its block is open on another thread
             _last_shard.pop(layer, None)
         return None
-    if not last.active:  # it would see only the keys of this rank
+    if not last.active:  # the layer would see only the keys of this rank
         raise MultiheadError(
             f"a layer of context_parallel ({last.tokens} tokens) is recomputed outside the block",
-            hint="layers are checkpointed: call backward() inside the block",
+            hint="with checkpointed layers, call backward() inside the block",
         )
     return last
 
@@ -201,5 +202,5 @@ def exit_shard() -> None:
 
 
 def in_backward() -> bool:
-    """Whether this runs inside a backward pass, which computes checkpointed layers a second time."""
-    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # it has no public name
+    """Whether this thread runs a backward pass, which recomputes checkpointed layers."""
+    return torch._C._current_graph_task_id() != -1  # pyright: ignore[reportPrivateUsage]  # no public name

@@ -1,4 +1,4 @@
-"""What attention layers share: inputs without a batch axis, and the steps after the scores."""
+"""The base of the attention layers: inputs without a batch axis, the score configuration, and the outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer._coordinates import Coordinates, localized
 from multihead.layer._host_values import HostInts
-from multihead.layer._kv_store import At, KVStore
+from multihead.layer._kv_store import KVStore, TokenPositions
 from multihead.layer._packing import Packing
 from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled
 from multihead.layer._projections import join_heads, project
@@ -28,10 +28,10 @@ class AttentionLayer(nn.Module):
     """An attention layer with heads, an output projection and a scale."""
 
     input_name = "query"
-    """of the first argument of `forward`, for errors"""
+    """the name of the first argument of `forward`, for errors"""
 
     head_shard: HeadShard | None = None
-    """the heads of this rank, if `tensor_parallel_plan` has split the layer over several"""
+    """the heads of this rank, if tensor parallelism splits the layer"""
     num_heads: int
     scale: float
     dropout: float
@@ -44,15 +44,15 @@ class AttentionLayer(nn.Module):
             raise SizeError(
                 f"{self.input_name} must have shape (batch, tokens, width) or (tokens, width), "
                 f"got {tuple(query.shape)}",
-                hint="x.flatten or x.unflatten gives it three axes",
+                hint="flatten or unflatten its batch axes into one",
             )
         batched = query.unsqueeze(0)
-        lifted = [batched if x is query else x.unsqueeze(0) if isinstance(x, Tensor) else x for x in others]
-        result = self.forward(batched, *lifted, **options)  # hooks have seen the call already
+        batched_others = [batched if x is query else x.unsqueeze(0) if isinstance(x, Tensor) else x for x in others]
+        result = self.forward(batched, *batched_others, **options)  # not self(...): its hooks have run already
         if isinstance(result, Tensor):
             return result.squeeze(0)
         if not isinstance(result, AttentionOutput):
-            return result  # a plan has a batch of one
+            return result  # a planned call keeps its batch axis
         parts = (result.out, result.weights, result.lse, result.heads)
         return AttentionOutput(*(None if part is None else part.squeeze(0) for part in parts))  # pyright: ignore[reportArgumentType]
 
@@ -65,17 +65,17 @@ class AttentionLayer(nn.Module):
 
     def _sequence_length(
         self,
-        queries: tuple[Tensor, At],
-        keys: tuple[Tensor, At],
+        queries: tuple[Tensor, TokenPositions],
+        keys: tuple[Tensor, TokenPositions],
         lengths: HostInts | None,
         store: KVStore,
         positions: Tensor | None,
     ) -> int | Tensor:
-        """The length of the sequence, for frequencies that depend on it; queries and keys are (x, positions)."""
+        """The length of the sequence, for rotations that depend on it; `queries` and `keys` are (x, positions)."""
         if store.tokens is not None and positions is not None:
             raise MultiheadError(
-                f"positions of shape {tuple(positions.shape)} were given inside context_parallel; this rotation "
-                "depends on the largest position, which may be on another rank",
+                f"positions must be None for DynamicNTK inside context_parallel, got shape "
+                f"{tuple(positions.shape)}: the largest position may be on another rank",
                 hint="pass no positions, or use a scaling other than DynamicNTK",
             )
         return sequence_length(queries, keys, lengths, store.tokens)
@@ -90,7 +90,7 @@ class AttentionLayer(nn.Module):
     def _mix(
         self, heads: Float[Tensor, "row head token value_dim"], packing: Packing | None = None
     ) -> Float[Tensor, "batch query d_out"]:
-        """Concat(heads) W_O. The heads of a packed batch are one row; the output has the padding again."""
+        """Concat(heads) W_O. The heads of a packed batch are one row; the output is padded again."""
         rows = join_heads(heads)
         if packing is None:
             try:
@@ -106,13 +106,13 @@ class AttentionLayer(nn.Module):
         return packing.unpack(project(self.o_proj, packing.with_empty_row(rows)))
 
 
-def answer(ask: Ask, problem: Problem, out: Tensor, heads: HeadOutputs) -> AttentionOutput:
-    """The output with everything that `ask` names."""
+def collect_outputs(ask: Ask, problem: Problem, out: Tensor, heads: HeadOutputs) -> AttentionOutput:
+    """The output with everything that `ask` requests."""
     if problem.coordinates.shard is not None and (ask.weights or ask.lse):
         raise MultiheadError(
-            f"{'weights' if ask.weights else 'lse'} of {problem.coordinates.keys} keys were requested, which are "
-            "split over ranks",
-            hint="call the layer outside context_parallel, or ask for 'heads'",
+            f"ask must be 'heads' inside context_parallel, which splits {problem.coordinates.keys} keys over "
+            f"ranks, got {'weights' if ask.weights else 'lse'!r}",
+            hint="call the layer outside context_parallel",
         )
     packing = problem.packing
     if packing is not None:

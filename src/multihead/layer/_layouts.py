@@ -1,7 +1,7 @@
-"""How attention weights are laid out in checkpoints: rows of data, and the two ways to pack q, k and v.
+"""Layouts of attention weights in checkpoints, as data, and the two ways to pack q, k and v.
 
-Our own layout is `split`: q_proj, k_proj, v_proj, o_proj. Any other one is a `Layout`: which keys hold which
-projections, and where several share one matrix, how their rows are packed:
+The layer's layout is `split`: q_proj, k_proj, v_proj, o_proj. Any other is a `Layout`: the keys of the projections,
+and for projections in one matrix the order of its rows:
 
 - `blocks`: all of q, then all of k, then all of v, each (head, dim). With as many kv heads as query heads
   that is (3, head, dim).
@@ -53,7 +53,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Heads and their sizes: what a state dict alone does not say."""
+    """Numbers of heads and their sizes, which a state dict does not hold."""
 
     heads: int
     kv_heads: int
@@ -129,46 +129,47 @@ LAYOUTS: dict[str, Layout] = {row.name: row for row in _ROWS}
 
 
 def unpack(layout: Layout, state: Mapping[str, Tensor], sizes: Sizes, order: Order = "consecutive") -> State:
-    """The state dict in our own layout, bit for bit; biases that the state does not hold are left out."""
+    """Convert a state dict to the `split` layout, bit for bit; absent biases stay absent."""
     _check_order(layout, sizes, order)
-    own: State = {}
+    projections: State = {}
     for kind, keys in (("weight", layout.weights), ("bias", layout.biases)):
         for letters, key in keys.items():
             if key not in state:
                 continue
             rows = state[key].mT if layout.transposed and kind == "weight" else state[key]
-            out = len(own.get("o_proj.weight", rows))
+            out = len(projections.get("o_proj.weight", rows))
             _check_rows(layout, key, rows, out if letters == "o" else sum(map(sizes.rows, letters)), sizes)
-            for letter, part in zip(letters, _cut(rows, letters, layout, sizes), strict=True):
-                own[f"{letter}_proj.{kind}"] = part
-    return {key: _sorted_heads(key, x, sizes, order).clone() for key, x in own.items()}
+            for letter, part in zip(letters, _split_rows(rows, letters, layout, sizes), strict=True):
+                projections[f"{letter}_proj.{kind}"] = part
+    return {key: _to_consecutive(key, x, sizes, order).clone() for key, x in projections.items()}
 
 
-def pack(layout: Layout, own: Mapping[str, Tensor], sizes: Sizes, order: Order = "consecutive") -> State:
-    """Our own state dict in another layout, bit for bit: the inverse of `unpack`."""
+def pack(layout: Layout, projections: Mapping[str, Tensor], sizes: Sizes, order: Order = "consecutive") -> State:
+    """Convert a `split` state dict to another layout, bit for bit: the inverse of `unpack`."""
     _check_order(layout, sizes, order)
-    own = {key: _unsorted_heads(key, x, sizes, order) for key, x in own.items()}
+    ordered = {key: _from_consecutive(key, x, sizes, order) for key, x in projections.items()}
     state: State = {}
     for kind, keys in (("weight", layout.weights), ("bias", layout.biases)):
         for letters, key in keys.items():
-            parts = [own[f"{letter}_proj.{kind}"] for letter in letters if f"{letter}_proj.{kind}" in own]
+            names = [f"{letter}_proj.{kind}" for letter in letters]
+            parts = [ordered[name] for name in names if name in ordered]
             if not parts:
                 continue
             if len(parts) < len(letters) or len({p.shape[1:] for p in parts}) > 1:
-                have = {x: tuple(own[k].shape) for x in letters if (k := f"{x}_proj.{kind}") in own}
+                shapes = {name: tuple(ordered[name].shape) for name in names if name in ordered}
                 raise SizeError(
-                    f"layout {layout.name!r} keeps the {kind} of {' and '.join(letters)} in one tensor {key!r}, "
-                    f"but the layer has {have}",
-                    hint="give all of them one (zeros for a bias) or the same input width, or choose 'split'",
+                    f"layout {layout.name!r} holds the {kind} of {' and '.join(letters)} in one tensor {key!r} of "
+                    f"one input width, got {shapes}",
+                    hint="add the missing ones (zeros for a bias), or choose layout 'split'",
                 )
-            rows = _join(parts, letters, layout, sizes)
+            rows = _join_rows(parts, letters, layout, sizes)
             state[key] = (rows.mT if layout.transposed and kind == "weight" else rows).clone(
                 memory_format=torch.contiguous_format
             )
     return state
 
 
-def _cut(rows: Tensor, letters: str, layout: Layout, sizes: Sizes) -> Sequence[Tensor]:
+def _split_rows(rows: Tensor, letters: str, layout: Layout, sizes: Sizes) -> Sequence[Tensor]:
     if len(letters) == 1:
         return [rows]
     if layout.packing == "blocks":
@@ -178,7 +179,7 @@ def _cut(rows: Tensor, letters: str, layout: Layout, sizes: Sizes) -> Sequence[T
     return [part.flatten(0, 2) for part in by_kv_head.split(counts, dim=1)]
 
 
-def _join(parts: Sequence[Tensor], letters: str, layout: Layout, sizes: Sizes) -> Tensor:
+def _join_rows(parts: Sequence[Tensor], letters: str, layout: Layout, sizes: Sizes) -> Tensor:
     if len(letters) == 1:
         return parts[0]
     if layout.packing == "blocks":
@@ -189,35 +190,35 @@ def _join(parts: Sequence[Tensor], letters: str, layout: Layout, sizes: Sizes) -
 
 
 def _counts(letters: str, sizes: Sizes) -> list[int]:
-    """How many heads of each letter stand beside one kv head."""
+    """The number of heads of each projection per kv head."""
     if sizes.key_dim != sizes.value_dim or sizes.heads % max(sizes.kv_heads, 1):
         raise SizeError(
-            f"grouped packing needs even groups and one head size, but there are {sizes.heads} query heads on "
+            f"grouped packing needs even groups and one head size, got {sizes.heads} query heads on "
             f"{sizes.kv_heads} kv heads, key size {sizes.key_dim} and value size {sizes.value_dim}",
-            hint="choose a layout that keeps q, k and v apart, or packs them as blocks",
+            hint="choose a layout with separate q, k and v, or one that packs them as blocks",
         )
     return [sizes.heads // sizes.kv_heads if x == "q" else 1 for x in letters]
 
 
 def modulo_heads(heads: int, kv_heads: int) -> list[int]:
-    """Of each of our query heads (kv, g), its place where head h reads kv head h % kv_heads: g · kv_heads + kv."""
+    """The index of each query head (kv, g) if head h reads kv head h % kv_heads: g · kv_heads + kv."""
     group = heads // kv_heads
     return [g * kv_heads + kv for kv in range(kv_heads) for g in range(group)]
 
 
-def _sorted_heads(key: str, x: Tensor, sizes: Sizes, order: Order) -> Tensor:
-    return x if order == "consecutive" else _taken(key, x, sizes, modulo_heads(sizes.heads, sizes.kv_heads))
+def _to_consecutive(key: str, x: Tensor, sizes: Sizes, order: Order) -> Tensor:
+    return x if order == "consecutive" else _reorder_heads(key, x, sizes, modulo_heads(sizes.heads, sizes.kv_heads))
 
 
-def _unsorted_heads(key: str, x: Tensor, sizes: Sizes, order: Order) -> Tensor:
+def _from_consecutive(key: str, x: Tensor, sizes: Sizes, order: Order) -> Tensor:
     if order == "consecutive":
         return x
-    places = modulo_heads(sizes.heads, sizes.kv_heads)
-    return _taken(key, x, sizes, sorted(range(len(places)), key=places.__getitem__))
+    index = modulo_heads(sizes.heads, sizes.kv_heads)
+    return _reorder_heads(key, x, sizes, sorted(range(len(index)), key=index.__getitem__))
 
 
-def _taken(key: str, x: Shaped[Tensor, "..."], sizes: Sizes, heads: list[int]) -> Tensor:
-    """x with its query heads in this order: rows of W_Q and b_Q, columns of W_O; all else is untouched."""
+def _reorder_heads(key: str, x: Shaped[Tensor, "..."], sizes: Sizes, heads: list[int]) -> Tensor:
+    """x with its query heads in this order: rows of W_Q and b_Q, columns of W_O; other tensors unchanged."""
     if key in ("q_proj.weight", "q_proj.bias"):
         return x.unflatten(0, (sizes.heads, sizes.key_dim))[heads].flatten(0, 1)
     if key == "o_proj.weight":
@@ -228,13 +229,14 @@ def _taken(key: str, x: Shaped[Tensor, "..."], sizes: Sizes, heads: list[int]) -
 def _check_order(layout: Layout, sizes: Sizes, order: Order) -> None:
     if order not in ("consecutive", "modulo"):
         raise SizeError(
-            f"order={order!r} is not known", hint="'consecutive' (h // group_size) or 'modulo' (h % kv_heads)"
+            f"order must be 'consecutive' or 'modulo', got {order!r}",
+            hint="head h reads kv head h // group_size if consecutive, h % kv_heads if modulo",
         )
     if order == "modulo" and (layout.packing == "grouped" or sizes.heads % max(sizes.kv_heads, 1)):
         raise SizeError(
-            f"order='modulo' does not go with layout {layout.name!r}, {sizes.heads} query heads and "
-            f"{sizes.kv_heads} kv heads",
-            hint="modulo needs even groups and a layout that does not already pack by kv head",
+            f"order='modulo' needs even groups and a layout not packed by kv head, got layout {layout.name!r}, "
+            f"{sizes.heads} query heads and {sizes.kv_heads} kv heads",
+            hint="use order='consecutive'",
         )
 
 

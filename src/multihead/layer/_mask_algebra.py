@@ -1,13 +1,13 @@
-"""What every mask is: allowed cells, their structure, and composition with & and |.
+"""The base of all masks: allowed cells, their structure, and composition with & and |.
 
-A mask is evaluated on a `Grid` of indices, block by block. Where its contents are on the host it also tells its
-structure, so that hidden work is skipped:
+A mask is evaluated on a `Grid` of indices, block by block. If the host can read its contents it also reports its
+structure, so hidden work is skipped:
 
-- `key_ranges(span)`: outside these ranges no query of the span may attend;
-- `is_full(span, lo, hi)`: every query of the span may attend to every key of lo..hi-1;
-- `split_points(span)`: where to split the queries so that the blocks become simple.
+- `key_ranges(span)`: ranges that contain every key visible to a query of the span;
+- `is_full(span, lo, hi)`: whether every query of the span may attend to every key of lo..hi-1;
+- `split_points(span)`: positions at which to split the queries into simple blocks.
 
-`key_ranges` may be too wide and `is_full` may miss a full block, never the other way round.
+`key_ranges` may be too wide, never too narrow; `is_full` may return False for a full block, never True for another.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Interval = tuple[int, int]
 
 
 class Mask:
-    """May this query attend to this key? This base class allows everything."""
+    """Which query may attend to which key. This base class allows everything."""
 
     #: rows of the batch differ
     per_row: bool = False
     #: heads differ, so a written-out block has a head axis
     per_head: bool = False
-    #: a query may always attend to the key at its own position, so no row is empty
+    #: every query may attend to the key at its position, so no row is empty
     diagonal_visible: bool = True
-    #: adds a bias to the scores besides hiding some of them
+    #: adds a bias to the scores
     has_bias: bool = False
     #: the user gives the bias, of any size
     any_bias: bool = False
     #: preferred number of queries in a block; 0 if any number is equally good
     block: int = 0
-    #: part of it is `ragged`, so that padding is not projected
+    #: contains `ragged`, so padding is not projected
     ragged: bool = False
     #: part of it is a function of the user, which may raise
     by_rule: bool = False
@@ -52,21 +52,21 @@ class Mask:
 
     @property
     def structured(self) -> bool:
-        """Whether the structure is known without reading a tensor from a device."""
+        """Whether the host knows the structure without reading a tensor from a device."""
         return True
 
     @property
     def key(self) -> Hashable:
-        """What planning depends on: equal keys have equal structure. See `pure`."""
+        """The key for cached plans: equal keys mean equal structure. See `pure`."""
         return ()
 
     @property
     def pure(self) -> bool:
-        """Whether `key` also determines the cells and the bias, so that a written-out block can be kept."""
+        """Whether `key` also determines the cells and the bias, so a written-out block can be cached."""
         return True
 
     def frozen(self) -> Mask:
-        """The same mask with its host values read once, for many questions about its structure."""
+        """The same mask with its host values read once, for many calls of `key_ranges` and `is_full`."""
         return self
 
     def allowed(self, grid: Grid) -> Allowed | None:
@@ -126,19 +126,19 @@ class Mask:
     def __invert__(self) -> Mask:
         raise TypeMismatchError(
             f"{self} cannot be inverted: its complement has no structure",
-            hint="write the opposite rule: mask.where(lambda batch, head, query, key: key > query)",
+            hint="write the complement as a rule: mask.where(lambda batch, head, query, key: key > query)",
         )
 
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., object], types: object, args: Sequence[object] = (), kwargs: object = None
     ) -> object:
-        """`tensor & mask` reaches the mask here; torch has no other function of masks."""
+        """Torch calls this for `tensor & mask`; every other function of a mask raises."""
         if func in (Tensor.__and__, Tensor.__or__) and isinstance(args[0], Tensor) and isinstance(args[1], Mask):
             return args[1].__rand__(args[0]) if func is Tensor.__and__ else args[1].__ror__(args[0])
         raise TypeMismatchError(
-            f"a Mask is not a tensor: torch cannot compute {getattr(func, '__name__', func)} of it",
-            hint="mask.tensor(queries, keys) writes it out",
+            f"torch functions need tensors, got a Mask for {getattr(func, '__name__', func)}",
+            hint="write the mask out: mask.tensor(queries, keys)",
         )
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ class Mask:
         return as_svg(self._cells(queries, keys, row, head), title=repr(self))
 
     def size_to_draw(self) -> tuple[int, int]:
-        """(queries, keys) that the mask is written for, else a size that fits a screen."""
+        """(queries, keys) that the mask is written for, otherwise a size that fits a screen."""
         return 12, 12
 
     def _repr_svg_(self) -> str:
@@ -187,14 +187,14 @@ def _as_mask(other: Mask | Tensor) -> Mask:
     if isinstance(other, Mask):
         return other
     if isinstance(other, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users combine anything
-        hint = "name its meaning: mask.tensor(allowed), mask.padding(real) or mask.additive(scores)"
+        hint = "convert it: mask.tensor(allowed), mask.padding(real) or mask.additive(scores)"
     else:
         hint = "for example mask.causal() & mask.lengths([7, 3])"
-    raise TypeMismatchError(f"a mask can only be combined with a mask, got {describe(other)}", hint=hint)
+    raise TypeMismatchError(f"& and | need two masks, got {describe(other)}", hint=hint)
 
 
 class Leaf(Mask):
-    """A mask that is not composed of others."""
+    """A mask that is not a combination of others."""
 
     diagonal_visible = False
     name: str = ""
@@ -207,7 +207,7 @@ class Leaf(Mask):
 
 
 class _Composite(Mask):
-    """Attributes that follow from the parts."""
+    """A combination of masks; its attributes follow from its parts."""
 
     def __init__(self, masks: Sequence[Mask]) -> None:
         self.masks = tuple(masks)
@@ -219,7 +219,7 @@ class _Composite(Mask):
         self.ragged = any(m.ragged for m in masks)
         self.block = max([m.block for m in masks])
         rows = [m.rows for m in masks if m.rows is not None]
-        self.rows = max(rows) if rows else None  # torch.compile does not know max(..., default=...)
+        self.rows = max(rows) if rows else None  # torch.compile does not support max(..., default=...)
 
     @property
     def structured(self) -> bool:
@@ -290,15 +290,15 @@ class Or(_Composite):
     """Allowed where any part allows."""
 
     def __init__(self, masks: Sequence[Mask]) -> None:
-        adding = next((m for m in masks if m.has_bias), None)
-        if adding is not None:
+        biased = next((m for m in masks if m.has_bias), None)
+        if biased is not None:
             raise TypeMismatchError(
-                f"{adding} adds a bias to the scores, and | has no meaning for biases",
-                hint="combine it with &, or write the alternative into the tensor",
+                f"| needs masks without a bias on the scores, got {biased}",
+                hint="combine it with &, or write both masks into one tensor",
             )
         super().__init__(masks)
         self.diagonal_visible = any(m.diagonal_visible for m in masks)
-        self.ragged = False  # a token that one part calls padding may be a key or a query of the other
+        self.ragged = False  # padding of one part may be a key or a query of another
 
     def parts(self) -> Sequence[Mask]:
         return (self,)
@@ -321,7 +321,7 @@ EVERYTHING = Mask()
 
 
 def conjunction(parts: Sequence[Mask]) -> Mask:
-    """parts[0] & parts[1] & ...; of nothing, everything."""
+    """parts[0] & parts[1] & ...; everything() if there are none."""
     if not parts:
         return EVERYTHING
     return parts[0] if len(parts) == 1 else And(parts)
@@ -333,7 +333,7 @@ def _combine(join: Callable[[Tensor, Tensor], Tensor], cells: Iterable[Tensor | 
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-    """Sorted, disjoint intervals that cover the same positions; overlapping and touching ones are joined."""
+    """Sorted, disjoint intervals that cover the same positions; overlapping and adjacent ones are joined."""
     joined: list[Interval] = []
     for lo, hi in sorted(i for i in intervals if i[0] < i[1]):
         if joined and lo <= joined[-1][1]:

@@ -1,4 +1,4 @@
-"""The masks given cell by cell, by a tensor or a rule: they have no structure that is known in advance."""
+"""Masks given cell by cell, by a tensor or a rule; their structure is unknown."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ class TensorMask(Leaf):
         return False
 
     def check(self, coordinates: Coordinates) -> None:
-        want = coordinates.shape
-        if all(have in (1, need) for have, need in zip(self.cells.shape, want, strict=True)):
+        shape = coordinates.shape
+        if all(have in (1, need) for have, need in zip(self.cells.shape, shape, strict=True)):
             return
-        per_key = len(self.shape) == 2 and self.shape == (want[0], want[3])
+        per_key = len(self.shape) == 2 and self.shape == (shape[0], shape[3])
         raise SizeError(
-            f"{self} does not broadcast to (batch, head, query, key) = {want}",
+            f"{self} does not broadcast to (batch, head, query, key) = {shape}",
             hint="a 2-D mask is (query, key); for key padding of shape (batch, key) use mask.padding(real)"
             if per_key
             else "a 3-D mask is (batch, query, key); give per-head masks four dimensions",
         )
 
     def block_of(self, grid: Grid) -> Tensor:
-        """The cells of one block, broadcast axes kept at 1."""
+        """The cells of one block; broadcast axes keep size 1."""
         cells = self.cells.to(grid.device)
         cells = cells[grid.batches] if cells.shape[0] > 1 else cells
         cells = cells[:, grid.head[0, :, 0, 0]] if cells.shape[1] > 1 else cells
@@ -93,10 +93,10 @@ class Additive(TensorMask):
         return dtype.is_floating_point
 
     def allowed(self, grid: Grid) -> Allowed | None:
-        return self.block_of(grid) != -torch.inf  # NaN is not hidden: it shows in the output
+        return self.block_of(grid) != -torch.inf  # NaN is visible and shows in the output
 
     def score_bias(self, grid: Grid) -> ScoreBias | None:
-        # Hidden cells are hidden by `allowed`; here they add 0, so that no inf - inf arises.
+        # `allowed` hides these cells; adding 0 here avoids inf - inf.
         block: Float[Tensor, "#batch #head #query #key"] = self.block_of(grid)
         return block.masked_fill(block == -torch.inf, 0.0)
 
@@ -108,21 +108,21 @@ class Additive(TensorMask):
 
 
 class Hidden(Leaf):
-    """The cells that another mask hides, without the bias it adds."""
+    """The hidden cells of an additive mask, without its bias."""
 
-    def __init__(self, whole: Mask) -> None:
-        self.whole = whole
-        self.rows, self.per_row, self.per_head = whole.rows, whole.per_row, whole.per_head
-        self.diagonal_visible, self.name = whole.diagonal_visible, f"{whole}"
-        self.allowed, self.check, self.tensors = whole.allowed, whole.check, whole.tensors
+    def __init__(self, additive: Additive) -> None:
+        self.additive = additive
+        self.rows, self.per_row, self.per_head = additive.rows, additive.per_row, additive.per_head
+        self.diagonal_visible, self.name = additive.diagonal_visible, f"{additive}"
+        self.allowed, self.check, self.tensors = additive.allowed, additive.check, additive.tensors
 
     @property
     def key(self) -> Hashable:
-        return "hidden", self.whole.key
+        return "hidden", self.additive.key
 
     @property
     def pure(self) -> bool:
-        return self.whole.pure
+        return self.additive.pure
 
     def is_full(self, span: Span, lo: int, hi: int) -> bool:
         return False
@@ -146,7 +146,7 @@ class Where(Leaf):
 
     @property
     def key(self) -> Hashable:
-        if self._identity is None:  # not the rule itself: kept plans would keep its tensors alive
+        if self._identity is None:  # not the rule itself: cached plans would keep its tensors alive
             self._identity = object()
         return "where", self._identity
 
@@ -159,7 +159,7 @@ class Where(Leaf):
             cells = self.rule(grid.batch, grid.head, grid.query, grid.key)
         except TypeError as error:
             raise TypeMismatchError(
-                f"the rule of {self} cannot be called with (batch, head, query, key): {error}",
+                f"the rule of {self} failed on (batch, head, query, key): {error}",
                 hint="mask.where(lambda batch, head, query, key: key <= query)",
             ) from error
         if not isinstance(cells, Tensor) or cells.dtype != torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]  # users

@@ -55,7 +55,7 @@ class Documents(Leaf):
         return [self.ids]
 
     def runs(self, row: int) -> list[tuple[int, int, int]]:
-        """Stretches of equal id: (id, first, one past the last)."""
+        """Runs of equal ids: (id, first, one past the last)."""
         runs = self._read_runs() if self._runs is None else self._runs
         return runs[row if len(runs) > 1 else 0]
 
@@ -73,8 +73,8 @@ class Documents(Leaf):
 
     def key_ranges(self, span: Span) -> list[Interval]:
         runs = self.runs(span.row)
-        seen = {i for i, lo, hi in runs if i >= 0 and lo < span.stop and hi > span.start}
-        return union([(lo, hi) for i, lo, hi in runs if i in seen])
+        visible = {i for i, lo, hi in runs if i >= 0 and lo < span.stop and hi > span.start}
+        return union([(lo, hi) for i, lo, hi in runs if i in visible])
 
     def is_full(self, span: Span, lo: int, hi: int) -> bool:
         lo, hi = min(lo, span.start), max(hi, span.stop)
@@ -90,7 +90,7 @@ class Documents(Leaf):
         if self.rows not in (None, 1, batch) or not fits or (coordinates.aligned and queries > keys):
             raise SizeError(
                 f"{self} does not fit a batch of {batch} with {queries} queries and {keys} keys",
-                hint="one id per key, cached keys included, and every query is also a key",
+                hint="pass one id per key, cached keys included; every query must also be a key",
             )
 
     def size_to_draw(self) -> tuple[int, int]:
@@ -102,12 +102,12 @@ class Documents(Leaf):
 
 
 def _inside(positions: Tensor, ids: Tensor) -> Tensor:
-    """Padding of a ragged chunk may be at positions past the last token; its rows are hidden by `ragged`."""
+    """Positions limited to the tokens: padding of a ragged chunk may be past the last token; `ragged` hides it."""
     return positions.clamp(max=ids.shape[1] - 1)
 
 
 class DocumentOffsets(Leaf):
-    """As Documents, by offsets: the document of a token is the number of bounds at or before it."""
+    """Like Documents, by offsets: the document of a token is the number of offsets at or before it."""
 
     diagonal_visible = True
 
@@ -157,7 +157,7 @@ class DocumentOffsets(Leaf):
         if not fits or (coordinates.aligned and coordinates.queries > keys):
             raise SizeError(
                 f"{self} does not fit {coordinates.queries} queries and {keys} keys",
-                hint="the last offset is the number of keys, cached keys included, and every query is also a key",
+                hint="the last offset is the number of keys, cached keys included; every query must also be a key",
             )
 
     def size_to_draw(self) -> tuple[int, int]:
@@ -178,7 +178,7 @@ def _check_offsets(offsets: HostInts) -> None:
     rising = all(a <= b for a, b in pairwise(values))
     if offsets.on_host and (not values or values[0] != 0 or not rising):
         raise SizeError(
-            f"offsets must begin with 0 and never fall, got {offsets}",
+            f"offsets must start at 0 and not decrease, got {offsets}",
             hint="offsets are cumulative lengths: documents of 3 and 4 tokens have offsets [0, 3, 7]",
         )
 
@@ -186,8 +186,8 @@ def _check_offsets(offsets: HostInts) -> None:
 def _runs(ids: list[int]) -> list[tuple[int, int, int]]:
     runs: list[tuple[int, int, int]] = []
     start = 0
-    for one, group in groupby(ids):
+    for document, group in groupby(ids):
         stop = start + sum(1 for _ in group)
-        runs.append((one, start, stop))
+        runs.append((document, start, stop))
         start = stop
     return runs

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from multihead.errors import SizeError
 
-LARGEST = 256  # cells on a side; beyond that a picture says nothing
+LARGEST = 256  # cells per side; a larger picture is unreadable
 
 
 def as_text(cells: Bool[Tensor, "query key"]) -> str:
@@ -18,7 +18,7 @@ def as_text(cells: Bool[Tensor, "query key"]) -> str:
 
 
 def as_svg(cells: Bool[Tensor, "query key"], *, title: str) -> str:
-    """Queries run down, keys run right; filled cells may attend. One path per row, colours from the page."""
+    """Queries run down, keys run right; filled cells may attend. One path for all runs of cells."""
     _check(cells)
     height, width = cells.shape
     runs: list[str] = []
@@ -45,7 +45,6 @@ def as_svg(cells: Bool[Tensor, "query key"], *, title: str) -> str:
 def _check(cells: Bool[Tensor, "query key"]) -> None:
     if max(cells.shape) > LARGEST:
         raise SizeError(
-            f"a mask of {cells.shape[0]} queries x {cells.shape[1]} keys is too large to draw "
-            f"(at most {LARGEST} on a side)",
-            hint="draw a smaller size: the structure is the same",
+            f"can draw at most {LARGEST} queries and keys, got {cells.shape[0]} queries x {cells.shape[1]} keys",
+            hint="draw a smaller size: mask.draw(queries, keys)",
         )

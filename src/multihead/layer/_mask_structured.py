@@ -1,4 +1,4 @@
-"""Masks by position: causal, windows, prefixes, lengths and padding. Each knows its cells and its structure."""
+"""Masks by position, with known structure: causal, windows, prefixes, lengths and padding."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Causal(Leaf):
         if coordinates.aligned and queries > keys:
             raise SizeError(
                 f"{self} needs at least as many keys as queries, got {queries} queries and {keys} keys: "
-                f"the first {queries - keys} queries would be before the first key",
-                hint="pass more keys, or no causal mask",
+                f"the first {queries - keys} queries precede the first key",
+                hint="pass more keys, or remove the causal mask",
             )
 
 
@@ -64,8 +64,8 @@ class Window(Leaf):
                 f"left={left!r}, right={right!r}, first={first!r}",
                 hint="left counts the query itself: window(256) sees 256 keys",
             )
-        self.left, self.right, self.first = (min(n, 1 << 40) for n in sizes)  # no int64 overflows
-        # Half the window: larger blocks compute more hidden cells, smaller ones make more calls (bench/layer.py).
+        self.left, self.right, self.first = (min(n, 1 << 40) for n in sizes)  # avoids int64 overflow
+        # Half the window: larger blocks compute more hidden cells, smaller blocks need more calls (bench/layer.py).
         self.block = min(max((left + right) // 2, 64), 512)
         arguments = [str(left)] + [str(right)] * (right > 0) + [f"first={first}"] * (first > 0)
         self.name = f"window({', '.join(arguments)})"
@@ -136,17 +136,17 @@ class Lengths(Leaf):
         if self.rows not in (1, batch):
             raise SizeError(
                 f"{self} must have one length per batch row, got {self.rows} for a batch of {batch}",
-                hint=f"give {batch} lengths, or one for all rows",
+                hint=f"pass {batch} lengths, or one for all rows",
             )
 
-    def check_against(self, coordinates: Coordinates, tokens: int, what: str) -> None:
+    def check_against(self, coordinates: Coordinates, tokens: int, noun: str) -> None:
         self.check_rows(coordinates.batch)
         for row, length in enumerate(self.lengths.values):
             if not 0 <= length <= tokens:
                 raise SizeError(
-                    f"{self}: the length of row {row} must be in 0..{tokens} (this call has {tokens} {what}), "
+                    f"{self}: the length of row {row} must be in 0..{tokens} (this call has {tokens} {noun}), "
                     f"got {length}",
-                    hint=f"lengths count {what}",
+                    hint=f"lengths count {noun}",
                 )
 
     def limit(self, grid: Grid) -> Int[Tensor, "#batch 1 1 1"]:
@@ -158,7 +158,7 @@ class Lengths(Leaf):
 
 
 class Ragged(Lengths):
-    """row < lengths[batch], and key < lengths[batch] unless a cache keeps the keys."""
+    """row < lengths[batch], and key < lengths[batch] unless the keys are in a cache."""
 
     word = "ragged"
     ragged = True
@@ -166,7 +166,7 @@ class Ragged(Lengths):
     def __init__(self, lengths: Sequence[int] | Tensor | HostInts, *, cached: bool = False) -> None:
         super().__init__(lengths)
         self.cached = cached
-        """The keys are those of a cache, which stores real tokens only: then just the queries are limited."""
+        """whether the keys are in a cache, which stores only real tokens; then only queries are limited"""
 
     @property
     def key(self) -> Hashable:
@@ -177,17 +177,17 @@ class Ragged(Lengths):
         return real_query if self.cached else real_query & (grid.key < self.limit(grid))
 
     def key_ranges(self, span: Span) -> list[Interval]:
-        length = self.lengths.row(span.row)
-        if span.start - self._origin(span) >= length:
+        length = self.lengths.row(span.row)  # counted from the first query, at position span.offset
+        if span.start - span.offset >= length:
             return []
         return [(0, span.keys if self.cached else length)]
 
     def is_full(self, span: Span, lo: int, hi: int) -> bool:
         length = self.lengths.row(span.row)
-        return span.stop - self._origin(span) <= length and (self.cached or hi <= length)
+        return span.stop - span.offset <= length and (self.cached or hi <= length)
 
     def split_points(self, span: Span) -> Iterable[int]:
-        return [self.lengths.row(span.row) + self._origin(span)]
+        return [self.lengths.row(span.row) + span.offset]
 
     def check(self, coordinates: Coordinates) -> None:
         if not self.cached and coordinates.queries != coordinates.keys:
@@ -196,10 +196,6 @@ class Ragged(Lengths):
                 hint="for cross-attention hide the padding of the keys with mask.lengths(...)",
             )
         self.check_against(coordinates, coordinates.queries, "new tokens")
-
-    def _origin(self, span: Span) -> int:
-        """Position of the first query, which lengths count from."""
-        return span.offset
 
 
 class Padding(Leaf):
@@ -261,7 +257,7 @@ class Padding(Leaf):
         if self.rows not in (1, coordinates.batch) or self.real.shape[1] != self._tokens(coordinates):
             raise SizeError(
                 f"{self} does not fit a batch of {coordinates.batch} with {coordinates.keys} keys",
-                hint="one bool per batch row and key, cached keys included",
+                hint="pass one bool per batch row and key, cached keys included",
             )
 
     def _tokens(self, coordinates: Coordinates) -> int:
@@ -286,9 +282,9 @@ class Padding(Leaf):
 
 
 class FilledSlots(Padding):
-    """filled[batch, slot]: the slots of a cache that hold a key, where its rows differ in length.
+    """filled[batch, slot]: the slots of a cache that hold a key, if its rows differ in length.
 
-    It changes at every step of decoding, so it has no structure: a plan then serves all steps of the same sizes.
+    It changes at every decoding step, so its structure is not used: one plan then serves all steps of equal sizes.
     """
 
     @property
@@ -327,7 +323,7 @@ class Prefix(Lengths):
 
 
 def ragged_lengths(mask: Mask, batch: int, device: torch.device) -> HostInts | None:
-    """The number of real tokens per row under the `ragged` parts of a mask, or None if it has none."""
+    """The number of real tokens per row by the `ragged` parts of a mask; None without such a part."""
     if not mask.ragged:
         return None
     parts = [p for p in mask.parts() if isinstance(p, Ragged)]
@@ -335,20 +331,20 @@ def ragged_lengths(mask: Mask, batch: int, device: torch.device) -> HostInts | N
         part.check_rows(batch)
         if any(t.device.type == "meta" != device.type for t in part.tensors()):
             raise TypeMismatchError(
-                f"{part} is on the meta device, the call is on {device}", hint="it needs values"
+                f"{part} is on the meta device, the call is on {device}", hint=f"create its lengths on {device}"
             )
     lengths = [part.lengths for part in parts]
     if len(lengths) == 1:
         return lengths[0]
-    if all(one.on_host for one in lengths):
-        rows = [one.values * batch if one.count == 1 else one.values for one in lengths]
+    if all(n.on_host for n in lengths):
+        rows = [n.values * batch if n.count == 1 else n.values for n in lengths]
         return HostInts([min(row) for row in zip(*rows, strict=False)], "lengths")
-    tensors = [one.tensor().expand(batch) for one in lengths]
+    tensors = [n.tensor().expand(batch) for n in lengths]
     return HostInts(torch.stack(tensors).amin(0), "lengths")
 
 
 def within_cache(mask: Mask, filled: Bool[Tensor, "batch key"] | None) -> Mask:
-    """The same mask over the keys of a cache: `filled` tells which slots hold a key, not `ragged`."""
+    """The same mask over the keys of a cache, where `filled` and not `ragged` defines which slots hold a key."""
     if filled is None and not mask.ragged:
         return mask
     parts = [Ragged(p.lengths, cached=True) if isinstance(p, Ragged) else p for p in mask.parts()]

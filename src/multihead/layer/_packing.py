@@ -1,6 +1,6 @@
-"""A right-padded batch without its padding: the real tokens of all rows in one long row.
+"""Packing of a right-padded batch: the real tokens of all rows in one row.
 
-It is one of the stores of `_kv_store.py`: the keys of this call alone, in another layout.
+A packing is a store (`_kv_store.py`) with only the keys of this call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Packing(NoCache):
     """Row b of a (batch, width) batch is tokens bounds[b]..bounds[b+1]-1 of one row."""
 
     index: Int[Tensor, " total"]
-    """of each real token in the flattened batch"""
+    """the index of each real token in the flattened batch"""
     bounds: Sequence[int]
     batch: int
     width: int
@@ -36,7 +36,7 @@ class Packing(NoCache):
         return max(hi - lo for lo, hi in zip(self.bounds, self.bounds[1:], strict=False))
 
     def coordinates(self, q: Tensor) -> Coordinates:
-        """Of the padded batch: masks are written for it."""
+        """Coordinates of the padded batch, which masks refer to."""
         return aligned(self.batch, q.shape[1], self.width, self.width, q.device)
 
     def pack(self, x: Float[Tensor, "batch width dim"]) -> Float[Tensor, "1 total dim"]:
@@ -49,13 +49,13 @@ class Packing(NoCache):
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[Int[Tensor, "1 total"], Int[Tensor, "1 total"]]:
-        """The position of each real token: as given, (width,) or (batch, width), or counted within its row."""
-        places = (self.index % self.width).unsqueeze(0)
-        if positions is not None:
-            places = (
-                positions.to(self.index.device).expand(self.batch, self.width).flatten()[self.index].unsqueeze(0)
-            )
-        return places, places
+        """Positions of the real tokens: from `positions`, (width,) or (batch, width), or counted within the row."""
+        if positions is None:
+            packed = self.index % self.width
+        else:
+            packed = positions.to(self.index.device).expand(self.batch, self.width).flatten()[self.index]
+        row = packed.unsqueeze(0)
+        return row, row
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
@@ -63,7 +63,7 @@ class Packing(NoCache):
         return mask, self.coordinates(q), None
 
     def pad_heads(self, x: Float[Tensor, "1 head total dim"]) -> Float[Tensor, "batch head width dim"]:
-        """The padded shape, zeros at the padding."""
+        """The heads in the padded shape, with zeros at the padding."""
         rows = x[0].transpose(0, 1)  # total, head, dim
         empty = rows.new_zeros(self.batch * self.width, *rows.shape[1:])
         return empty.index_copy(0, self.index, rows).unflatten(0, (self.batch, self.width)).transpose(1, 2)
@@ -72,29 +72,28 @@ class Packing(NoCache):
         return self.pack(x.transpose(1, 2).flatten(2)).unflatten(2, (x.shape[1], -1)).transpose(1, 2)
 
     def gate(self, gate: Float[Tensor, "#batch head #width 1"]) -> Float[Tensor, "1 head #total 1"]:
-        """The gate of each real token; one that is the same for all tokens as it is."""
+        """The gate of each real token; unchanged if it is the same for all tokens."""
         if gate.shape[0] == 1 and gate.shape[2] == 1:
             return gate
         return self.pack_heads(gate.expand(self.batch, -1, self.width, -1))
 
     def with_empty_row(self, x: Float[Tensor, "1 total dim"]) -> Float[Tensor, "1 total_and_1 dim"]:
-        """One row of zeros behind the real tokens, for all of the padding."""
+        """The real tokens followed by one row of zeros, which stands for all padding."""
         return F.pad(x, (0, 0, 0, 1))
 
     def unpack(self, x: Float[Tensor, "1 total_and_1 dim"]) -> Float[Tensor, "batch width dim"]:
-        """The padded batch again, with the last row of x at the padding."""
+        """The padded batch, with the last row of x at the padding."""
         rows, empty = x[0].split((self.bounds[-1], 1))
         padded = empty.expand(self.batch * self.width, -1).index_copy(0, self.index, rows)
         return padded.unflatten(0, (self.batch, self.width))
 
 
 def packing_of(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> Packing | None:
-    """The packing that a `ragged` mask describes.
+    """The packing described by a `ragged` mask.
 
-    None without one, in a traced graph, under torch.func, or where its lengths cannot be read.
-
-    It depends on the kind of call alone, never on how many tokens are real: hooks on the projections then see the
-    same shapes at every amount of padding.
+    None without such a mask, in a traced graph, under torch.func, or if the host cannot read its lengths. The
+    number of real tokens plays no part, so hooks on the projections see tensors of the same form for any amount of
+    padding.
     """
     if torch.compiler.is_compiling() or transformed():
         return None

@@ -1,4 +1,4 @@
-"""One attention problem: q, k, v, who may see whom, and how scores become weights."""
+"""One attention problem: q, k, v, the mask, and how scores become weights."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def autocast_enabled(device: torch.device) -> bool:
 
 
 def autocast_disabled(device: torch.device) -> AbstractContextManager[object]:
-    """The kernels choose their precision; autocast would round the scores of some routes."""
+    """Disables autocast, which would round the scores of some routes; kernels choose their precision."""
     return torch.autocast(device.type, enabled=False) if autocast_enabled(device) else nullcontext()
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The kv head that each query head reads: kv_of_head[h]. Even groups are h // size, torch's order."""
+    """The kv head that each query head reads: kv_of_head[h]. In even groups that is h // size, as in torch."""
 
     kv_of_head: tuple[int, ...]
     kv_heads: int
@@ -51,12 +51,12 @@ class Groups:
             divisors = [n for n in range(1, heads + 1) if heads % n == 0]
             raise SizeError(
                 f"num_kv_heads={kv_heads} does not divide num_heads={heads}",
-                hint=f"choose one of {', '.join(map(str, divisors))}, or give kv_of_head for uneven groups",
+                hint=f"choose one of {', '.join(map(str, divisors))}, or pass kv_of_head for uneven groups",
             )
         return Groups(tuple(h // (heads // kv_heads) for h in range(heads)), kv_heads)
 
     def expand(self, x: Float[Tensor, "batch kv_head key dim"]) -> Float[Tensor, "batch head key dim"]:
-        """x[:, kv_of_head]: a copy of the kv head for every query head; x itself if each query head has its own."""
+        """x[:, kv_of_head]: a copy of the kv head for every query head; x itself if groups have one query head."""
         if self.size == 1:
             return x
         if self.size is not None:
@@ -73,15 +73,15 @@ class ScoreConfig:
     sinks: Float[Tensor, " head"] | None = None
     dropout: float = 0.0
     rng_offset: int = 0
-    """added to dropout's seed, so that ranks with the same seed draw differently for their heads"""
+    """added to dropout's seed, so ranks with equal seeds draw different masks for their heads"""
 
 
 @dataclass(slots=True)
 class Problem:
     """The inputs of a route.
 
-    With `cross`, keys come from a different sequence than queries; routes ignore it, observers need it. `packing`
-    is None for every observer: the layer's tokens are then in the padded shape (see `_packing.py`).
+    With `cross`, keys come from a different sequence than queries; routes ignore it, observers need it. Observers
+    see padded tensors and `packing` None (see `_packing.py`).
     """
 
     q: Queries
@@ -119,10 +119,10 @@ class PositionScores(Leaf):
     ) -> None:
         self.position = position
         self._parameters = parameters
-        """used in place of those of `position`, if given"""
+        """replace the parameters of `position` if not None"""
         self.dtype = torch.promote_types(dtype, torch.float32)
         self.positions = positions
-        """of queries and keys, if the user gave them; otherwise they are those of the coordinates"""
+        """explicit positions of queries and keys; if None, those of the coordinates"""
         self.name = f"{type(position).__name__}"
 
     @property
@@ -135,12 +135,13 @@ class PositionScores(Leaf):
 
     @property
     def _constant(self) -> Hashable:
-        """What determines a bias that has no parameters, or None: `ALiBi` with fixed slopes has its slopes."""
+        """A hashable that determines a bias without parameters, such as the fixed slopes of `ALiBi`; or None."""
         return getattr(self.position, "constant", None)
 
     def bias_params(self) -> list[Tensor]:
-        own = self.position.parameters() if isinstance(self.position, nn.Module) else ()
-        parameters = own if self._parameters is None else self._parameters.values()
+        parameters = self.position.parameters() if isinstance(self.position, nn.Module) else ()
+        if self._parameters is not None:
+            parameters = self._parameters.values()
         return [p for p in parameters if p.requires_grad]
 
     def tensors(self) -> list[Tensor]:
@@ -169,7 +170,7 @@ class PositionScores(Leaf):
 
 
 class _Biased(nn.Module):
-    """`bias` as a forward, which is what functional_call calls."""
+    """A module whose forward is `bias`, for functional_call."""
 
     def __init__(self, position: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The linear maps around attention, in as few calls as possible: in a small layer calls are most of the cost."""
+"""The projections of a layer in as few calls as possible: in small layers, calls are most of the cost."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from multihead._base.shapes import Keys, Queries, Values
 from multihead.layer._tracing import is_eager
 
 FEW_TOKENS = 64
-"""Up to this many tokens three products cost more as three calls than as one."""
+"""Up to this many tokens, one product is faster than three."""
 
 FEW_WEIGHTS = 3 << 13
-"""Up to this many weights a copy into one matrix costs less than two more calls and their gradients."""
+"""Up to this many weights, copying them into one matrix costs less than two more calls and their gradients."""
 
 _GLOBAL_HOOKS = (
     torch_module._global_forward_hooks,  # pyright: ignore[reportPrivateUsage]  # no public names
@@ -46,7 +46,7 @@ def is_plain(projection: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
 
 
 def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tensor, "... out"]:
-    """projection(x), without the call of nn.Module where it does nothing: a tenth of the time of a small layer."""
+    """projection(x); a plain Linear is computed directly, which saves a tenth of the time of a small layer."""
     if not is_plain(projection) or torch.compiler.is_compiling():
         return projection(x)
     parameters = projection.__dict__["_parameters"]
@@ -57,7 +57,7 @@ def project_together(
     x: Float[Tensor, "batch token width"], q_proj: nn.Module, k_proj: nn.Module, v_proj: nn.Module,
     key_dim: int, value_dim: int,
 ) -> tuple[Queries, Keys, Values]:  # fmt: skip
-    """Queries, keys and values of one input, split into heads; in one product where they are small."""
+    """Queries, keys and values of one input, split into heads; in one product if they are small."""
     batch, tokens, width = x.shape
     if not (is_eager(x) and is_plain(q_proj) and is_plain(k_proj) and is_plain(v_proj)):
         q, k, v = project(q_proj, x), project(k_proj, x), project(v_proj, x)
@@ -69,16 +69,16 @@ def project_together(
     )
     w_q, w_k, w_v = of_q["weight"], of_k["weight"], of_v["weight"]
     b_q, b_k, b_v = of_q["bias"], of_k["bias"], of_v["bias"]
-    rows = x.reshape(batch * tokens, width)  # once, which F.linear does for each
+    rows = x.reshape(batch * tokens, width)  # once; F.linear would reshape in each call
     weight = _joint(w_q, w_k, w_v) if batch * tokens <= FEW_TOKENS else None
     bias = None if weight is None else _joint(b_q, b_k, b_v)
     split = _viewed if torch.is_grad_enabled() else _strided
     if weight is None or (bias is None and not b_q is b_k is b_v is None):
         q, k, v = F.linear(rows, w_q, b_q), F.linear(rows, w_k, b_k), F.linear(rows, w_v, b_v)
-    elif key_dim == value_dim:  # heads first: three views instead of seven
+    elif key_dim == value_dim:  # split heads before q, k and v: three views instead of seven
         heads = split(F.linear(rows, weight, bias), batch, tokens, key_dim)
         sizes = w_q.shape[0] // key_dim, w_k.shape[0] // key_dim, w_v.shape[0] // key_dim
-        q, k, v = heads.split_with_sizes(sizes, 1)  # `Tensor.split` is written in Python and takes twice the time
+        q, k, v = heads.split_with_sizes(sizes, 1)  # `Tensor.split` is Python and takes twice the time
         return q, k, v
     else:
         q, k, v = F.linear(rows, weight, bias).split_with_sizes((w_q.shape[0], w_k.shape[0], w_v.shape[0]), 1)
@@ -87,7 +87,7 @@ def project_together(
 
 
 def _joint(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> Tensor | None:
-    """A copy of three parameters as one, if they are few and plain: neither absent, quantized nor distributed."""
+    """Three parameters copied into one, if they are small and plain tensors (not quantized or distributed)."""
     if type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
         parts = cast(tuple[Tensor, ...], (q, k, v))
         if parts[0].numel() + parts[1].numel() + parts[2].numel() <= FEW_WEIGHTS and _same_kind(*parts):
@@ -121,7 +121,7 @@ def _viewed(
 def _strided(
     x: Float[Tensor, "... width"], batch: int, tokens: int, dim: int
 ) -> Float[Tensor, "batch head token dim"]:
-    """The same of contiguous memory, in one view instead of two."""
+    """The same for contiguous memory, in one view instead of two."""
     width = x.shape[-1]
     if width % dim:
         return _viewed(x, batch, tokens, dim)  # which raises
@@ -134,7 +134,7 @@ def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "b
     width = count * dim
     if tokens == 1:
         return heads.reshape(batch, 1, width)
-    strides = (tokens * width, dim, width, 1)  # as the kernels leave it
+    strides = (tokens * width, dim, width, 1)  # of the kernels' outputs
     if not torch.is_grad_enabled() and is_eager(heads) and heads.stride() == strides:
         return heads.as_strided((batch, tokens, width), (tokens * width, width, 1))
     return heads.transpose(1, 2).flatten(2)

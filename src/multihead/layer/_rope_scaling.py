@@ -1,11 +1,11 @@
-"""Rotary frequencies, and the ways to stretch them beyond the length a model was trained on.
+"""Rotary frequencies, and scalings of them for texts longer than a model was trained on.
 
-Frequencies are Python floats: a list of frequencies is a constant, whether the caller runs eagerly, is
-compiled, exported, or built on the meta device, and no `model.half()` can round it.
+Frequencies are Python floats, so they are constants in eager mode, in compiled and exported graphs and on the meta
+device, and `model.half()` cannot round them.
 
-A step of the computation is rounded to float32 where transformers rounds it (`Round`). A frequency that is
-off by one unit in the last place is off by up to 2e-4 radians at position 4096, so agreeing with the models that
-people have means agreeing in the rounding too.
+Each step is rounded to float32 where transformers rounds it (`Round`). A frequency off by one unit in the last
+place shifts the angle at position 4096 by up to 2e-4 radians, so agreeing with pretrained models requires the same
+rounding.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Round = Callable[[float], float]
 
 
 def exactly(x: float) -> float:
-    """x, as it is (float64)."""
+    """x, unchanged (float64)."""
     return x
 
 
 def to_float32(x: float) -> float:
-    """x rounded to 24 bits (Veltkamp's split): arithmetic alone, so that torch.compile can follow it."""
+    """x rounded to 24 bits (Veltkamp's split), by arithmetic that torch.compile can trace."""
     big = x * 536870913.0  # 2**29 + 1
     return big - (big - x)
 
@@ -42,7 +42,7 @@ def frequencies(base: float, dim: int, rounded: Round = exactly) -> list[float]:
 
 @runtime_checkable
 class Scaling(Protocol):
-    """What a scaling has to say: its frequencies, and a gain on cos and sin."""
+    """The frequencies of a scaling, and its gain on cos and sin."""
 
     @property
     def gain(self) -> float: ...
@@ -52,7 +52,7 @@ class Scaling(Protocol):
 
 @dataclass(frozen=True)
 class Linear:
-    """frequency / factor: positions are squeezed by `factor` (Chen et al. 2023, position interpolation)."""
+    """frequency / factor: positions are divided by `factor` (Chen et al. 2023, position interpolation)."""
 
     factor: float
 
@@ -69,7 +69,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class NTK:
-    """base · factor ** (dim / (dim − 2)): slow pairs stretch by `factor`, the fastest not at all (bloc97)."""
+    """base · factor ** (dim / (dim − 2)): stretches slow pairs by `factor` and the fastest not at all (bloc97)."""
 
     factor: float
 
@@ -88,9 +88,9 @@ class NTK:
 class DynamicNTK:
     """NTK with a factor that grows with the length: factor · length / original − (factor − 1), at least 1.
 
-    `length` is one more than the largest position of the call. Keys in a cache keep the rotation of the
-    length at which they were written (as in transformers), so past `original` tokens a cached decode is not
-    the same function as a full pass. Every other scaling is.
+    `length` is one more than the largest position of the call. Cached keys keep the rotation of the length at which
+    they were written (as in transformers), so past `original` tokens decoding with a cache differs from a full
+    pass. With every other scaling the two agree.
     """
 
     factor: float
@@ -105,7 +105,7 @@ class DynamicNTK:
         return 1.0
 
     def stretch(self, length: Tensor, dim: int) -> Tensor:
-        """What multiplies each frequency at `length`, which is data and so has to stay a tensor."""
+        """The factor on each frequency at `length`, a tensor because the length is data."""
         ratio = length.to(torch.float64).clamp(min=self.original) / self.original
         powers = [-i * _ntk_power(dim) / dim for i in range(0, dim, 2)]
         return (self.factor * ratio - (self.factor - 1)) ** torch.tensor(
@@ -113,7 +113,7 @@ class DynamicNTK:
         )
 
     def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
-        """Those within the original length, where nothing is stretched."""
+        """The frequencies within the original length, which are not stretched."""
         return frequencies(base, dim, rounded)
 
 
@@ -121,9 +121,9 @@ class DynamicNTK:
 class YaRN:
     """frequency / factor for slow pairs, frequency for fast ones, a ramp between (Peng et al. 2023).
 
-    A pair is fast if it turns more than `beta_fast` times within the `original` length, slow if less than
-    `beta_slow` times. cos and sin are multiplied by `attention_factor`; None: 0.1 · ln(factor) + 1.
-    `truncate` rounds the ends of the ramp outwards to whole pairs, as most published models do.
+    A pair is fast if it rotates more than `beta_fast` times within the `original` length, slow if less than
+    `beta_slow` times. cos and sin are multiplied by `attention_factor`; if None, by 0.1 · ln(factor) + 1.
+    `truncate` rounds the ends of the ramp outwards to integer pairs, as most published models do.
     """
 
     factor: float
@@ -149,7 +149,7 @@ class YaRN:
         return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
     def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
-        low, high = (self._pair_that_turns(n, base, dim) for n in (self.beta_fast, self.beta_slow))
+        low, high = (self._pair_with_rotations(n, base, dim) for n in (self.beta_fast, self.beta_slow))
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, dim - 1)
@@ -170,14 +170,14 @@ class YaRN:
             out.append(slow)
         return out
 
-    def _pair_that_turns(self, times: float, base: float, dim: int) -> float:
-        """Index, as a real number, of the pair that turns `times` times within the original length."""
-        return dim * math.log(self.original / (times * 2 * math.pi)) / (2 * math.log(base))
+    def _pair_with_rotations(self, count: float, base: float, dim: int) -> float:
+        """The index, as a real number, of the pair that rotates `count` times within the original length."""
+        return dim * math.log(self.original / (count * 2 * math.pi)) / (2 * math.log(base))
 
 
 @dataclass(frozen=True)
 class Llama3:
-    """frequency / factor for waves longer than original / low, itself below original / high, a ramp between.
+    """frequency / factor for waves longer than original / low, unchanged below original / high, a ramp between.
 
     The scaling of Llama 3.1 (Grattafiori et al. 2024); its models use factor 8, low 1, high 4, original 8192.
     """
@@ -201,7 +201,7 @@ class Llama3:
         return [self._stretch(f, rounded) for f in frequencies(base, dim, rounded)]
 
     def _stretch(self, f: float, rounded: Round) -> float:
-        # torch takes a number over a tensor as the number times the rounded reciprocal.
+        # torch computes number / tensor as the number times the rounded reciprocal.
         wavelength = rounded(rounded(2 * math.pi) * rounded(1.0 / f))
         if wavelength > self.original / self.low:
             return rounded(f / self.factor)
@@ -215,5 +215,5 @@ class Llama3:
 
 def _ntk_power(dim: int) -> float:
     if dim <= 2:
-        raise SizeError(f"rotary dim={dim} has one frequency, and NTK stretches none", hint="choose dim > 2")
+        raise SizeError(f"NTK scaling needs a rotary dim > 2, got {dim}", hint="choose dim > 2")
     return dim / (dim - 2)

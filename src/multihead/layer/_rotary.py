@@ -21,14 +21,14 @@ from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._host_values import HostInts
 from multihead.layer._rope_scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
 
-# Positions past this are computed when they are asked for; a table up to here is 32 MB for 64 dimensions.
+# Factors of larger positions are computed in each call; a table of this length is 32 MB for 64 dimensions.
 TABLE_LIMIT = 65_536
-# Elements of a block that stays in the second-level cache through the three passes over it.
+# Elements of a block that fits the second-level cache during the three passes over it.
 BLOCK = 2**17
 
 
 class Factors(NamedTuple):
-    """cos pθ and sin pθ of some tokens: packed for `apply_rotary`, with its halves; or unpacked, for a tracer."""
+    """cos pθ and sin pθ of some tokens: packed for `apply_rotary`, with its halves; or unpacked, for tracers."""
 
     packed: Tensor | None
     cos: Tensor | None
@@ -38,16 +38,16 @@ class Factors(NamedTuple):
 class Rotary(nn.Module):
     """(a, b) → (a cos pθ − b sin pθ, b cos pθ + a sin pθ) for each pair of dimensions at position p.
 
-    RoPE (Su et al. 2021): q·k then depends on the distance of the two positions only. A pair is
-    (i, i + dim/2) as in Llama and GPT-NeoX, or (2i, 2i + 1) as in GPT-J if `interleaved`. `dim` rotates the
-    first `dim` of the head's dimensions, or that fraction if it is a float, and passes the rest on.
+    RoPE (Su et al. 2021): q·k then depends only on the distance of the two positions. A pair is (i, i + dim/2) as
+    in Llama and GPT-NeoX, or (2i, 2i + 1) as in GPT-J if `interleaved`. Only the first `dim` of the head's
+    dimensions rotate, or that fraction of them if `dim` is a float.
 
-    `angle_dtype` is the dtype in which p·θ is formed; None: that of the input, at least float32. With float32
-    the angles are those that transformers forms (for some sizes a frequency or two differs in its last
-    bit); float64 keeps far positions exact: within 4096 positions the two differ by up to 4e-4 radians.
-    Half-precision input is turned in float32 and rounded once.
+    `angle_dtype` is the dtype of p·θ; if None, that of the input, at least float32. With float32 the angles are
+    those of transformers (for some sizes a frequency or two differs in its last bit); float64 keeps large positions
+    exact: within 4096 positions the two differ by up to 4e-4 radians. Half-precision input is rotated in float32
+    and rounded once.
 
-    There are no buffers: nothing to lose on the meta device, nothing that `.half()` could round.
+    There are no buffers, so the meta device and `.half()` cannot change the rotation.
 
     >>> q = torch.randn(2, 12, 5, 64)
     >>> Rotary()(q, torch.arange(5)).shape
@@ -71,7 +71,7 @@ class Rotary(nn.Module):
         if isinstance(dim, float) and dim > 1:
             raise SizeError(
                 f"dim must be an integer, or a fraction in (0, 1], got {dim}",
-                hint=f"for a number of dimensions write dim={int(dim)}",
+                hint=f"for {int(dim)} dimensions write dim={int(dim)}",
             )
         if isinstance(dim, int) and dim % 2:
             raise SizeError(f"dim must be even, got {dim}: dimensions rotate in pairs", hint=f"choose {dim + 1}")
@@ -91,24 +91,24 @@ class Rotary(nn.Module):
         self.angle_dtype = angle_dtype
 
     def extra_repr(self) -> str:
-        said = [f"base={self.base:g}"]
-        said += ["interleaved"] if self.interleaved else []
-        rest = {"dim": self.dim, "scaling": self.scaling, "angle_dtype": self.angle_dtype}
-        said += [f"{name}={value}" for name, value in rest.items() if value is not None]
-        return ", ".join(said)
+        parts = [f"base={self.base:g}"]
+        parts += ["interleaved"] if self.interleaved else []
+        options = {"dim": self.dim, "scaling": self.scaling, "angle_dtype": self.angle_dtype}
+        parts += [f"{name}={value}" for name, value in options.items() if value is not None]
+        return ", ".join(parts)
 
     def rotated(self, head_dim: int) -> int:
-        """How many of `head_dim` dimensions turn."""
+        """The number of rotated dimensions of a head of size `head_dim`."""
         dim = int(head_dim * self.dim) if isinstance(self.dim, float) else self.dim
         if dim is None:
             dim = head_dim
         if dim > head_dim:
             raise SizeError(
-                f"rotary dim={dim} is larger than head_dim={head_dim}", hint=f"choose dim <= {head_dim}"
+                f"rotary dim must be at most head_dim={head_dim}, got dim={dim}", hint=f"choose dim <= {head_dim}"
             )
         if dim < 2 or dim % 2:
             raise SizeError(
-                f"rotary dim={dim} of head_dim={head_dim} does not split into pairs",
+                f"rotary dim must be even and at least 2, got dim={dim} of head_dim={head_dim}",
                 hint=f"choose an even head_dim, or rotate part of it: dim={max(2, dim - 1)}",
             )
         return dim
@@ -121,8 +121,8 @@ class Rotary(nn.Module):
     ) -> Float[Tensor, "batch head token key_dim"]:
         """Rotate each token by its position.
 
-        An int is the position of the first token, the others follow; it is the fastest form, since no tensor has to
-        be read. `length` is that of the sequence, for scalings that depend on it; by default the last position + 1.
+        An int is the first of consecutive positions; this form is the fastest, as no tensor has to be read.
+        `length` is the length of the sequence, for scalings that depend on it; by default the last position + 1.
         """
         check_tensor("x", x)
         if not isinstance(positions, int | torch.SymInt):
@@ -131,22 +131,22 @@ class Rotary(nn.Module):
         return self.rotate(x, self.factors(x, positions, length))
 
     def factors(self, x: Tensor, positions: Tensor | int = 0, length: Tensor | int | None = None) -> Factors:
-        """The factors that rotate x, for several tensors of the same positions."""
+        """The factors that rotate x and every other tensor with the same positions."""
         dim = self.rotated(x.shape[-1])
-        # Tracers and tensor subclasses get plain operations on the whole; nothing is kept of them.
+        # Tracers and tensor subclasses get plain operations, and their tensors are not cached.
         if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter) or x.numel() == 0:
             return Factors(None, *self._angles(x, positions, dim, length))
         packed = self._packed(x, positions, dim, length)
         return Factors(packed, None, None) if self.interleaved else Factors(packed, *packed.unbind(0))
 
     def rotate(self, x: Tensor, factors: Factors) -> Tensor:
-        """x with every pair of dimensions rotated."""
+        """x with each pair of dimensions rotated."""
         if x.numel() == 0:
             return x
         if factors.packed is None:
             assert factors.cos is not None
             assert factors.sin is not None
-            return _rotate_plainly(x, factors.cos, factors.sin, interleaved=self.interleaved)
+            return _rotate_unpacked(x, factors.cos, factors.sin, interleaved=self.interleaved)
         return apply_rotary(x, factors)
 
     @property
@@ -155,7 +155,7 @@ class Rotary(nn.Module):
         return isinstance(self.scaling, DynamicNTK)
 
     def _packed(self, x: Tensor, positions: Tensor | int, dim: int, length: Tensor | int | None) -> Tensor:
-        """The factors of `apply_rotary`, from a table if that is cheaper than the sines."""
+        """The packed factors of `apply_rotary`, from a table if possible."""
         if self.needs_length and self._stretches(length):
             return _pack(*self._angles(x, positions, dim, length), interleaved=self.interleaved)
         start = positions if isinstance(positions, int) else consecutive_from(positions)
@@ -165,36 +165,36 @@ class Rotary(nn.Module):
                 return table[..., start:stop, :]
             positions = start
         elif isinstance(positions, Tensor) and positions.device.type == "cpu" == x.device.type:
-            least, most = (int(end) for end in positions.aminmax())
-            if least >= 0 and (table := self._table(most + 1, x, dim)) is not None:
+            smallest, largest = (int(end) for end in positions.aminmax())
+            if smallest >= 0 and (table := self._table(largest + 1, x, dim)) is not None:
                 rows = table[..., positions, :]
                 return rows if positions.dim() == 1 else rows.unsqueeze(-3)  # the head axis
         return _pack(*self._angles(x, positions, dim, length), interleaved=self.interleaved)
 
     def _stretches(self, length: Tensor | int | None) -> bool:
-        """Whether a sequence of this length changes the frequencies; True if only the device knows its length."""
+        """Whether a sequence of this length changes the frequencies; True if its length is on the device."""
         if length is None or not isinstance(self.scaling, DynamicNTK):
             return False
         return isinstance(length, Tensor) or length > self.scaling.original
 
     def _table(self, stop: int, x: Tensor, dim: int) -> Tensor | None:
-        """Packed rows for positions 0..stop-1 or more, or None if a table would not be worth its memory."""
+        """Packed factors of positions 0..stop-1 or more; None if it is too large or depends on the length."""
         if stop > TABLE_LIMIT or (isinstance(self.scaling, DynamicNTK) and stop > self.scaling.original):
             return None
         key = (self.base, dim, self.scaling, self.angle_dtype, self.interleaved, working_dtype(x.dtype), x.device)
         try:
             table = _TABLES.get(key)
-        except TypeError:  # a scaling of the user's that cannot be hashed
+        except TypeError:  # a custom scaling may not be hashable
             return None
         if table is None or table.shape[-2] < stop:
-            rows = max(256, 1 << (stop - 1).bit_length())  # doubling, so that decoding rarely rebuilds it
+            rows = max(256, 1 << (stop - 1).bit_length())  # doubling, so decoding rarely rebuilds it
             if isinstance(self.scaling, DynamicNTK):
                 rows = min(rows, self.scaling.original)
-            # A tensor born in inference mode could not be saved for a backward pass later on.
+            # A backward pass could not save a tensor created in inference mode.
             with torch.inference_mode(False), torch.no_grad():
                 like = torch.empty((1, 1, rows, 0), dtype=x.dtype, device=x.device)
                 table = _pack(*self._angles(like, 0, dim, None), interleaved=self.interleaved)
-            if type(table) is Tensor:  # not a tensor of some mode
+            if type(table) is Tensor:  # not a fake tensor of some mode
                 _TABLES.put(key, table)
         return table
 
@@ -203,36 +203,36 @@ class Rotary(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """cos pθ and sin pθ times the scaling's gain, each (token, dim/2) or (batch, 1, token, dim/2)."""
         working = working_dtype(x.dtype)
-        form = self.angle_dtype or working
+        angle_dtype = self.angle_dtype or working
         if isinstance(positions, int):
             positions = torch.arange(positions, positions + x.shape[-2], device=x.device)
         positions = positions.to(x.device)
-        angle = positions[..., None].to(form) * self._frequencies(dim, positions, form, length)
+        angle = positions[..., None].to(angle_dtype) * self._frequencies(dim, positions, angle_dtype, length)
         gain = 1.0 if self.scaling is None else self.scaling.gain
         cos, sin = (angle.cos() * gain).to(working), (angle.sin() * gain).to(working)
         return (cos, sin) if positions.dim() == 1 else (cos.unsqueeze(1), sin.unsqueeze(1))
 
-    def _frequencies(self, dim: int, positions: Tensor, form: torch.dtype, length: Tensor | int | None) -> Tensor:
-        rounded = to_float32 if form == torch.float32 else exactly
+    def _frequencies(self, dim: int, positions: Tensor, dtype: torch.dtype, length: Tensor | int | None) -> Tensor:
+        rounded = to_float32 if dtype == torch.float32 else exactly
         scaled = frequencies if self.scaling is None else self.scaling.frequencies
-        theta = torch.tensor(scaled(self.base, dim, rounded), dtype=form, device=positions.device)
+        theta = torch.tensor(scaled(self.base, dim, rounded), dtype=dtype, device=positions.device)
         if isinstance(self.scaling, DynamicNTK):
             length = positions.max() + 1 if length is None else torch.as_tensor(length, device=positions.device)
-            theta = theta * self.scaling.stretch(length, dim).to(form)
+            theta = theta * self.scaling.stretch(length, dim).to(dtype)
         return theta
 
 
 _TABLES = Recent[Tensor](8)
-"""Shared by all layers with the same rotation, so that 32 layers hold one table."""
+"""Shared by all layers with the same rotation."""
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 stays, all else is turned in float32."""
+    """The dtype of the rotation: float64 for float64, float32 for all others."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def consecutive_from(positions: Tensor) -> int | None:
-    """The first position if the others follow on it one by one, in all rows alike; None also if unknown."""
+    """The first position if positions are consecutive and the same in all rows; otherwise, or if unknown, None."""
     if positions.device.type != "cpu" or type(positions) is not Tensor or positions.numel() == 0:
         return None
     if positions.dim() == 2:
@@ -259,30 +259,31 @@ def sequence_length(
         if lengths is None:
             return tokens
         return max(lengths.values, default=0) if lengths.on_host else lengths.tensor(queries[0].device).amax()
-    ends = [_end(x, at, lengths) for x, at in (queries, keys)]
+    ends = [_end(x, positions, lengths) for x, positions in (queries, keys)]
     if all(isinstance(end, int) for end in ends):
         return max(ends)
     return torch.stack([torch.as_tensor(end, device=queries[0].device) for end in ends]).amax()
 
 
-def _end(x: Tensor, at: Tensor | int, lengths: HostInts | None) -> int | Tensor:
+def _end(x: Tensor, positions: Tensor | int, lengths: HostInts | None) -> int | Tensor:
+    """The last position + 1 of the tokens of x."""
     tokens = x.shape[2]
-    if isinstance(at, int):
+    if isinstance(positions, int):
         if lengths is None:
-            return at + tokens
-        return at + (max(lengths.values, default=0) if lengths.on_host else lengths.tensor(x.device).amax())
-    if at.numel() == 0 or x.shape[0] == 0:
+            return positions + tokens
+        return positions + (max(lengths.values, default=0) if lengths.on_host else lengths.tensor(x.device).amax())
+    if positions.numel() == 0 or x.shape[0] == 0:
         return 0
     if lengths is None:
-        return at.to(x.device).max() + 1
+        return positions.to(x.device).max() + 1
     real = torch.arange(tokens, device=x.device) < lengths.tensor(x.device)[:, None]
-    return (torch.where(real, at.to(x.device), -1)).max() + 1
+    return torch.where(real, positions.to(x.device), -1).max() + 1
 
 
 def _check_positions(x: Tensor, positions: Tensor) -> None:
     if not isinstance(positions, Tensor) or not holds_integers(positions):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         raise TypeMismatchError(
-            f"positions must be a tensor of integers or the first position, got {describe(positions)}",
+            f"positions must be a tensor of integers or an int, got {describe(positions)}",
             hint="count tokens: torch.arange(tokens)",
         )
     batch, tokens = x.shape[0], x.shape[-2]
@@ -290,39 +291,39 @@ def _check_positions(x: Tensor, positions: Tensor) -> None:
     if positions.dim() not in (1, 2) or positions.shape[-1] != tokens or rows not in (1, batch):
         raise SizeError(
             f"positions of shape {tuple(positions.shape)} do not fit batch={batch}, tokens={tokens}",
-            hint=f"give ({tokens},) or ({batch}, {tokens})",
+            hint=f"pass ({tokens},) or ({batch}, {tokens})",
         )
 
 
 # ---- the rotation ---------------------------------------------------------------------------------
 
 
-def _rotate_plainly(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
-    """The rotation as plain operations, which a compiler fuses and an exporter can write down."""
+def _rotate_unpacked(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+    """The rotation in plain operations, for compilers and exporters."""
     dim = 2 * cos.shape[-1]
     head = x[..., :dim].to(cos.dtype)
     a, b = (head[..., 0::2], head[..., 1::2]) if interleaved else head.chunk(2, dim=-1)
     pair = (a * cos - b * sin, b * cos + a * sin)
-    turned = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
-    turned = turned.to(x.dtype)
-    return turned if dim == x.shape[-1] else torch.cat((turned, x[..., dim:]), dim=-1)
+    rotated = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
+    rotated = rotated.to(x.dtype)
+    return rotated if dim == x.shape[-1] else torch.cat((rotated, x[..., dim:]), dim=-1)
 
 
 def _pack(cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
-    """cos + i sin if interleaved, else (cos, cos) for the token and (−sin, sin) for its halves swapped."""
+    """cos + i sin if interleaved, otherwise (cos, cos) for x and (−sin, sin) for x with its halves swapped."""
     if interleaved:
         return torch.complex(cos, sin)
     return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
 
 
 def apply_rotary(x: Tensor, factors: Factors) -> Tensor:
-    """The rotation in as few passes over memory, or in as few operations, as eager mode allows."""
+    """The rotation in eager mode: few passes over memory if x is large, few operations if it is small."""
     packed, width, dtype = factors.packed, x.shape[-1], x.dtype
     assert packed is not None
     dim = packed.shape[-1] * (2 if factors.cos is None else 1)
     working = working_dtype(dtype)
-    wide = x if dtype == working else x.to(working)
-    head = wide if dim == width else wide[..., :dim]
+    exact = x if dtype == working else x.to(working)
+    head = exact if dim == width else exact[..., :dim]
     if x.numel() > BLOCK:
         out = _apply(head, packed)
     elif factors.cos is None or factors.sin is None:
@@ -330,12 +331,12 @@ def apply_rotary(x: Tensor, factors: Factors) -> Tensor:
     else:
         out = torch.addcmul(head * factors.cos, head.roll(dim // 2, -1), factors.sin)
     if dim < width:
-        out = torch.cat((out, wide[..., dim:]), dim=-1)
+        out = torch.cat((out, exact[..., dim:]), dim=-1)
     return out if dtype == working else out.to(dtype)
 
 
 def _rotate_pairs(x: Tensor, packed: Tensor) -> Tensor:
-    """Adjacent pairs are complex numbers: one multiplication."""
+    """The rotation of adjacent pairs, as one multiplication of complex numbers."""
     if x.stride(-1) != 1 or x.storage_offset() % 2 or any(step % 2 for step in x.stride()[:-1]):
         x = x.contiguous()  # a complex view needs whole pairs
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
@@ -343,7 +344,7 @@ def _rotate_pairs(x: Tensor, packed: Tensor) -> Tensor:
 
 
 def _rotate_halves(x: Tensor, packed: Tensor) -> Tensor:
-    """Blocks of tokens: the second and third pass find in the cache what the first has put there."""
+    """The rotation of halves in blocks of tokens, which stay in the CPU cache for all three passes."""
     cos, sin = packed.unbind(0)
     half = cos.shape[-1] // 2
     out = torch.empty_like(x)
@@ -361,7 +362,7 @@ def _apply(x: Tensor, packed: Tensor) -> Tensor:
 
 
 class _Rotation(torch.autograd.Function):
-    """The rotation with its derivative: the map is linear, so that is the transposed one, −θ."""
+    """The rotation and its derivative: the map is linear, so the gradient is rotated by −θ."""
 
     @staticmethod
     def forward(x: Tensor, packed: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,14 +1,15 @@
-"""Run a kernel over tiles and put the outputs together, with gradients that stay linear in tokens.
+"""Run a kernel over tiles and join the outputs, with gradients linear in tokens.
 
-Slicing a tensor n times makes a backward that writes n full-size gradients. So where gradients are needed
-keys and values are split once, at every bound that any tile has (the backward of a split is one cat), and a
-tile joins the pieces it needs.
+The backward pass of n slices writes n full-size gradients. Where gradients are needed, keys and values are
+therefore split once, at the bounds of all tiles (the backward of a split is one cat), and each tile joins the
+pieces it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,79 +24,86 @@ TileKernel = Callable[[Problem, Tile, Queries, Keys, Values], HeadOutputs]
 
 
 def on_block(kernel: Kernel) -> TileKernel:
-    """A kernel of blocks as a kernel of tiles."""
+    """Turn a kernel of blocks into a kernel of tiles."""
     return lambda problem, tile, q, k, v: kernel(lower(problem, tile, q, k, v))
 
 
-def run_tiles(problem: Problem, tiles: Sequence[Tile], kernel: TileKernel, *, nothing: float = 0.0) -> HeadOutputs:
-    """Each tile through the kernel; together they hold every query once. Queries without keys give `nothing`."""
+def run_tiles(problem: Problem, tiles: Sequence[Tile], kernel: TileKernel, *, empty: float = 0.0) -> HeadOutputs:
+    """Run the kernel on each tile; together the tiles hold every query once. The output without keys is `empty`."""
     q, k, v = problem.q, problem.k, problem.v
     if problem.packing is not None:
-        return _run_rows(problem, _stored(tiles, problem.packing.bounds), q, k, v, kernel, nothing)
+        return _run_rows(problem, _packed_tiles(tiles, problem.packing.bounds), q, k, v, kernel, empty)
     if torch.compiler.is_compiling() or (
         len(tiles) == 1 and (tiles[0] is ANY_SIZE or tiles[0].shape[2] == k.shape[2])
     ):
-        return kernel(problem, tiles[0], q, k, v)  # everything at once: nothing to cut, and a graph shows it
-    groups = [(rows, [(t, t.queries, t.keys) for t in same]) for rows, same in groupby(tiles, key=_rows)]
+        return kernel(problem, tiles[0], q, k, v)  # one tile holds everything
+    groups = [
+        (rows, [_StoredTile(t, t.queries, t.keys) for t in same]) for rows, same in groupby(tiles, key=_batch_rows)
+    ]
     sizes = [stop - start for (start, stop), _ in groups]
     parts = zip(groups, q.split(sizes), k.split(sizes), v.split(sizes), strict=True)
-    outs = [_run_rows(problem, placed, gq, gk, gv, kernel, nothing) for (_, placed), gq, gk, gv in parts]
+    outs = [_run_rows(problem, stored, gq, gk, gv, kernel, empty) for (_, stored), gq, gk, gv in parts]
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=0)
 
 
-_Placed = tuple[Tile, slice, tuple[slice, ...]]  # a tile, and where its queries and keys are stored
+class _StoredTile(NamedTuple):
+    """A tile, and the ranges of the stored tokens that hold its queries and keys."""
+
+    tile: Tile
+    queries: slice
+    keys: tuple[slice, ...]
 
 
-def _rows(tile: Tile) -> tuple[int, int]:
+def _batch_rows(tile: Tile) -> tuple[int, int]:
     return tile.batch.start, tile.batch.stop
 
 
-def _stored(tiles: Sequence[Tile], bounds: Sequence[int]) -> list[_Placed]:
-    """Tiles of packed rows: one row each, shifted to where the row is stored, without queries of the padding."""
-    placed: list[_Placed] = []
+def _packed_tiles(tiles: Sequence[Tile], bounds: Sequence[int]) -> list[_StoredTile]:
+    """Tiles of packed rows: one row each, shifted to the stored tokens of the row, without padding queries."""
+    stored: list[_StoredTile] = []
     by_row = {row: [t for t in tiles if t.batch.start <= row < t.batch.stop] for row in range(len(bounds) - 1)}
-    for row, mine in by_row.items():
+    for row, row_tiles in by_row.items():
         base, real = bounds[row], bounds[row + 1] - bounds[row]
-        for t in mine:
+        for t in row_tiles:
             start, stop = t.queries.start, min(t.queries.stop, real)
             if start < stop:
                 keys = tuple(slice(base + k.start, base + k.stop) for k in t.keys)
-                tile = Tile(slice(row, row + 1), slice(start, stop), t.keys, t.inside)
-                placed.append((tile, slice(base + start, base + stop), keys))
-    return placed
+                tile = Tile(slice(row, row + 1), slice(start, stop), t.keys, t.mask)
+                stored.append(_StoredTile(tile, slice(base + start, base + stop), keys))
+    return stored
 
 
 def _run_rows(
     problem: Problem,
-    placed: Sequence[_Placed],
+    tiles: Sequence[_StoredTile],
     q: Tensor,
     k: Tensor,
     v: Tensor,
     kernel: TileKernel,
-    nothing: float,
+    empty: float,
 ) -> HeadOutputs:
-    asked = _Pieces(q, [queries for _, queries, _ in placed])
-    bounds = [key for _, _, keys in placed for key in keys]
-    keys, values = _Pieces(k, bounds), _Pieces(v, bounds)
+    queries = _Pieces(q, [t.queries for t in tiles])
+    key_ranges = [key_range for t in tiles for key_range in t.keys]
+    keys, values = _Pieces(k, key_ranges), _Pieces(v, key_ranges)
     outs: list[Tensor] = []
-    for tile, queries, ranges in placed:
-        rows = asked.take((queries,))
-        if not ranges:
-            outs.append(zero_output(rows, v.shape[3]) + nothing)
-            continue
-        outs.append(kernel(problem, tile, rows, keys.take(ranges), values.take(ranges)))
+    for t in tiles:
+        tile_q = queries.take((t.queries,))
+        if t.keys:
+            outs.append(kernel(problem, t.tile, tile_q, keys.take(t.keys), values.take(t.keys)))
+        else:
+            outs.append(zero_output(tile_q, v.shape[3]) + empty)
     if not outs:
         return zero_output(q, v.shape[3])
     return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
 
 
 def zero_output(q: Tensor, value_dim: int) -> HeadOutputs:
-    """Zeros for queries that attend to nothing, part of the graph so that gradients are zeros too."""
+    """Zeros for queries that attend to nothing; part of the graph, so gradients are zeros too."""
     return q[..., :0].sum(-1, keepdim=True).expand(*q.shape[:-1], value_dim)
 
 
 class _Pieces:
-    """A tensor from which ranges of tokens (axis 2) are taken many times."""
+    """A tensor from which many ranges of tokens (axis 2) are taken."""
 
     def __init__(self, x: Tensor, ranges: Sequence[slice]) -> None:
         self.x = x
@@ -114,8 +122,8 @@ class _Pieces:
         else:
             taken: list[Tensor] = []
             for r in ranges:
-                at = r.start
-                while at < r.stop:
-                    at, piece = self.pieces[at]
+                start = r.start
+                while start < r.stop:
+                    start, piece = self.pieces[start]
                     taken.append(piece)
         return taken[0] if len(taken) == 1 else torch.cat(taken, dim=2)

@@ -1,4 +1,4 @@
-"""State dicts of other layers as ours and back: q, k, v and o, from whatever keys they lie under."""
+"""Convert state dicts of other layers to MultiHeadAttention and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROJECTIONS = [f"{letter}_proj.{kind}" for letter in "qkvo" for kind in ("weigh
 
 
 class Options(TypedDict, total=False):
-    """The options of MultiHeadAttention that its weights do not show."""
+    """The options of MultiHeadAttention that a state dict does not hold."""
 
     kv_of_head: Sequence[int] | None
     position: Position | None
@@ -45,35 +45,35 @@ def from_state_dict(
     """A layer with a copy of these weights.
 
     Args:
-        num_kv_heads, head_dim: default: read from the shapes. If given, they must agree with them.
-        layout: a name in `LAYOUTS` or your own `Layout`; default: the one that has these keys.
-        prefix: of the keys of this layer, as "model.layers.3.self_attn.".
+        num_kv_heads, head_dim: default: read from the shapes; otherwise they must agree with the shapes.
+        layout: a name in `LAYOUTS` or a `Layout`; default: the layout with these keys.
+        prefix: prefix of the keys of this layer, such as "model.layers.3.self_attn.".
         order: "consecutive" if query head h reads kv head h // group_size, "modulo" if it reads h % kv_heads.
-        strict: every key under the prefix must have a place in the layer.
-        options: position, scale, dropout, ...: as of MultiHeadAttention. A state dict does not hold them.
+        strict: raise if a key under the prefix has no counterpart in the layer.
+        options: position, scale, dropout, ... of MultiHeadAttention, which a state dict does not hold.
     """
     check_is("state must be a dict of tensors", state, Mapping, hint="module.state_dict(), or from_module(module)")
     check_is("prefix must be a string", prefix, str, hint="prefix='model.layers.3.self_attn.'")
     for name, count in (("num_heads", num_heads), ("num_kv_heads", num_kv_heads), ("head_dim", head_dim)):
         if name == "num_heads" or count is not None:
             check_count(name, count, least=0)
-    mine = {key.removeprefix(prefix): x for key, x in state.items() if key.startswith(prefix)}
+    layer_state = {key.removeprefix(prefix): x for key, x in state.items() if key.startswith(prefix)}
     if not strict:
-        mine = {key: x for key, x in mine.items() if isinstance(cast(object, x), Tensor)}
-    for key, x in mine.items():
+        layer_state = {key: x for key, x in layer_state.items() if isinstance(cast(object, x), Tensor)}
+    for key, x in layer_state.items():
         check_is(
             f"state[{prefix + key!r}] must be a tensor", x, Tensor, hint="pass the inner dict, or strict=False"
         )
-    chosen = _layout(layout) if layout is not None else recognise(mine, prefix=prefix)
-    _check_tensors(chosen, mine, prefix)
-    sizes = _sizes(chosen, mine, num_heads, num_kv_heads, head_dim)
-    own = unpack(chosen, mine, sizes, order)
-    attn = _layer(own, sizes, options)
+    chosen = _layout(layout) if layout is not None else recognise(layer_state, prefix=prefix)
+    _check_tensors(chosen, layer_state, prefix)
+    sizes = _sizes(chosen, layer_state, num_heads, num_kv_heads, head_dim)
+    projections = unpack(chosen, layer_state, sizes, order)
+    attn = _layer(projections, sizes, options)
     _check_head_order(attn, order)
     if strict:
-        check_keys(attn, chosen, mine)
-    extras = {key: mine[key] for key in attn.state_dict() if key not in _PROJECTIONS and key in mine}
-    attn.load_state_dict(own | extras, strict=strict)
+        check_keys(attn, chosen, layer_state)
+    extras = {key: layer_state[key] for key in _extra_keys(attn) if key in layer_state}
+    attn.load_state_dict(projections | extras, strict=strict)
     return attn
 
 
@@ -82,62 +82,63 @@ def to_state_dict(
 ) -> State:
     """A copy of the weights under the keys of another layout: the inverse of `from_state_dict`.
 
-    What has no place in a layout (qk-norm, sinks, learned positions) keeps our own key.
+    Parameters without a key in the layout (qk-norm, sinks, learned positions) keep their keys of
+    MultiHeadAttention.
     """
     check_is("attn must be a MultiHeadAttention", attn, MultiHeadAttention, hint="from_module(attn) returns one")
     for letter in "qkvo":
         linear = cast(object, getattr(attn, f"{letter}_proj"))
         if not isinstance(linear, nn.Linear):
             raise TypeMismatchError(
-                f"{letter}_proj is a {type(linear).__name__}, and its weight is not all that it computes",
-                hint="merge an adapter or dequantize first, so that it is an nn.Linear again",
+                f"{letter}_proj must be an nn.Linear, got {type(linear).__name__}",
+                hint="merge the adapter or dequantize first",
             )
     _check_head_order(attn, order)
     sizes = Sizes(attn.num_heads, attn.num_kv_heads, attn.head_dim, attn.value_dim)
     chosen = _layout(layout)
     if chosen.packing == "grouped" and attn.groups.size is None:
         raise SizeError(
-            f"layout {chosen.name!r} packs by kv head, which says kv_of_head = h // group, "
-            f"but the layer has kv_of_head={list(attn.kv_of_head)}",
-            hint="choose a layout that keeps q, k and v apart, as 'split'",
+            f"layout {chosen.name!r} packs by kv head and needs kv_of_head = h // group_size, got "
+            f"kv_of_head={list(attn.kv_of_head)}",
+            hint="choose a layout with separate q, k and v, such as 'split'",
         )
-    own = {key: x.detach() for key, x in attn.state_dict().items()}
-    packed = pack(chosen, {key: own[key] for key in _PROJECTIONS if key in own}, sizes, order)
-    extras = {key: x.clone() for key, x in own.items() if key not in _PROJECTIONS}
+    state = {key: x.detach() for key, x in attn.state_dict().items()}
+    packed = pack(chosen, {key: state[key] for key in _PROJECTIONS if key in state}, sizes, order)
+    extras = {key: state[key].clone() for key in _extra_keys(attn)}
     return {prefix + key: x for key, x in (packed | extras).items()}
 
 
 def recognise(state: Mapping[str, Tensor], *, prefix: str = "") -> Layout:
-    """The layout whose keys these are."""
+    """The layout with these keys."""
     fits = [row for row in LAYOUTS.values() if set(row.weights.values()) <= set(state)]
-    if len({row.transposed for row in fits}) > 1:  # the same keys: the shapes tell
+    if len({row.transposed for row in fits}) > 1:  # equal keys: decide by the shapes
         fits = [row for row in fits if _transposition_fits(row, state)]
     if len(fits) == 1:
         return fits[0]
     seen = ", ".join(sorted(state)) or "nothing"
     if len(fits) > 1:
         raise SizeError(
-            f"the keys under {prefix!r} fit the layouts {', '.join(row.name for row in fits)}: {seen}",
-            hint="say which one: layout=...",
+            f"the keys under {prefix!r} must fit one layout, got {', '.join(row.name for row in fits)} for {seen}",
+            hint="choose one: layout=...",
         )
     known = "\n".join(f"  {row.name}: {', '.join(row.weights.values())} ({row.seen})" for row in LAYOUTS.values())
     raise SizeError(
         f"no layout has the keys under {prefix!r}: {seen}",
-        hint=f"set prefix= so that what follows it is one of these, or pass a Layout of your own\n{known}",
+        hint=f"set prefix= to the part before one of these keys, or pass a Layout\n{known}",
     )
 
 
 def from_torch(mha: nn.MultiheadAttention) -> MultiHeadAttention:
-    """The same layer with a copy of its weights; ours is batch first whatever `mha.batch_first` says.
+    """The same layer as a MultiHeadAttention, with a copy of the weights; always batch first.
 
-    add_zero_attn, a key of score 0 and value 0, is a sink of logit 0 that does not train.
+    add_zero_attn, a key of score 0 and value 0, becomes a sink with logit 0, which is not trained.
     """
     hint = "from_module(module) reads other modules, from_state_dict(state, num_heads=...) reads state dicts"
     check_is("mha must be an nn.MultiheadAttention", mha, nn.MultiheadAttention, hint=hint)
     if mha.bias_k is not None or mha.bias_v is not None:
         raise SizeError(
-            "nn.MultiheadAttention(add_bias_kv=True) appends a learned key and value, MultiHeadAttention has none",
-            hint="multihead.dropin.MultiheadAttention has it, and loads the same state dict",
+            "mha must have add_bias_kv=False, got add_bias_kv=True: MultiHeadAttention has no learned key",
+            hint="multihead.dropin.MultiheadAttention supports it and loads the same state dict",
         )
     state = mha.state_dict()
     layout = "torch" if "in_proj_weight" in state else "torch-kdim"
@@ -151,21 +152,21 @@ def from_torch(mha: nn.MultiheadAttention) -> MultiHeadAttention:
     return attn.train(mha.training)
 
 
-# Where from_torch leaves mha.batch_first for to_torch.
+# The attribute in which from_torch stores mha.batch_first for to_torch.
 _BATCH_FIRST = "torch_batch_first"
 
 
 def to_torch(attn: MultiHeadAttention, *, batch_first: bool | None = None) -> nn.MultiheadAttention:
     """An nn.MultiheadAttention with a copy of the weights.
 
-    `batch_first` left out is what `from_torch` met, or True, as our layer is.
+    `batch_first` defaults to that of the layer passed to `from_torch`, otherwise to True.
     """
     check_is("attn must be a MultiHeadAttention", attn, MultiHeadAttention, hint="from_module(attn) returns one")
-    refused = _torch_refusals(attn)
-    if refused:
+    unsupported = _unsupported_by_torch(attn)
+    if unsupported:
         raise SizeError(
-            f"nn.MultiheadAttention cannot hold this layer: {'; '.join(refused)}",
-            hint="to_state_dict(attn, layout) writes the weights for code that can",
+            f"nn.MultiheadAttention cannot hold this layer: {'; '.join(unsupported)}",
+            hint="to_state_dict(attn, layout) converts the weights for other code",
         )
     if batch_first is None:
         batch_first = bool(getattr(attn, _BATCH_FIRST, True))
@@ -181,11 +182,11 @@ def to_torch(attn: MultiHeadAttention, *, batch_first: bool | None = None) -> nn
     return mha.train(attn.training)
 
 
-def _torch_refusals(attn: MultiHeadAttention) -> list[str]:
-    """What the layer has and nn.MultiheadAttention has not."""
+def _unsupported_by_torch(attn: MultiHeadAttention) -> list[str]:
+    """The features of the layer that nn.MultiheadAttention lacks."""
     heads, biases = attn.num_heads, [x for x in "qkvo" if getattr(attn, f"{x}_proj").bias is not None]
     sinks = attn.sink_logits
-    says = {
+    unsupported = {
         f"num_heads={heads}": heads < 1,
         f"kv_of_head={list(attn.kv_of_head)}, {heads} heads on {attn.num_kv_heads} kv heads": (
             attn.kv_of_head != tuple(range(heads)) or attn.num_kv_heads != heads
@@ -201,20 +202,20 @@ def _torch_refusals(attn: MultiHeadAttention) -> list[str]:
         f"softcap={attn.softcap}": attn.softcap is not None,
         "sinks whose logits are not 0": sinks is not None and bool(sinks.detach().count_nonzero()),
     }
-    return [name for name, true in says.items() if true]
+    return [feature for feature, present in unsupported.items() if present]
 
 
-def _undrawn(attn: MultiHeadAttention) -> None:
-    """Draw nothing: the weights come from elsewhere, and no random number is spent."""
+def _no_init(attn: MultiHeadAttention) -> None:
+    """Draw nothing: the weights are loaded, and the random state is unchanged."""
 
 
-def _layer(own: State, sizes: Sizes, options: Options) -> MultiHeadAttention:
-    q, k, v, o = (own[f"{letter}_proj.weight"] for letter in "qkvo")
+def _layer(projections: State, sizes: Sizes, options: Options) -> MultiHeadAttention:
+    q, k, v, o = (projections[f"{letter}_proj.weight"] for letter in "qkvo")
     attn = MultiHeadAttention(
         q.shape[1], sizes.heads, num_kv_heads=sizes.kv_heads, head_dim=sizes.key_dim, value_dim=sizes.value_dim,
         d_key=k.shape[1], d_value=v.shape[1], d_out=o.shape[0],
-        bias="".join(letter for letter in "qkvo" if f"{letter}_proj.bias" in own),
-        init=_undrawn, device=q.device, dtype=q.dtype, **options,
+        bias="".join(letter for letter in "qkvo" if f"{letter}_proj.bias" in projections),
+        init=_no_init, device=q.device, dtype=q.dtype, **options,
     )  # fmt: skip
     attn.init = XavierPerHead()
     return attn
@@ -224,12 +225,12 @@ def _layout(layout: str | Layout) -> Layout:
     if isinstance(layout, Layout):
         return layout
     if not isinstance(cast(object, layout), str) or layout not in LAYOUTS:
-        raise SizeError(f"layout={layout!r} is not known", hint=f"one of {', '.join(LAYOUTS)}, or a Layout")
+        raise SizeError(f"unknown layout {layout!r}", hint=f"choose one of {', '.join(LAYOUTS)}, or pass a Layout")
     return LAYOUTS[layout]
 
 
 def _transposition_fits(row: Layout, state: Mapping[str, Tensor]) -> bool:
-    """Whether a packed weight lies as the row says: (out, in), or (in, out) if transposed."""
+    """Whether a packed weight has the layout's orientation: (out, in), or (in, out) if transposed."""
     for letters, key in row.weights.items():
         if len(letters) == 1 or state[key].ndim != 2:
             continue
@@ -238,21 +239,21 @@ def _transposition_fits(row: Layout, state: Mapping[str, Tensor]) -> bool:
         bias = row.biases.get(letters)
         if bias is not None and bias in state:
             return state[bias].numel() == out
-        return out == max(rows, columns)  # three projections are wider than their input, if heads are not cut
+        return out == max(rows, columns)  # three projections are wider than their input, unless heads are removed
     return True
 
 
 def _sizes(
     layout: Layout, state: Mapping[str, Tensor], heads: int, kv_heads: int | None, head_dim: int | None
 ) -> Sizes:
-    """Heads and their sizes, read off the shapes and checked against what was given."""
+    """Numbers of heads and their sizes, read from the shapes and checked against the arguments."""
     shapes = {
         letters: (state[key].mT if layout.transposed else state[key]).shape
         for letters, key in layout.weights.items()
     }
     columns = shapes["o"][1]
     if heads < 1 and head_dim is None:
-        raise SizeError(f"num_heads={heads} does not say the size of a head", hint="give head_dim")
+        raise SizeError(f"head_dim is required for num_heads={heads}", hint="pass head_dim=")
     value_dim = columns // heads if heads else cast(int, head_dim)
     if value_dim * heads != columns:
         raise SizeError(
@@ -265,40 +266,45 @@ def _sizes(
             raise SizeError(
                 f"{layout.weights['q']!r} has {shapes['q'][0]} rows, which is not num_heads={heads} times "
                 f"head_dim={head_dim or key_dim}",
-                hint="head_dim is the size of one head's query; leave it out to have it read off the shape",
+                hint="head_dim is the size of one head's query; omit it to read it from the shape",
             )
     else:
         key_dim = value_dim if head_dim is None else head_dim
-    # rows of all that is packed with k: (heads · key_dim if q is there) + kv_heads · (key_dim, value_dim or both)
+    # rows of the matrix with k: (heads · key_dim if it has q) + kv_heads · (key_dim, + value_dim if it has v)
     letters, shape = next((x, s) for x, s in shapes.items() if "k" in x)
     rest = shape[0] - heads * key_dim * ("q" in letters)
-    each = key_dim + value_dim * ("v" in letters)
-    found = rest // each
-    if found < min(heads, 1) or found * each != rest or kv_heads not in (None, found):
-        given = "" if kv_heads is None else f"num_kv_heads={kv_heads} and "
+    per_head = key_dim + value_dim * ("v" in letters)
+    count = rest // per_head
+    if count < min(heads, 1) or count * per_head != rest or kv_heads not in (None, count):
+        argument = "" if kv_heads is None else f"num_kv_heads={kv_heads} and "
         raise SizeError(
-            f"{layout.weights[letters]!r} has {shape[0]} rows, which does not fit {given}num_heads={heads} of key "
-            f"size {key_dim} and value size {value_dim}: {rest} rows are left for kv heads of {each}",
+            f"{layout.weights[letters]!r} has {shape[0]} rows, which does not fit {argument}num_heads={heads} of "
+            f"key size {key_dim} and value size {value_dim}: {rest} rows remain for kv heads of {per_head}",
             hint="check num_heads, num_kv_heads, head_dim and the layout",
         )
-    return Sizes(heads, found, key_dim, value_dim)
+    return Sizes(heads, count, key_dim, value_dim)
 
 
 def check_is(rule: str, value: object, kind: type, *, hint: str) -> None:
-    """Raise, with the rule, unless an argument is of this kind."""
+    """Raise unless `value` is of this kind; the message starts with `rule`."""
     if not isinstance(value, kind):
         raise TypeMismatchError(f"{rule}, got {describe(value)}", hint=hint)
 
 
+def _extra_keys(attn: MultiHeadAttention) -> list[str]:
+    """The keys of the layer besides its projections."""
+    return [key for key in attn.state_dict() if key not in _PROJECTIONS]
+
+
 def check_keys(attn: MultiHeadAttention, layout: Layout, state: Mapping[str, Tensor]) -> None:
-    """Raise where a key finds no place in the layer, or the layer needs a key that is not there."""
-    extras = [key for key in attn.state_dict() if key not in _PROJECTIONS]
+    """Raise if the layer does not use a key of the state, or the state lacks a key of the layer."""
+    extras = _extra_keys(attn)
     missing = [key for key in extras if key not in state]
     unused = [key for key in state if key not in layout.keys and key not in extras]
     if missing or unused:
         raise SizeError(
-            f"layout {layout.name!r} leaves keys of the state unused: {unused}; the layer lacks: {missing}",
-            hint="pass the option that they belong to (qk_norm=, sinks=, position=), or strict=False to do without",
+            f"the state must match layout {layout.name!r}; unused keys: {unused}; missing keys: {missing}",
+            hint="pass the option they belong to (qk_norm=, sinks=, position=), or strict=False to ignore them",
         )
 
 
@@ -306,7 +312,7 @@ def _check_tensors(layout: Layout, state: Mapping[str, Tensor], prefix: str) -> 
     absent = [key for key in layout.weights.values() if key not in state]
     if absent:
         raise SizeError(
-            f"layout {layout.name!r} needs {', '.join(absent)} under {prefix!r}; there are: "
+            f"layout {layout.name!r} needs {', '.join(absent)} under {prefix!r}, got the keys "
             f"{', '.join(sorted(state)) or 'none'}",
             hint="check prefix= and layout=",
         )
@@ -318,22 +324,25 @@ def _check_tensors(layout: Layout, state: Mapping[str, Tensor], prefix: str) -> 
                     hint="reshape it first: (out, in) and (out,)",
                 )
     present = {key: state[key] for key in (*layout.weights.values(), *layout.biases.values()) if key in state}
-    first, model = next(iter(present.items()))
+    first_key, first = next(iter(present.items()))
     for key, x in present.items():
-        if x.dtype != model.dtype or x.device != model.device or not x.is_floating_point():
+        if x.dtype != first.dtype or x.device != first.device or not x.is_floating_point():
             raise TypeMismatchError(
-                f"{key!r} is {x.dtype} on {x.device}, {first!r} is {model.dtype} on {model.device}",
-                hint="a layer has one floating dtype and one device; convert the state first",
+                f"all weights must have one floating dtype and device, got {key!r} as {x.dtype} on {x.device} and "
+                f"{first_key!r} as {first.dtype} on {first.device}",
+                hint="convert the state first",
             )
 
 
 def _check_head_order(attn: MultiHeadAttention, order: Order) -> None:
-    """What belongs to single heads cannot be put in another order with them."""
+    """Raise if the layer has options that depend on the order of its heads, and the conversion reorders them."""
     if order == "consecutive" or modulo_heads(attn.num_heads, attn.num_kv_heads) == list(range(attn.num_heads)):
         return
     if attn.sink_logits is not None or isinstance(attn.position, PositionBias) or attn.groups.size is None:
-        what = "kv_of_head" if attn.groups.size is None else "sinks" if attn.sink_logits is not None else "position"
+        option = (
+            "kv_of_head" if attn.groups.size is None else "sinks" if attn.sink_logits is not None else "position"
+        )
         raise SizeError(
-            f"order='modulo' moves query heads, and {what} is written for the heads in one order",
-            hint="convert without it, then set it for the heads in the order h // group_size",
+            f"order='modulo' reorders query heads, and {option} depends on their order",
+            hint=f"convert without {option}, then set it for the order h // group_size",
         )

@@ -1,8 +1,8 @@
-"""Attention modules of textbooks and tutorials: their weights in our layer.
+"""Convert attention modules of textbooks and tutorials to MultiHeadAttention.
 
-The names of the parameters tell which one is W_Q, W_K, W_V and W_O. The weight of an nn.Linear is (out, in). A
-plain matrix W, or the weight of any other class, is used as x @ W or as x @ Wᵀ. Both are readings of it, unless
-only one fits the shapes; the output of the module on an example decides between them.
+The names of the parameters identify W_Q, W_K, W_V and W_O. The weight of an nn.Linear is (out, in). A plain matrix
+W, or the weight of any other class, may be used as x @ W or as x @ Wᵀ. If both readings fit the shapes, the output
+of the module on an example decides.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def from_module(
 ) -> MultiHeadAttention:
     """A layer with a copy of the weights of a textbook module, recognised by the names of its parameters.
 
-    The layer computes softmax(q kᵀ / √head_dim) v. Parameters do not show whether the module does: pass `example`
-    to compare the outputs. The layer has no mask of its own: for a causal module, call it with mask=mask.causal().
+    The layer computes softmax(q kᵀ / √head_dim) v. To verify that the module does too, pass `example`, and the
+    outputs are compared. The layer stores no mask: for a causal module, call it with mask=mask.causal().
 
     Args:
         num_heads: default: the attribute num_heads, n_heads, heads, h, n_head, ... of the module.
         example: an input of the module, or a tuple of the arguments of its forward. The layer must reproduce the
-            output in eval mode, without a mask or under a causal one. Square matrices outside of an nn.Linear
-            need it: they are tried as x @ W and as x @ Wᵀ.
-        strict: every parameter must have a place in the layer.
-        options: position, scale, ...: as of MultiHeadAttention. The default of dropout is the module's.
+            output in eval mode, without a mask or with a causal one. Required for square matrices outside of an
+            nn.Linear: both x @ W and x @ Wᵀ are tried.
+        strict: raise if a parameter has no counterpart in the layer.
+        options: position, scale, ... of MultiHeadAttention. Dropout defaults to the module's.
     """
     check_is("module must be an nn.Module", module, nn.Module, hint="from_state_dict(state, ...) reads state dicts")
     run = None if example is None else _run(module, example)
@@ -69,18 +69,18 @@ def from_module(
     name = type(module).__name__
     if run is None:
         raise SizeError(
-            f"the matrices of {name} may be used as x @ W or as x @ W.T: {len(matches)} readings fit",
-            hint="pass example=, an input of the module; its output decides",
+            f"{len(matches)} readings of {name} fit: its matrices may be used as x @ W or as x @ W.T",
+            hint="pass example=, an input of the module: its output decides",
         )
     if matches:
         raise SizeError(
-            f"the example does not decide: {len(matches)} readings of {name} reproduce its output",
-            hint="pass several different tokens, scaled up if all scores are near 0, in float32 or float64",
+            f"{len(matches)} readings of {name} reproduce its output on the example",
+            hint="use several different tokens, larger values if all scores are near 0, and float32 or float64",
         )
     raise SizeError(
-        f"the layer does not reproduce {name} on the example: the smallest difference is {closest:.3g}, where "
-        f"outputs are up to {run.size:.3g}",
-        hint="it computes softmax(q kᵀ / √head_dim) v and was called without a mask and with mask=mask.causal(); "
+        f"the layer does not reproduce {name} on the example: the smallest difference is {closest:.3g} for "
+        f"outputs up to {run.size:.3g}",
+        hint="the layer computes softmax(q kᵀ / √head_dim) v, compared without a mask and with mask=mask.causal(); "
         "check num_heads, or pass the option that differs (scale=, position=, ...)",
     )
 
@@ -95,19 +95,19 @@ def _layers(
     if isinstance(module, nn.MultiheadAttention):
         if options or num_heads not in (None, module.num_heads):
             raise SizeError(
-                f"the options of an nn.MultiheadAttention are its own, got {dict(options, num_heads=num_heads)}",
-                hint="from_torch(module)",
+                f"an nn.MultiheadAttention takes no options, got {dict(options, num_heads=num_heads)}",
+                hint="pass only the module: from_torch(module)",
             )
         yield from_torch(module)
         return
     heads = _head_count(module) if num_heads is None else num_heads
     options = {"dropout": _dropout(module), **options}
-    refusal, built = None, False
+    first_error, built = None, False
     for layout, state in _readings(module, packings=compared):
         try:
             attn = from_state_dict(state, num_heads=heads, layout=layout, strict=False, **options)
         except SizeError as error:
-            refusal = refusal or error
+            first_error = first_error or error
             continue
         if strict and not built:
             check_keys(attn, layout, state)
@@ -115,14 +115,14 @@ def _layers(
                 _check_options(module)
         built = True
         yield attn
-    if refusal is not None and not built:
-        raise refusal
+    if first_error is not None and not built:
+        raise first_error
 
 
 def _readings(module: nn.Module, *, packings: bool) -> Iterator[tuple[Layout, State]]:
     """Every way to read the parameters: a layout, and a state whose weights are (out, in).
 
-    With `packings`, q, k and v in one matrix are read as blocks and as grouped: the names do not tell.
+    With `packings`, q, k and v in one matrix are read both as blocks and as grouped.
     """
     named = dict(module.named_parameters(remove_duplicate=False))
     lazy = next((name for name, x in named.items() if is_lazy(x)), None)
@@ -130,7 +130,7 @@ def _readings(module: nn.Module, *, packings: bool) -> Iterator[tuple[Layout, St
         raise SizeError(f"{lazy!r} has no shape yet", hint="call the module once to initialise its lazy layers")
     layout = _layout(module, named)
     packed = packings and any(len(letters) > 1 for letters in layout.weights)
-    groups = {name: _used_alike(module, name) for name in layout.weights.values()}
+    groups = {name: _weight_use(module, name) for name in layout.weights.values()}
     undecided = [*dict.fromkeys(group for group in groups.values() if group is not nn.Linear)]
     for choice in product((False, True), repeat=len(undecided)):
         in_out = dict(zip(undecided, choice, strict=True))
@@ -143,7 +143,7 @@ def _readings(module: nn.Module, *, packings: bool) -> Iterator[tuple[Layout, St
 
 
 def _layout(module: nn.Module, named: Mapping[str, Tensor]) -> Layout:
-    """The layout of these parameters, under their names here: also W_q for W_q.weight, b_q for W_q.bias."""
+    """The layout of these parameters, with W_q for W_q.weight and b_q for W_q.bias if so named."""
     fits: list[Layout] = []
     rows = [row for row in LAYOUTS.values() if not row.transposed]
     for row in rows:
@@ -157,15 +157,15 @@ def _layout(module: nn.Module, named: Mapping[str, Tensor]) -> Layout:
     shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items()) or "none"
     known = "\n".join(f"  {', '.join(row.weights.values())}" for row in rows).replace(".weight", "")
     raise SizeError(
-        f"{type(module).__name__} must hold one attention under known names, found "
+        f"{type(module).__name__} must hold one attention with known parameter names, got "
         f"{' and '.join(row.name for row in fits) or 'none'}; its parameters: {shapes}",
         hint="pass the attention module itself, or use from_state_dict(module.state_dict(), layout=...); known "
-        f"names are\n{known}",
+        f"names:\n{known}",
     )
 
 
-def _used_alike(module: nn.Module, name: str) -> Hashable:
-    """Weights of one class are used one way; a plain matrix decides for itself."""
+def _weight_use(module: nn.Module, name: str) -> Hashable:
+    """A key, equal for weights used the same way (x @ W or x @ Wᵀ): those of one class, or a single matrix."""
     path, _, attribute = name.rpartition(".")
     owner = module.get_submodule(path)
     if isinstance(owner, nn.Linear):
@@ -174,7 +174,7 @@ def _used_alike(module: nn.Module, name: str) -> Hashable:
 
 
 def _out_in(x: Tensor, letters: str, *, in_out: bool) -> Tensor:
-    """The matrix as (out, in); in_out is used as input @ x. Of three axes the first is the head."""
+    """The matrix as (out, in); `in_out` if the module computes input @ x. The first of three axes is the head."""
     if x.ndim == 3:  # (head, dim, width) or (head, width, dim)
         x = x.flatten(0, 1) if (letters == "o") == in_out else x.transpose(0, 1).flatten(1)
     return x.mT if in_out and x.ndim == 2 else x
@@ -191,14 +191,14 @@ def _head_count(module: nn.Module) -> int:
     if len(counts) != 1:
         shown = ", ".join(f"{name}={n!r:.20}" for name, n in values.items()) or "none"
         raise SizeError(
-            f"{type(module).__name__} must have one number of heads, found {shown} of {', '.join(HEAD_COUNTS)}",
+            f"{type(module).__name__} must have one number of heads, got {shown} of {', '.join(HEAD_COUNTS)}",
             hint="pass num_heads=",
         )
     return counts.pop()
 
 
 def _dropout(module: nn.Module) -> float:
-    """p of the nn.Dropout with "att" in its name, else of the attribute `dropout`: not that on the output."""
+    """p of the nn.Dropout with "att" in its name, otherwise of the attribute `dropout`; not of output dropout."""
     on_weights = [x for name, x in module.named_modules() if isinstance(x, nn.Dropout) and "att" in name.lower()]
     dropout = cast(object, on_weights[0] if on_weights else getattr(module, "dropout", 0.0))
     p = dropout.p if isinstance(dropout, nn.Dropout) else dropout
@@ -206,13 +206,13 @@ def _dropout(module: nn.Module) -> float:
 
 
 def _check_options(module: nn.Module) -> None:
-    """Raise where a module has more than parameters. Masks (matrices of two values) are passed to each call."""
+    """Raise if a module has more than parameters. Buffers that are masks (matrices of two values) are ignored."""
     buffers = [name for name, x in module.named_buffers() if x.ndim < 2 or x.unique().numel() > 2]
     if buffers or hasattr(module, "config") or isinstance(module, MultiHeadAttention):
         raise TypeMismatchError(
-            f"{type(module).__name__} may rotate, bias or scale in ways its parameters do not show: it has "
+            f"{type(module).__name__} may compute more than its parameters show: it has "
             f"{'the buffers ' + ', '.join(buffers) if buffers else 'options'}",
-            hint="pass example=, an input to compare the outputs on, and its options (position=, scale=, ...)",
+            hint="pass example=, an input to compare outputs, and the options (position=, scale=, ...)",
         )
 
 
@@ -221,7 +221,7 @@ def _check_options(module: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """The output of a module, and its query, key and value (or the first of them), batch first."""
+    """The output of a module, and its query, key and value (or the first of these), batch first."""
 
     inputs: Sequence[Tensor]
     output: Tensor
@@ -236,11 +236,11 @@ class _Run:
 
     @torch.no_grad()
     def difference(self, attn: MultiHeadAttention) -> float:
-        """The largest difference of an output, without a mask or under a causal one, whichever is smaller."""
+        """The largest difference of the outputs, without a mask or with a causal one, whichever is smaller."""
         with eval_mode(attn, freeze=False):
             try:
                 outputs = [attn(*self.inputs, mask=mask) for mask in (None, masks.causal())]
-            except MultiheadError:  # this reading has inputs of other widths
+            except MultiheadError:  # the input widths of this reading differ
                 return inf
         outputs = [out for out in outputs if out.shape == self.output.shape]
         differences = (float((out - self.output).abs().amax()) for out in outputs if out.numel())
@@ -272,7 +272,7 @@ def _run(module: nn.Module, example: object) -> _Run:
     if not isinstance(output, Tensor):
         raise TypeMismatchError(
             f"{name} must return a tensor, or a tuple with the output first, got {describe(output)}",
-            hint="leave out example=: nothing is compared then",
+            hint="omit example= to skip the comparison",
         )
     if getattr(module, "batch_first", True) or output.ndim != 3:
         return _Run(inputs, output)
@@ -283,7 +283,7 @@ def _arguments(module: nn.Module, example: object) -> tuple[Sequence[Any], list[
     """The arguments of the module's forward, and which of them are query, key and value."""
     accepted = inspect.signature(module.forward).parameters.values()
     positional = [p for p in accepted if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if isinstance(example, Tensor):  # the same for q, k and v; None for a mask and what else has no default
+    if isinstance(example, Tensor):  # for q, k and v; None for masks and other required arguments
         required = [p.name for p in positional if p.default is p.empty] or ["x"]
         example = [example if i < 3 and not _is_mask(name) else None for i, name in enumerate(required)]
     values = cast(Sequence[Any], example) if isinstance(example, tuple | list) else ()

@@ -1,9 +1,8 @@
-"""Split the score matrix into rectangles that skip what the mask hides.
+"""Split the score matrix into rectangles, skipping the hidden ones.
 
-A tile is a run of batch rows, a run of queries and the keys that they may attend to, with the rest of the mask
-inside it: nothing (FULL), the square lower triangle that kernels know by a flag (CAUSAL), or cells to be written
-out (MASKED). A window becomes a band of tiles, packed documents become blocks on the diagonal, and padding is in
-no tile.
+A tile is a run of batch rows, a run of queries and the keys that they may attend to. Its own mask is empty (FULL),
+the square lower triangle, for which kernels have a flag (CAUSAL), or cells to be written out (MASKED). A window
+becomes a band of tiles, packed documents become blocks on the diagonal, and padding is in no tile.
 """
 
 from __future__ import annotations
@@ -20,21 +19,20 @@ from multihead.layer._mask_algebra import Interval, Mask, conjunction, intersect
 from multihead.layer._mask_structured import Causal
 
 LARGEST_MASK = 1 << 22
-"""Cells of a mask that is written out at once, per batch row and head: 4 MiB of bools."""
-
+"""Most cells of a mask written out at once, per batch row and head: 4 MiB of bools."""
 
 KERNEL_STEP = 512
-"""Keys that the fused kernel takes at a time on CPU: a causal square of this size skips nothing."""
+"""Keys that the fused kernel processes at a time on CPU: a causal square of this size skips nothing."""
 
 MASK_COST = 1.1
-"""A score under a written-out mask costs this much of a plain one."""
+"""Cost of a score under a written-out mask, relative to one without a mask."""
 
 CAUSAL_ROWS = 128
-"""Queries of a block where no kernel skips the upper triangle: small ones leave most of it out."""
+"""Queries per block where no kernel skips the upper triangle: small blocks compute little of it."""
 
 
-class Inside(Enum):
-    """The rest of the mask inside a tile."""
+class TileMask(Enum):
+    """The mask inside a tile."""
 
     FULL = "full"
     CAUSAL = "causal"
@@ -48,7 +46,7 @@ class Tile:
     batch: slice
     queries: slice
     keys: tuple[slice, ...]
-    inside: Inside
+    mask: TileMask
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -60,31 +58,33 @@ class Tile:
     def cells(self) -> int:
         """Scores that a kernel computes for one head; a causal kernel skips half of its square."""
         rows, queries, keys = self.shape
-        return rows * queries * keys // (2 if self.inside is Inside.CAUSAL else 1)
+        return rows * queries * keys // (2 if self.mask is TileMask.CAUSAL else 1)
 
     @property
     def work(self) -> float:
-        """Cost of the fused kernel on one head, in scores: its causal flag skips keys by whole steps."""
+        """Cost of the fused kernel on one head, in scores; its causal flag skips whole steps of keys."""
         rows, queries, keys = self.shape
-        if self.inside is Inside.CAUSAL:
+        if self.mask is TileMask.CAUSAL:
             return rows * queries * min(keys, (keys + KERNEL_STEP) / 2)
-        return rows * queries * keys * (MASK_COST if self.inside is Inside.MASKED else 1.0)
+        return rows * queries * keys * (MASK_COST if self.mask is TileMask.MASKED else 1.0)
 
 
-ANY_SIZE = Tile(ALL, ALL, (ALL,), Inside.FULL)
-"""Everything as one tile without a mask, whatever the sizes are."""
+ANY_SIZE = Tile(ALL, ALL, (ALL,), TileMask.FULL)
+"""Everything as one tile without a mask, for any sizes."""
 
 
 def single_tile(mask: Mask, coordinates: Coordinates) -> Tile:
     """Everything as one tile."""
-    inside = Inside.MASKED
+    tile_mask = TileMask.MASKED
     if not mask.parts():
-        inside = Inside.FULL
+        tile_mask = TileMask.FULL
     elif _is_plain_causal(mask) and coordinates.aligned and coordinates.queries == coordinates.keys:
-        inside = Inside.CAUSAL
-    if torch.compiler.is_compiling():  # sizes may be symbols, and a symbol inside a tile would become a number
-        return Tile(ALL, ALL, (ALL,), inside)
-    return Tile(slice(0, coordinates.batch), slice(0, coordinates.queries), (slice(0, coordinates.keys),), inside)
+        tile_mask = TileMask.CAUSAL
+    if torch.compiler.is_compiling():  # sizes may be symbols, and a tile would specialize them
+        return Tile(ALL, ALL, (ALL,), tile_mask)
+    return Tile(
+        slice(0, coordinates.batch), slice(0, coordinates.queries), (slice(0, coordinates.keys),), tile_mask
+    )
 
 
 def tile(
@@ -98,8 +98,8 @@ def tile(
     """The tiles of aligned coordinates under a mask whose structure is known on the host, row by row.
 
     Together they hold every query of every row exactly once. `largest` bounds the cells of a masked tile,
-    with `every` those of any tile (for kernels that write all scores out). `part` limits them to some positions,
-    (of queries, of keys).
+    with `every` those of any tile (for kernels that write out all scores). `part` limits them to ranges of
+    positions: (queries, keys).
     """
     mask = mask.frozen()
     part = ((coordinates.offset, coordinates.keys), (0, coordinates.keys)) if part is None else part
@@ -115,63 +115,63 @@ def tile(
         each = [_tiles_of_row(mask, coordinates, row, largest, every, part) for row in range(coordinates.batch)]
         rows = _join_equal_rows(each)
     return [
-        Tile(batch, slice(start, stop), keys, inside)
+        Tile(batch, slice(start, stop), keys, tile_mask)
         for batch, tiles in rows
-        for start, stop, keys, inside in tiles
+        for start, stop, keys, tile_mask in tiles
     ]
 
 
-_RowTile = tuple[int, int, tuple[slice, ...], Inside]
+_RowTile = tuple[int, int, tuple[slice, ...], TileMask]
 
 
 def _tiles_of_row(
     mask: Mask, coordinates: Coordinates, row: int, largest: int, every: bool, part: tuple[Interval, Interval]
 ) -> list[_RowTile]:
     tiles: list[_RowTile] = []
-    (first, last), seen = part
+    (first, last), key_range = part
     everything = Span(row, first, last, coordinates.offset, coordinates.keys)
-    inner = {cut for cut in mask.split_points(everything) if first < cut < last}
+    inner = {point for point in mask.split_points(everything) if first < point < last}
     bounds = sorted({first, last} | inner)
     for start, stop in pairwise(bounds):
         step = mask.block or stop - start
         while start < stop:
             block = min(step, stop - start)
             span = Span(row, start, start + block, coordinates.offset, coordinates.keys)
-            intervals = intersect(mask.key_ranges(span), [seen])
-            inside = _inside(mask, span, intervals)
+            intervals = intersect(mask.key_ranges(span), [key_range])
+            tile_mask = _tile_mask(mask, span, intervals)
             cells = block * sum(hi - lo for lo, hi in intervals)
             smaller = block
-            if (every or inside is Inside.MASKED) and cells > largest:
+            if (every or tile_mask is TileMask.MASKED) and cells > largest:
                 smaller = max(1, block * largest // cells)
-            if inside is Inside.CAUSAL and (every or KERNEL_STEP // 2 < block <= KERNEL_STEP):
+            if tile_mask is TileMask.CAUSAL and (every or KERNEL_STEP // 2 < block <= KERNEL_STEP):
                 smaller = min(smaller, CAUSAL_ROWS)
             if smaller < block:
                 step = smaller
                 continue
             keys = tuple(slice(lo, hi) for lo, hi in intervals)
-            tiles.append((start - coordinates.offset, start + block - coordinates.offset, keys, inside))
+            tiles.append((start - coordinates.offset, start + block - coordinates.offset, keys, tile_mask))
             start += block
     return tiles if every else _join_neighbours(tiles)
 
 
-def _inside(mask: Mask, span: Span, intervals: Sequence[Interval]) -> Inside:
+def _tile_mask(mask: Mask, span: Span, intervals: Sequence[Interval]) -> TileMask:
     if all(mask.is_full(span, lo, hi) for lo, hi in intervals):
-        return Inside.FULL
+        return TileMask.FULL
     if list(intervals) == [(span.start, span.stop)]:
         others = [p for p in mask.parts() if not isinstance(p, Causal)]
         diagonal = len(others) < len(mask.parts())
         if diagonal and conjunction(others).is_full(span, span.start, span.stop):
-            return Inside.CAUSAL
-    return Inside.MASKED
+            return TileMask.CAUSAL
+    return TileMask.MASKED
 
 
 def _join_neighbours(tiles: list[_RowTile]) -> list[_RowTile]:
-    """Adjacent tiles over the same keys with no mask inside are one tile."""
+    """Join adjacent FULL tiles over the same keys."""
     joined: list[_RowTile] = []
-    for start, stop, keys, inside in tiles:
-        if joined and inside is Inside.FULL and joined[-1][1:] == (start, keys, inside):
+    for start, stop, keys, tile_mask in tiles:
+        if joined and tile_mask is TileMask.FULL and joined[-1][1:] == (start, keys, tile_mask):
             start = joined.pop()[0]
-        joined.append((start, stop, keys, inside))
+        joined.append((start, stop, keys, tile_mask))
     return joined
 
 

@@ -1,4 +1,4 @@
-"""What follows or replaces the single operations of a call: torch.compile, torch.func, dispatch modes."""
+"""Tests for tracers and transforms: torch.compile, torch.func, dispatch modes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPr
 
 
 def is_eager(x: Tensor) -> bool:
-    """Whether x is a plain tensor and nothing follows single operations."""
+    """Whether x is a plain tensor and no tracer, transform or dispatch mode is active."""
     return type(x) is Tensor and not (torch.compiler.is_compiling() or transformed() or _dispatch_modes())
 
 
 def readable(x: Tensor) -> bool:
-    """Whether the host may read the values of a tensor: a plain CPU tensor outside any traced graph."""
+    """Whether the host can read the values of a tensor: a plain CPU tensor outside any traced graph."""
     if x.device.type != "cpu" or type(x) is not Tensor or torch.compiler.is_compiling():
         return False
     return not (transformed() and _is_wrapped(x))

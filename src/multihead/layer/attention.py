@@ -1,4 +1,4 @@
-"""MultiHeadAttention: every variant of the layer, one meaning."""
+"""MultiHeadAttention: multi-head, grouped-query and multi-query attention with masks, positions and caches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multihead.layer._attend import attend
 from multihead.layer._checks import check_gate, check_inputs, check_positions, check_projections, check_tensors
 from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
-from multihead.layer._layer_base import AttentionLayer, answer
+from multihead.layer._layer_base import AttentionLayer, collect_outputs
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._packing import packing_of
@@ -130,7 +130,7 @@ class MultiHeadAttention(AttentionLayer):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all weights again, as after `to_empty` of a layer made on the meta device."""
+        """Redraw all weights, for example after `to_empty` of a layer on the meta device."""
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
             if projection.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
                 nn.init.zeros_(projection.bias)
@@ -138,8 +138,8 @@ class MultiHeadAttention(AttentionLayer):
             self.init(self)
         except (AttributeError, TypeError) as error:
             raise TypeMismatchError(
-                f"init={self.init!r:.80} cannot draw the weights of a layer: {error}",
-                hint="init is called with the layer and sets its weights: mh.init.Xavier(), for example",
+                f"init must set the weights of the layer, got {self.init!r:.80}, which raised {error}",
+                hint="init=mh.init.Xavier(), for example",
             ) from error
         for part in (self.q_norm, self.k_norm, self.position):
             reset = getattr(part, "reset_parameters", None)
@@ -179,10 +179,10 @@ class MultiHeadAttention(AttentionLayer):
 
         Args:
             mask: a `Mask`, a bool tensor (True = may attend) or a float tensor (added to the scores).
-            cache: keeps keys and values between calls; queries are then positioned behind the cached tokens.
-            positions: (query,) or (batch, query), for the position encoding only; by default they are counted.
+            cache: keeps keys and values between calls; queries are positioned after the cached tokens.
+            positions: (query,) or (batch, query), for the position encoding only; by default counted.
             head_gate: (head,), (batch, head) or (batch, head, query), multiplies each head's output.
-            ask: "weights", "lse", "heads", several of them, or an `Ask`; returns `AttentionOutput`.
+            ask: "weights", "lse", "heads", several of these, or an `Ask`; returns an `AttentionOutput`.
             route: force one of "fused", "tiled", "folded", "blocked", "reference"; the result is the same.
         """
         if not isinstance(query, Tensor) or query.ndim != 3:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
@@ -219,8 +219,8 @@ class MultiHeadAttention(AttentionLayer):
         if gate is not None:
             heads = heads * (gate if store.packing is None else store.packing.gate(gate)).to(heads.dtype)
         if request is not None:
-            return answer(request, problem, self._mix(heads, store.packing), heads)
-        del problem, q, k, v  # they need not live through W_O
+            return collect_outputs(request, problem, self._mix(heads, store.packing), heads)
+        del problem, q, k, v  # free memory before W_O
         return self._mix(heads, store.packing)
 
     def explain(
@@ -233,21 +233,21 @@ class MultiHeadAttention(AttentionLayer):
         cache: Cache | None = None,
         route: str | None = None,
     ) -> Explanation:
-        """The route of this call, why the faster ones are not taken, and its cost; a cache is not changed."""
+        """The route of this call, the reasons against faster routes, and the cost. Does not change a cache."""
         planned = self.forward(query, key, value, mask=mask, cache=cache, route=route, ask=PLAN_ONLY)
         assert isinstance(planned, PlannedCall)
-        return explained(self, planned)
+        return explain_call(self, planned)
 
     @classmethod
     def from_torch(cls, mha: nn.MultiheadAttention) -> MultiHeadAttention:
-        """The same layer with a copy of an nn.MultiheadAttention's weights; more in `multihead.interop`."""
-        from multihead.layer import interop  # which imports this module
+        """The same layer with a copy of an nn.MultiheadAttention's weights; see `multihead.interop`."""
+        from multihead.layer import interop  # it imports this module
 
         return interop.from_torch(mha)
 
     def to_torch(self, *, batch_first: bool | None = None) -> nn.MultiheadAttention:
         """An nn.MultiheadAttention with a copy of the weights, if it can represent this layer."""
-        from multihead.layer import interop  # which imports this module
+        from multihead.layer import interop  # it imports this module
 
         return interop.to_torch(self, batch_first=batch_first)
 
@@ -276,7 +276,7 @@ class MultiHeadAttention(AttentionLayer):
         value: Tensor | None,
         route: str | None,
     ) -> KVStore:
-        """What the queries attend to; the real tokens of a ragged batch are packed into one row."""
+        """The store of this call; it packs a ragged batch into one row."""
         store = store_of(cache, self)
         if key is not None or value is not None:
             check_tensors(key=key, value=value)
@@ -296,12 +296,14 @@ class MultiHeadAttention(AttentionLayer):
         Float[Tensor, "row kv_head key_token key_dim"],
         Float[Tensor, "row kv_head key_token value_dim"],
     ]:
-        """q = x W_Q, k = x W_K, v = x W_V, split into heads; of a packed batch, one row."""
-        crosses = key is not None or value is not None or self.d_key != self.d_model
-        if crosses or getattr(query, "is_meta", True):  # torch multiplies a meta tensor by a matrix of any device
+        """q = x W_Q, k = x W_K, v = x W_V, split into heads; a packed batch is one row."""
+        separate_keys = key is not None or value is not None or self.d_key != self.d_model
+        if separate_keys or getattr(
+            query, "is_meta", True
+        ):  # torch multiplies meta tensors and matrices of any device
             check_inputs(self, query, key, value, known=known is not None)
-        parts = self._modules  # the attribute of a submodule costs half a microsecond
-        q_proj, k_proj, v_proj = cast(_Modules, (parts["q_proj"], parts["k_proj"], parts["v_proj"]))
+        modules = self._modules  # an attribute lookup of a submodule takes half a microsecond
+        q_proj, k_proj, v_proj = cast(_Modules, (modules["q_proj"], modules["k_proj"], modules["v_proj"]))
         try:
             source = query if store.packing is None else store.packing.pack(query)
             if key is None and known is None:
@@ -312,7 +314,7 @@ class MultiHeadAttention(AttentionLayer):
             source = source if key is None else key
             k = split_heads(project(k_proj, source), self.head_dim)
             v = split_heads(project(v_proj, source if value is None else value), self.value_dim)
-        except (RuntimeError, TypeError):  # nothing is checked up front: this is the only way it can be wrong
+        except (RuntimeError, TypeError):  # self-attention is checked only if a projection fails
             check_inputs(self, query, key, value, known=known is not None)
             check_projections(self)
             raise
@@ -329,17 +331,20 @@ class MultiHeadAttention(AttentionLayer):
         cross: bool,
         new_keys: bool,
     ) -> tuple[Queries, Keys, Mask]:
-        """Normalise and rotate queries and new keys; the bias of ALiBi or relative positions joins the mask."""
+        """Normalise and rotate queries and new keys; add the bias of ALiBi or relative positions to the mask."""
         rotary = self.position if isinstance(self.position, Rotary) else None
         if rotary is not None or self.qk_norm is not None:
-            query_at, key_at = store.positions(positions, q.shape[0], q.shape[2], k.shape[2], cross=cross)
+            query_positions, key_positions = store.positions(
+                positions, q.shape[0], q.shape[2], k.shape[2], cross=cross
+            )
             length = None
             if rotary is not None and rotary.needs_length:
                 lengths = None if store.packing is not None else ragged_lengths(mask, q.shape[0], q.device)
-                length = self._sequence_length((q, query_at), (k, key_at), lengths, store, positions)
-            query_factors = key_factors = None if rotary is None else rotary.factors(q, query_at, length)
-            if rotary is not None and new_keys and not (key_at is query_at and q.shape[2] == k.shape[2]):
-                key_factors = rotary.factors(k, key_at, length)
+                length = self._sequence_length((q, query_positions), (k, key_positions), lengths, store, positions)
+            query_factors = key_factors = None if rotary is None else rotary.factors(q, query_positions, length)
+            same = key_positions is query_positions and q.shape[2] == k.shape[2]
+            if rotary is not None and new_keys and not same:
+                key_factors = rotary.factors(k, key_positions, length)
             q = self._norm_and_rotate(q, self.q_norm, rotary, query_factors)
             k = self._norm_and_rotate(k, self.k_norm, rotary, key_factors) if new_keys else k
         if rotary is None and self.position is not None:
@@ -359,14 +364,14 @@ class MultiHeadAttention(AttentionLayer):
         return normed(x).to(x.dtype) if self.qk_norm.when == "after" else x
 
     def _with_position_bias(self, mask: Mask, positions: Tensor | None, q: Queries) -> Mask:
-        """The mask and the bias of ALiBi or relative positions."""
+        """The mask combined with the bias of ALiBi or relative positions."""
         if self.position is None or isinstance(self.position, Rotary):
             return mask
-        rows = None if positions is None else torch.atleast_2d(positions)
+        batched = None if positions is None else torch.atleast_2d(positions)
         shard, parameters = self.head_shard, None
         if shard is not None and isinstance(self.position, nn.Module):
             parameters = shard.parameters(self.position)
-        return mask & PositionScores(self.position, rows, q.dtype, parameters)
+        return mask & PositionScores(self.position, batched, q.dtype, parameters)
 
     def _groups(self, q: Queries, k: Keys, v: Values) -> Groups:
         """The groups of the heads on this rank: under tensor parallelism a projection returns only some."""
@@ -385,8 +390,8 @@ class MultiHeadAttention(AttentionLayer):
             )
         if self.groups.size is None or self.sink_logits is not None or not isinstance(self.position, Rotary | None):
             raise SizeError(
-                f"q_proj returned {q.shape[1]} of {self.num_heads} heads, which does not say which ones",
-                hint="tensor parallelism of single projections needs even groups, and no sinks or position bias; "
-                "mh.tensor_parallel_plan(module) splits whole layers, these included",
+                f"tensor parallelism of single projections needs even groups, no sinks and no position bias, got "
+                f"{q.shape[1]} of {self.num_heads} heads from q_proj",
+                hint="mh.tensor_parallel_plan(module) splits such layers",
             )
         return Groups.even(q.shape[1], k.shape[1])

@@ -1,21 +1,21 @@
-"""Key/value caches: the tokens that a decoder has seen, each projected once.
+"""Key/value caches: each token of a text is projected once.
 
 >>> import torch
 >>> from multihead import cache
->>> kept = cache.Growing()
->>> view = kept.append(torch.randn(2, 4, 7, 16), torch.randn(2, 4, 7, 16))
->>> view.k.shape, kept.length, kept
+>>> kv = cache.Growing()
+>>> view = kv.append(torch.randn(2, 4, 7, 16), torch.randn(2, 4, 7, 16))
+>>> view.k.shape, kv.length, kv
 (torch.Size([2, 4, 7, 16]), 7, Growing(2 rows, 7 tokens, 7.0 KiB of 16.0 KiB))
 
 | cache     | memory                 | for                                                     |
 |-----------|------------------------|---------------------------------------------------------|
 | `Growing` | doubles when full      | anything in eager mode; gradients flow through it       |
-| `Static`  | `capacity`, at once    | torch.compile: the position is data, not a constant     |
-| `Ring`    | the last `window`      | sliding-window attention over endless texts             |
+| `Static`  | `capacity`, at once    | torch.compile: the length is data, not a constant       |
+| `Ring`    | the last `window`      | sliding-window attention over texts of any length       |
 | `Cross`   | the keys, once         | cross-attention: the encoder's keys and values          |
 
-A cache serves one layer. Rows may differ in length: `append(k, v, lengths)` stores the first lengths[b] of the
-new tokens of row b, right behind the tokens of row b.
+A cache serves one layer. Rows may differ in length: `append(k, v, lengths)` appends the first lengths[b] new tokens
+to row b.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from multihead.layer._cache_base import (
     Step,
     View,
     allocate,
-    columns,
     common_length,
     copied,
     copy_tokens,
+    length_columns,
     none_if_all,
     on_device,
     per_row,
     write_rows,
 )
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._kv_store import NO_INPUTS, At, Inputs, sized
+from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer.mask import lengths, window
 
@@ -54,7 +54,7 @@ __all__ = ["Cache", "View", "Growing", "Static", "Ring", "Cross"]
 
 
 class Growing(Cache):
-    """Doubles when full, so that a token is copied about once more, however long the text becomes.
+    """Doubles when full, so each token is copied about once more, for a text of any length.
 
     New tokens are written in place. If they require grad, the memory is new at every step, so that gradients flow
     back into each of them, at the cost of that copy: decode under `torch.no_grad()`. If only the queries do, it is
@@ -86,10 +86,10 @@ class Growing(Cache):
 
 
 class Static(Cache):
-    """All memory at once, and the length as a tensor: one compiled graph serves every step.
+    """All memory allocated at once, and the length as a tensor: one compiled graph serves every step.
 
-    In eager mode a view ends at the last token; compiled, it is always `capacity` long, with `filled`. A text that
-    is too long raises `CacheError` in eager mode, and an index error of the backend if compiled.
+    In eager mode a view ends at the last token; compiled, it always has `capacity` slots, with `filled`. A text
+    longer than that raises `CacheError` in eager mode, and an index error of the backend if compiled.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class Static(Cache):
             check_count(name, size, least=0)
         check_device_and_dtype(device, dtype)
         self.capacity = capacity
-        with torch.inference_mode(False), allocating(**sizes):  # else only inference mode could write to them
+        with torch.inference_mode(False), allocating(**sizes):  # otherwise only inference mode could write to them
             self._k = torch.zeros(batch, kv_heads, capacity, key_dim, dtype=dtype, device=device)
             self._v = torch.zeros(batch, kv_heads, capacity, value_dim, dtype=dtype, device=device)
             self._lengths = torch.zeros(batch, dtype=torch.long, device=device)
         self._set_lengths((0,) * batch)
-        if self._lengths.device.type == "cuda":  # CUDA graphs need to know that these keep their address
+        if self._lengths.device.type == "cuda":  # tells CUDA graphs that these keep their address
             from torch._dynamo import mark_static_address
 
             for tensor in (self._k, self._v, self._lengths):
@@ -128,18 +128,18 @@ class Static(Cache):
         step = super()._advance(k, lengths)
         if step.keys > self.capacity:
             raise CacheError(
-                f"Static has capacity={self.capacity}, and {step.keys} tokens do not fit",
-                hint=f"make it with capacity >= {step.keys}, crop() or reset() it, or use Growing() or Ring()",
+                f"Static(capacity={self.capacity}) holds at most {self.capacity} tokens, got {step.keys} tokens",
+                hint=f"use capacity >= {step.keys}, crop() or reset() it, or use Growing() or Ring()",
             )
         return step
 
     def _advance_traced(self, k: Keys, lengths: Lengths | None) -> Step:
-        """How many tokens there are is data, so no shape may depend on it."""
+        """The step in a traced graph, where the length is data and no shape may depend on it."""
         new, slots = k.shape[2], torch.arange(self.capacity, device=k.device)
-        places = self._lengths[:, None] + torch.arange(new, device=k.device)
+        positions = self._lengths[:, None] + torch.arange(new, device=k.device)
         count = new if lengths is None else torch.as_tensor(lengths, device=k.device)
         after = self._lengths + count
-        return Step((), (), self.capacity, places, None, slots < after[:, None], lengths=lengths)
+        return Step((), (), self.capacity, positions, None, slots < after[:, None], lengths=lengths)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         if (step.graph or k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
@@ -162,7 +162,7 @@ class Static(Cache):
                 buffer.transpose(1, 2).index_put_((rows, step.query_positions), x.transpose(1, 2))
             self._lengths.add_(new)
         elif new > 0:
-            # Every slot looks for its token.
+            # The index of the new token for each slot.
             count = torch.as_tensor(step.lengths, device=k.device)
             token = torch.arange(self.capacity, device=k.device) - self._lengths[:, None]
             is_new = ((token >= 0) & (token < count[:, None]))[:, None, :, None]
@@ -175,7 +175,7 @@ class Static(Cache):
 
     @property
     def length(self) -> int | None:
-        """As for every cache; None also while compiling, where the length is data."""
+        """As in every cache; None also while compiling, where the length is data."""
         return None if torch.compiler.is_compiling() else self._common_length()
 
     @property
@@ -183,7 +183,7 @@ class Static(Cache):
         return self._lengths.clone()
 
     def reset(self) -> None:
-        """Forget everything; the memory stays allocated."""
+        """Forget everything; keep the memory."""
         self._owner = None
         self._set_lengths((0,) * self._lengths.shape[0])
 
@@ -196,7 +196,7 @@ class Static(Cache):
         return self._length
 
     def _read_lengths(self) -> None:
-        """A compiled step changes the tensor alone; eager steps keep its values on the host, without a sync."""
+        """Update the host's copy after a compiled step, which changes only the tensor; eager steps need no sync."""
         if self._lengths._version != self._version:
             self._tokens = tuple(self._lengths.tolist())
             self._length, self._version = common_length(self._tokens), self._lengths._version
@@ -213,17 +213,18 @@ class Static(Cache):
         for buffer, new in zip(self._buffers(), (k, v), strict=True):
             if buffer.shape != new.shape:
                 raise CacheError(
-                    f"Static has {buffer.shape[0]} rows, index has {new.shape[0]}",
-                    hint="its memory is fixed: give one index per row, or use Growing()",
+                    f"index must have one entry per row of Static, {buffer.shape[0]} rows, got {new.shape[0]}",
+                    hint="its memory is fixed; use Growing() to change the number of rows",
                 )
             buffer.copy_(new)
 
 
 class Ring(Cache):
-    """The last `window` tokens, each new one in place of the oldest; the `first` tokens are kept for good.
+    """The last `window` tokens, each new one replacing the oldest; the `first` tokens of the text are kept.
 
-    Goes with `mask.window(window, first=first)`. For one token at a time the view is the ring itself. With several
-    at once each must still see its window: then the view is a copy, the ring followed by the new tokens.
+    Attention through it has the mask `mask.window(window, first=first)`. With one new token the view is the ring
+    itself. With several, each must still see its full window, so the view is a copy: the ring followed by the new
+    tokens.
     """
 
     def __init__(self, window: int, *, first: int = 0) -> None:
@@ -244,22 +245,25 @@ class Ring(Cache):
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
         step = super()._advance(k, lengths)
-        if step.keys <= self.capacity:  # no slot is used twice yet: token j is in slot j
+        if step.keys <= self.capacity:  # no slot is reused yet: token j is in slot j
             return step
-        was, now = columns(step.before, step.after)
-        places, slots = was + torch.arange(k.shape[2]), torch.arange(self.capacity)
-        same = step.start is not None
+        before, after = length_columns(step.before, step.after)
+        query_positions, slots = before + torch.arange(k.shape[2]), torch.arange(self.capacity)
+        same_length = step.start is not None
         if k.shape[2] == 1:
-            filled = None if same else none_if_all(slots < now)
-            rows = slice(0, 1) if same else slice(None)
-            at, key_at, filled = on_device(k.device, places[rows], self._positions(now)[rows], filled)
-            return Step(step.before, step.after, self.capacity, at, key_at, filled)
-        kept = min(max(step.before, default=0), self.capacity)
-        old, real = self._positions(was)[:, :kept], places < now
-        rows = slice(0, 1) if same else slice(None)
-        filled = none_if_all(torch.cat(((slots < was)[:, :kept], real), 1))
-        at, key_at, filled = on_device(k.device, places[rows], torch.cat((old, places), 1)[rows], filled)
-        return Step(step.before, step.after, kept + k.shape[2], at, key_at, filled)
+            keys, key_positions = self.capacity, self._positions(after)
+            filled = None if same_length else none_if_all(slots < after)
+        else:
+            old = min(max(step.before, default=0), self.capacity)
+            keys, key_positions = (
+                old + k.shape[2],
+                torch.cat((self._positions(before)[:, :old], query_positions), 1),
+            )
+            filled = none_if_all(torch.cat(((slots < before)[:, :old], query_positions < after), 1))
+        rows = slice(0, 1) if same_length else slice(None)
+        positions = on_device(k.device, query_positions[rows], key_positions[rows], filled)
+        query_positions, key_positions, filled = positions
+        return Step(step.before, step.after, keys, query_positions, key_positions, filled)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
@@ -276,26 +280,26 @@ class Ring(Cache):
 
     def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
         buffers = self._buffers()
-        was, now = columns(step.before, step.after)
-        places = was + torch.arange(k.shape[2])
+        before, after = length_columns(step.before, step.after)
+        positions = before + torch.arange(k.shape[2])
         old = step.keys - k.shape[2]
-        together: list[Tensor] = []
-        if k.shape[2] > 1:  # while the oldest tokens are still there
-            together = [torch.cat((t[:, :, :old], x), 2) for t, x in zip(buffers, (k, v), strict=True)]
-        stored = (places < now) & ((places < self.first) | (places >= now - self.window))
+        joined: list[Tensor] = []
+        if k.shape[2] > 1:  # before the oldest tokens are overwritten
+            joined = [torch.cat((t[:, :, :old], x), 2) for t, x in zip(buffers, (k, v), strict=True)]
+        stored = (positions < after) & ((positions < self.first) | (positions >= after - self.window))
         rows, tokens = stored.nonzero(as_tuple=True)
-        copy_tokens((k, v), rows, tokens, buffers, self._slot(places[rows, tokens]))
-        return (together[0], together[1]) if together else buffers
+        copy_tokens((k, v), rows, tokens, buffers, self._slot(positions[rows, tokens]))
+        return (joined[0], joined[1]) if joined else buffers
 
     def crop(self, tokens: int) -> None:
-        """Keep the first `tokens` of every row, as long as nothing that would be needed again is lost."""
+        """Keep the first `tokens` of every row; raises if the ring has overwritten keys that they attend to."""
         check_count("tokens", tokens, least=0)
         longest = max(self._row_lengths(), default=0)
         if longest > max(tokens, self.capacity):
             raise CacheError(
-                f"Ring(window={self.window}) cannot go back to {tokens} of {longest} tokens: "
-                "it has overwritten what those would attend to",
-                hint="crop only before it is full, or use Growing()",
+                f"Ring(window={self.window}) cannot crop to {tokens} of {longest} tokens: it has overwritten keys "
+                "that they attend to",
+                hint="crop before the ring is full, or use Growing()",
             )
         super().crop(tokens)
 
@@ -304,7 +308,7 @@ class Ring(Cache):
         return torch.where(position < self.first, position, around)
 
     def _positions(self, stored: Int[Tensor, "#batch 1"]) -> Int[Tensor, "#batch slots"]:
-        """Position of the token in each slot after `stored` tokens (of an empty slot: its index)."""
+        """The position of the token in each slot after `stored` tokens; the index of the slot if it is empty."""
         slots = torch.arange(self.capacity, device=stored.device)
         laps = (stored - 1 - slots).clamp(min=0) // self.window
         return slots + self.window * torch.where(slots < self.first, 0, laps)
@@ -314,7 +318,7 @@ class Ring(Cache):
 
 
 class _Source(NamedTuple):
-    """The tensor that a Cross cache was filled from: held, so that its memory is not used again."""
+    """The tensor that a Cross cache was filled from; the reference keeps its memory from being reused."""
 
     tensor: Tensor
     version: int | None
@@ -341,18 +345,18 @@ class _Source(NamedTuple):
         return self  # the copy of a cache was filled from the same tensor
 
 
-class _Filling(NamedTuple):
-    """The step of a Cross cache."""
+class _CrossStep(NamedTuple):
+    """The pending step of a Cross cache."""
 
     owner: weakref.ref[nn.Module] | None
     sources: tuple[_Source | None, _Source | None]
 
 
 class Cross(Cache):
-    """Keys and values of a cross-attention, computed once. `reset()` it before other keys are used.
+    """Keys and values of a cross-attention, computed once. Call `reset()` before you use other keys.
 
-    >>> kept = Cross()
-    >>> kept.filled
+    >>> kv = Cross()
+    >>> kv.filled
     False
     """
 
@@ -365,13 +369,15 @@ class Cross(Cache):
         return self._k is not None
 
     def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
-        """Keep keys and values, by reference; a filled cache refuses others."""
+        """Keep keys and values, by reference; raises if the cache holds others."""
         self._validate(k, v)
         if self._k is None:
             self._k, self._v = k, v
             self._set_lengths(tuple(per_row(lengths, k.shape[0], k.shape[2])))
         elif self._k is not k or self._v is not v:
-            raise CacheError("Cross is already filled", hint="reset() it before other keys are used")
+            raise CacheError(
+                "Cross is already filled with other keys", hint="call reset() before you use other keys"
+            )
         return View(k, v, filled=self._filled_slots())
 
     def reset(self) -> None:
@@ -390,26 +396,26 @@ class Cross(Cache):
         if not self.filled:
             if key is None:
                 raise SizeError(
-                    "an empty Cross cache was given without a key", hint="pass key= (and value=) in the first call"
+                    "an empty Cross cache needs a key, got None", hint="pass key= (and value=) in the first call"
                 )
             return None
         for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
             if x is not None and not torch.compiler.is_compiling() and (source is None or not source.is_same(x)):
                 raise CacheError(
                     f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
-                    hint=f"reset() the cache before it takes other keys, or pass no {name}",
+                    hint=f"call reset() before you use other keys, or pass no {name}",
                 )
         self._validate_rows(batch)
         return self._buffers()
 
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
-    ) -> tuple[At, At]:
+    ) -> tuple[TokenPositions, TokenPositions]:
         return keys - queries if positions is None else positions, 0
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
-    ) -> tuple[Mask, Coordinates, _Filling]:
+    ) -> tuple[Mask, Coordinates, _CrossStep]:
         owner = self._owned_by(layer)
         if self.filled:
             self._validate_use(q, k)
@@ -419,9 +425,9 @@ class Cross(Cache):
         if not self.filled and not torch.compiler.is_compiling():
             key, value = inputs
             sources = (None if key is None else _Source.of(key), None if value is None else _Source.of(value))
-        return mask, sized(q, k.shape[2]), _Filling(owner, sources)
+        return mask, sized(q, k.shape[2]), _CrossStep(owner, sources)
 
-    def take(self, k: Keys, v: Values, step: _Filling) -> tuple[StoredKeys, StoredValues]:
+    def take(self, k: Keys, v: Values, step: _CrossStep) -> tuple[StoredKeys, StoredValues]:
         if self._k is None:
             self._k, self._v = k, v
             self._owner, self._sources = step.owner, step.sources
@@ -429,7 +435,7 @@ class Cross(Cache):
         return self._buffers()
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
-        raise AssertionError("Cross keeps the keys of its first call")
+        raise AssertionError("Cross overrides append and take")
 
     def _validate_use(self, q: Tensor, k: Tensor) -> None:
         """Raise if the keys were stored in a mode that these queries cannot use them in."""

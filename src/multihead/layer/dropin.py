@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention, replaced by changing one import: same signature, masks and state dict, fewer surprises.
+"""A drop-in replacement of nn.MultiheadAttention: same signature, masks and state dict, fewer surprises.
 
 >>> import torch
 >>> from multihead.layer.dropin import MultiheadAttention
@@ -8,15 +8,15 @@
 >>> out.shape, weights.shape
 (torch.Size([2, 7, 64]), torch.Size([2, 7, 7]))
 
-Here, and only here, True in a bool mask means *hidden*, as it does in torch. What differs from torch:
+Here, and only here, True in a bool mask means *hidden*, as in torch. Differences from torch:
 
 | call                              | torch 2.x                                       | here                       |
 |-----------------------------------|-------------------------------------------------|----------------------------|
-| is_causal=True, attn_mask=None    | fast path: not masked at all; else an error     | causal                     |
+| is_causal=True, attn_mask=None    | fast path: not masked at all; otherwise an error| causal                     |
 | is_causal=True with an attn_mask  | one of the two, depending on need_weights       | both                       |
-| a row that may see nothing        | NaN (fast path, or weights asked for), else 0   | zeros, weights zero too    |
-| need_weights                      | chooses another kernel, and the mask (see above)| never changes the output   |
-| weights with dropout in training  | the dropped ones                                | the clean ones             |
+| a row that sees no key            | NaN (fast path or need_weights), otherwise 0    | zeros, weights zero too    |
+| need_weights                      | changes the kernel, and the mask (see above)    | never changes the output   |
+| weights with dropout in training  | after dropout                                   | before dropout             |
 | NaN under a hidden key            | reaches the output                              | does not                   |
 """
 
@@ -52,9 +52,9 @@ __all__ = ["MultiheadAttention", "replace_all"]
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """MultiHead(Q, K, V) = Concat(head_1..head_h) W_O, called as nn.MultiheadAttention is.
+    """MultiHead(Q, K, V) = Concat(head_1..head_h) W_O, with the signature of nn.MultiheadAttention.
 
-    It is one (isinstance, parameters, state dict, initial draw); only the computation is ours.
+    A subclass with the same parameters, state dict and initial weights; only the computation differs.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 device,
                 dtype,
             )
-        keep_off_the_fast_path(self)
+        disable_fast_path(self)
 
     def forward(
         self,
@@ -105,34 +105,32 @@ class MultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """(out, weights or None), as nn.MultiheadAttention: batch second unless batch_first, also unbatched.
+        """(out, weights or None), as from nn.MultiheadAttention: batch second unless batch_first; also unbatched.
 
         Args:
             key_padding_mask: (batch, key), True = hidden, or float, added to the scores of that key.
             attn_mask: (query, key) or (batch · head, query, key), True = hidden, or float, added.
-            average_attn_weights: weights are the mean over heads (batch, query, key), else one map per head.
-            is_causal: hide what comes later; with fewer queries than keys the last query stands at the last key.
+            average_attn_weights: return the mean over heads (batch, query, key), otherwise one map per head.
+            is_causal: hide later keys; with fewer queries than keys the last query is at the last key.
         """
         if getattr(query, "is_nested", False):
             _check_nested(query, key, attn_mask, key_padding_mask, is_causal)
-            return self._of_nested(query, key, value, need_weights, average_attn_weights, is_causal)
+            return self._forward_nested(query, key, value, need_weights, average_attn_weights, is_causal)
         _check(self, query, key, value)
-        q, k, v = self._projected(query, key, value)
+        q, k, v = self._project(query, key, value)
         if query.ndim == 3:
-            out, weights = self._attended(
+            out, weights = self._attend(
                 q, k, v, attn_mask, key_padding_mask, is_causal, need_weights, cross=key is not query
             )
         else:
             hidden = key_padding_mask.unsqueeze(0) if isinstance(key_padding_mask, Tensor) else key_padding_mask
-            at = 0 if self.batch_first else 1
-            q, k, v = q.unsqueeze(at), k.unsqueeze(at), v.unsqueeze(at)
-            out, weights = self._attended(
-                q, k, v, attn_mask, hidden, is_causal, need_weights, cross=key is not query
-            )
-            out, weights = out.squeeze(at), None if weights is None else weights.squeeze(0)
+            batch_axis = 0 if self.batch_first else 1
+            q, k, v = q.unsqueeze(batch_axis), k.unsqueeze(batch_axis), v.unsqueeze(batch_axis)
+            out, weights = self._attend(q, k, v, attn_mask, hidden, is_causal, need_weights, cross=key is not query)
+            out, weights = out.squeeze(batch_axis), None if weights is None else weights.squeeze(0)
         return out, weights.mean(-3) if weights is not None and average_attn_weights else weights
 
-    def _attended(
+    def _attend(
         self,
         q: Float[Tensor, "one two heads_width"],
         k: Float[Tensor, "... kv_width"],
@@ -145,25 +143,25 @@ class MultiheadAttention(nn.MultiheadAttention):
         cross: bool,
         batch_first: bool | None = None,
     ) -> tuple[Float[Tensor, "one two width"], Float[Tensor, "batch head query key"] | None]:
-        """All that follows the projections of q, k and v."""
-        first = self.batch_first if batch_first is None else batch_first
-        q, k, v = (_heads(x, self.head_dim, first) for x in (q, k, v))
+        """Output and weights from the projected q, k and v."""
+        batch_first = self.batch_first if batch_first is None else batch_first
+        q, k, v = (_heads(x, self.head_dim, batch_first) for x in (q, k, v))
         mask = _mask(q, k, attn_mask, key_padding_mask, is_causal, extra=self._extra_keys)
         k, v = self._with_extra_keys(k, v)
-        frame = Coordinates(q.shape[0], self.num_heads, q.shape[2], k.shape[2], q.device)
+        coordinates = Coordinates(q.shape[0], self.num_heads, q.shape[2], k.shape[2], q.device)
         scores = ScoreConfig(self.head_dim**-0.5, dropout=self.dropout if self.training else 0.0)
-        problem = Problem(q, k, v, self._groups(), mask, frame, scores, cross=cross)
+        problem = Problem(q, k, v, self._groups(), mask, coordinates, scores, cross=cross)
 
         heads = attend(problem)
-        out = self.out_proj((heads.transpose(1, 2) if first else heads.permute(2, 0, 1, 3)).flatten(2))
+        out = self.out_proj((heads.transpose(1, 2) if batch_first else heads.permute(2, 0, 1, 3)).flatten(2))
         weights = weights_of(problem, Cells()) if need_weights else None
         if weights is not None:
-            weights = weights.roll(-self._extra_keys, dims=-1)  # torch appends them, we put them in front
+            weights = weights.roll(-self._extra_keys, dims=-1)  # torch appends the extra keys, here they come first
         return out, weights
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Q W_Q, K W_K, V W_V, in one product where all three have the same input."""
-        packed = cast("Tensor | None", self.in_proj_weight)  # torch's annotations forget that these may be None
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Q W_Q, K W_K, V W_V, in one product if all three have the same input."""
+        packed = cast("Tensor | None", self.in_proj_weight)  # torch's annotations omit None
         bias = cast("Tensor | None", self.in_proj_bias)
         if packed is not None and query is key and key is value:
             q, k, v = F.linear(query, packed, bias).split(self._rows(), dim=-1)
@@ -190,27 +188,27 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _with_extra_keys(
         self, k: Float[Tensor, "batch head key dim"], v: Float[Tensor, "batch head key dim"]
     ) -> tuple[Float[Tensor, "batch head all dim"], Float[Tensor, "batch head all dim"]]:
-        """The learned key and the zero key, in front: bottom-right alignment then leaves the others in place."""
+        """The learned key and the zero key come first: bottom-right alignment then keeps the other positions."""
         batch, heads, _, dim = k.shape
-        both: list[Tensor] = []
+        extended: list[Tensor] = []
         for x, learned in ((k, self.bias_k), (v, self.bias_v)):
             parts = [x]
             if self.add_zero_attn:
                 parts.insert(0, x.new_zeros(batch, heads, 1, dim))
             if learned is not None:
                 parts.insert(0, learned.to(x.dtype).view(1, heads, 1, dim).expand(batch, -1, -1, -1))
-            both.append(x if len(parts) == 1 else torch.cat(parts, dim=2))
-        return both[0], both[1]
+            extended.append(x if len(parts) == 1 else torch.cat(parts, dim=2))
+        return extended[0], extended[1]
 
-    def _of_nested(
+    def _forward_nested(
         self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool, average: bool, is_causal: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Nested in, nested out: nn.TransformerEncoder makes them of padded batches. Weights are padded."""
+        """Nested inputs and output, as nn.TransformerEncoder creates from padded batches. Weights are padded."""
         padded = {id(x): pad_sequence(list(x.unbind()), batch_first=True) for x in (query, key, value)}
-        q, k, v = self._projected(*(padded[id(x)] for x in (query, key, value)))
+        q, k, v = self._project(*(padded[id(x)] for x in (query, key, value)))
         sizes = torch.tensor([x.shape[0] for x in key.unbind()], device=key.device)
         hidden = torch.arange(k.shape[1], device=key.device) >= sizes[:, None]
-        out, weights = self._attended(
+        out, weights = self._attend(
             q, k, v, None, hidden, is_causal, need_weights, cross=key is not query, batch_first=True
         )
         rows = [row[: x.shape[0]] for row, x in zip(out, query.unbind(), strict=True)]
@@ -219,10 +217,10 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def replace_all(model: nn.Module) -> list[str]:
-    """Make every nn.MultiheadAttention of a model this one, in place; returns their names.
+    """Replace every nn.MultiheadAttention of a model by this class, in place; return their names.
 
-    Parameters stay the same objects (an optimizer keeps them) and so do hooks. For models whose imports cannot
-    be changed: nn.Transformer and its layers build their own attention.
+    Parameters and hooks remain the same objects, so optimizers keep working. Use it for models whose imports you
+    cannot change, such as nn.Transformer.
 
     >>> from torch import nn
     >>> replace_all(nn.TransformerEncoderLayer(64, 4))
@@ -231,28 +229,28 @@ def replace_all(model: nn.Module) -> list[str]:
     check_instance(
         "model", model, nn.Module, "a torch.nn.Module", hint="replace_all(nn.Transformer()), for example"
     )
-    found = {name: m for name, m in model.named_modules() if type(m) is nn.MultiheadAttention}
-    if not found:
+    attentions = {name: m for name, m in model.named_modules() if type(m) is nn.MultiheadAttention}
+    if not attentions:
         raise TypeMismatchError(
-            f"{type(model).__name__} holds no torch.nn.MultiheadAttention (subclasses are left alone)",
-            hint="see [type(m).__name__ for m in model.modules()]",
+            f"{type(model).__name__} must contain an nn.MultiheadAttention, got none (subclasses do not count)",
+            hint="list its modules: [type(m).__name__ for m in model.modules()]",
         )
-    for mha in found.values():
+    for mha in attentions.values():
         mha.__class__ = MultiheadAttention
-        keep_off_the_fast_path(mha)
-    return list(found)
+        disable_fast_path(mha)
+    return list(attentions)
 
 
-def keep_off_the_fast_path(mha: nn.MultiheadAttention) -> None:
-    """Attach a hook that does nothing, so that nn.TransformerEncoderLayer calls us in eval as well.
+def disable_fast_path(mha: nn.MultiheadAttention) -> None:
+    """Attach a hook that does nothing, so nn.TransformerEncoderLayer calls this module in eval mode too.
 
-    Without one it reads our weights and computes around us, on a path that returns unmasked output for
-    is_causal=True without a mask, and NaN for rows that may see nothing.
+    Without a hook it uses the weights directly, on a fast path that returns unmasked output for is_causal=True
+    without a mask, and NaN for rows that see no key.
     """
-    mha.register_forward_pre_hook(_nothing)
+    mha.register_forward_pre_hook(_no_op_hook)
 
 
-def _nothing(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+def _no_op_hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     """A forward pre-hook that changes nothing."""
 
 
@@ -270,34 +268,34 @@ def _mask(
     *,
     extra: int,
 ) -> Mask:
-    """Torch's two masks and the flag as one of ours, where True = may attend; the `extra` first keys are seen."""
+    """Torch's two masks and the flag as one Mask, where True = may attend; the first `extra` keys are visible."""
     batch, heads, queries, keys = *q.shape[:3], k.shape[2]
     mask = masks.everything()
     if attn_mask is not None:
         shapes = [(queries, keys), (batch * heads, queries, keys)]
         _check_mask("attn_mask", attn_mask, shapes, "(query, key) or (batch * head, query, key)")
         cells = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (batch, heads))
-        mask = mask & _shown(cells, extra)
+        mask = mask & _from_hidden(cells, extra)
     if key_padding_mask is not None:
         _check_mask("key_padding_mask", key_padding_mask, [(batch, keys)], "(batch, key)")
         if key_padding_mask.dtype == torch.bool:
             mask = mask & masks.padding(~F.pad(key_padding_mask, (extra, 0)))
         else:
-            mask = mask & _shown(key_padding_mask[:, None, None, :], extra)
+            mask = mask & _from_hidden(key_padding_mask[:, None, None, :], extra)
     if is_causal and queries > keys and attn_mask is None:
         raise SizeError(
-            f"is_causal=True with {queries} queries and only {keys} keys: "
-            f"the first {queries - keys} queries would stand before the first key",
-            hint="pass at least as many keys as queries, or write the mask you mean as attn_mask",
+            f"is_causal=True needs at least as many keys as queries, got {queries} queries and {keys} keys: "
+            f"the first {queries - keys} queries precede the first key",
+            hint="pass more keys, or pass the mask as attn_mask",
         )
-    if is_causal and queries <= keys:  # with more queries than keys the attn_mask alone says what is hidden
+    if is_causal and queries <= keys:  # with more queries than keys only attn_mask applies
         mask = mask & masks.causal()
     return mask
 
 
-def _shown(hidden: Tensor, extra: int) -> Mask:
+def _from_hidden(hidden: Tensor, extra: int) -> Mask:
     padded = F.pad(hidden, (extra, 0)) if extra else hidden
-    # Additive, not masks.additive, which refuses NaN: torch returns NaN.
+    # Additive, not masks.additive, which raises for NaN: torch returns NaN.
     return masks.tensor(~padded) if padded.dtype == torch.bool else Additive(padded)
 
 
@@ -305,12 +303,12 @@ def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], axes: st
     check_tensor(name, mask)
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeMismatchError(
-            f"{name} is {mask.dtype}, it must be bool (True = hidden) or float (added to the scores)",
-            hint=f"{name}.bool() if 1 marks what is hidden, {name} == 0 if 1 marks what is seen",
+            f"{name} must be bool (True = hidden) or float (added to the scores), got {mask.dtype}",
+            hint=f"{name}.bool() if 1 marks hidden keys, {name} == 0 if 1 marks visible keys",
         )
     if tuple(mask.shape) not in shapes:
         raise SizeError(
-            f"{name} has shape {tuple(mask.shape)}, it must be {' or '.join(map(str, shapes))}",
+            f"{name} must have shape {' or '.join(map(str, shapes))}, got {tuple(mask.shape)}",
             hint=f"{name} is {axes}",
         )
 
@@ -324,13 +322,13 @@ def _check(mha: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -
     for name, x, width in (("query", query, mha.embed_dim), ("key", key, mha.kdim), ("value", value, mha.vdim)):
         if x.ndim not in (2, 3) or x.ndim != query.ndim or x.shape[-1] != width:
             raise SizeError(
-                f"{name} has shape {tuple(x.shape)}, query has {tuple(query.shape)}, and {name} has width {width}",
-                hint=f"all three are {axes}, as batch_first={mha.batch_first} says, or all (token, width)",
+                f"{name} must have width {width} and the axes of query, {tuple(query.shape)}, got {tuple(x.shape)}",
+                hint=f"with batch_first={mha.batch_first} pass {axes}, or all three as (token, width)",
             )
         if x.ndim == 3 and x.shape[batch] != query.shape[batch]:
             raise SizeError(
                 f"query has batch {query.shape[batch]}, {name} has batch {x.shape[batch]}",
-                hint=f"with batch_first={mha.batch_first} they are {axes}",
+                hint=f"with batch_first={mha.batch_first} pass {axes}",
             )
         if x.device != weight.device:
             raise TypeMismatchError(
@@ -344,8 +342,8 @@ def _check(mha: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -
             )
     if key.shape[:-1] != value.shape[:-1]:
         raise SizeError(
-            f"key has shape {tuple(key.shape)}, value has {tuple(value.shape)}",
-            hint="keys and values come in pairs",
+            f"key and value must have the same batch and tokens, got {tuple(key.shape)} and {tuple(value.shape)}",
+            hint="pass one value per key",
         )
 
 
@@ -353,8 +351,11 @@ def _check_nested(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool
 ) -> None:
     if attn_mask is not None or key_padding_mask is not None or (is_causal and query is not key):
-        given = [n for n, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)) if x is not None]
+        arguments = [
+            n for n, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)) if x is not None
+        ]
         raise TypeMismatchError(
-            f"{query.size(0)} nested queries were given with {', '.join(given) or 'is_causal and other keys'}",
-            hint="the rows of a nested tensor have no padding to hide; pass a padded tensor to use other masks",
+            f"nested tensors take no masks, got {query.size(0)} nested queries with "
+            f"{', '.join(arguments) or 'is_causal and other keys'}",
+            hint="pass padded tensors to use masks",
         )

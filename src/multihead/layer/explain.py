@@ -1,4 +1,4 @@
-"""The route of a call, why the faster ones are not taken, and its cost."""
+"""Explain a call: its route, the reasons against faster routes, and its cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from multihead._base.html import plain
 from multihead.layer._mask_algebra import EVERYTHING
 from multihead.layer._plan import WHY, Plan, Signature, refusals
-from multihead.layer._tiles import ANY_SIZE, Inside, single_tile
+from multihead.layer._tiles import ANY_SIZE, TileMask, single_tile
 from multihead.layer.outputs import PlannedCall
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ class Explanation:
     tiles: int
     projection_flops: int
     attention_flops: int
-    saved: float  # fraction of the scores that is never computed
+    saved: float  # fraction of the scores not computed
     bytes: int  # weights, q, k, v, output and written-out masks
-    guard: str  # how NaN in hidden keys and values is kept out of the output
+    guard: str  # the guard against NaN in hidden keys and values
 
     @property
     def flops(self) -> int:
@@ -54,14 +54,14 @@ class Explanation:
 
 
 def _guard(plan: Plan) -> str:
-    if not plan.hides:
+    if not plan.hides_keys:
         return "none needed: no key is hidden"
-    if plan.looks:
-        return "the output is read, and computed again if it is not finite"
-    return "hidden keys and values are cleaned on the device; skipped while a CUDA graph is captured"
+    if plan.reads_output:
+        return "the output is read, and recomputed if it is not finite"
+    return "NaN and inf are cleaned on the device; skipped while a CUDA graph is captured"
 
 
-def explained(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
+def explain_call(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
     """Route and cost of a planned call."""
     problem, plan = planned.problem, planned.plan
     size, heads, itemsize = problem.coordinates, attn.num_heads, problem.q.element_size()
@@ -72,7 +72,7 @@ def explained(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
     if tiles == (ANY_SIZE,):
         tiles = (single_tile(EVERYTHING, size),)
     cells = sum(t.cells for t in tiles)
-    written = sum(t.cells for t in tiles if t.inside is Inside.MASKED)
+    written = sum(t.cells for t in tiles if t.mask is TileMask.MASKED)
     written *= heads * itemsize if problem.mask.per_head else 1
     if plan.route == "reference":
         written += cells * heads * max(itemsize, 4)

@@ -1,4 +1,4 @@
-"""How the weights of a fresh layer are drawn. Same seed, same weights: one draw per projection, q k v o.
+"""Initial weights of a layer. The same seed draws the same weights: one draw per projection, q, k, v, o.
 
 >>> import torch, multihead as mh
 >>> _ = torch.manual_seed(0)
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Init(Protocol):
-    """Sets the weights of the four projections in place; biases are zeroed before it is called."""
+    """Sets the weights of the four projections in place; biases are zero before the call."""
 
     def __call__(self, attn: MultiHeadAttention) -> None: ...
 
 
 @dataclass(frozen=True)
 class XavierPerHead:
-    """U(-a, a), a = gain √(6 / (fan_in + head_dim)): each head is drawn as the matrix d_model → head_dim it is.
+    """U(-a, a), a = gain √(6 / (fan_in + head_dim)): each head is drawn as a matrix d_model → head_dim.
 
-    Glorot and Bengio 2010, per head: the scale of a head's scores then does not depend on how many heads stand
-    beside it. W_O maps all heads together and is drawn as one matrix. The default.
+    Glorot and Bengio 2010, per head: the scale of a head's scores then does not depend on the number of heads. W_O
+    is drawn as one matrix. The default.
     """
 
     gain: float = 1.0

@@ -1,4 +1,4 @@
-"""Weights of other layers as ours and back, bit for bit: q, k, v and o, from whatever keys they lie under.
+"""Convert the weights of other layers to MultiHeadAttention and back, bit for bit.
 
 >>> import torch, multihead as mh
 >>> from torch import nn

@@ -1,4 +1,4 @@
-"""LatentAttention: keys and values of all heads out of one short vector per token, which is all a cache keeps."""
+"""LatentAttention: keys and values of all heads from one short vector per token; a cache holds only that vector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
 from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
-from multihead.layer._layer_base import AttentionLayer, answer
+from multihead.layer._layer_base import AttentionLayer, collect_outputs
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._plan import plan_for
@@ -41,24 +41,24 @@ from multihead.layer.position import Rotary
 class LatentAttention(AttentionLayer):
     """c = norm(W_D x), k_h = [W_UKʰ c ; R x], v_h = W_UVʰ c: multi-head latent attention (DeepSeek-V2, 2024).
 
-    The rotated part of the key, R x, is shared by the heads. A cache holds (c, R x), one kv head of
-    `latent_dim + rope_dim` numbers with values of size 0: Growing(), or Static(batch, 1, capacity, that, 0).
+    The heads share the rotated part of the key, R x. A cache holds (c, R x) as one kv head of size `latent_dim +
+    rope_dim`, with values of size 0: Growing(), or Static(batch, 1, capacity, latent_dim + rope_dim, 0).
 
-    Two forms, one meaning. *Expanded* computes k_h and v_h of every key. *Absorbed* attends to c itself, with
-    W_UKᵀ q for a query and W_UV applied to the output: few queries over many keys, as in decoding, then read one
-    short vector per key. The form with fewer multiplications is taken, unless `absorb` is given.
+    There are two equivalent forms. *Expanded* computes k_h and v_h of every key. *Absorbed* attends to c itself,
+    with W_UKᵀ q as the query and W_UV applied to the output: few queries over many keys, as in decoding, then read
+    one short vector per key. The layer uses the form with fewer multiplications, unless you pass `absorb`.
 
     >>> from multihead import cache, mask
     >>> attn = LatentAttention(96, 6, latent_dim=24, nope_dim=16, rope_dim=8, value_dim=16)
-    >>> kept = cache.Growing()
+    >>> kv = cache.Growing()
     >>> with torch.no_grad():
-    ...     attn(torch.randn(2, 7, 96), mask=mask.causal(), cache=kept).shape
+    ...     attn(torch.randn(2, 7, 96), mask=mask.causal(), cache=kv).shape
     torch.Size([2, 7, 96])
 
     Args:
         latent_dim: size of c (`kv_lora_rank`).
-        nope_dim, rope_dim: sizes of the parts of a head's query and key that are not and are rotated.
-        query_dim: size of a latent vector for the queries too (`q_lora_rank`). If None, they are projected at once.
+        nope_dim, rope_dim: sizes of the unrotated and rotated parts of a head's query and key.
+        query_dim: size of a latent vector for the queries (`q_lora_rank`). If None, queries are projected directly.
         bias: on the down projections and on o_proj.
         scale: factor on q·k; default (nope_dim + rope_dim) ** -0.5.
     """
@@ -151,7 +151,9 @@ class LatentAttention(AttentionLayer):
                 hint="pass absorb=False, which calls kv_up",
             )
         if isinstance(cache, Cross):
-            raise SizeError("LatentAttention is self-attention, got a Cross cache", hint="use cache.Growing()")
+            raise SizeError(
+                "LatentAttention needs a cache for self-attention, got Cross", hint="use cache.Growing()"
+            )
         mask, store = masks.of(mask), store_of(cache, self)
         if positions is not None:
             alone = store is NO_CACHE
@@ -184,26 +186,27 @@ class LatentAttention(AttentionLayer):
             out = out @ value_up.mT
         if gate is not None:
             out = out * gate.to(out.dtype)
-        return self._mix(out) if request is None else answer(request, problem, self._mix(out), out)
+        return self._mix(out) if request is None else collect_outputs(request, problem, self._mix(out), out)
 
     def _project(
         self, x: Tensor, mask: Mask, positions: Tensor | None, store: KVStore
     ) -> tuple[Queries, Float[Tensor, "batch 1 query latent_and_rope"]]:
         """Queries of every head, and (c, R x) of every token as one kv head."""
-        at, _ = store.positions(positions, x.shape[0], x.shape[1], x.shape[1], cross=False)
-        source = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
+        token_positions, _ = store.positions(positions, x.shape[0], x.shape[1], x.shape[1], cross=False)
+        q_input = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
         c, rope = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
         c, shard = self.kv_norm(c), self.head_shard
-        if shard is not None:  # after what every rank computes, before what belongs to heads
-            source, c, rope = (shard.copy_to_ranks(part) for part in (source, c, rope))
-        q = split_heads(self.q_proj(source), self.nope_dim + self.rope_dim)
+        if shard is not None:  # after the replicated projections, before those of the heads
+            q_input, c, rope = (shard.copy_to_ranks(part) for part in (q_input, c, rope))
+        q = split_heads(self.q_proj(q_input), self.nope_dim + self.rope_dim)
         length = None
         if self.position.needs_length:
             lengths = ragged_lengths(mask, x.shape[0], x.device)
-            length = self._sequence_length((q, at), (q, at), lengths, store, positions)
+            length = self._sequence_length((q, token_positions), (q, token_positions), lengths, store, positions)
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
-        q = torch.cat((q_nope, self.position(q_rope, at, length)), dim=-1)
-        return q, torch.cat((c.unsqueeze(1), self.position(rope.unsqueeze(1), at, length)), dim=-1)
+        q = torch.cat((q_nope, self.position(q_rope, token_positions, length)), dim=-1)
+        k_rope = self.position(rope.unsqueeze(1), token_positions, length)
+        return q, torch.cat((c.unsqueeze(1), k_rope), dim=-1)
 
     def _expand(
         self, q: Queries, latent: Float[Tensor, "batch 1 key latent_and_rope"]
@@ -222,13 +225,13 @@ class LatentAttention(AttentionLayer):
         Float[Tensor, "batch 1 key latent"],
         Float[Tensor, "head value_dim latent"],
     ]:
-        """W_UKᵀ q over c itself, and the W_UV that the output still has to go through."""
+        """W_UKᵀ q as queries of c itself, and W_UV, to be applied to the output."""
         up = local(self.kv_up.weight).unflatten(0, (q.shape[1], -1))  # head, nope_dim + value_dim, latent_dim
         key_up, value_up = up.split((self.nope_dim, self.value_dim), dim=1)
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
         c = latent[..., : self.latent_dim]
         if torch.compiler.is_compiling():
-            c = c.clone()  # the NaN guard of a traced graph takes no two operands that share memory
+            c = c.clone()  # torch.cond of the NaN guard rejects operands that share memory
         return torch.cat((q_nope @ key_up, q_rope), dim=-1), latent, c, value_up
 
     def _absorbs(self, queries: int, keys: int) -> bool:

@@ -1,7 +1,7 @@
-"""The masks: which query may attend to which key. True means *may attend*, everywhere.
+"""Masks: which query may attend to which key. True always means *may attend*.
 
-Positions are bottom-right aligned: with fewer queries than keys the last query is at the last key, so a mask
-means the same with a cache and without. Masks are symbolic; combine them with & and |:
+Positions are bottom-right aligned: with fewer queries than keys the last query is at the last key, so a mask has
+the same meaning with and without a cache. Masks are symbolic; combine them with & and |:
 
 >>> from multihead import mask
 >>> m = mask.causal() & mask.window(3) & mask.lengths([4])
@@ -61,7 +61,7 @@ def window(left: int, right: int = 0, *, first: int = 0) -> Mask:
 def lengths(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
     """key < lengths[batch]: key padding on the right. Queries in the padding still get an output.
 
-    If you do not read those outputs, use `ragged`, which skips their work as well.
+    If you do not need these outputs, use `ragged`, which skips their computation too.
     """
     return Lengths(lengths)
 
@@ -72,12 +72,12 @@ def padding(real: Bool[Tensor, "batch key"]) -> Mask:
 
 
 def ragged(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
-    """Right-padded batch: of the tokens of this call row b has lengths[b] real ones.
+    """Right-padded batch: the first lengths[b] tokens of row b are real, the others are padding.
 
-    The rest are neither queries nor keys: their rows attend to nothing (head outputs are zero, so the layer returns
-    its output bias there), their projections are not computed, and a cache does not store them. Without a cache,
-    the projections see the real tokens of all rows as one row of shape (1, real tokens, width); o_proj sees one
-    more, of zeros, for all of the padding.
+    Padding is neither query nor key: it attends to nothing (head outputs are zero, so the layer returns its output
+    bias there), it is not projected, and a cache does not store it. Without a cache, the projections see the real
+    tokens of all rows as one row of shape (1, real tokens, width); o_proj sees one more token, of zeros, for all
+    padding.
     """
     return Ragged(lengths)
 
@@ -89,8 +89,8 @@ def documents(
 ) -> Mask:
     """id[query] == id[key]: several documents packed into one row.
 
-    Give the id of every token (a negative id marks padding, which attends to nothing), or the `offsets`
-    0 = o_0 < o_1 < ... < o_n = tokens at which documents begin and end, as in `cu_seqlens`.
+    Pass the id of every token (a negative id marks padding, which attends to nothing), or the `offsets`
+    0 = o_0 < o_1 < ... < o_n = tokens of the documents, as in `cu_seqlens`.
     """
     if (ids is None) == (offsets is None):
         raise TypeMismatchError(
@@ -111,10 +111,10 @@ def tensor(allowed: Tensor) -> Mask:
 
 
 def additive(scores: Tensor) -> Mask:
-    """scores[batch, head, query, key] is added before softmax; -inf hides. Trainable. Also 3-D and 2-D."""
-    made = Additive(scores)
+    """scores[batch, head, query, key], added before softmax; -inf hides. Trainable. Also 3-D and 2-D."""
+    mask = Additive(scores)
     _largest("scores", scores)
-    return made
+    return mask
 
 
 def where(rule: Rule) -> Mask:
@@ -145,20 +145,20 @@ def of(mask: Mask | Tensor | None) -> Mask:
         return TensorMask(mask)
     if _largest("mask", mask) == 1 and bool(((mask == 0) | (mask == 1)).all()):
         raise SizeError(
-            f"a float mask of shape {tuple(mask.shape)} holds only 0 and 1: added to the scores it hides nothing",
+            f"a float mask is added to the scores and must not be only 0 and 1, got shape {tuple(mask.shape)}",
             hint="for a 0/1 mask write mask.tensor(t.bool()); to add these values write mask.additive(t)",
         )
     return Additive(mask)
 
 
 def _largest(name: str, scores: Tensor) -> float | None:
-    """The largest score; None where the host may not read it. Raises if a constant mask holds NaN or +inf.
+    """The largest score; None if the host cannot read it. Raises if a constant mask holds NaN or +inf.
 
-    A mask that is trained may become NaN. It shows in the output, as it does for other parameters.
+    NaN in a trained mask shows in the output, like NaN in any other parameter.
     """
     if not readable(scores) or scores.requires_grad or scores.numel() == 0:
         return None
-    largest = scores.amax().item()  # NaN if any is
+    largest = scores.amax().item()  # NaN if any score is
     if not largest < math.inf:
         raise SizeError(
             f"{name} must hold finite scores or -inf, got {largest}",

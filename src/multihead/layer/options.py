@@ -1,4 +1,4 @@
-"""What a layer is made of: the options that are objects, and the checks of those that are sizes."""
+"""Options of a layer: QKNorm, Sinks, and the checks of its sizes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class QKNorm:
     def __post_init__(self) -> None:
         if self.kind not in ("rms", "layer") or self.when not in ("before", "after"):
             raise SizeError(
-                f"QKNorm(kind={self.kind!r}, when={self.when!r}) is not known",
-                hint="kind is 'rms' or 'layer', when is 'before' or 'after' the rotation",
+                f"kind must be 'rms' or 'layer' and when 'before' or 'after', got {self.kind!r} and {self.when!r}",
+                hint="QKNorm('rms', when='before') normalises before the rotation",
             )
         check_number("eps", self.eps, least=0.0)
 
@@ -46,7 +46,7 @@ class QKNorm:
 
 @dataclass(frozen=True)
 class Sinks:
-    """A learned logit per head that takes weight and has no value (GPT-OSS; cf. Miller 2023)."""
+    """A learned logit per head that receives attention weight and adds nothing (GPT-OSS; cf. Miller 2023)."""
 
     init: float = 0.0
 
@@ -57,12 +57,12 @@ class Sinks:
 def linear(
     width: int, out: int, bias: bool, device: torch.device | str | None, dtype: torch.dtype | None
 ) -> nn.Linear:
-    # Drawn later by `reset_parameters`: no random number is spent here.
-    where = torch.get_default_device() if device is None else device
-    if width == 0 or out == 0:  # a layer without heads; torch would warn that there is nothing to draw
+    # `reset_parameters` draws the weights later; the random state does not change here.
+    device = torch.get_default_device() if device is None else device
+    if width == 0 or out == 0:  # a layer without heads; torch warns about empty weights
         with warnings.catch_warnings(action="ignore", category=UserWarning):
-            return nn.Linear(width, out, bias=bias, device=where, dtype=dtype)
-    return cast(nn.Linear, nn.utils.skip_init(nn.Linear, width, out, bias=bias, device=where, dtype=dtype))
+            return nn.Linear(width, out, bias=bias, device=device, dtype=dtype)
+    return cast(nn.Linear, nn.utils.skip_init(nn.Linear, width, out, bias=bias, device=device, dtype=dtype))
 
 
 def head_dim_of(d_model: int, num_heads: int) -> int:
@@ -70,7 +70,7 @@ def head_dim_of(d_model: int, num_heads: int) -> int:
         divisors = [n for n in range(1, min(d_model, 256) + 1) if d_model % n == 0]
         raise SizeError(
             f"num_heads={num_heads} does not divide d_model={d_model}",
-            hint=f"choose one of {', '.join(map(str, divisors))}, or give head_dim",
+            hint=f"choose one of {', '.join(map(str, divisors))}, or pass head_dim",
         )
     return d_model // num_heads
 
@@ -84,7 +84,7 @@ def groups_of(heads: int, kv_heads: int | None, kv_of_head: Sequence[int] | None
     if len(kv_of_head) != heads or any(not 0 <= kv < count for kv in kv_of_head):
         raise SizeError(
             f"kv_of_head={list(kv_of_head)} does not map {heads} query heads to {count} kv heads",
-            hint="one entry per query head, each in 0..num_kv_heads-1",
+            hint="pass one entry per query head, each in 0..num_kv_heads-1",
         )
     return Groups(kv_of_head, count)
 
@@ -96,17 +96,15 @@ def biased_projections(bias: bool | str) -> str:
         raise TypeMismatchError(
             f"bias must be a bool or letters, got {describe(bias)}", hint="bias='qkv', for example"
         )
-    wrong = sorted(set(bias) - set("qkvo"))
-    if wrong:
+    if set(bias) - set("qkvo"):
         raise SizeError(
-            f"bias={bias!r} names {wrong[0]!r}, which is no projection",
-            hint="letters out of 'qkvo', or a bool",
+            f"bias must be a bool or letters of 'qkvo', got {bias!r}", hint="bias='qkv' for q, k and v, for example"
         )
     return bias
 
 
 def check_sizes(*, d_model: int, num_heads: int, num_kv_heads: int | None, **widths: int | None) -> None:
-    """Raise unless all sizes are integers in range; None is a default."""
+    """Raise unless all sizes are integers in range or None."""
     check_count("d_model", d_model)
     check_count("num_heads", num_heads, least=0, most=MOST_ITEMS)
     if num_kv_heads is not None:
@@ -127,8 +125,8 @@ def check_options(attn: MultiHeadAttention) -> None:
     )
     for name, kind in (("sinks", Sinks), ("qk_norm", QKNorm)):
         if getattr(attn, name) is not None:
-            what = f"a {kind.__name__}"
-            check_instance(name, getattr(attn, name), kind, what, hint=f"{name}=mh.{kind.__name__}()")
+            hint = f"{name}=mh.{kind.__name__}()"
+            check_instance(name, getattr(attn, name), kind, f"a {kind.__name__}", hint=hint)
     if attn.position is not None:
         check_instance(
             "position", attn.position, Rotary | PositionBias, "an object of multihead.position",
@@ -136,7 +134,8 @@ def check_options(attn: MultiHeadAttention) -> None:
         )  # fmt: skip
     if isinstance(attn.position, PositionBias) and attn.position.num_heads != attn.num_heads:
         raise SizeError(
-            f"{attn.position} is made for {attn.position.num_heads} heads, the layer has {attn.num_heads}",
+            f"position must have {attn.num_heads} heads like the layer, got {attn.position} with "
+            f"{attn.position.num_heads} heads",
             hint=f"{type(attn.position).__name__}({attn.num_heads})",
         )
     if isinstance(attn.position, Rotary):

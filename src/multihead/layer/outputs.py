@@ -1,4 +1,4 @@
-"""What a caller may ask for beside the output, and what comes back. Asking never changes the output."""
+"""Requests for more than the output of a layer, and the results. A request never changes the output."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Cells:
 
 @dataclass(frozen=True)
 class Ask:
-    """What to return besides the output.
+    """A request for more than the output.
 
     - `weights`: attention weights before dropout, True for all or `Cells` for some heads and rows;
-    - `lse`: log-sum-exp of the scores of every row (sinks included; -inf if the row sees no key);
-    - `heads`: the outputs of the heads before W_O (after the gate).
+    - `lse`: log-sum-exp of the scores of every row, with the sink (-inf if the row sees no key);
+    - `heads`: the outputs of the heads before W_O, after the gate.
     """
 
     weights: bool | Cells = False
@@ -72,7 +72,7 @@ class Ask:
         return Ask(**dict.fromkeys(names, True))
 
     def check(self, coordinates: Coordinates) -> Ask:
-        """Raise if it names heads or rows that a call does not have."""
+        """Raise if it requests heads or rows that the call does not have."""
         if isinstance(self.weights, Cells):
             _index(self.weights.heads, coordinates.heads, "head", torch.device("cpu"))
             _index(self.weights.rows, coordinates.queries, "row", torch.device("cpu"))
@@ -85,7 +85,7 @@ PLAN_ONLY = Ask()
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """The output, and what `ask` requested."""
+    """The output, and the results requested by `ask`."""
 
     out: Float[Tensor, "*batch query d_out"]
     weights: Float[Tensor, "*batch chosen_head chosen_query key"] | None = None
@@ -100,15 +100,15 @@ class PlannedCall:
     problem: Problem
     plan: Plan
     known_keys: bool
-    """whether a cache has the keys and values, so that they are not projected"""
+    """whether a cache holds the keys and values, so they are not projected"""
 
 
-# torch.export, vmap and FSDP look for tensors inside a result only if its type is registered.
+# torch.export, vmap and FSDP find tensors inside a result only if its type is registered.
 torch.export.register_dataclass(AttentionOutput, serialized_type_name="multihead.AttentionOutput")
 
 
 def weights_of(problem: Problem, cells: Cells) -> Weights:
-    """softmax(scores) of chosen heads and rows; nothing else is built."""
+    """softmax(scores) of the given heads and rows; the others are not computed."""
     size = problem.coordinates
     heads = _index(cells.heads, size.heads, "head", size.device)
     rows = _index(cells.rows, size.queries, "row", size.device)
@@ -129,12 +129,12 @@ def lse_of(problem: Problem) -> Float[Tensor, "batch head query"]:
     """log Σ_j exp(score_ij) of every row, block by block; memory is linear in tokens."""
     size, sinks = problem.coordinates, problem.scores.sinks
     scores = replace(problem.scores, sinks=None, dropout=0.0)
-    keys_only = replace(problem, v=problem.v[..., :1], scores=scores)  # values do not matter: one column is enough
+    keys_only = replace(problem, v=problem.v[..., :1], scores=scores)  # values play no part; one column suffices
     if size.empty:
         lse = problem.q.new_full((size.batch, size.heads, size.queries), -torch.inf)
     else:
         tiles = bounded_tiles(problem.mask, size, rows=size.batch * size.heads)
-        lse = run_tiles(keys_only, tiles, on_block(_lse), nothing=-torch.inf)[..., 0]
+        lse = run_tiles(keys_only, tiles, on_block(_lse), empty=-torch.inf)[..., 0]
     return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].to(lse.dtype))
 
 
@@ -142,10 +142,10 @@ def _lse(block: Block) -> HeadOutputs:
     return explicit(block).lse.unsqueeze(-1)
 
 
-def _index(chosen: Sequence[int] | None, count: int, what: str, device: torch.device) -> Tensor | slice:
+def _index(chosen: Sequence[int] | None, count: int, noun: str, device: torch.device) -> Tensor | slice:
     if chosen is None:
         return ALL
-    wrong = next((c for c in chosen if not -count <= c < count), None)
-    if wrong is not None:
-        raise SizeError(f"{what} must be in 0..{count - 1}, got {wrong!r}", hint=f"this call has {count} {what}s")
+    invalid = next((c for c in chosen if not -count <= c < count), None)
+    if invalid is not None:
+        raise SizeError(f"{noun} must be in 0..{count - 1}, got {invalid!r}", hint=f"this call has {count} {noun}s")
     return torch.tensor([c % count for c in chosen], dtype=torch.long, device=device)

@@ -1,4 +1,4 @@
-"""Where a token stands: rotary embedding of queries and keys, and biases on the scores.
+"""Position encodings: rotary embedding of queries and keys, and biases on the scores.
 
 >>> from multihead import position
 >>> position.Rotary(500_000.0, scaling=position.Llama3(8, low=1, high=4, original=8192))
@@ -6,7 +6,7 @@ Rotary(base=500000, scaling=Llama3(factor=8, low=1, high=4, original=8192))
 >>> position.ALiBi(4).slopes.tolist()
 [0.25, 0.0625, 0.015625, 0.00390625]
 
-`Rotary` turns q and k before the scores are taken; a `PositionBias` is added to the scores, block by block.
+`Rotary` rotates q and k; a `PositionBias` is added to the scores, block by block.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ Position: TypeAlias = Rotary | PositionBias
 class ALiBi(nn.Module):
     """−slope_h · |query − key| (Press et al. 2022).
 
-    Slopes are 2^(−8/n), 2^(−16/n), …, 2^(−8) for n heads; if n is no power of two, those of the power below
-    and every second one of the power above, as the authors do. `slopes` gives others. `learned` makes them
-    a parameter that starts from there.
+    Slopes are 2^(−8/n), 2^(−16/n), …, 2^(−8) for n heads; if n is not a power of two, those of the power below and
+    every second one of the power above, as in the paper. `slopes` overrides them. With `learned` they are a
+    parameter with these initial values.
 
     >>> ALiBi(slopes=[0.5]).bias(torch.tensor([[3]]), torch.tensor([[0, 1, 2, 4]]))
     tensor([[[[-1.5000, -1.0000, -0.5000, -0.5000]]]])
@@ -89,18 +89,18 @@ class ALiBi(nn.Module):
     ) -> None:
         super().__init__()
         if num_heads is None and slopes is None:
-            raise SizeError("ALiBi needs num_heads or slopes, got None for both", hint="give one of them: ALiBi(8)")
+            raise SizeError("ALiBi needs num_heads or slopes, got None for both", hint="pass one of them: ALiBi(8)")
         if num_heads is not None:
             check_count("num_heads", num_heads, least=0, most=MOST_ITEMS)
         check_flag("learned", learned)
         check_device_and_dtype(device, dtype)
-        # Floats, not a buffer: nothing to lose on the meta device, nothing that .half() could round.
-        self._start = tuple(alibi_slopes(num_heads or 0) if slopes is None else _numbers("slopes", slopes))
-        self.num_heads = len(self._start) if num_heads is None else num_heads
-        if self.num_heads != len(self._start):
+        # Floats, not a buffer, so the meta device and .half() cannot change them.
+        self._initial = tuple(alibi_slopes(num_heads or 0) if slopes is None else _numbers("slopes", slopes))
+        self.num_heads = len(self._initial) if num_heads is None else num_heads
+        if self.num_heads != len(self._initial):
             raise SizeError(
-                f"num_heads={num_heads} but {len(self._start)} slopes",
-                hint="leave num_heads out, slopes say it",
+                f"num_heads must be the number of slopes, {len(self._initial)}, got {num_heads}",
+                hint="omit num_heads if you pass slopes",
             )
         self.register_parameter("weight", None)
         if learned:
@@ -108,22 +108,22 @@ class ALiBi(nn.Module):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Back to the slopes it was made with."""
+        """Reset learned slopes to their initial values."""
         if self.weight is not None:
             with torch.no_grad():
-                self.weight.copy_(torch.tensor(self._start, dtype=torch.float64, device="cpu"))
+                self.weight.copy_(torch.tensor(self._initial, dtype=torch.float64, device="cpu"))
 
     @property
     def slopes(self) -> Float[Tensor, " head"]:
-        """One per head: the parameter if learned, else float64 on the CPU."""
+        """The slope of each head: the parameter if learned, otherwise float64 on the CPU."""
         if self.weight is not None:
             return self.weight
-        return torch.tensor(self._start, dtype=torch.float64, device="cpu")
+        return torch.tensor(self._initial, dtype=torch.float64, device="cpu")
 
     @property
     def constant(self) -> tuple[float, ...] | None:
-        """The slopes if they are fixed: a bias that they and the positions determine."""
-        return self._start if self.weight is None else None
+        """The slopes if they are fixed, which determine the bias; otherwise None."""
+        return self._initial if self.weight is None else None
 
     def bias(
         self,
@@ -144,7 +144,8 @@ def _numbers(name: str, values: Sequence[float] | Float[Tensor, " head"]) -> lis
         values = cast(Tensor, values).tolist()
     if isinstance(values, Tensor | str) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         raise TypeMismatchError(
-            f"{name} must be a list of numbers or a 1-D tensor, got {describe(values)}", hint="one number per head"
+            f"{name} must be a list of numbers or a 1-D tensor, got {describe(values)}",
+            hint="pass one number per head",
         )
     numbers = list(values)
     for number in numbers:
@@ -153,7 +154,7 @@ def _numbers(name: str, values: Sequence[float] | Float[Tensor, " head"]) -> lis
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """The authors' slopes, also where `heads` is no power of two."""
+    """The slopes of the paper, for any number of heads."""
     if heads == 0:
         return []
     below = 1 << (heads.bit_length() - 1)
@@ -163,10 +164,11 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 class RelativeBias(nn.Module):
-    """table[bucket(key − query), h] (Raffel et al. 2020, T5): one number per distance, far ones share.
+    """table[bucket(key − query), h] (Raffel et al. 2020, T5): one bias per distance; large distances share buckets.
 
     Half of the buckets hold one distance each, the others grow geometrically up to `max_distance`. If
-    `bidirectional`, half of all are for keys after the query; else those fall in the bucket of distance 0.
+    `bidirectional`, half of all buckets are for keys after the query; otherwise such keys are in the bucket of
+    distance 0.
     """
 
     def __init__(
@@ -188,12 +190,12 @@ class RelativeBias(nn.Module):
         one_way = buckets // 2 if bidirectional else buckets
         if one_way < 2:
             raise SizeError(
-                f"buckets={buckets} leave {one_way} for one direction",
+                f"buckets must be >= {4 if bidirectional else 2} if bidirectional={bidirectional}, got {buckets}",
                 hint=f"choose at least {4 if bidirectional else 2}",
             )
         if max_distance <= one_way // 2:
             raise SizeError(
-                f"max_distance={max_distance} is within the {one_way // 2} distances with their own bucket",
+                f"max_distance must be > {one_way // 2} for buckets={buckets}, got {max_distance}",
                 hint=f"choose max_distance > {one_way // 2}, or fewer buckets",
             )
         self.num_heads = num_heads
@@ -210,7 +212,7 @@ class RelativeBias(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def bucket(self, distance: Int[Tensor, "*block"]) -> Int[Tensor, "*block"]:
-        """Row of the table for key − query."""
+        """The row of the table for the distance key − query."""
         steps = distance.abs() if self.bidirectional else (-distance).clamp(min=0)
         bounds = torch.tensor(self._bounds, device=distance.device)
         bucket = (steps[..., None] >= bounds).sum(-1)
@@ -224,15 +226,15 @@ class RelativeBias(nn.Module):
         key_positions: Int[Tensor, "#batch key"],
         dtype: torch.dtype = torch.float32,
     ) -> Float[Tensor, "_ head query key"]:
-        far = self.max_distance  # beyond it nothing changes, so the table by distance is short
-        reach = torch.arange(-far, far + 1, device=self.weight.device)
-        by_distance = self.weight.to(dtype)[self.bucket(reach)].t()  # (head, distance)
+        far = self.max_distance  # larger distances have the same bias
+        distances = torch.arange(-far, far + 1, device=self.weight.device)
+        by_distance = self.weight.to(dtype)[self.bucket(distances)].t()  # (head, distance)
         queries, keys = query_positions.shape[-1], key_positions.shape[-1]
         if not torch.compiler.is_compiling() and queries and keys:
             q, k = consecutive_from(query_positions), consecutive_from(key_positions)
             if q is not None and k is not None:
-                # Constant along diagonals: look up queries + keys − 1 distances, then slide over them.
-                diagonals = torch.arange(k - q - queries + 1, k - q + keys, device=reach.device)
+                # Constant along diagonals: look up queries + keys − 1 distances, then take sliding windows.
+                diagonals = torch.arange(k - q - queries + 1, k - q + keys, device=distances.device)
                 values = by_distance[:, diagonals.clamp(-far, far) + far]
                 return values.unfold(-1, keys, 1).flip(-2).unsqueeze(0)
         distance = key_positions.long()[:, None, :] - query_positions.long()[:, :, None]
@@ -244,9 +246,9 @@ class RelativeBias(nn.Module):
 
 
 def bucket_bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """The distances at which buckets 1, 2, … begin: a bucket is the number of bounds at or below a distance.
+    """The first distances of buckets 1, 2, …: the bucket of a distance is the number of bounds at or below it.
 
-    Rounded as T5 rounds, in float32: where a logarithm falls on a whole number that decides the bucket.
+    Rounded in float32 as in T5: if a logarithm is near an integer, rounding decides the bucket.
     """
     exact = buckets // 2
     scale = to_float32(math.log(max_distance / exact))

@@ -159,15 +159,15 @@ class ContextParallel:
     def known(self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int) -> None:
         if key is not None:
             raise MultiheadError(
-                f"keys of another sequence cannot be used while context_parallel splits {self.tokens} tokens",
-                hint="only self-attention of all tokens at once can be split over ranks",
+                f"context_parallel needs self-attention of {self.tokens} tokens, got keys of another sequence",
+                hint="call cross-attention outside the block",
             )
 
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[Tensor, Tensor]:
-        at = self.places(queries) if positions is None else positions
-        return at, at
+        positions = self.places(queries) if positions is None else positions
+        return positions, positions
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
@@ -181,7 +181,7 @@ class ContextParallel:
     # ---- communication ------------------------------------------------------------------------
 
     def around(self, k: Tensor, v: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield (rank, its keys, its values) for every rank, this one first; receives the next pair meanwhile."""
+        """Yield (rank, its keys, its values) for every rank, this one first, while receiving the next pair."""
         rank, ranks = self.mesh.get_local_rank(), self.mesh.size()
         if ranks == 1:
             yield rank, k, v

@@ -32,7 +32,7 @@ from multihead.layer._blocked import (
 )
 from multihead.layer._kernels import lower_triangle
 from multihead.layer._plan import BLOCK
-from multihead.layer._tiles import Inside, Tile, tile
+from multihead.layer._tiles import Tile, TileMask, tile
 
 Chunk = tuple[int, int, int]
 """(start, stop, offset among the tokens of its rank)"""
@@ -79,15 +79,15 @@ class _RingAttention(torch.autograd.Function):
         (grad,) = grad_outputs
         q, k, v, sinks, out, lse, *learned = ctx.saved_tensors
         task: _RingTask = ctx.task
-        dead = (lse == torch.inf).unsqueeze(-1)  # rows that see no key, or NaN, get zero gradients
-        grad = grad.to(exact_dtype(q)).masked_fill(dead, 0.0)
-        delta = (grad * out.masked_fill(dead, 0.0)).sum(-1)
+        no_gradient = (lse == torch.inf).unsqueeze(-1)  # rows that see no key, or NaN
+        grad = grad.to(exact_dtype(q)).masked_fill(no_gradient, 0.0)
+        delta = (grad * out.masked_fill(no_gradient, 0.0)).sum(-1)
         rows = _RowGradients(q, grad, lse, delta, torch.zeros_like(q, dtype=grad.dtype), learned)
         dk, dv = task.ring.home(task.key_gradients(rows, *block) for block in task.ring.around(k, v))
         d_sinks = None
         if sinks is not None:
-            share = (sinks.to(lse.dtype)[:, None] - lse).exp()
-            d_sinks = -(share * delta).sum((0, 2)).to(sinks.dtype)
+            sink_weight = (sinks.to(lse.dtype)[:, None] - lse).exp()
+            d_sinks = -(sink_weight * delta).sum((0, 2)).to(sinks.dtype)
         return rows.dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), d_sinks, None, *rows.d_learned
 
 
@@ -185,11 +185,11 @@ class _RingTask:
         self, sums: _SoftmaxSums, t: Tile, q: Queries, keys: _FiniteKeys, rows: slice, columns: tuple[slice, ...]
     ) -> None:
         """Add the keys of a tile to the sums of its queries."""
-        hidden, added = self._mask_of(t)
+        hidden, bias = self._mask_of(t)
         for row, heads in self._head_blocks(t):
             k, v = (self._select(x, row, heads, columns) for x in (keys.k, keys.v))
             s, _ = self._scores(
-                q[row, heads, rows], k, self._part(hidden, t, row, heads), self._part(added, t, row, heads)
+                q[row, heads, rows], k, self._part(hidden, t, row, heads), self._part(bias, t, row, heads)
             )
             sums.add(row, heads, rows, s, v)
             if keys.bad is not None:
@@ -205,26 +205,26 @@ class _RingTask:
         kv_of_head = torch.tensor(self.problem.groups.kv_of_head, device=k.device)
         for t, rows, columns in self.tiles(owner):
             with torch.enable_grad():
-                hidden, added = self._mask_of(t)
-            bias = None if added is None else added.detach()
-            d_added = torch.zeros_like(added) if added is not None and added.requires_grad else None
+                hidden, bias = self._mask_of(t)
+            constant_bias = None if bias is None else bias.detach()
+            d_bias = torch.zeros_like(bias) if bias is not None and bias.requires_grad else None
             for row, heads in self._head_blocks(t):
                 q, g = total.q[row, heads, rows], total.grad[row, heads, rows]
                 head_k, head_v = (self._select(x, row, heads, columns) for x in (keys.k, keys.v))
                 s, slope = self._scores(
-                    q, head_k, self._part(hidden, t, row, heads), self._part(bias, t, row, heads)
+                    q, head_k, self._part(hidden, t, row, heads), self._part(constant_bias, t, row, heads)
                 )
                 p = s.sub_(total.lse[row, heads, rows].unsqueeze(-1)).exp_()
                 d = product(g, head_v.mT, 1.0).sub_(total.delta[row, heads, rows].unsqueeze(-1)).mul_(p)
-                if d_added is not None:
-                    add_to(d_added, row - t.batch.start, heads, d)
+                if d_bias is not None:
+                    add_to(d_bias, row - t.batch.start, heads, d)
                 if softcap is not None and slope is not None:
                     d.mul_(slope)
                 total.dq[row, heads, rows] += product(d, head_k, scale)
                 _scatter(dk[row], kv_of_head[heads], columns, product(d.mT, q, scale))
                 _scatter(dv[row], kv_of_head[heads], columns, product(p.mT, g, 1.0))
-            if added is not None and d_added is not None:
-                grads = torch.autograd.grad(added, list(total.learned), d_added, allow_unused=True)
+            if bias is not None and d_bias is not None:
+                grads = torch.autograd.grad(bias, list(total.learned), d_bias, allow_unused=True)
                 total.d_learned = [_sum(a, b) for a, b in zip(total.d_learned, grads, strict=True)]
         return dk, dv
 
@@ -239,23 +239,23 @@ class _RingTask:
     def _mask_of(self, t: Tile) -> tuple[Tensor | None, Tensor | None]:
         """The hidden cells of a tile, and the bias added to its scores."""
         coordinates, mask = self.problem.coordinates, self.problem.mask
-        if t.inside is Inside.FULL:
+        if t.mask is TileMask.FULL:
             return None, None
-        if t.inside is Inside.CAUSAL:
+        if t.mask is TileMask.CAUSAL:
             return ~lower_triangle(t.shape[1], t.shape[2], coordinates.device), None
         grid = coordinates.grid(t.batch, t.queries, t.keys)
         allowed = mask.allowed(grid)
         return None if allowed is None else ~allowed, mask.score_bias(grid)
 
     def _scores(
-        self, q: Tensor, k: Tensor, hidden: Tensor | None, added: Tensor | None
+        self, q: Tensor, k: Tensor, hidden: Tensor | None, bias: Tensor | None
     ) -> tuple[Float[Tensor, "head query key"], Tensor | None]:
         """The scores of some heads, -inf where hidden, and the derivative of softcap, if any."""
         scores = self.problem.scores
         s = capped_scores(q, k, scores)
         slope = None if scores.softcap is None else softcap_slope(s, scores)
-        if added is not None:
-            s.add_(added)
+        if bias is not None:
+            s.add_(bias)
         return s if hidden is None else s.masked_fill_(hidden, -torch.inf), slope
 
     def _select(self, x: Tensor, row: int, heads: slice, columns: tuple[slice, ...]) -> Tensor:
@@ -274,7 +274,7 @@ def _unstructured(batch: int, heads: int, queries: tuple[int, int], keys: tuple[
     step = max(1, BLOCK // max(1, batch * heads * (keys[1] - keys[0])))
     starts = range(queries[0], queries[1], step)
     return [
-        Tile(slice(0, batch), slice(lo, min(lo + step, queries[1])), (slice(*keys),), Inside.MASKED)
+        Tile(slice(0, batch), slice(lo, min(lo + step, queries[1])), (slice(*keys),), TileMask.MASKED)
         for lo in starts
     ]
 

@@ -251,7 +251,7 @@ def _rows_of_heads(heads: Sequence[int], dim: int, like: Tensor) -> Tensor:
 
 
 class _Part(nn.Linear):
-    """A projection of which this rank uses the part of its heads; a Linear changes its class to become one."""
+    """A projection with the part of this rank's heads; `_split` changes the class of an nn.Linear to it."""
 
     shard: HeadShard
     rows: Tensor | None
@@ -287,17 +287,17 @@ class HeadColumns(_Part):
 
 
 def _enter(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Inputs are copied to the ranks; gates and requests become those of the local heads."""
+    """Copy the inputs to the ranks; select the local heads of the gate and the request."""
     shard = layer.head_shard
     assert shard is not None
-    if not isinstance(layer, LatentAttention):  # which copies its latents instead
+    if not isinstance(layer, LatentAttention):  # it copies its latents instead
         inputs = {"query": None, "key": None, "value": None} | dict(
             zip(("query", "key", "value"), args, strict=False)
         )
         inputs |= {name: kwargs[name] for name in inputs if name in kwargs}
-        entered = {id(x): shard.copy_to_ranks(x) for x in inputs.values() if isinstance(x, Tensor)}
-        args = tuple(entered.get(id(x), x) for x in args)
-        kwargs = {name: entered.get(id(x), x) if name in inputs else x for name, x in kwargs.items()}
+        copies = {id(x): shard.copy_to_ranks(x) for x in inputs.values() if isinstance(x, Tensor)}
+        args = tuple(copies.get(id(x), x) for x in args)
+        kwargs = {name: copies.get(id(x), x) if name in inputs else x for name, x in kwargs.items()}
     gate, ask = kwargs.get("head_gate"), kwargs.get("ask")
     if isinstance(gate, Tensor) and gate.ndim and gate.shape[min(gate.ndim - 1, 1)] in (1, shard.all_heads):
         kwargs["head_gate"] = shard.local(gate, min(gate.ndim - 1, 1))
@@ -307,7 +307,7 @@ def _enter(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 
 def _leave(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    """The outputs of the heads of all ranks."""
+    """Gather the outputs of the heads of all ranks."""
     shard, ask = layer.head_shard, kwargs.get("ask")
     if shard is None or not isinstance(output, AttentionOutput) or not isinstance(ask, LocalAsk):
         return output

@@ -318,13 +318,13 @@ def ring_refusals(mesh: DeviceMesh) -> None:
         with refused("dropout", "got 0.1", f"{ranks} ranks"):
             attn(mine)
         attn.eval()
-        with refused("a Growing cache inside context_parallel", f"{TOKENS} tokens"):
+        with refused("cache", "got a Growing", f"{TOKENS} tokens"):
             attn(mine, cache=cache.Growing())
         with refused("keys of another sequence"):
             attn(mine, x)
         with refused(f"{block.here()} of {TOKENS} tokens, got 3"):
             attn(x[:, :3])
-        with refused("weights of 29 keys were requested"):
+        with refused("29 keys", "got 'weights'"):
             attn(mine, ask="weights")
         with refused("route='fused' cannot be chosen inside context_parallel"):
             attn(mine, route="fused")

@@ -197,7 +197,7 @@ def test_errors_say_what_to_do() -> None:
         make(latent_dim=0)
     with pytest.raises(SizeError, match=r"dim=5[\s\S]*hint"):
         make(rope_dim=5)
-    with pytest.raises(SizeError, match=r"dim=8[\s\S]*head_dim=6[\s\S]*hint"):
+    with pytest.raises(SizeError, match=r"head_dim=6, got dim=8[\s\S]*hint"):
         make(position=position.Rotary(dim=8))
     with pytest.raises(SizeError, match=r"57\), got \(2, 13, 58\)[\s\S]*hint"):
         make()(torch.randn(BATCH, TOKENS, WIDTH + 1))

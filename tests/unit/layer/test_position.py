@@ -225,7 +225,7 @@ def test_every_way_to_give_positions_is_the_same(interleaved: bool, dim: int | N
     x, start = queries(tokens), 23
     assert x.numel() > rotary.BLOCK or tokens == TOKENS
     places = torch.arange(start, start + tokens)
-    expected = rotary._rotate_plainly(x, *turn._angles(x, places, dim or DIM, None), interleaved=interleaved)
+    expected = rotary._rotate_unpacked(x, *turn._angles(x, places, dim or DIM, None), interleaved=interleaved)
     shuffled = torch.randperm(tokens)
     assert_close(turn(x, start), expected)
     assert_close(turn(x, places), expected)
@@ -486,14 +486,14 @@ def test_biases_compile_and_take_nothing(kind: position.PositionBias) -> None:
         (lambda: position.Rotary(dim=16)(queries()), ["dim=16", "head_dim=14"]),
         (lambda: position.Rotary()(queries(), torch.arange(5)), ["(5,)", "tokens=17"]),
         (lambda: position.Rotary()(queries(), torch.zeros(2, TOKENS).long()), ["(2, 17)", "batch=3"]),
-        (lambda: position.Rotary(scaling=position.NTK(2.0))(queries(dim=2)), ["dim=2"]),
+        (lambda: position.Rotary(scaling=position.NTK(2.0))(queries(dim=2)), ["dim > 2", "got 2"]),
         (lambda: position.Linear(0.0), ["factor", "0.0"]),
         (lambda: position.Llama3(8, low=4, high=1, original=97), ["high", "4", "got 1"]),
         (lambda: position.YaRN(8, 97, beta_fast=1, beta_slow=2), ["beta_fast", "2", "got 1"]),
         (lambda: position.ALiBi(), ["num_heads", "slopes"]),
-        (lambda: position.ALiBi(3, slopes=[1.0, 2.0]), ["num_heads=3", "2 slopes"]),
-        (lambda: position.RelativeBias(5, buckets=3), ["buckets=3", "1"]),
-        (lambda: position.RelativeBias(5, max_distance=8), ["max_distance=8", "8 distances"]),
+        (lambda: position.ALiBi(3, slopes=[1.0, 2.0]), ["num_heads", "slopes, 2, got 3"]),
+        (lambda: position.RelativeBias(5, buckets=3), ["buckets", ">= 4", "got 3"]),
+        (lambda: position.RelativeBias(5, max_distance=8), ["max_distance must be > 8", "got 8"]),
     ],
 )
 def test_errors_say_both_values_and_what_to_do(make: object, values: list[str]) -> None:

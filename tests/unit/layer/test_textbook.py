@@ -466,9 +466,7 @@ def test_other_dtypes_are_compared_within_their_precision(dtype: torch.dtype) ->
 def test_examples_that_do_not_decide() -> None:
     theirs = drawn(Matrices())
     for example in (tokens(1), tokens(1).expand(-1, TOKENS, -1)):  # q and k do not matter
-        expect(
-            SizeError, ["does not decide", "4 readings"], lambda x=example: interop.from_module(theirs, example=x)
-        )
+        expect(SizeError, ["4 readings", "example"], lambda x=example: interop.from_module(theirs, example=x))
 
 
 def test_matrices_that_are_their_own_transpose_need_no_example() -> None:
@@ -549,7 +547,7 @@ def test_number_of_heads() -> None:
     module.num_heads, module.h = "3", True
     expect(SizeError, ["num_heads='3', h=True", "pass num_heads="], lambda: interop.from_module(module))
     del module.num_heads, module.h
-    expect(SizeError, ["found none of num_heads, n_heads"], lambda: interop.from_module(module))
+    expect(SizeError, ["got none of num_heads, n_heads"], lambda: interop.from_module(module))
 
 
 def test_parameters_without_a_place() -> None:

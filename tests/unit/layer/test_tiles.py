@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import cases
 from multihead import mask
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._tiles import Inside, Tile, single_tile, tile
+from multihead.layer._tiles import Tile, TileMask, single_tile, tile
 
 CPU = torch.device("cpu")
 
@@ -24,10 +24,10 @@ def painted(tiles: list[Tile], seen: mask.Mask, frame: Coordinates) -> tuple[tor
         columns = torch.cat([torch.arange(frame.keys)[k] for k in t.keys] or [torch.arange(0)])
         rows = t.queries.stop - t.queries.start
         inside = torch.ones(1, 1, rows, len(columns), dtype=torch.bool)
-        if t.inside is Inside.CAUSAL:
+        if t.mask is TileMask.CAUSAL:
             assert rows == len(columns), "the causal flag is for squares"
             inside = inside.tril()
-        elif t.inside is Inside.MASKED and len(columns):
+        elif t.mask is TileMask.MASKED and len(columns):
             written = seen.allowed(frame.grid(t.batch, t.queries, t.keys))
             inside = inside if written is None else written
         block = cells[t.batch, :, t.queries]
@@ -50,7 +50,7 @@ def test_tiles_are_the_mask(data: st.DataObject) -> None:
     assert torch.equal(cells, seen.tensor(queries, keys, batch=batch, heads=heads))
     for t in tiles:
         _, rows, width = t.shape
-        if every or t.inside is Inside.MASKED:
+        if every or t.mask is TileMask.MASKED:
             assert rows * width <= largest or rows == 1
     one = single_tile(seen, frame)
     held, cells = painted([one], seen, frame)
@@ -79,19 +79,19 @@ class TestWorkNotDone:
 
     def test_packed_documents_are_blocks_on_the_diagonal(self) -> None:
         tiles = cut(mask.documents(offsets=[0, 64, 128, 1024]) & mask.causal(), 1024)
-        assert [t.inside for t in tiles[:2]] == [Inside.CAUSAL] * 2
+        assert [t.mask for t in tiles[:2]] == [TileMask.CAUSAL] * 2
         assert cells(tiles) <= 64**2 // 2 * 2 + 896**2 * 3 // 4
         assert all(t.keys[0].start >= 128 for t in tiles[2:])
 
     def test_documents_alone_are_full_blocks(self) -> None:
         tiles = cut(mask.documents(offsets=[0, 100, 300]), 300)
-        assert [t.inside for t in tiles] == [Inside.FULL] * 2
+        assert [t.mask for t in tiles] == [TileMask.FULL] * 2
         assert cells(tiles) == 100**2 + 200**2
 
     def test_padding_is_no_work(self) -> None:
         tiles = cut(mask.lengths([100, 7, 0]), 100, batch=3)
         assert cells(tiles) == 100 * 107
-        assert all(t.inside is Inside.FULL for t in tiles)
+        assert all(t.mask is TileMask.FULL for t in tiles)
 
     def test_ragged_rows_are_no_queries_either(self) -> None:
         tiles = cut(mask.ragged([100, 7, 0]), 100, batch=3)
@@ -103,7 +103,7 @@ class TestWorkNotDone:
 
     def test_one_new_token_over_a_cache_sees_what_it_may(self) -> None:
         (one,) = tile(mask.causal() & mask.window(64), Coordinates(2, 4, 1, 1000, CPU))
-        assert one.inside is Inside.FULL
+        assert one.mask is TileMask.FULL
         assert one.keys == (slice(936, 1000),)
 
     def test_a_chunk_over_a_cache_is_full_but_for_its_end(self) -> None:
@@ -112,11 +112,11 @@ class TestWorkNotDone:
 
     def test_plain_causal_is_one_flag(self) -> None:
         (one,) = cut(mask.causal(), 64)
-        assert one.inside is Inside.CAUSAL
+        assert one.mask is TileMask.CAUSAL
         assert one.cells == 64 * 64 // 2
-        assert single_tile(mask.causal(), Coordinates(1, 1, 512, 512, CPU)).inside is Inside.CAUSAL
-        assert single_tile(mask.causal(), Coordinates(1, 1, 511, 512, CPU)).inside is Inside.MASKED
-        assert single_tile(mask.everything(), Coordinates(1, 1, 511, 512, CPU)).inside is Inside.FULL
+        assert single_tile(mask.causal(), Coordinates(1, 1, 512, 512, CPU)).mask is TileMask.CAUSAL
+        assert single_tile(mask.causal(), Coordinates(1, 1, 511, 512, CPU)).mask is TileMask.MASKED
+        assert single_tile(mask.everything(), Coordinates(1, 1, 511, 512, CPU)).mask is TileMask.FULL
 
 
 @pytest.mark.parametrize("seen", [mask.everything(), mask.causal(), mask.window(700, 700), mask.lengths([1999])])

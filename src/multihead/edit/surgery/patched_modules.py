@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
-from multihead.layer.dropin import MultiheadAttention, keep_off_the_fast_path
+from multihead.layer.dropin import MultiheadAttention, disable_fast_path
 
 CACHES = ("past_key_values", "layer_past", "past_key_value")
 """What modules call the cache among their arguments."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from multihead.layer import Problem
 from multihead.layer._coordinates import Span
 from multihead.layer._mask_algebra import Interval
-from multihead.layer._tiles import Inside, Tile, single_tile, tile
+from multihead.layer._tiles import Tile, TileMask, single_tile, tile
 
 ROWS = 96
 """Maximum queries per block; more would compute more cells above the diagonal."""
@@ -122,10 +122,10 @@ def _tiles(problem: Problem, pairs: int) -> Iterator[Tile]:
         yield from tile(mask, coordinates, largest=largest, every=True)
         return
     full = single_tile(mask, coordinates)
-    inside = Inside.FULL if full.inside is Inside.FULL else Inside.MASKED
+    tile_mask = TileMask.FULL if full.mask is TileMask.FULL else TileMask.MASKED
     step = max(1, pairs // max(coordinates.keys, 1))
     for row in range(0, coordinates.queries, step):
-        yield Tile(full.batch, slice(row, min(row + step, coordinates.queries)), full.keys, inside)
+        yield Tile(full.batch, slice(row, min(row + step, coordinates.queries)), full.keys, tile_mask)
 
 
 def _is_structured(problem: Problem) -> bool:
@@ -134,7 +134,7 @@ def _is_structured(problem: Problem) -> bool:
 
 def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
     """The keys of a tile that the mask hides, or may hide, from some of its queries."""
-    if t.inside is Inside.FULL:
+    if t.mask is TileMask.FULL:
         return ()
     mask, coordinates = problem.mask, problem.coordinates
     if not _is_structured(problem):
