@@ -23,7 +23,7 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base.arguments import check_flag, check_instance
+from multihead._base.arguments import check_data, check_flag, check_instance, check_model
 from multihead.corpus.batches import Document
 from multihead.corpus.run import Runner
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
@@ -58,7 +58,10 @@ def cut(
         refit: fit the remaining weights to the outputs of the original.
         distill: train the cut model for some steps at the end; if None, do not.
     """
+    check_model(model)
     _check(plan, refit, distill)
+    if data is not None and not isinstance(data, Calibration):
+        check_data(data)
     plan.check(model)
     text = plan.calibration if data is None else Calibration.of(model, data, tokenizer)
     first = next((i for i, part in enumerate(plan.layers) if part.changes), len(plan.layers))

@@ -132,9 +132,9 @@ class Cache(ABC):
             torch.inference_mode(False),
             torch.set_grad_enabled(grad),
         ):  # else only inference mode could write to it
-            rows = [t.index_select(0, index.to(t.device)) for t in (k, v)]
-        self._replace_buffers(*rows)
-        self._set_lengths(tuple(counts[i] for i in chosen))
+            chosen = [t.index_select(0, index.to(t.device)) for t in (k, v)]
+        self._replace_buffers(*chosen)
+        self._set_lengths(tuple(counts[i] for i in rows))
 
     def crop(self, tokens: int) -> None:
         """Keep the first `tokens` of every row, as speculative decoding does to step back."""

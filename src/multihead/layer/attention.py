@@ -26,7 +26,7 @@ from multihead.layer._problem import Groups, PositionScores, Problem
 from multihead.layer._projections import project, project_together, split_heads
 from multihead.layer._rotary import Factors
 from multihead.layer.cache import Cache, Cross
-from multihead.layer.explain import Explanation, explained
+from multihead.layer.explain import Explanation, explain_call
 from multihead.layer.init import Init, XavierPerHead
 from multihead.layer.options import (
     QKNorm,

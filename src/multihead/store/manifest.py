@@ -124,8 +124,9 @@ def package_versions() -> dict[str, str]:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Of all files of tensors in a folder."""
-    return {path.name: checksum(path) for path in sorted(folder.glob("*.safetensors*"))}
+    """Of the files in a folder that decide what the model computes: tensors, their index and the config."""
+    files = [*folder.glob("*.safetensors*"), *folder.glob("config.json")]
+    return {path.name: checksum(path) for path in sorted(files)}
 
 
 def checksum(path: Path) -> str:

@@ -306,6 +306,8 @@ def test_a_map_that_does_not_run_is_named(bert: BertModel, text: Calibration) ->
     "given, message",
     [
         ({"plan": None}, "plan must be a Plan, got None"),
+        ({"model": None}, "model must be a torch.nn.Module, got None"),
+        ({"data": 5}, "data must be documents or batches, got the int 5"),
         ({"refit": "yes"}, "refit must be True or False, got 'yes'"),
         ({"refit": None}, "refit must be True or False, got None"),
         ({"distill": 5}, "distill must be a Distill or None, got the int 5"),
@@ -314,7 +316,7 @@ def test_a_map_that_does_not_run_is_named(bert: BertModel, text: Calibration) ->
 def test_wrong_use_is_named(bert: BertModel, text: Calibration, given: dict[str, Any], message: str) -> None:
     plan = mh.plan(bert, text, remove=["L0H1"])
     with pytest.raises(TypeMismatchError) as wrong:
-        mh.cut(bert, **{"plan": plan, **given})
+        mh.cut(**{"model": bert, "plan": plan, **given})
     assert message in str(wrong.value)
 
 

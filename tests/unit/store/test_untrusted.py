@@ -38,7 +38,10 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change multihead.json, and give it and all files the checksums of a folder that is not damaged."""
     data = json.loads((folder / "multihead.json").read_text())
     change(data)
-    data["checksums"] = {p.name: sha256(p.read_bytes()).hexdigest() for p in folder.glob("*.safetensors*")}
+    data["checksums"] = {
+        p.name: sha256(p.read_bytes()).hexdigest()
+        for p in [*folder.glob("*.safetensors*"), *folder.glob("config.json")]
+    }
     data.pop("checksum", None)
     data["checksum"] = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     (folder / "multihead.json").write_text(json.dumps(data))
@@ -164,6 +167,16 @@ def test_a_flipped_bit_in_the_buffers(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1] + b"\x01")
     with pytest.raises(MultiheadError, match=r"buffers.safetensors is damaged: .*SHA-256"):
         load(tmp_path / "a")
+
+
+def test_a_changed_config(copied: Path) -> None:
+    """Another activation fits every shape, and computes something else."""
+    file = copied / "config.json"
+    text = file.read_text()
+    assert '"hidden_act": "gelu"' in text
+    file.write_text(text.replace('"hidden_act": "gelu"', '"hidden_act": "relu"'))
+    with pytest.raises(MultiheadError, match=r"config.json is damaged: .*SHA-256"):
+        load(copied)
 
 
 def test_a_changed_digit_in_the_description(copied: Path) -> None:

@@ -232,7 +232,7 @@ def patch(module: nn.Module, name: str, data: Any) -> bool:
         changed: Any = module
         changed.__class__ = _patched_class(mixin, own)
         if isinstance(module, nn.MultiheadAttention) and not issubclass(own, MultiheadAttention):
-            keep_off_the_fast_path(module)
+            disable_fast_path(module)
     module.multihead_patch = data
     return True
 
