@@ -298,7 +298,7 @@ def _solved(path: str, layer: LayerAnatomy, seen: _Seen, layout: Layout) -> Bloc
             between = [m for m in maps if start < m.time < time]
             if all(m.name in writers for m in between):
                 continue
-            change = (total.double() - base.double()).reshape(count, width)
+            change = total.double().reshape(count, width) - base.double().reshape(count, width)
             for m, scale, turned in _solution(change, between, order, layout):
                 writers.setdefault(m.name, Writer(m.name, tap, scale, m.transposed, turned, order))
     last = next(((w.tap, w.tap_token_first) for w in reversed(writers.values())), None)

@@ -30,8 +30,11 @@ _GLOBAL_HOOKS = (
 _LINEAR_FORWARD = nn.Linear.forward  # a patch of the class replaces it
 
 
-def is_plain(projection: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
-    """Whether calling a module is F.linear of its parameters and nothing else."""
+def is_plain(projection: nn.Module, kind: type[nn.Module] = nn.Linear, *, watched: bool = False) -> bool:
+    """Whether calling a module is F.linear of its parameters and nothing else.
+
+    With `watched`, hooks on all modules, as a FLOP counter has, are no objection.
+    """
     if type(projection) is not kind:
         return False
     state = projection.__dict__
@@ -40,7 +43,7 @@ def is_plain(projection: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
         or state["_backward_hooks"] or state["_backward_pre_hooks"]
         or "forward" in state or nn.Linear.forward is not _LINEAR_FORWARD
         or "weight" not in state["_parameters"] or "bias" not in state["_parameters"]
-        or _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1] or _GLOBAL_HOOKS[2] or _GLOBAL_HOOKS[3]
+        or (not watched and (_GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1] or _GLOBAL_HOOKS[2] or _GLOBAL_HOOKS[3]))
         or state.get("_compiled_call_impl") is not None
     )  # fmt: skip
 

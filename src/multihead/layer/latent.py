@@ -144,7 +144,7 @@ class LatentAttention(AttentionLayer):
         check_tokens(self.kv_down, "x", x, self.d_model)
         if absorb is not None:
             check_flag("absorb", absorb)
-        if absorb and not self._up_is_matrix():
+        if absorb and not self._up_is_matrix(watched=True):
             raise TypeMismatchError(
                 f"absorb=True needs a kv_up that is a matrix and nothing else, got {type(self.kv_up).__name__} "
                 "with a bias, hooks or a forward or weight of its own",
@@ -241,13 +241,13 @@ class LatentAttention(AttentionLayer):
         r, head = self.latent_dim, self.nope_dim + self.value_dim
         return (keys - queries) * r * head > queries * keys * (2 * r - head)
 
-    def _up_is_matrix(self) -> bool:
+    def _up_is_matrix(self, *, watched: bool = False) -> bool:
         """Whether kv_up(c) is W c, so that W may be absorbed."""
         up = self.kv_up
         kind = (
             nn.Linear if self.head_shard is None else type(up)
         )  # the heads of this rank have a class of their own
-        if not is_plain(up, kind) or up.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
+        if not is_plain(up, kind, watched=watched) or up.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
             return False
         return type(local(up.weight)) in (Tensor, nn.Parameter)
 

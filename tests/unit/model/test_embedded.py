@@ -205,7 +205,7 @@ class TestNetwork:
     def test_a_damaged_config(self, tmp_path: Path) -> None:
         mh.save(EmbeddedModel(SMALL), tmp_path / "out")
         (tmp_path / "out" / "config.json").write_text('{"width": 24}')
-        with pytest.raises(MultiheadError, match=r"does not fit EmbeddedModel: .*vocab_size"):
+        with pytest.raises(MultiheadError, match=r"config.json is damaged: .*SHA-256"):
             mh.load(tmp_path / "out")
 
     def test_cut_and_shared(self, shipped: Shipped, tmp_path: Path) -> None:
