@@ -268,7 +268,7 @@ def test_replacing_keeps_parameters_and_hooks() -> None:
     assert all(p is before[name] for name, p in layer.named_parameters())
     layer(torch.randn(BATCH, TOKENS, WIDTH))
     assert called == [1]
-    with pytest.raises(TypeMismatchError, match="Linear must contain an nn.MultiheadAttention"):
+    with pytest.raises(TypeMismatchError, match=r"Linear must contain an nn\.MultiheadAttention"):
         dropin.replace_all(nn.Linear(2, 3))
 
 

@@ -178,7 +178,7 @@ def test_modulo_refuses_what_belongs_to_single_heads() -> None:
         with pytest.raises(SizeError, match=f"query heads, and {next(iter(options))}"):
             interop.to_state_dict(attn, order="modulo")
         assert interop.to_state_dict(_layer(num_kv_heads=1, **options), order="modulo")  # moves nothing
-    with pytest.raises(SizeError, match="order='modulo' .*layout 'grouped'"):
+    with pytest.raises(SizeError, match=r"order='modulo' .*layout 'grouped'"):
         interop.to_state_dict(_layer(num_kv_heads=KV), "grouped", order="modulo")
 
 
