@@ -99,7 +99,7 @@ def _finite(out: HeadOutputs) -> bool:
 
 
 def _sum(x: Tensor) -> Tensor:
-    """A sum that is not finite if any value is not; in fp32 for fp16, whose sums overflow early."""
+    """A sum, not finite if any value is not; fp16 is summed in fp32, as fp16 sums overflow early."""
     x = x.detach() if x.requires_grad else x
     return x.sum(dtype=torch.float32) if x.dtype == torch.float16 else x.sum()
 

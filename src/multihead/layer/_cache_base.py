@@ -381,10 +381,8 @@ def copy_tokens(
 
 def allocate(like: Tensor, capacity: int) -> Tensor:
     # Zeros, because NaN in an empty slot would show in the output: 0 · NaN is NaN.
-    with (
-        torch.inference_mode(False),
-        allocating(capacity=capacity),
-    ):  # otherwise only inference mode could write to it
+    # Outside inference mode: only inference mode can write to tensors created in it.
+    with torch.inference_mode(False), allocating(capacity=capacity):
         return torch.zeros(*like.shape[:2], capacity, like.shape[3], dtype=like.dtype, device=like.device)
 
 

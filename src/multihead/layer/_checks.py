@@ -93,9 +93,8 @@ def check_tokens(projection: nn.Module, name: str, x: Tensor, width: int) -> Non
             f"{name} is on {x.device}, the layer's weights are on {weight.device}",
             hint=f"move one of them: {name}.to({str(weight.device)!r})",
         )
-    plain = (
-        type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()
-    )  # a quantized weight accepts any float
+    # A quantized weight accepts any float.
+    plain = type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()
     mixed = plain and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)
     if not x.is_floating_point() or mixed:
         raise TypeMismatchError(

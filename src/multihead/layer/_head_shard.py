@@ -48,10 +48,9 @@ def local(x: Tensor) -> Tensor:
     """The part of a DTensor on this rank; a plain tensor as it is."""
     if type(x) in (Tensor, nn.Parameter):
         return x
-    from torch.distributed.tensor import (
-        DTensor,
-    )  # isinstance, not getattr: torch.compile does not find to_local by name
+    from torch.distributed.tensor import DTensor
 
+    # isinstance, not getattr: torch.compile does not find to_local by name.
     return x.to_local() if isinstance(x, DTensor) else x
 
 

@@ -7,7 +7,7 @@ structure, so hidden work is skipped:
 - `is_full(span, lo, hi)`: whether every query of the span may attend to every key of lo..hi-1;
 - `split_points(span)`: positions at which to split the queries into simple blocks.
 
-`key_ranges` may be too wide, never too narrow; `is_full` may return False for a full block, never True for another.
+`key_ranges` may be too wide, never too narrow; `is_full` may miss a full block, never the reverse.
 """
 
 from __future__ import annotations

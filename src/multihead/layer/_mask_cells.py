@@ -67,7 +67,7 @@ class TensorMask(Leaf):
             f"{self} does not broadcast to (batch, head, query, key) = {shape}",
             hint="a 2-D mask is (query, key); for key padding of shape (batch, key) use mask.padding(real)"
             if per_key
-            else "a 3-D mask is (batch, query, key); give per-head masks four dimensions",
+            else "a 3-D mask is (batch, query, key); use four dimensions for per-head masks",
         )
 
     def block_of(self, grid: Grid) -> Tensor:

@@ -253,7 +253,7 @@ def sequence_length(
 ) -> int | Int[Tensor, ""]:
     """The last position + 1 of some queries and keys, each (x, positions), without the padding of `ragged`.
 
-    `tokens` is the length of a sequence that is split over ranks: one rank sees only some of its positions.
+    `tokens` is the length of a sequence split over ranks; one rank sees only some of its positions.
     """
     if tokens is not None:
         if lengths is None:

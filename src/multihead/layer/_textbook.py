@@ -206,7 +206,7 @@ def _dropout(module: nn.Module) -> float:
 
 
 def _check_options(module: nn.Module) -> None:
-    """Raise if a module has more than parameters. Buffers that are masks (matrices of two values) are ignored."""
+    """Raise if a module has more than parameters. Masks (buffers that are matrices of two values) are ignored."""
     buffers = [name for name, x in module.named_buffers() if x.ndim < 2 or x.unique().numel() > 2]
     if buffers or hasattr(module, "config") or isinstance(module, MultiHeadAttention):
         raise TypeMismatchError(

@@ -298,9 +298,8 @@ class MultiHeadAttention(AttentionLayer):
     ]:
         """q = x W_Q, k = x W_K, v = x W_V, split into heads; a packed batch is one row."""
         separate_keys = key is not None or value is not None or self.d_key != self.d_model
-        if separate_keys or getattr(
-            query, "is_meta", True
-        ):  # torch multiplies meta tensors and matrices of any device
+        # Torch multiplies a meta tensor by a matrix on any device, so its device is checked here.
+        if separate_keys or getattr(query, "is_meta", True):
             check_inputs(self, query, key, value, known=known is not None)
         modules = self._modules  # an attribute lookup of a submodule takes half a microsecond
         q_proj, k_proj, v_proj = cast(_Modules, (modules["q_proj"], modules["k_proj"], modules["v_proj"]))

@@ -116,7 +116,7 @@ class Static(Cache):
             self._v = torch.zeros(batch, kv_heads, capacity, value_dim, dtype=dtype, device=device)
             self._lengths = torch.zeros(batch, dtype=torch.long, device=device)
         self._set_lengths((0,) * batch)
-        if self._lengths.device.type == "cuda":  # tells CUDA graphs that these keep their address
+        if self._lengths.device.type == "cuda":  # for CUDA graphs: these tensors keep their address
             from torch._dynamo import mark_static_address
 
             for tensor in (self._k, self._v, self._lengths):
@@ -255,15 +255,12 @@ class Ring(Cache):
             filled = None if same_length else none_if_all(slots < after)
         else:
             old = min(max(step.before, default=0), self.capacity)
-            keys, key_positions = (
-                old + k.shape[2],
-                torch.cat((self._positions(before)[:, :old], query_positions), 1),
-            )
+            keys = old + k.shape[2]
+            key_positions = torch.cat((self._positions(before)[:, :old], query_positions), 1)
             filled = none_if_all(torch.cat(((slots < before)[:, :old], query_positions < after), 1))
         rows = slice(0, 1) if same_length else slice(None)
-        positions = on_device(k.device, query_positions[rows], key_positions[rows], filled)
-        query_positions, key_positions, filled = positions
-        return Step(step.before, step.after, keys, query_positions, key_positions, filled)
+        of_queries, of_keys, filled = on_device(k.device, query_positions[rows], key_positions[rows], filled)
+        return Step(step.before, step.after, keys, of_queries, of_keys, filled)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad

@@ -74,31 +74,31 @@ class HeadParallel(ParallelStyle):
         return f"HeadParallel({self.path!r})"
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        place = self.path or type(module).__name__
+        name = self.path or type(module).__name__
         if not isinstance(module, Layer):
             raise MultiheadError(
-                f"{place} must be a multihead attention layer, got {type(module).__name__}",
+                f"{name} must be a multihead attention layer, got {type(module).__name__}",
                 hint="mh.tensor_parallel_plan(model) lists the layers that can be split by heads",
             )
         shard = module.head_shard
         if shard is not None:
             raise MultiheadError(
-                f"{place} is already split: this rank has heads {list(shard.heads)} of {shard.all_heads}",
+                f"{name} is already split: this rank has heads {list(shard.heads)} of {shard.all_heads}",
                 hint="call parallelize_module once per layer",
             )
         if device_mesh.ndim != 1:
             raise SizeError(
-                f"{place}: the mesh must be 1-D, got {device_mesh.ndim}-D of shape {tuple(device_mesh.shape)}",
+                f"{name}: the mesh must be 1-D, got {device_mesh.ndim}-D of shape {tuple(device_mesh.shape)}",
                 hint='slice it: parallelize_module(model, mesh["tp"], plan)',
             )
         linears = {name: part for name in PROJECTIONS if (part := getattr(module, name, None)) is not None}
         unsupported = next(((name, part) for name, part in linears.items() if type(part) is not nn.Linear), None)
         if unsupported is not None:
             raise MultiheadError(
-                f"{place}.{unsupported[0]} must be a plain nn.Linear, got {type(unsupported[1]).__name__}",
+                f"{name}.{unsupported[0]} must be a plain nn.Linear, got {type(unsupported[1]).__name__}",
                 hint="split the layer before wrapping its projections, or merge the wrappers first",
             )
-        _split(module, device_mesh, place, self.src_data_rank)
+        _split(module, device_mesh, name, self.src_data_rank)
         return module
 
 
@@ -120,10 +120,10 @@ def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "kv_up", "o_proj")
 
 
-def _split(layer: Layer, mesh: DeviceMesh, place: str, source: int | None) -> None:
+def _split(layer: Layer, mesh: DeviceMesh, name: str, source: int | None) -> None:
     latent = isinstance(layer, LatentAttention)
     groups = Groups.even(layer.num_heads, layer.num_heads) if latent else layer.groups
-    parts_of_rank = parts(groups, mesh.size(), place)
+    parts_of_rank = parts(groups, mesh.size(), name)
     local_heads, local_kv_heads = parts_of_rank[mesh.get_local_rank()]
     local_groups = Groups(
         tuple(local_kv_heads.index(groups.kv_of_head[h]) for h in local_heads), len(local_kv_heads)
@@ -145,7 +145,7 @@ def _split(layer: Layer, mesh: DeviceMesh, place: str, source: int | None) -> No
     layer.register_forward_hook(_leave, with_kwargs=True)
 
 
-def parts(groups: Groups, ranks: int, place: str = "the layer") -> list[Part]:
+def parts(groups: Groups, ranks: int, name: str = "the layer") -> list[Part]:
     """The heads of each rank: whole groups if there are enough, otherwise heads whose kv heads ranks share.
 
     >>> parts(Groups.even(5, 5), 2)
@@ -156,7 +156,7 @@ def parts(groups: Groups, ranks: int, place: str = "the layer") -> list[Part]:
     heads, kv_of_head = len(groups.kv_of_head), groups.kv_of_head
     if heads < ranks:
         raise SizeError(
-            f"{place} has {heads} heads, which cannot be split over {ranks} ranks",
+            f"{name} has {heads} heads, which cannot be split over {ranks} ranks",
             hint=f"use at most {heads} ranks, or remove the layer from the plan to replicate it",
         )
     if len(set(kv_of_head)) < ranks:
