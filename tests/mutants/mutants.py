@@ -552,6 +552,6 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a loaded model is not tried": Mutant("store/load.py", "if manifest.runs:", "if False:", ("saving",)),
     "save_pretrained of a cut model": Mutant(
-        "edit/physical/record.py", 'if record.steps and hasattr(root, "save_pretrained"):', "if False:", ("saving",)
+        "edit/surgery/record.py", 'if record.steps and hasattr(root, "save_pretrained"):', "if False:", ("saving",)
     ),
 }
