@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from playwright.sync_api import expect
 
 from multihead.page.build import write_page
 from page.conftest import Open, Page, maps_of
@@ -86,13 +87,13 @@ def test_sorting(small: Page, opened: Open) -> None:
     table = small.found.table
     assert table is not None
     shown = opened(small.file)
-    rows = "table.heads tbody th a"
-    assert shown.page.locator(rows).all_inner_texts() == list(table.sort("ablation_zero", descending=True).heads)
+    rows = expect(shown.page.locator("table.heads tbody th a"))  # waits until the page has drawn them
+    rows.to_have_text(list(table.sort("ablation_zero", descending=True).heads))
     shown.page.click("thead >> text=Importance")
-    assert shown.page.locator(rows).all_inner_texts() == list(table.sort("ablation_zero").heads)
+    rows.to_have_text(list(table.sort("ablation_zero").heads))
     assert shown.page.get_attribute("th:has(button:has-text('Importance'))", "aria-sort") == "ascending"
     shown.page.click("thead >> text=Head")
-    assert shown.page.locator(rows).all_inner_texts() == list(table.heads)
+    rows.to_have_text(list(table.heads))
 
 
 def test_keyboard(small: Page, opened: Open) -> None:
