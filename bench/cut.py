@@ -164,7 +164,7 @@ def cost(wanted: Callable[[str, str], bool], threads: int) -> Iterator[Row]:
     yield Row("minilm/cost", "obs + re-fit", numbers, kept[0].heads, took, {"seconds": SECONDS}, said)
 
 
-def prune(wanted: Callable[[str, str], bool], against: Path, rounds: int = 3) -> Iterator[Row]:
+def prune(wanted: Callable[[str, str], bool], against: Path, rounds: int) -> Iterator[Row]:
     """CPU seconds of `multihead prune minilm --keep 0.5` at 1,024 sentences, by turns with an earlier checkout."""
     if not wanted("minilm/prune", "command"):
         return
@@ -174,14 +174,19 @@ def prune(wanted: Callable[[str, str], bool], against: Path, rounds: int = 3) ->
     with tempfile.TemporaryDirectory() as folder:
         text, out = Path(folder) / "text.txt", Path(folder) / "cut"
         text.write_text("\n".join(sentences(0).calibration))
-        command = [sys.executable, "-m", "multihead", "prune", "minilm", "--keep", "0.5", "--calib", str(text)]
+        command = [sys.executable, "-m", "multihead", "prune", "minilm", "--keep", "0.5", "-o", str(out)]
+        checkouts = (
+            (Path(__file__).parents[1], "--calibration", ours),
+            (against, "--calib", theirs),
+        )  # its old name
         for _ in range(rounds):
-            for source, times in ((Path(__file__).parents[1], ours), (against, theirs)):
+            for source, option, times in checkouts:
                 begun = _children()
                 environment = {**os.environ, "PYTHONPATH": str(source / "src"), "OMP_NUM_THREADS": "1"}
-                subprocess.run([*command, "-o", str(out), "--force", "--quiet"], env=environment, check=True,
+                subprocess.run([*command, option, str(text), "--force", "--quiet"], env=environment, check=True,
                                capture_output=True)  # fmt: skip
                 times.append(_children() - begun)
+            sys.stderr.write(f"minilm/prune: {ours[-1]:.2f} s, before {theirs[-1]:.2f} s\n")
     ratios = sorted(a / b for a, b in zip(theirs, ours, strict=True))
     numbers = {"cpu seconds": median(ours), "before": median(theirs), "ratio": median(ratios), "low": ratios[0],
                "high": ratios[-1], "rounds": float(rounds)}  # fmt: skip
@@ -237,6 +242,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "2")))
     parser.add_argument("--smollm2", type=Path, default=None, metavar="FOLDER")
     parser.add_argument("--against", type=Path, default=None, metavar="FOLDER", help="an earlier checkout")
+    parser.add_argument("--rounds", type=int, default=6, help="of --against (%(default)s)")
     parser.add_argument("--json", type=Path, default=RESULTS)
     asked = parser.parse_args()
     torch.set_num_threads(
@@ -253,7 +259,7 @@ def main() -> None:
         cost(wanted, asked.threads),
     ]
     if asked.against is not None:
-        parts.append(prune(wanted, asked.against))
+        parts.append(prune(wanted, asked.against, asked.rounds))
     if asked.smollm2 is not None:
 
         def load() -> tuple[Any, Any]:

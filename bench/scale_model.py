@@ -64,7 +64,7 @@ def counted() -> list[tuple[str, int, int]]:
 
     from multihead.corpus.accumulator import Batch
     from multihead.corpus.run import BatchRunner
-    from multihead.measures.measure import StatisticsSum
+    from multihead.measures.statistics_sum import StatisticsSum
 
     rows: list[tuple[str, int, int]] = []
     for sizes, batch, length in (

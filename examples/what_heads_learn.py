@@ -8,12 +8,13 @@ Needs matplotlib and nothing else: the model comes with the package.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
 
 import multihead as mh
-from multihead.sources.embedded import card
+from multihead.sources.embedded import FOLDER
 
 TEXTS = {
     "previous": "<now> <town> the keys that the man near the doors sees are new .",
@@ -26,14 +27,14 @@ TEXTS = {
 
 def chosen() -> dict[str, str]:
     """The clearest head of each kind, and the one that agreement needs."""
-    found = card.read()
+    card = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
     heads = {
         kind: max(
-            (h for h, k in found["kinds"].items() if k["kind"] == kind), key=lambda h: found["kinds"][h]["score"]
+            (h for h, k in card["kinds"].items() if k["kind"] == kind), key=lambda h: card["kinds"][h]["score"]
         )
         for kind in ("previous", "induction", "delimiter")
     }
-    return heads | {"agreement": found["pointing"]["head"]}
+    return heads | {"agreement": card["pointing"]["head"]}
 
 
 def main() -> None:
@@ -47,7 +48,7 @@ def main() -> None:
         with torch.no_grad(), mh.capture(model, keep="qk") as heads:
             model(torch.tensor([ids]))
         words = tokenizer.convert_ids_to_tokens(ids)
-        drawn = mh.figure.map(heads[head], words, title=f"{head}: {what}")
+        drawn = mh.figure.attention(heads[head], words, title=f"{head}: {what}")
         drawn.savefig(args.out / f"embedded-{what}.png")
         print(f"{what}: {head} → {args.out / f'embedded-{what}.png'}")
 

@@ -25,6 +25,7 @@ def blocks_of(cells: int) -> Iterator[None]:
             (_plan, "BLOCK", cells),
             (_blocked, "BLOCK", cells),
             (_plan, "_PLANS", Recent(64)),  # plans are kept: those of other block sizes do not count
+            (_plan, "_UNMASKED", {}),
         ):
             patches.enter_context(mock.patch.object(module, name, value))
         yield

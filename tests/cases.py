@@ -13,6 +13,7 @@ from torch import Tensor
 import multihead as mh
 import oracle
 from multihead import mask, position
+from multihead.layer import QKNorm, Sinks, init
 
 GAIN = 1.4  # of the init: logits then have a standard deviation of 2 to 3, so nothing hides in a flat softmax
 
@@ -218,7 +219,7 @@ class Case:
         where = _place(self.variant, self.options["learned"])
         options = {k: v for k, v in self.options.items() if k != "learned"}
         layer = mh.MultiHeadAttention(
-            self.width, self.variant.heads, **options, position=where, init=mh.init.XavierPerHead(GAIN)
+            self.width, self.variant.heads, **options, position=where, init=init.XavierPerHead(GAIN)
         )
         with torch.no_grad():
             for name, parameter in layer.named_parameters():
@@ -342,13 +343,13 @@ def cases(draw: st.DrawFn, *, largest: int = 17, adding: bool = True, alone: boo
     norms = [None, None, ("rms", "before"), ("rms", "after"), ("layer", "before")]
     norm = draw(st.sampled_from(norms if head_dim >= 4 else [None]))
     if norm is not None:
-        options["qk_norm"] = mh.QKNorm(*norm)
+        options["qk_norm"] = QKNorm(*norm)
     scale = draw(st.sampled_from([None, None, 0.7]))
     softcap = draw(st.sampled_from([None, None, None, 3.0]))
     where = draw(positions(heads, head_dim))
     options |= {"scale": scale, "softcap": softcap, "dropout": 0.0, "learned": draw(st.booleans())}
     if draw(st.integers(0, 3)) == 0:
-        options["sinks"] = mh.Sinks(0.5)
+        options["sinks"] = Sinks(0.5)
     training = draw(st.booleans())
     if not training:
         options["dropout"] = draw(st.sampled_from([0.0, 0.3]))  # which must then do nothing

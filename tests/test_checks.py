@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.layer import attend
+from multihead.errors import TypeMismatchError
+from multihead.layer import AttentionOutput, Sinks, attend
 
 
 def test_a_wrong_argument_is_noticed() -> None:
@@ -17,14 +18,14 @@ def test_a_wrong_argument_is_noticed() -> None:
 
 def test_a_wrong_field_is_noticed() -> None:
     with pytest.raises(jaxtyping.TypeCheckError, match="out"):
-        mh.AttentionOutput(out="high")  # type: ignore[arg-type]
+        AttentionOutput(out="high")  # type: ignore[arg-type]
 
 
 def test_an_int_is_a_float() -> None:
-    assert mh.Sinks(init=1).init == 1
+    assert Sinks(init=1).init == 1
 
 
 def test_what_the_package_says_itself_is_heard_first() -> None:
     attn = mh.MultiHeadAttention(12, 3)
-    with pytest.raises(mh.TypeMismatchError, match="int64"):
+    with pytest.raises(TypeMismatchError, match="int64"):
         attn(torch.ones(2, 5, 12, dtype=torch.int64))

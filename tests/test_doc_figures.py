@@ -104,7 +104,7 @@ def test_quoted_numbers_are_those_of_the_benchmarks() -> None:
     assert_quoted(group, "3.7", ("layer", "decode core 16k float32", "SDPA enable_gqa"), "ratio")
     assert_quoted(group, "8.2", ("layer", "decode core 16k bfloat16", "SDPA enable_gqa"), "ratio")
     assert_quoted(fast, "65", ("layer", "memory of a causal forward", "explicit textbook"), "ratio")
-    assert_quoted(fast, "0.96", ("layer", "small: forward 1x16, d 64, causal", "hand-written SDPA"), "ratio")
+    assert_quoted(fast, "0.94", ("layer", "small: forward 1x16, d 64, causal", "hand-written SDPA"), "ratio")
 
 
 LAYER_ROWS = {

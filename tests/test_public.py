@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import multihead as mh
+
+PUBLIC = ["multihead", *(f"multihead.{folder}" for folder in ("layer", "model", "measures", "edit", "parallel"))]
+
+
+def lists_of_names(package: ModuleType) -> dict[str, set[str]]:
+    """The names that type checkers see, and those that Python loads, as the source lists them."""
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    choice = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = {f"{i.module}:{name.name}" for i in choice.body if isinstance(i, ast.ImportFrom) for name in i.names}
+    call = next(node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    homes = {str(home.value) for home in call.args if isinstance(home, ast.Constant)}
+    modules = {home.replace(":", "."): home for home in homes if ":" not in home}
+    return {"types": {modules.get(i.replace(":", "."), i) for i in imports}, "python": homes}
 
 
 @pytest.mark.parametrize("name", mh.__all__)
@@ -17,25 +33,43 @@ def test_every_public_name_is_there(name: str) -> None:
     assert name in dir(mh)
 
 
-def test_the_lazy_table_and_all_agree() -> None:
-    assert set(mh.__all__) == {*mh._HOME, "__version__"}
+@pytest.mark.parametrize("name", PUBLIC)
+def test_python_and_type_checkers_see_the_same_names(name: str) -> None:
+    package = importlib.import_module(name)
+    lists = lists_of_names(package)
+    assert lists["python"] == lists["types"]
+    assert {home.replace(":", ".").rpartition(".")[2] for home in lists["python"]} == {*package.__all__} - {
+        "__version__"
+    }
+    assert dir(package) == sorted(package.__all__)
 
 
-@pytest.mark.parametrize("name", ["mask", "position", "cache", "init", "interop"])
+@pytest.mark.fast(2)
+@pytest.mark.parametrize("name", PUBLIC[1:])
+def test_every_name_of_a_folder_is_there(name: str) -> None:
+    """Whatever was imported before: a module of the same name would replace it."""
+    for line in _run(
+        f"import importlib, pkgutil, {name} as folder\n"
+        "for m in pkgutil.walk_packages(folder.__path__, folder.__name__ + '.'): importlib.import_module(m.name)\n"
+        "for n in folder.__all__: print(n, getattr(folder, n).__name__.rpartition('.')[2])"
+    ).splitlines():
+        public, actual = line.split()
+        assert public == actual
+
+
+def test_few_names_come_first() -> None:
+    assert len(mh.__all__) <= 29
+
+
+@pytest.mark.parametrize("name", ["mask", "position", "cache", "interop"])
 def test_modules_of_the_layer_are_public(name: str) -> None:
     assert getattr(mh, name) is importlib.import_module(f"multihead.layer.{name}")
 
 
-def test_the_drop_in_is_one_changed_import() -> None:
-    from multihead.dropin import MultiheadAttention
-    from multihead.layer import dropin
-
-    assert MultiheadAttention is dropin.MultiheadAttention is mh.dropin.MultiheadAttention
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="multi_head_attention"):
-        _ = mh.multi_head_attention
+@pytest.mark.parametrize("name", PUBLIC)
+def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'{name}' has no attribute 'multi_head_attention'"):
+        _ = importlib.import_module(name).multi_head_attention
 
 
 def _run(code: str) -> str:
@@ -44,20 +78,21 @@ def _run(code: str) -> str:
     return done.stdout
 
 
-def test_importing_imports_nothing_else() -> None:
+@pytest.mark.parametrize("name", PUBLIC)
+def test_importing_imports_nothing_else(name: str) -> None:
     heavy = _run(
-        "import sys, multihead; dir(multihead); heavy = {'torch', 'numpy', 'jaxtyping', 'transformers'}; "
+        f"import sys, {name} as package; dir(package); heavy = {{'torch', 'numpy', 'jaxtyping', 'transformers'}}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
     assert heavy.strip() == "[]"
 
 
 def test_from_import_loads_what_it_names() -> None:
-    said = _run(
+    loaded = _run(
         "import sys; from multihead import mask, position, cache; "
         "print(mask.__name__, position.__name__, cache.__name__, 'transformers' in sys.modules)"
     )
-    assert said.split() == [
+    assert loaded.split() == [
         "multihead.layer.mask",
         "multihead.layer.position",
         "multihead.layer.cache",

@@ -1,6 +1,6 @@
 """Tiny random models with latent attention, and with a gate on the heads' outputs.
 
-They are not in the zoo, because `mh.claims` and sharing of keys and values refuse them.
+They are not in the zoo, because `mh.theory` and sharing of keys and values refuse them.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 import multihead as mh
-from multihead._base.colours import LINES
-from multihead.cli.load import Loaded, load_model
-from multihead.cli.texts import sample
-from multihead.figure.style import COLUMN, PAGE, paper
-from multihead.page.words import Words
+from multihead._base.charts import LINE_COLOURS as COLOURS
+from multihead.corpus.read import sample
+from multihead.show.figure.style import COLUMN, PAGE, sheet
+from multihead.show.tokens import Words
+from multihead.sources.pretrained import Pretrained
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "bench" / "results"
@@ -32,8 +32,8 @@ SENTENCE = "The cat that I saw yesterday ran away, and the dog that you saw stay
 
 
 @cache
-def minilm() -> Loaded:
-    return load_model(argparse.Namespace(model="minilm"))
+def minilm() -> Pretrained:
+    return mh.load_pretrained("minilm")
 
 
 @cache
@@ -68,7 +68,7 @@ def table() -> mh.HeadTable:
 def grid() -> Any:
     """Every head of MiniLM; hollow: the half that `mh.plan(keep=0.5)` takes out."""
     plan = mh.plan(minilm().model, sample(), tokenizer=minilm().tokenizer, keep=0.5)
-    return mh.figure.grid(table(), go=plan)
+    return mh.figure.grid(table(), hollow=plan)
 
 
 def entropies() -> Any:
@@ -77,7 +77,7 @@ def entropies() -> Any:
 
 def one_map() -> Any:
     heads, words = captured()
-    return mh.figure.map(heads["L0H2"], words)
+    return mh.figure.attention(heads["L0H2"], words)
 
 
 def one_layer() -> Any:
@@ -86,7 +86,7 @@ def one_layer() -> Any:
 
 
 def alike() -> Any:
-    return mh.figure.alike(mh.similarity(minilm().model, sample(), tokenizer=minilm().tokenizer))
+    return mh.figure.similarity(mh.similarity(minilm().model, sample(), tokenizer=minilm().tokenizer))
 
 
 def how_many_heads() -> Any:
@@ -95,12 +95,12 @@ def how_many_heads() -> Any:
     heads = [int(h) for h in found["accuracy"]]
     scores = list(found["accuracy"].values())
     task = found["task"]
-    with paper(COLUMN, 2.3) as figure:
+    with sheet(COLUMN, 2.3) as figure:
         axes = _plain(figure.add_subplot())
         axes.set_xscale("log", base=2)
-        axes.plot(heads, [sum(s) / len(s) for s in scores], color=LINES[0], linewidth=1.5)
+        axes.plot(heads, [sum(s) / len(s) for s in scores], color=COLOURS[0], linewidth=1.5)
         for h, some in zip(heads, scores, strict=True):
-            axes.plot([h] * len(some), some, "o", color=LINES[0], markersize=2.5)
+            axes.plot([h] * len(some), some, "o", color=COLOURS[0], markersize=2.5)
         axes.axhline(1 / task["values"], color="#9aa3ad", linestyle=":", linewidth=0.8)
         axes.text(heads[-1], 1 / task["values"] + 0.02, "by chance", ha="right", fontsize=6, color="#5b6470")
         axes.set_xticks(heads, labels=[f"{h}\n{task['width'] // h}" for h in heads])
@@ -118,10 +118,10 @@ def prune() -> Any:
     rows.sort(key=lambda r: -r["numbers"]["perplexity"])
     names = [r["contestant"] for r in rows]
     fitted = ["re-fit" in n and "no re-fit" not in n for n in names]
-    with paper(COLUMN, 2.2) as figure:
+    with sheet(COLUMN, 2.2) as figure:
         axes = _plain(figure.add_subplot())
         grown = [r["numbers"]["perplexity"] - original for r in rows]
-        axes.barh(names, grown, color=[LINES[0] if f else "#9aa3ad" for f in fitted], height=0.65)
+        axes.barh(names, grown, color=[COLOURS[0] if f else "#9aa3ad" for f in fitted], height=0.65)
         for at, (more, row) in enumerate(zip(grown, rows, strict=True)):
             axes.text(more + 0.03, at, f"{row['numbers']['perplexity']:.2f}", va="center", fontsize=6)
         axes.set_xlabel(f"perplexity on held-out text, above the original's {original:.2f}")
@@ -135,11 +135,11 @@ def kv_cache() -> Any:
     """Bytes of the KV cache against tokens, as `mh.cost` counts them."""
     tokens = [2**i for i in range(10, 18)]
     whole = mh.cost("llama-3-8b", tokens=tokens[0])
-    with paper(COLUMN, 2.2) as figure:
+    with sheet(COLUMN, 2.2) as figure:
         axes = _plain(figure.add_subplot())
         for at, (kv, said) in enumerate([(32, "32: multi-head"), (8, "8: grouped-query"), (1, "1: multi-query")]):
             sizes = [mh.cost(_spec(whole, kv), tokens=n, dtype="bf16").total.cache_bytes / 1e9 for n in tokens]
-            axes.plot(tokens, sizes, color=LINES[at], marker="os^"[at], markersize=3, linewidth=1.2, label=said)
+            axes.plot(tokens, sizes, color=COLOURS[at], marker="os^"[at], markersize=3, linewidth=1.2, label=said)
         weights = 16.0
         axes.axhline(weights, color="#9aa3ad", linestyle=":", linewidth=0.8)
         axes.text(tokens[0], weights * 1.1, "8 billion weights in bf16", fontsize=6, color="#5b6470")
@@ -167,13 +167,18 @@ def fast() -> Any:
     ]  # fmt: skip
     by = {(r["work"], r["contestant"]): r for r in _rows("layer")}
     rows = [by[work, peer] for work, peer, _ in shown]
-    with paper(PAGE * 0.8, 2.9) as figure:
+    with sheet(PAGE * 0.8, 2.9) as figure:
         axes = _plain(figure.add_subplot())
         at = range(len(rows))
         middle = [r["ratio"] for r in rows]
         ends = [[r["ratio"] - r["low"] for r in rows], [r["high"] - r["ratio"] for r in rows]]
         axes.barh(
-            at, middle, xerr=ends, color=LINES[0], height=0.6, error_kw={"linewidth": 0.8, "ecolor": "#1b2027"}
+            at,
+            middle,
+            xerr=ends,
+            color=COLOURS[0],
+            height=0.6,
+            error_kw={"linewidth": 0.8, "ecolor": "#1b2027"},
         )
         for i, row in enumerate(rows):
             axes.text(row["high"] + 0.1, i, f"{row['ratio']:.1f}", va="center", fontsize=6.5)
@@ -203,10 +208,10 @@ def entropy() -> Any:
         )
         for kept, form in zip(errors.values(), forms, strict=True):
             kept.append(float((form.double() - exact).abs().mean()))
-    with paper(COLUMN, 2.1) as figure:
+    with sheet(COLUMN, 2.1) as figure:
         axes = _plain(figure.add_subplot())
         for at, (name, some) in enumerate(errors.items()):
-            axes.plot(sharp, some, color=LINES[1 - at], marker="os"[at], markersize=3, linewidth=1.2, label=name)
+            axes.plot(sharp, some, color=COLOURS[1 - at], marker="os"[at], markersize=3, linewidth=1.2, label=name)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xlabel("standard deviation of a row's scores")

@@ -3,162 +3,101 @@
 >>> import multihead as mh
 >>> from multihead import cache, mask, position
 
-A name is loaded when it is first used: `import multihead` itself imports nothing else, torch included.
+These are the names that most people need. The others are in the folders: options of the layer in `multihead.layer`,
+of capture in `multihead.model`, of measuring in `multihead.measures`, of cutting in `multihead.edit`; several ranks
+in `multihead.parallel`, errors in `multihead.errors`. `import multihead` imports nothing else, torch included.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0.dev0"
 
-if TYPE_CHECKING:  # for type checkers and editors; _HOME says the same to Python
-    from multihead import dropin, figure
+if TYPE_CHECKING:
     from multihead.edit.check.report import check
     from multihead.edit.cut import cut
-    from multihead.edit.distill import Distill
-    from multihead.edit.plan import Plan
     from multihead.edit.planning import plan
-    from multihead.errors import AnatomyError, CacheError, MultiheadError, SizeError, TypeMismatchError
-    from multihead.layer import cache, init, interop, mask, position
+    from multihead.errors import MultiheadError
+    from multihead.layer import cache, interop, mask, position
     from multihead.layer.attention import MultiHeadAttention
-    from multihead.layer.latent import LatentAttention
-    from multihead.layer.options import QKNorm, Sinks
-    from multihead.layer.outputs import Ask, AttentionOutput, Cells
     from multihead.measures.cost.cost import cost
     from multihead.measures.importance.importance import importance
     from multihead.measures.kinds.kinds import kinds
     from multihead.measures.measure import measure
     from multihead.measures.similarity.similarity import similarity
-    from multihead.measures.syntax.syntax import syntax
-    from multihead.model.adapters import adapter
     from multihead.model.anatomy import anatomy
     from multihead.model.capture import capture
     from multihead.model.interventions import ablate, gate, patch
-    from multihead.model.keep import Keep
-    from multihead.model.statistics.options import Statistics
-    from multihead.page.build import report
-    from multihead.parallel.context import context_parallel
-    from multihead.parallel.tensor import tensor_parallel_plan
-    from multihead.sources.embedded.load import embedded
-    from multihead.statements.run import claims
+    from multihead.show import figure
+    from multihead.show.collect import report
+    from multihead.sources.embedded.embedded import embedded
+    from multihead.sources.pretrained import load_pretrained
+    from multihead.statements.run import theory
     from multihead.store.load import load
     from multihead.store.save import save
     from multihead.table.table import HeadTable
+else:
+    from multihead._base.lazy_names import lazy_names
+
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        "multihead.layer.attention:MultiHeadAttention",
+        "multihead.layer.mask",
+        "multihead.layer.position",
+        "multihead.layer.cache",
+        "multihead.model.capture:capture",
+        "multihead.model.anatomy:anatomy",
+        "multihead.model.interventions:ablate",
+        "multihead.model.interventions:gate",
+        "multihead.model.interventions:patch",
+        "multihead.measures.measure:measure",
+        "multihead.table.table:HeadTable",
+        "multihead.measures.kinds.kinds:kinds",
+        "multihead.measures.importance.importance:importance",
+        "multihead.measures.similarity.similarity:similarity",
+        "multihead.statements.run:theory",
+        "multihead.measures.cost.cost:cost",
+        "multihead.edit.planning:plan",
+        "multihead.edit.cut:cut",
+        "multihead.edit.check.report:check",
+        "multihead.store.save:save",
+        "multihead.store.load:load",
+        "multihead.sources.pretrained:load_pretrained",
+        "multihead.show.collect:report",
+        "multihead.show.figure",
+        "multihead.sources.embedded.embedded:embedded",
+        "multihead.layer.interop",
+        "multihead.errors:MultiheadError",
+    )
 
 __all__ = [
     "MultiHeadAttention",
-    "LatentAttention",
     "mask",
     "position",
     "cache",
-    "init",
-    "interop",
-    "dropin",
-    "QKNorm",
-    "Sinks",
-    "Ask",
-    "Cells",
-    "AttentionOutput",
     "capture",
-    "Keep",
-    "Statistics",
-    "measure",
-    "HeadTable",
-    "kinds",
-    "syntax",
-    "importance",
-    "similarity",
-    "claims",
-    "cost",
     "anatomy",
     "ablate",
     "gate",
     "patch",
-    "adapter",
-    "embedded",
+    "measure",
+    "HeadTable",
+    "kinds",
+    "importance",
+    "similarity",
+    "theory",
+    "cost",
     "plan",
-    "Plan",
     "cut",
-    "Distill",
     "check",
     "save",
     "load",
+    "load_pretrained",
     "report",
-    "tensor_parallel_plan",
-    "context_parallel",
     "figure",
+    "embedded",
+    "interop",
     "MultiheadError",
-    "SizeError",
-    "TypeMismatchError",
-    "CacheError",
-    "AnatomyError",
     "__version__",
 ]
-
-# Each public name and the module that it lives in, or that it is.
-_HOME = {
-    "MultiHeadAttention": "multihead.layer.attention",
-    "LatentAttention": "multihead.layer.latent",
-    "mask": "multihead.layer.mask",
-    "position": "multihead.layer.position",
-    "cache": "multihead.layer.cache",
-    "init": "multihead.layer.init",
-    "interop": "multihead.layer.interop",
-    "dropin": "multihead.dropin",
-    "QKNorm": "multihead.layer.options",
-    "Sinks": "multihead.layer.options",
-    "Ask": "multihead.layer.outputs",
-    "Cells": "multihead.layer.outputs",
-    "AttentionOutput": "multihead.layer.outputs",
-    "capture": "multihead.model.capture",
-    "Keep": "multihead.model.keep",
-    "Statistics": "multihead.model.statistics.options",
-    "measure": "multihead.measures.measure",
-    "HeadTable": "multihead.table.table",
-    "kinds": "multihead.measures.kinds.kinds",
-    "syntax": "multihead.measures.syntax.syntax",
-    "importance": "multihead.measures.importance.importance",
-    "similarity": "multihead.measures.similarity.similarity",
-    "claims": "multihead.statements.run",
-    "cost": "multihead.measures.cost.cost",
-    "anatomy": "multihead.model.anatomy",
-    "ablate": "multihead.model.interventions",
-    "gate": "multihead.model.interventions",
-    "patch": "multihead.model.interventions",
-    "adapter": "multihead.model.adapters",
-    "embedded": "multihead.sources.embedded.load",
-    "plan": "multihead.edit.planning",
-    "Plan": "multihead.edit.plan",
-    "cut": "multihead.edit.cut",
-    "Distill": "multihead.edit.distill",
-    "check": "multihead.edit.check.report",
-    "save": "multihead.store.save",
-    "load": "multihead.store.load",
-    "report": "multihead.page.build",
-    "tensor_parallel_plan": "multihead.parallel.tensor",
-    "context_parallel": "multihead.parallel.context",
-    "figure": "multihead.figure",
-    "MultiheadError": "multihead.errors",
-    "SizeError": "multihead.errors",
-    "TypeMismatchError": "multihead.errors",
-    "CacheError": "multihead.errors",
-    "AnatomyError": "multihead.errors",
-}
-
-# Names that are modules themselves; `capture` and `anatomy` are functions of modules that are named like them.
-_MODULES = ("mask", "position", "cache", "init", "interop", "dropin", "figure")
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = import_module(_HOME[name])
-    value: object = home if name in _MODULES else getattr(home, name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})

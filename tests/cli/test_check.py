@@ -18,12 +18,15 @@ def smaller(given: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from multihead.cli import main
 
     out = tmp_path_factory.mktemp("cut") / "smaller"
-    assert main(["prune", str(given.gpt2), "--heads", "0.1,1.2", "--calib", str(given.corpus), "-o", str(out)]) == 0
+    assert (
+        main(["prune", str(given.gpt2), "--heads", "0.1,1.2", "--calibration", str(given.corpus), "-o", str(out)])
+        == 0
+    )
     return out
 
 
 def test_side_by_side(multihead: Multihead, given: Folders, smaller: Path) -> None:
-    said = multihead("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 3)
+    said = multihead("check", given.gpt2, smaller, "--held-out", given.corpus, "--rounds", 3)
     assert said.code == 0, said.err
     assert "gpt2: 6 heads, 0.0161 M parameters; smaller: 4 heads" in said.err
     for words in ("perplexity", "parameters of attention", "KV cache", "−33.3%", "same most likely",
@@ -32,7 +35,7 @@ def test_side_by_side(multihead: Multihead, given: Folders, smaller: Path) -> No
 
 
 def test_json_and_conditions(multihead: Multihead, given: Folders, smaller: Path) -> None:
-    words = ("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 0)
+    words = ("check", given.gpt2, smaller, "--held-out", given.corpus, "--rounds", 0)
     said = multihead(*words, "--json", "--fail-if", "perplexity<1", "--quiet")
     assert (said.code, said.err) == (0, "")
     found = json.loads(said.out)
@@ -45,11 +48,11 @@ def test_json_and_conditions(multihead: Multihead, given: Folders, smaller: Path
     assert "✗ parameters:relative<0.5: 16 128 → " in met.out
     fine = multihead(*words, "--fail-if", "perplexity<1")
     assert fine.code == 0
-    assert "✓ none of perplexity<1" in fine.out
+    assert "✓ none of the conditions is met: perplexity<1" in fine.out
 
 
 def test_what_is_refused(multihead: Multihead, given: Folders, smaller: Path) -> None:
-    words = ("check", given.gpt2, smaller, "--text", given.corpus, "--rounds", 0)
+    words = ("check", given.gpt2, smaller, "--held-out", given.corpus, "--rounds", 0)
     said = multihead(*words, "--fail-if", "nn10<0.8")
     assert said.code == 2
     assert "nn10 was not measured\n\nhint: measured: parameters, " in said.err
@@ -63,14 +66,14 @@ def test_what_is_refused(multihead: Multihead, given: Folders, smaller: Path) ->
     assert "is not a condition" in multihead(*words, "--fail-if", "perplexity").err
     assert "there is no model folder nowhere" in multihead("check", given.gpt2, "nowhere").err
     assert "--rounds must be at least 0, got -1" in multihead(*words[:-1], -1).err
-    assert "there is no file none.txt" in multihead("check", given.gpt2, smaller, "--text", "none.txt").err
+    assert "there is no file none.txt" in multihead("check", given.gpt2, smaller, "--held-out", "none.txt").err
 
 
 def test_text_in_another_language_is_said(
     multihead: Multihead, given: Folders, smaller: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "strange.txt").write_text("Zwei Wörter, die niemand kennt\n" * 3)
-    said = multihead("check", given.gpt2, smaller, "--rounds", 0, "--text", tmp_path / "strange.txt")
+    said = multihead("check", given.gpt2, smaller, "--rounds", 0, "--held-out", tmp_path / "strange.txt")
     assert said.code == 0, said.err
     assert "are unknown to the tokenizer: is the text in the model's language?" in said.err
 
@@ -78,4 +81,4 @@ def test_text_in_another_language_is_said(
 def test_the_sample_stands_in(multihead: Multihead, given: Folders, smaller: Path) -> None:
     said = multihead("check", given.gpt2, smaller, "--rounds", 0, "--limit", 2)
     assert said.code == 0, said.err
-    assert "note: no --text: a small sample of English stands in" in said.err
+    assert "note: without --held-out a small sample of English stands in" in said.err

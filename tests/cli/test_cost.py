@@ -59,11 +59,26 @@ def test_a_folder_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert out.startswith("small-llama\n  2 layers of 6 heads of 4 on 2 kv, d_model 36\n")
 
 
+def test_a_saved_cut_model_and_a_function(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No config holds their sizes, so they are loaded."""
+    import multihead as mh
+
+    model, _ = mh.embedded()
+    mh.save(mh.cut(model, mh.plan(model, remove=["L0H1", "L1H2", "L2H3"]), refit=False), tmp_path / "cut")
+    assert run(capsys, str(tmp_path / "cut")).startswith("cut\n  3 layers of 3 heads of 24, d_model 64\n")
+    assert "batch 1, 512 tokens" in run(capsys, "embedded")
+    (tmp_path / "own_models.py").write_text("import multihead\ndef tiny(): return multihead.embedded()\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "own_models:tiny").startswith("own_models:tiny\n  3 layers of 4 heads of 24")
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["gtp3"], "unknown configuration 'gtp3'\n\nhint: did you mean gpt3"),
-        ([], "no name and no model"),
+        (["gtp3"], "unknown model 'gtp3'\n\nhint: did you mean gpt3"),
+        ([], "multihead cost needs a model"),
         (["gpt3", "--tokens", "-1"], "tokens must be at least 1, got -1"),
         (["gpt3", "--kv-heads", "5"], "kv_heads=5 does not divide heads=96"),
     ],
@@ -82,5 +97,5 @@ def test_a_name_imports_no_torch() -> None:
 
 def test_a_source_that_nothing_reads_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "bert-base", "--source", "100"]) == 2
-    assert "--source 100: bert-base has no encoder beside it" in capsys.readouterr().err
+    assert "bert-base has no encoder, got source=100" in capsys.readouterr().err
     assert "10 tokens on 100 of the encoder" in run(capsys, "whisper-tiny", "--source", "100", "--tokens", "10")

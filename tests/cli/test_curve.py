@@ -19,7 +19,7 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
     words = (
         "curve",
         given.gpt2,
-        "--calib",
+        "--calibration",
         given.corpus,
         "--at",
         "0.5,0.84",
@@ -31,7 +31,7 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
     said = multihead(*words, "-o", out)
     assert said.code == 0, said.err
     assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert "6 documents to fit to, 1 to check on" in said.err
+    assert "1 documents to check on" in said.err
     assert "4 points, about" in said.err
     assert said.out.splitlines()[0].startswith("perplexity on 1 held-out documents; the original has ")
     assert said.out.splitlines()[1].split() == ["heads", "kept", "fisher", "random"]
@@ -43,9 +43,9 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
 
 def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     words = (
-        "--calib",
+        "--calibration",
         given.corpus,
-        "--text",
+        "--held-out",
         given.corpus,
         "--at",
         "0.84,0.67,0.5",
@@ -72,7 +72,7 @@ def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_pa
     ],
 )
 def test_what_is_refused(multihead: Multihead, given: Folders, words: tuple[str, ...], line: str) -> None:
-    said = multihead("curve", given.gpt2, "--calib", given.corpus, *words)
+    said = multihead("curve", given.gpt2, "--calibration", given.corpus, *words)
     assert said.code == 2
     assert line in said.err
 
@@ -80,10 +80,11 @@ def test_what_is_refused(multihead: Multihead, given: Folders, words: tuple[str,
 def test_without_matplotlib_it_says_so_before_the_work(
     multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib" or n == "multihead.figure.paper"]:
+    drawing = "multihead.show.figure.figure"
+    for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib" or n == drawing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    said = multihead("curve", given.gpt2, "--calib", given.corpus, "-o", tmp_path / "c.png")
+    said = multihead("curve", given.gpt2, "--calibration", given.corpus, "-o", tmp_path / "c.png")
     assert said.code == 2
-    assert "matplotlib, which draws figures, is not installed" in said.err
+    assert "figures need matplotlib, which is not installed" in said.err
     assert "documents to fit to" not in said.err, "it was said after the model was read"

@@ -15,7 +15,7 @@ Multihead = Callable[..., Said]
 
 def test_heads_share_keys_and_values(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     out = tmp_path / "grouped"
-    said = multihead("group", given.gpt2, "--kv-heads", 1, "--calib", given.corpus, "-o", out)
+    said = multihead("group", given.gpt2, "--kv-heads", 1, "--calibration", given.corpus, "-o", out)
     assert said.code == 0, said.err
     assert "GPT2LMHeadModel: 6 of 6 heads kept, 2 of 6 kv heads (request: kv_heads=1)" in said.out
     assert "L1     3      3 → 1     {0 1 2}" in said.out
@@ -25,7 +25,7 @@ def test_heads_share_keys_and_values(multihead: Multihead, given: Folders, tmp_p
 
 
 def test_a_dry_run(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    words = ("group", given.gpt2, "--kv-heads", 1, "--calib", given.corpus, "--dry-run")
+    words = ("group", given.gpt2, "--kv-heads", 1, "--calibration", given.corpus, "--dry-run")
     said = multihead(*words, "--json", "--plan", tmp_path / "plan.json")
     assert said.code == 0, said.err
     assert json.loads(said.out)["plan"]["layers"][0]["groups"] == [[0, 1, 2]]
@@ -33,7 +33,7 @@ def test_a_dry_run(multihead: Multihead, given: Folders, tmp_path: Path) -> None
 
 
 def test_what_is_refused(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    words = ("group", given.gpt2, "--calib", given.corpus, "-o", tmp_path / "x")
+    words = ("group", given.gpt2, "--calibration", given.corpus, "-o", tmp_path / "x")
     said = multihead(*words, "--kv-heads", 2)
     assert said.code == 2
     assert "kv_heads=2 does not divide the 3 kv heads of L0" in said.err

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from cli.conftest import Said
+from multihead._base.estimate import duration, size
 from multihead.cli import COMMANDS, main, parser
-from multihead.cli.console import duration, size
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -61,17 +61,79 @@ def test_every_command_is_there(command: str, multihead: Multihead) -> None:
     examples = said.out.partition("examples:\n")[2].partition("\n\n")[0].splitlines()
     assert examples
     for line in examples:  # as they are when they are pasted into a shell
+        line = line.removeprefix("  source <(").replace("bash)", "bash").partition(" > ")[0]
         words = shlex.split(line.split(" | ")[-1 if line.strip().startswith("cat ") else 0], comments=True)
         given = words[words.index("multihead") + 1 :]
         assert parser(command).parse_args(given).command == command, line
 
 
 def test_words_that_mean_nothing(multihead: Multihead) -> None:
-    for words in ((), ("fly",), ("show",), ("show", "x", "--wings")):
+    for words in (("fly",), ("show",), ("show", "x", "--wings")):
         said = multihead(*words)
         assert said.code == 2
         assert "usage: multihead" in said.err
         assert said.out == ""
+
+
+def test_no_command_lists_them_all(multihead: Multihead) -> None:
+    said = multihead()
+    assert (said.code, said.err) == (0, "")
+    lines = [line.split() for line in said.out.splitlines() if line.startswith("  ")]
+    assert [line[0] for line in lines] == list(COMMANDS)
+    assert all(len(line) > 3 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("mesure", "minilm"), "unknown command 'mesure'; did you mean measure?"),
+        (("fly",), "unknown command 'fly'\n"),
+        (("--verison",), "unrecognized arguments: --verison; did you mean --version?"),
+        (("prune", "minilm", "--kepp", "0.5"), "unrecognized arguments: --kepp 0.5; did you mean --keep?"),
+        (("measure", "minilm", "-o", "x", "--batchsize=3"), "did you mean --batch-size?"),
+        (("prune", "minilm", "--dt", "float32"), "unrecognized arguments: --dt float32"),
+    ],
+)
+def test_misspelt_words_get_a_suggestion(multihead: Multihead, words: tuple[str, ...], line: str) -> None:
+    said = multihead(*words)
+    assert (said.code, said.out) == (2, "")
+    assert line in said.err
+
+
+# ---- completion -------------------------------------------------------------------------------
+
+
+def completed(*words: str) -> list[str]:
+    """What bash offers after these words, the last of which is being typed."""
+    script = f"""
+source <({sys.executable} -m multihead completion bash)
+COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}
+complete -p multihead >&2
+_multihead
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    assert done.stderr == "complete -o default -F _multihead multihead\n"
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_values() -> None:
+    assert completed("multihead", "c") == ["compare", "cost", "check", "curve", "completion"]
+    assert completed("multihead", "measure", "--imp") == ["--importance"]
+    assert completed("multihead", "measure", "--importance", "a") == ["ablation", "all"]
+    assert completed("multihead", "completion", "f") == ["fish"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_option_is_in_the_script(shell: str, multihead: Multihead) -> None:
+    said = multihead("completion", shell)
+    assert (said.code, said.err) == (0, "")
+    for words in (*COMMANDS, *("rank-timeout", "held-out", "calibration", "context", "no-kinds")):
+        assert words in said.out
 
 
 class Boom(RuntimeError):
@@ -134,12 +196,20 @@ def test_colours(multihead: Multihead, tmp_path: Path, monkeypatch: pytest.Monke
     assert "\x1b[3" not in multihead(*words).out
 
 
-def test_a_closed_pipe_is_no_failure(tmp_path: Path) -> None:
-    heads = tuple(f"L{i}H{j}" for i in range(97) for j in range(23))
-    HeadTable(heads, {"x": torch.ones(len(heads))}, {"x": Meaning("", "")}).save(tmp_path)
-    command = f"{sys.executable} -m multihead show {tmp_path} | head -n 2; echo ${{PIPESTATUS[0]}}"
+def test_the_list_of_commands_may_meet_a_closed_pipe() -> None:
+    command = f"(sleep 0.2; {sys.executable} -m multihead) | true; echo ${{PIPESTATUS[0]}}"
     done = run("-c", f"import subprocess; subprocess.run(['bash', '-c', {command!r}])")
-    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stdout.splitlines()[-1] == "141"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("words", ["", "--json"])
+def test_a_closed_pipe_has_the_exit_code_of_sigpipe(words: str, tmp_path: Path) -> None:
+    heads = tuple(f"L{i}H{j}" for i in range(97) for j in range(23))
+    HeadTable(heads, {"x": ("a word that fills the pipe" * 4,) * len(heads)}, {"x": Meaning("", "")}).save(tmp_path)
+    command = f"{sys.executable} -m multihead show {tmp_path} {words} | true; echo ${{PIPESTATUS[0]}}"
+    done = run("-c", f"import subprocess; subprocess.run(['bash', '-c', {command!r}])")
+    assert done.stdout.splitlines()[-1] == "141"
     assert done.stderr == ""
 
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from cli.conftest import DOCUMENTS, Folders, Said
-from multihead.cli.texts import Texts, _documents, sample
+from multihead.corpus.documents import Documents
+from multihead.corpus.read import _documents, sample
 from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]
@@ -46,7 +47,7 @@ def test_a_table_of_a_corpus(multihead: Multihead, given: Folders, tmp_path: Pat
 def test_batches_of_much_text_are_estimated(
     multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("multihead.cli.estimate.COUNTED", 3)
+    monkeypatch.setattr("multihead.measures.measure.COUNTED", 3)
     said = multihead("measure", given.gpt2, "--corpus", given.corpus, "--no-kinds", "-o", tmp_path / "run")
     assert said.code == 0, said.err
     assert "7 documents in about 1 batches" in said.err
@@ -73,10 +74,10 @@ def test_a_treebank(multihead: Multihead, given: Folders, tmp_path: Path) -> Non
     words = ("--corpus", given.corpus, "--no-kinds", "-o", tmp_path / "run")
     said = multihead("measure", given.gpt2, *words, "--conllu", bank)
     assert said.code == 0, said.err
-    assert "syntax: 31 parsed sentences" in said.err
     assert "syntax_relation" in HeadTable.load(tmp_path / "run").columns
-    assert multihead("measure", given.bare, "--ids", given.bare.parent / "ids.json", "--conllu", bank,
-                     "-o", tmp_path / "x").err.startswith("multihead: bare has no fast tokenizer")  # fmt: skip
+    assert "fast tokenizer" in multihead(
+        "measure", given.bare, "--ids", given.bare.parent / "ids.json", "--conllu", bank, "-o", tmp_path / "x"
+    ).err  # fmt: skip
 
 
 # ---- what it reads ----------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def test_a_model_without_a_tokenizer_takes_ids(multihead: Multihead, given: Fold
     said = multihead("measure", given.bare, "-o", tmp_path / "run")
     assert said.code == 2
     first, _, hint = said.err.splitlines()
-    assert first == f"multihead: {given.bare} has no tokenizer, so text cannot be read"
+    assert first == "multihead: bare has no tokenizer, so text cannot be read"
     assert hint == "hint: --ids FILE: JSON lists of token ids"
     said = multihead("measure", given.bare, "--ids", given.bare.parent / "ids.json", "-o", tmp_path / "run")
     assert said.code == 0, said.err
@@ -154,7 +155,9 @@ def test_long_documents_are_cut_with_special_tokens_around_every_piece(
 
 
 def test_documents_are_told_apart_by_a_fingerprint() -> None:
-    made = [Texts.of(lambda t=t: iter(t), "x").fingerprint for t in (["ab", "c"], ["a", "bc"], ["c", "ab"], [[1]])]
+    made = [
+        Documents.of(lambda t=t: iter(t), "x").fingerprint for t in (["ab", "c"], ["a", "bc"], ["c", "ab"], [[1]])
+    ]
     assert len(set(made)) == 4
 
 
@@ -174,16 +177,19 @@ def test_documents_are_told_apart_by_a_fingerprint() -> None:
         (["{gpt2}", "--corpus", "{root}/worse.jsonl"], "{root}/worse.jsonl line 1 is not JSON"),
         (["{gpt2}", "--ids", "{root}/empty.txt"], "{root}/empty.txt is not JSON"),
         (["{gpt2}", "--ids", "{root}/bad.json"], "{root}/bad.json is not a list of lists of token ids"),
-        (["{gpt2}", "--ids", "x", "--text", "y"], "--ids and --text or --corpus are given"),
+        (["{gpt2}", "--ids", "x", "--text", "y"], "ids cannot be combined with text or corpus"),
         (["{gpt2}", "--max-tokens", "38"], "max_tokens must be at least 1 and at most 37"),
-        (["{gpt2}", "--batch-size", "0"], "--batch-size 0 is less than 1"),
-        (["{gpt2}", "--limit", "0"], "--limit 0 reads nothing"),
-        (["{gpt2}", "--dtype", "int8"], "--dtype int8 is none"),
-        (["{gpt2}", "--device", "nothing"], "--device nothing cannot be used"),
+        (["{gpt2}", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+        (["{gpt2}", "--limit", "0"], "--limit must be at least 1, got 0"),
+        (["{gpt2}", "--save-every", "-1"], "--save-every must be at least 0, got -1"),
+        (["{gpt2}", "--rank-timeout", "-1"], "--rank-timeout must be at least 1, got -1"),
+        (["{gpt2}", "--window", "0"], "--window must be at least 1, got 0"),
+        (["{gpt2}", "--dtype", "int8"], "unknown dtype 'int8'"),
+        (["{gpt2}", "--device", "nothing"], "device='nothing' cannot be used"),
         (["{gpt2}", "--conllu", "{root}/nowhere"], "there is no file {root}/nowhere"),
-        (["{gpt2}", "--resume", "--force"], "--resume goes on and --force starts again"),
-        (["{pickled}"], "pickled does not load"),
-        (["{custom}"], "custom runs Python code of its own (OwnModel)"),
+        (["{gpt2}", "--resume", "--force"], "resume continues a run and force starts again"),
+        (["{pickled}"], "the model in pickled does not load"),
+        (["{custom}"], "custom needs its own Python code (OwnModel)"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -266,7 +272,7 @@ def test_a_signal_stops_after_the_batch_and_says_how_to_go_on(
         said = multihead(*words)
     assert said.code == code
     assert len(steps) == 2
-    assert f"stopped. To go on: multihead measure {given.gpt2} --corpus" in said.err
+    assert f"stopped. To continue: multihead measure {given.gpt2} --corpus" in said.err
     assert f"-o '{tmp_path / 'a run'}' --batch-size 2 --resume" in said.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     refused = multihead(*words)

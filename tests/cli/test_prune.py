@@ -33,7 +33,9 @@ def outputs(folder: Path, *silent: str) -> torch.Tensor:
 
 def test_named_heads_go_and_the_rest_is_as_it_was(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     out = tmp_path / "smaller"
-    said = multihead("prune", given.gpt2, "--heads", "0.1,L1H2", "--calib", given.corpus, "--no-refit", "-o", out)
+    said = multihead(
+        "prune", given.gpt2, "--heads", "0.1,L1H2", "--calibration", given.corpus, "--no-refit", "-o", out
+    )
     assert said.code == 0, said.err
     assert said.out.splitlines()[:4] == [
         "GPT2LMHeadModel: 4 of 6 heads kept (request: remove L0H1, L1H2)",
@@ -43,7 +45,7 @@ def test_named_heads_go_and_the_rest_is_as_it_was(multihead: Multihead, given: F
     ]
     assert f"gpt2: 6 heads, 0.0161 M parameters; calibration: {given.corpus}, 7 documents" in said.err
     assert "of memory" in said.err
-    assert f"next: multihead check {given.gpt2} {out} --text held_out.txt" in said.err
+    assert f"next: multihead check {given.gpt2} {out} --held-out held_out.txt" in said.err
     torch.testing.assert_close(outputs(out), outputs(given.gpt2, "L0H1", "L1H2"))
     record = json.loads((out / "multihead.json").read_text())
     assert "keep" in json.dumps(record), "the plan goes along"
@@ -52,7 +54,9 @@ def test_named_heads_go_and_the_rest_is_as_it_was(multihead: Multihead, given: F
 def test_a_share_of_the_heads_by_every_method(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     for method in ("obs", "fisher", "random"):
         out = tmp_path / method
-        said = multihead("prune", given.gpt2, "--keep", 0.5, "--calib", given.corpus, "--method", method, "-o", out)
+        said = multihead(
+            "prune", given.gpt2, "--keep", 0.5, "--calibration", given.corpus, "--method", method, "-o", out
+        )
         assert said.code == 0, said.err
         assert f"3 of 6 heads kept (request: keep=0.5; method: {method})" in said.out
         assert "warning: the calibration text is short" in said.err
@@ -60,7 +64,7 @@ def test_a_share_of_the_heads_by_every_method(multihead: Multihead, given: Folde
 
 
 def test_shapes_and_budgets(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    words = ("prune", given.gpt2, "--calib", given.corpus, "--method", "random", "--dry-run", "--json")
+    words = ("prune", given.gpt2, "--calibration", given.corpus, "--method", "random", "--dry-run", "--json")
     kept = lambda said: [len(x["keep"]) for x in json.loads(said.out)["plan"]["layers"]]
     assert kept(multihead(*words, "--keep", 0.67, "--uniform")) == [2, 2]
     assert min(kept(multihead(*words, "--keep", 0.34, "--min-heads", 1))) == 1
@@ -71,7 +75,9 @@ def test_shapes_and_budgets(multihead: Multihead, given: Folders, tmp_path: Path
 
 def test_json_and_quiet(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     out = tmp_path / "smaller"
-    said = multihead("prune", given.gpt2, "--keep", 0.5, "--calib", given.corpus, "-o", out, "--json", "--quiet")
+    said = multihead(
+        "prune", given.gpt2, "--keep", 0.5, "--calibration", given.corpus, "-o", out, "--json", "--quiet"
+    )
     assert said.code == 0, said.err
     found = json.loads(said.out)
     assert found["changed"] is True
@@ -84,7 +90,7 @@ def test_json_and_quiet(multihead: Multihead, given: Folders, tmp_path: Path) ->
 
 def test_heal(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     out = tmp_path / "healed"
-    said = multihead("prune", given.gpt2, "--keep", 0.5, "--calib", given.corpus, "--distill", 3, "-o", out)
+    said = multihead("prune", given.gpt2, "--keep", 0.5, "--calibration", given.corpus, "--distill", 3, "-o", out)
     assert said.code == 0, said.err
     assert "distill: held-out loss" in said.err
     assert outputs(out).isfinite().all()
@@ -97,7 +103,7 @@ def test_a_dry_run_writes_the_plan_only_and_the_plan_is_carried_out(
     multihead: Multihead, given: Folders, tmp_path: Path
 ) -> None:
     plan, out = tmp_path / "plan.json", tmp_path / "smaller"
-    words = ("--calib", given.corpus, "--plan", plan)
+    words = ("--calibration", given.corpus, "--plan", plan)
     said = multihead("prune", given.gpt2, "--keep", 0.5, *words, "--dry-run", "-o", out)
     assert said.code == 0, said.err
     assert "a dry run: no model is written" in said.err
@@ -108,7 +114,7 @@ def test_a_dry_run_writes_the_plan_only_and_the_plan_is_carried_out(
     plan.write_text(json.dumps(data))
     both = multihead("prune", given.gpt2, "--keep", 0.5, *words, "-o", out)
     assert both.code == 2
-    assert f"{plan} holds a plan, and --keep asks for another" in both.err
+    assert f"{plan} holds a plan, and --keep asks for a different one" in both.err
     said = multihead("prune", given.gpt2, *words, "--no-refit", "-o", out)
     assert said.code == 0, said.err
     assert "L0     3 → 1  H" in said.out
@@ -120,7 +126,7 @@ def test_a_dry_run_writes_the_plan_only_and_the_plan_is_carried_out(
 
 def test_a_plan_for_another_model_is_refused(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    words = ("--calib", given.corpus, "--plan", plan)
+    words = ("--calibration", given.corpus, "--plan", plan)
     assert multihead("prune", given.gpt2, "--heads", "0.1", *words, "--dry-run").code == 0
     said = multihead("prune", given.other, *words, "-o", tmp_path / "x")
     assert said.code == 2
@@ -135,7 +141,7 @@ def test_a_plan_for_another_model_is_refused(multihead: Multihead, given: Folder
 def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     out = tmp_path / "same"
     for words in (("--keep", 1.0), ("--kv-heads", 3), ("--keep", 0.99, "--method", "random")):
-        said = multihead("prune", given.gpt2, *words, "--calib", given.corpus, "-o", out)
+        said = multihead("prune", given.gpt2, *words, "--calibration", given.corpus, "-o", out)
         if words[1] == 0.99:
             assert said.code == 0, "one head goes"
             continue
@@ -163,12 +169,12 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
         (("--budget", "flops=1.5"), "flops must be in (0, 1], got 1.5"),
         (("--budget", "cache=2"), "cache must be in (0, 1], got 2"),
         (("--plan", "nowhere.json"), "there is no plan file nowhere.json"),
-        (("--keep", "0.5", "--calib", "/dev/null"), "/dev/null is not a file that can be read twice"),
+        (("--keep", "0.5", "--calibration", "/dev/null"), "/dev/null is not a file that can be read twice"),
         (("--budget", "flops=0.01"), "cannot be reached by removing heads"),
         ((), "nothing is requested"),
         (("--keep", "0.5", "--heads", "0.1"), "got --keep and --heads"),
-        (("--keep", "0.5", "--distill", "0"), "--distill 0 is less than 1"),
-        (("--keep", "0.5", "--batch-size", "0"), "--batch-size 0 is less than 1"),
+        (("--keep", "0.5", "--distill", "0"), "--distill must be at least 1, got 0"),
+        (("--keep", "0.5", "--batch-size", "0"), "--batch-size must be at least 1, got 0"),
         (("--keep", "0.5", "--min-heads", "4"), "min_heads=4, but L0 has 3 heads"),
         (("--budget", "latency=0.5"), "budget must be flops=X or cache=X, got 'latency=0.5'"),
     ],
@@ -176,15 +182,15 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
 def test_requests_that_are_refused(
     multihead: Multihead, given: Folders, tmp_path: Path, words: tuple[str, ...], line: str
 ) -> None:
-    said = multihead("prune", given.gpt2, *words, "--calib", given.corpus, "-o", tmp_path / "x")
+    said = multihead("prune", given.gpt2, *words, "--calibration", given.corpus, "-o", tmp_path / "x")
     assert said.code == 2
     assert line in said.err
     assert not (tmp_path / "x").exists()
 
 
 def test_where_it_goes(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    words = ("prune", given.gpt2, "--heads", "0.1", "--calib", given.corpus, "--no-refit")
-    assert "-o DIR says where the cut model goes" in multihead(*words).err
+    words = ("prune", given.gpt2, "--heads", "0.1", "--calibration", given.corpus, "--no-refit")
+    assert "-o DIR is missing" in multihead(*words).err
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     said = multihead(*words, "-o", tmp_path / "full")
@@ -211,24 +217,27 @@ def test_the_sample_stands_in_and_a_foreign_text_is_told(
 ) -> None:
     said = multihead("prune", given.gpt2, "--heads", "0.1", "--dry-run")
     assert said.code == 0, said.err
-    assert "note: no --calib: a small sample of English stands in" in said.err
+    assert "note: without --calibration a small sample of English stands in" in said.err
     assert "are unknown to the tokenizer: is the calibration text in the model's language?" in said.err
     (tmp_path / "empty.txt").write_text("\n\n")
-    said = multihead("prune", given.gpt2, "--heads", "0.1", "--calib", tmp_path / "empty.txt", "--dry-run")
+    said = multihead("prune", given.gpt2, "--heads", "0.1", "--calibration", tmp_path / "empty.txt", "--dry-run")
     assert (said.code, "there is no text in" in said.err) == (2, True)
     bare = multihead("prune", given.bare, "--heads", "0.1", "--ids", given.bare.parent / "ids.json", "--dry-run")
     assert bare.code == 0, bare.err
 
 
 def test_a_cut_model_can_be_cut_again(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    words = ("--calib", given.corpus, "--no-refit")
+    words = ("--calibration", given.corpus, "--no-refit")
     assert multihead("prune", given.gpt2, "--heads", "0.1", *words, "-o", tmp_path / "one").code == 0
-    said = multihead("prune", tmp_path / "one", "--heads", "0.1", *words, "-o", tmp_path / "two")
+    again = multihead("prune", tmp_path / "one", "--heads", "0.1", *words, "-o", tmp_path / "two")
+    assert again.code == 2
+    assert "L0 has heads 0, 2" in again.err  # heads keep their names
+    said = multihead("prune", tmp_path / "one", "--heads", "0.2", *words, "-o", tmp_path / "two")
     assert said.code == 0, said.err
     torch.testing.assert_close(outputs(tmp_path / "two"), outputs(given.gpt2, "L0H1", "L0H2"))
 
 
 def test_grouping_after_a_budget_says_that_it_saves_more(multihead: Multihead, given: Folders) -> None:
-    words = ("prune", given.gpt2, "--budget", "cache=0.5", "--calib", given.corpus)
+    words = ("prune", given.gpt2, "--budget", "cache=0.5", "--calibration", given.corpus)
     after = multihead(*words, "--kv-heads", 1, "--dry-run")
     assert "the budget was spent on pruning; kv_heads=1 then saves more" in after.out

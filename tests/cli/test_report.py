@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import warm
 from cli.conftest import Folders, Said
@@ -72,7 +73,7 @@ def test_page_and_summary(multihead: Multihead, given: Folders, tmp_path: Path) 
     assert data["corpus"]["documents"] == 7
     assert len(data["texts"]) == 3
     assert data["curve"]["prunable"] <= 6
-    assert data["claims"] is None
+    assert data["theory"] is None
     assert not data["stopped"]
     assert [p.name for p in page.parent.iterdir()] == ["r.html"]
 
@@ -107,7 +108,7 @@ def test_text_longer_than_the_model_takes(multihead: Multihead, given: Folders, 
     texts = data_of(tmp_path / "r.html")["texts"]
     assert [len(t["sequences"][0]["shown"]) for t in texts] == [37, 37, 37, 37]
     assert texts[1]["note"] == "window 2 of 4, of 37 tokens each"
-    assert "longer than the model takes at once: 4 windows, all are in the page" in said.err
+    assert "longer than the model can read at once: 4 windows, all are in the page" in said.err
     said = multihead(
         *("report", given.gpt2, "--corpus", given.corpus, "--only", "cost", "-o", tmp_path / "r.html", "--force"),
         *("--text", "the cat sat on the mat and " * 20, "--windows", 2),
@@ -134,18 +135,18 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     ("words", "wrong"),
     [
         (["--text", "missing.txt"], "there is no file 'missing.txt'"),
-        (["--text", "   "], "--text is empty"),
-        (["--text", "{empty}"], "there is no word in --text"),
+        (["--text", "   "], "a text must not be empty"),
+        (["--text", "{empty}"], "there is no text in"),
         (["--text", "{latin}"], "is not UTF-8 text"),
         (["--text", "{folder}"], "is a folder"),
         (["-o", "/proc/r.html"], "nothing can be written to /proc: "),
         (["--corpus", "missing"], "there is no file missing"),
-        (["--only", "maps,wrong"], "there is no part 'maps'"),
+        (["--only", "maps,wrong"], "unknown part 'maps'"),
         (["--heads", "7.7"], "unknown layer in '7.7'"),
-        (["--batch-size", "0"], "--batch-size 0 is less than 1"),
-        (["--windows", "0"], "--windows 0 is less than 1"),
+        (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+        (["--windows", "0"], "--windows must be at least 1, got 0"),
         (["-o", "{folder}"], "is a folder"),
-        (["-o", "{there}"], "is there already"),
+        (["-o", "{there}"], "exists already"),
         (["-o", "{there}/r.html"], "is a file, so"),
     ],
 )
@@ -176,7 +177,7 @@ def test_stdin_that_is_not_utf_8(
 
 
 def test_no_model_and_no_tokenizer(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
-    assert "MODEL is empty" in multihead("report", "", "-o", tmp_path / "r.html").err
+    assert "the model must have a name" in multihead("report", "", "-o", tmp_path / "r.html").err
     assert "there is no model folder" in multihead("report", "nothing", "-o", tmp_path / "r.html").err
     said = multihead("report", given.bare, "-o", tmp_path / "r.html")
     assert said.code == 2
@@ -207,17 +208,17 @@ def test_stopped(given: Folders, tmp_path: Path, name: str) -> None:
     page = tmp_path / "r.html"
     code = f"""
 import os, signal, sys
-from multihead.page import gather
-before = gather._Work.importance
-def importance(self):
+from multihead.show import collect
+before = collect.Ablation
+def importance(loss):
     os.kill(os.getpid(), signal.{name})
-    before(self)
-gather._Work.importance = importance
+    return before(loss)
+collect.Ablation = importance
 from multihead.cli import main
 sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r}, "-o", {str(page)!r}]))
 """
     ran = warm.run(code)
-    assert ran.returncode == 128 + signal.SIGINT, ran.stderr
+    assert ran.returncode == 128 + signal.Signals[name], ran.stderr
     assert "stopped" in ran.stderr
     assert "Traceback" not in ran.stderr
     data = data_of(page)
@@ -232,16 +233,15 @@ sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r},
 def test_no_room_is_said_before_the_work(
     multihead: Multihead, given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from multihead.cli import report
+    from multihead._base import atomic_files
 
     class Full:
-        free = 1000
+        free = 1_000_000
 
-    monkeypatch.setattr(report, "disk_usage", lambda path: Full)
+    monkeypatch.setattr(atomic_files, "disk_usage", lambda path: Full)
     said = multihead("report", given.gpt2, "-o", tmp_path / "r.html")
     assert said.code == 2
-    assert "there is no room on the disk of" in said.err
-    assert "1.0 kB are free" in said.err
+    assert "must have 20 MB left, got 1 MB" in said.err
     assert "about" not in said.err, "nothing was begun"
 
 
@@ -259,17 +259,17 @@ def test_disk_that_fills_up(given: Folders, tmp_path: Path) -> None:
     small += "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))"
     ran = _run(given, page, small)
     assert ran.returncode == 2
-    assert "the page was not written to" in ran.stderr
+    assert "cannot be written to" in ran.stderr
     assert "File too large" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert list(page.parent.iterdir()) == []
 
 
 def test_reader_that_hangs_up(given: Folders, tmp_path: Path) -> None:
-    """`multihead report | head -0`: the page is there, and nobody complains."""
+    """`multihead report | head -0`: the page is there, and the exit code is that of SIGPIPE."""
     closed = "import os\nread, write = os.pipe()\nos.close(read)\nos.dup2(write, 1)"
     ran = _run(given, tmp_path / "r.html", closed)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == 141, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "Broken pipe" not in ran.stderr
     assert data_of(tmp_path / "r.html")["table"] is not None
@@ -290,13 +290,12 @@ def test_real_cuts(multihead: Multihead, given: Folders, tmp_path: Path) -> None
 
 
 def test_json_and_the_plain_page_tell_of_the_theory_too(tmp_path: Path) -> None:
-    from multihead.cli.report import _json  # pyright: ignore[reportPrivateUsage]
-    from multihead.page.build import _plain  # pyright: ignore[reportPrivateUsage]
-    from multihead.page.gather import Gathered
+    import multihead as mh
+    from multihead.show.report import CorpusInfo, ModelInfo, Report
 
-    model, claims = {"name": "m", "class": "M", "parameters": 1}, {"statements": [{"verdict": "fails"}]}
-    found = Gathered(model, {"name": "c", "documents": 1}, claims=claims)
-    (tmp_path / "r.html").write_text("")
-    said = [f["text"] for f in _json(found, tmp_path / "r.html")["findings"]]
-    assert said == ["1 of 1 statements of the theory fail on this model."]
-    assert said[0] in _plain(found)
+    theory = mh.theory(mh.MultiHeadAttention(12, 3), torch.randn(2, 11, 12), only=["2"])
+    fails = sum(line.verdict == "fails" for line in theory.summary)
+    report = Report(ModelInfo("m", "M", 1), CorpusInfo("c", 1), theory=theory)
+    texts = [finding["text"] for finding in report.to_json()["findings"]]
+    assert texts == [f"{fails} of 1 statements of the theory fail on this model."]
+    assert texts[0] in report.html().partition("<noscript>")[2]

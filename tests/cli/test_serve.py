@@ -58,13 +58,41 @@ def test_serves_until_it_is_told_to_stop(given: Folders) -> None:
     assert address.split("/")[3] not in err, "the token is written once, on stdout"
 
 
+def test_open_does_not_show_the_token(given: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process list holds the name of a file that leads to the page, not the address with the token."""
+    log = tmp_path / "arguments"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf "%s" "$1" > {log}.part && mv {log}.part {log}\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    words = [str(given.gpt2), "--corpus", str(given.corpus), "--only", "cost", "--limit", "1", "--open"]
+    server = warm.start(warm.COMMAND, "serve", *words)
+    try:
+        while not log.exists():
+            assert server.process.is_alive(), server.stderr
+            time.sleep(0.01)
+        address = server.stdout.strip()
+        token = address.split("/")[3]
+        argument = log.read_text()
+        assert argument.startswith("file://")
+        assert token not in argument
+        file = Path(argument.removeprefix("file://"))
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert address in file.read_text()
+        os.kill(server.process.pid, signal.SIGINT)
+        assert server.wait(timeout=30).returncode == 0
+        assert not file.exists()
+    finally:
+        server.process.kill()
+
+
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["--port", "65536"], "--port 65536 is none"),
-        (["--longest", "0"], "--longest 0 is less than 1"),
-        (["--longest", "38"], "--longest 38 is more than gpt2 takes: it has positions for 37"),
-        (["--only", "everything"], "there is no part 'everything'"),
+        (["--port", "65536"], "--port must be at most 65535, got 65536"),
+        (["--context", "0"], "--context must be at least 1, got 0"),
+        (["--context", "38"], "--context must be at most 37, the positions of gpt2, got 38"),
+        (["--only", "everything"], "unknown part 'everything'"),
         (["--text", "missing.txt"], "there is no file 'missing.txt'"),
     ],
 )

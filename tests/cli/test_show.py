@@ -67,7 +67,7 @@ def test_json_and_files(multihead: Multihead, runs: Path) -> None:
     assert (said.code, said.out) == (0, "")
     assert HeadTable.load(runs / "x.parquet") == BEFORE
     refused = multihead("show", runs / "a", "-o", runs / "x.parquet")
-    assert (refused.code, "is there already" in refused.err) == (2, True)
+    assert (refused.code, "x.parquet exists" in refused.err) == (2, True)
     assert multihead("show", runs / "a", "-o", runs / "x.parquet", "--force").code == 0
 
 
@@ -79,7 +79,7 @@ def test_json_and_files(multihead: Multihead, runs: Path) -> None:
         (["{a}", "--columns", "x"], "there is no column 'x'"),
         (["{a}", "--heads", "9.9"], "there is no head '9.9'"),
         (["{a}", "--where", "entropy"], "'entropy' is not a condition"),
-        (["{a}", "--top", "0"], "--top 0 shows nothing"),
+        (["{a}", "--top", "0"], "--top must be at least 1, got 0"),
     ],
 )
 def test_bad_questions(multihead: Multihead, runs: Path, words: list[str], line: str) -> None:
@@ -116,7 +116,7 @@ def test_a_gate(multihead: Multihead, runs: Path, condition: str, found: list[st
     said = multihead("compare", runs / "a", runs / "b", "--fail-if", condition)
     assert said.code == bool(found)
     assert all(f" at {head}: " in said.out for head in found)
-    assert ("✓ no head meets" in said.out) == (not found)
+    assert ("✓ none of the conditions is met" in said.out) == (not found)
     data = json.loads(multihead("compare", runs / "a", runs / "b", "--fail-if", condition, "--json").out)
     assert [f["head"] for f in data["findings"]] == found
 

@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import multihead as mh
 from cli.conftest import Folders, Said
 from cli.test_show import BEFORE
-from multihead.cli.heatmap import Heatmap
+from multihead._base.charts import Heatmap
+from multihead.show.terminal import TerminalHeatmap
 
 Multihead = Callable[..., Said]
 TEXT = "the cat sat on the mat"
@@ -29,7 +30,11 @@ def weights(folder: Path, text: str, head: str) -> torch.Tensor:
     return heads[head].weights()[0]
 
 
-def drawn(seen: Heatmap, width: int = 60, **options: object) -> list[str]:
+def heatmap(weights: torch.Tensor, words: list[str], **options: bool) -> TerminalHeatmap:
+    return TerminalHeatmap(Heatmap.attention(weights.numpy(), words, words), **options)
+
+
+def drawn(seen: TerminalHeatmap, width: int = 60, **options: object) -> list[str]:
     kept = io.TextIOWrapper(io.BytesIO(), encoding=str(options.pop("encoding", "utf-8")))
     console = Console(file=kept, width=width, **{"color_system": None, **options})  # type: ignore[arg-type]
     console.print(seen)
@@ -83,19 +88,22 @@ def test_what_does_not_fit_is_left_out_and_said(
     whole = multihead("show", given.gpt2, "0.1", "--text", long + long + " cat", "--json")
     assert json.loads(whole.out)["pieces"] == 2
     cut = multihead("show", given.gpt2, "0.1", "--text", long + long)
-    assert "longer than the model takes: this is the first of 2 windows" in cut.err
+    assert "this is the first of 2 windows" in cut.err
 
 
 @pytest.mark.parametrize(
     "words, line",
     [
-        (["{gpt2}"], "{gpt2} is a model: which of its heads is to be shown?"),
+        (["{gpt2}"], "{gpt2} is a model: name the head to draw"),
         (["{gpt2}", "9.0"], "unknown layer in '9.0'"),
         (["{gpt2}", "0.7"], "L0 has 3 heads, got head 7"),
         (["{gpt2}", "cat"], "'cat' is not a head name"),
         (["{bare}", "0.1"], "bare has no tokenizer"),
         (["{gpt2}", "0.1", "--text", "nowhere"], "there is no file 'nowhere'"),
-        (["{gpt2}", "0.1", "--text", "the cat", "--from", "4"], "--from 4: there are 4 tokens"),
+        (
+            ["{gpt2}", "0.1", "--text", "the cat", "--from", "4"],
+            "--from must be less than 4, the number of tokens, got 4",
+        ),
         (["nowhere", "0.1"], "there is no model"),
     ],
 )
@@ -124,7 +132,8 @@ def test_words_from_a_file(multihead: Multihead, given: Folders, tmp_path: Path)
 
 # ---- the drawing ------------------------------------------------------------------------------
 
-PLAIN = Heatmap(torch.tensor([[1.0, 0.0, 0.0], [0.36, 0.64, 0.0], [0.015, 0.04, 0.2]]), list("abc"), list("abc"))
+WEIGHTS = torch.tensor([[1.0, 0.0, 0.0], [0.36, 0.64, 0.0], [0.015, 0.04, 0.2]])
+PLAIN = heatmap(WEIGHTS, list("abc"))
 
 
 def test_shades_say_how_much() -> None:
@@ -137,7 +146,7 @@ def test_shades_say_how_much() -> None:
 
 
 def test_digits_are_tenths() -> None:
-    seen = Heatmap(PLAIN.weights, list("abc"), list("abc"), digits=True)
+    seen = heatmap(WEIGHTS, list("abc"), digits=True)
     assert [line[4:10] for line in drawn(seen)[1:]] == ["9     ", "4 6   ", ". . 2 "]
     ascii_ = drawn(PLAIN, encoding="ascii")
     assert [line[4:10] for line in ascii_[1:]] == ["9     ", "4 6   ", ". . 2 "]
@@ -157,16 +166,16 @@ def test_colours_are_of_the_weight() -> None:
 def test_wide_and_odd_letters_keep_the_columns() -> None:
     words = ["日本語", "🙂", "e\u0301te\u0301", "a" * 40, ""]
     eye = torch.eye(5)
-    lines = drawn(Heatmap(eye, words, words), width=50)
+    lines = drawn(heatmap(eye, words), width=50)
     from rich.cells import cell_len
 
     at = [cell_len(line.partition("██")[0]) for line in lines if "██" in line]
     assert at == [15 + 2 * i for i in range(5)]
     assert max(map(cell_len, lines)) <= 50
-    narrow = drawn(Heatmap(eye, words, words), width=18)
+    narrow = drawn(heatmap(eye, words), width=18)
     assert any("□" in line for line in narrow), "a wide letter has no room in one column"
 
 
 def test_labels_stand_on_the_map() -> None:
-    lines = drawn(Heatmap(torch.eye(2), ["abc", "d"], ["abc", "d"]), width=40)
+    lines = drawn(heatmap(torch.eye(2), ["abc", "d"]), width=40)
     assert [line.rstrip() for line in lines[:3]] == ["      a", "      b", "      c d"]

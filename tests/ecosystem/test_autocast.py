@@ -10,6 +10,8 @@ import torch
 import multihead as mh
 from ecosystem.variants import BATCH, TOKENS, VARIANTS, WIDTH, tensors_of
 from multihead import cache, mask, position
+from multihead.errors import CacheError, TypeMismatchError
+from multihead.layer import QKNorm
 
 HALF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}  # the rounding error of one number
 
@@ -60,7 +62,7 @@ def test_autocast_rounds_what_a_half_precision_layer_rounds(route: str, dtype: t
 @halves
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 def test_norms_leave_the_dtype(kind: Any, dtype: torch.dtype) -> None:
-    attn = VARIANTS["causal"].layer(qk_norm=mh.QKNorm(kind))
+    attn = VARIANTS["causal"].layer(qk_norm=QKNorm(kind))
     x = torch.randn(BATCH, TOKENS, WIDTH)
     want = attn(x, mask=mask.causal())
     with torch.autocast("cpu", dtype):
@@ -94,7 +96,7 @@ def test_cached_decode(kind: str, dtype: torch.dtype) -> None:
 def test_a_static_cache_of_another_dtype_says_so() -> None:
     attn = VARIANTS["causal"].layer()
     kept = cache.Static(BATCH, attn.num_kv_heads, TOKENS, attn.head_dim)
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(mh.CacheError, match=r"float32.*bfloat16"):
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(CacheError, match=r"float32.*bfloat16"):
         attn(torch.randn(BATCH, TOKENS, WIDTH), cache=kept)
 
 
@@ -112,7 +114,7 @@ def test_compiled() -> None:
 def test_half_precision_input_needs_autocast_or_a_half_precision_layer() -> None:
     attn = mh.MultiHeadAttention(WIDTH, 6, position=position.ALiBi(6))
     x = torch.randn(BATCH, TOKENS, WIDTH, dtype=torch.bfloat16)
-    with pytest.raises(mh.TypeMismatchError, match="autocast"):
+    with pytest.raises(TypeMismatchError, match="autocast"):
         attn(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert attn(x).dtype == torch.bfloat16

@@ -15,6 +15,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import multihead as mh
 from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH, Variant, tensors_of
 from multihead import cache, mask, position
+from multihead.layer import Sinks
 from multihead.layer.latent import LatentAttention
 
 
@@ -68,7 +69,7 @@ DYNAMIC = {
     "plain": VARIANTS["plain"],
     "grouped rotary": VARIANTS["grouped rotary"],
     "ALiBi": VARIANTS["ALiBi"],
-    "value size, sinks": Variant(VARIANTS["window"].call, {"head_dim": 4, "value_dim": 7, "sinks": mh.Sinks(1.0)}),
+    "value size, sinks": Variant(VARIANTS["window"].call, {"head_dim": 4, "value_dim": 7, "sinks": Sinks(1.0)}),
     "lengths": Variant(lambda attn, x, n: attn(x, mask=mask.causal() & mask.lengths(n))),
 }
 SIZES = ((3, 11), (2, 17), (5, 7))
@@ -140,7 +141,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "grouped rotary": {"num_kv_heads": 2, "head_dim": 8, "position": position.Rotary()},
     "ALiBi": {"position": position.ALiBi(HEADS)},
     "relative bias": {"position": position.RelativeBias(HEADS, bidirectional=False), "head_dim": 4, "value_dim": 7},
-    "sinks, softcap": {"sinks": mh.Sinks(1.0), "softcap": 3.0},
+    "sinks, softcap": {"sinks": Sinks(1.0), "softcap": 3.0},
 }
 
 

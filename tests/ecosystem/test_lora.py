@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import multihead as mh
 from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH
 from multihead import cache, mask, position
+from multihead.layer import init
 
 peft = import_module("peft")
 
@@ -31,7 +32,7 @@ class Model(nn.Module):
         super().__init__()
         options: dict[str, Any] = {"num_kv_heads": 2, "head_dim": 6, "position": position.Rotary()}
         self.layers = nn.ModuleList(
-            mh.MultiHeadAttention(WIDTH, HEADS, init=mh.init.XavierPerHead(2.0), **options) for _ in range(2)
+            mh.MultiHeadAttention(WIDTH, HEADS, init=init.XavierPerHead(2.0), **options) for _ in range(2)
         )
 
     def forward(self, x: Tensor, caches: list[cache.Cache] | None = None) -> Tensor:

@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 import multihead as mh
 from ecosystem.variants import HEADS, TOKENS, VARIANTS, WIDTH
 from multihead import mask, position
+from multihead.layer import QKNorm, Sinks, init
 
 
 @pytest.fixture(autouse=True)
@@ -26,10 +27,10 @@ def everything(**options: Any) -> mh.MultiHeadAttention:
         WIDTH,
         HEADS,
         num_kv_heads=2,
-        sinks=mh.Sinks(1.0),
-        qk_norm=mh.QKNorm(),
+        sinks=Sinks(1.0),
+        qk_norm=QKNorm(),
         position=position.RelativeBias(HEADS),
-        init=mh.init.XavierPerHead(2.0),
+        init=init.XavierPerHead(2.0),
         **options,
     )
 
@@ -52,10 +53,10 @@ def test_meta_device(how: str) -> None:
         with torch.device("meta"):
             attn = everything()
     else:
-        attn = mh.MultiHeadAttention(WIDTH, HEADS, device="meta", sinks=mh.Sinks())
+        attn = mh.MultiHeadAttention(WIDTH, HEADS, device="meta", sinks=Sinks())
     assert all(p.is_meta for p in attn.parameters())
     assert torch.equal(torch.get_rng_state(), before)
-    whole = everything() if how == "context" else mh.MultiHeadAttention(WIDTH, HEADS, sinks=mh.Sinks())
+    whole = everything() if how == "context" else mh.MultiHeadAttention(WIDTH, HEADS, sinks=Sinks())
     attn = attn.to_empty(device="cpu")
     for module in (attn, whole):
         torch.manual_seed(3)

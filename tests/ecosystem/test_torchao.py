@@ -11,6 +11,7 @@ import torch
 
 import multihead as mh
 from multihead import cache, mask, position
+from multihead.layer import init
 
 quantization = import_module("torchao.quantization")
 
@@ -20,9 +21,9 @@ KINDS = ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"]
 
 def pair(kind: str, dtype: torch.dtype) -> tuple[mh.MultiHeadAttention, mh.MultiHeadAttention]:
     """A layer and its quantized copy."""
-    init = mh.init.XavierPerHead(2.0)
+    even = init.XavierPerHead(2.0)
     attn = mh.MultiHeadAttention(
-        WIDTH, HEADS, num_kv_heads=2, position=position.Rotary(), init=init, dtype=dtype
+        WIDTH, HEADS, num_kv_heads=2, position=position.Rotary(), init=even, dtype=dtype
     ).eval()
     small = copy.deepcopy(attn)
     quantization.quantize_(small, getattr(quantization, kind)())

@@ -70,3 +70,16 @@ def test_a_head_of_the_embedded_model(installed: Installed) -> None:
     map_ = installed("multihead", "show", "embedded", "0.2", "--text", "the keys that the man sees are new")
     assert "L0H2" in map_
     assert "keys" in map_
+
+
+@pytest.mark.fast(0)
+def test_the_first_command_works(installed: Installed) -> None:
+    """Neither transformers nor MiniLM is there: the report is about the embedded model."""
+    assert (
+        installed("python", "-c", "from importlib.util import find_spec; print(find_spec('transformers'))")
+        == "None\n"
+    )
+    summary = installed("multihead", "report", "--only", "measure,kinds,cost", "--limit", "6", "--quiet")
+    assert summary.startswith("embedded: ")
+    page = installed("python", "-c", "print(open('report.html', encoding='utf-8').read(15))")
+    assert page == "<!doctype html>\n"

@@ -21,6 +21,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import multihead as mh
 from multihead import cache, mask, position
+from multihead.errors import SizeError
+from multihead.layer import Sinks, init
 
 WIDTH, HEADS = 24, 6
 
@@ -28,7 +30,7 @@ WIDTH, HEADS = 24, 6
 def layer(**kwargs: object) -> mh.MultiHeadAttention:
     """The same weights on both ranks, scores with a spread of a few units."""
     torch.manual_seed(7)
-    attn = mh.MultiHeadAttention(WIDTH, HEADS, init=mh.init.XavierPerHead(2.0), **kwargs)  # type: ignore[arg-type]
+    attn = mh.MultiHeadAttention(WIDTH, HEADS, init=init.XavierPerHead(2.0), **kwargs)  # type: ignore[arg-type]
     for name, p in attn.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(p)
@@ -60,7 +62,7 @@ class Stack(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = layer(num_kv_heads=2, position=position.Rotary())
-        self.second = layer(sinks=mh.Sinks(0.5))
+        self.second = layer(sinks=Sinks(0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.first(x, mask=mask.causal() & mask.window(5))
@@ -127,11 +129,11 @@ def tensor_parallel_decode(mesh: DeviceMesh) -> None:
 
 def tensor_parallel_refuses(mesh: DeviceMesh) -> None:
     """What belongs to single heads is refused, not read from the wrong head."""
-    for options in ({"sinks": mh.Sinks()}, {"position": position.ALiBi(HEADS)}, {"kv_of_head": [0, 0, 0, 1, 1, 0]}):
+    for options in ({"sinks": Sinks()}, {"position": position.ALiBi(HEADS)}, {"kv_of_head": [0, 0, 0, 1, 1, 0]}):
         attn = split_heads(layer(**options), mesh)
         try:
             attn(tokens(5))
-        except mh.SizeError as error:
+        except SizeError as error:
             assert "tensor parallelism" in str(error), error
         else:
             raise AssertionError(f"{options} ran under tensor parallelism")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead import mask, position
+from multihead.layer import Ask, AttentionOutput, Cells, QKNorm, Sinks, init
 
 BATCH, TOKENS, WIDTH, HEADS = 3, 11, 30, 6  # heads of 5
 
@@ -29,7 +30,7 @@ class Variant:
 
     def layer(self, **options: Any) -> mh.MultiHeadAttention:
         """With scores that have a spread of a few units, so that a wrong mask or scale shows."""
-        attn = mh.MultiHeadAttention(WIDTH, HEADS, init=mh.init.XavierPerHead(2.0), **self.options, **options)
+        attn = mh.MultiHeadAttention(WIDTH, HEADS, init=init.XavierPerHead(2.0), **self.options, **options)
         for name, parameter in attn.named_parameters():
             if name.endswith("bias"):
                 nn.init.normal_(parameter)
@@ -73,7 +74,7 @@ VARIANTS: dict[str, Variant] = {
     ),
     "uneven groups": Variant(_causal, {"kv_of_head": [0, 0, 0, 1, 2, 1]}),
     "value size": Variant(_causal, {"head_dim": 4, "value_dim": 7}),
-    "qk norm": Variant(_causal, {"qk_norm": mh.QKNorm()}),
+    "qk norm": Variant(_causal, {"qk_norm": QKNorm()}),
     "window": Variant(lambda attn, x: attn(x, mask=mask.window(4))),
     "window both ways": Variant(lambda attn, x: attn(x, mask=mask.window(3, 2, first=2))),
     "lengths": Variant(
@@ -111,17 +112,17 @@ VARIANTS: dict[str, Variant] = {
         lambda attn, x: attn(x), {"position": position.RelativeBias(HEADS, buckets=8, max_distance=16)}
     ),
     "softcap": Variant(_causal, {"softcap": 2.0}),
-    "sinks": Variant(_causal, {"sinks": mh.Sinks(1.0)}),
-    "sinks without a mask": Variant(lambda attn, x: attn(x), {"sinks": mh.Sinks(1.0)}),
+    "sinks": Variant(_causal, {"sinks": Sinks(1.0)}),
+    "sinks without a mask": Variant(lambda attn, x: attn(x), {"sinks": Sinks(1.0)}),
     "head gate": Variant(lambda attn, x, gate: attn(x, head_gate=gate), beside=lambda: (torch.rand(HEADS),)),
     "ask": Variant(lambda attn, x: attn(x, mask=mask.causal(), ask=("weights", "lse", "heads"))),
     "ask for cells": Variant(
-        lambda attn, x: attn(x, mask=mask.causal(), ask=mh.Ask(weights=mh.Cells(heads=[1, 3], rows=[2, -1])))
+        lambda attn, x: attn(x, mask=mask.causal(), ask=Ask(weights=Cells(heads=[1, 3], rows=[2, -1])))
     ),
 }
 
 
-def tensors_of(result: Tensor | mh.AttentionOutput) -> list[Tensor]:
+def tensors_of(result: Tensor | AttentionOutput) -> list[Tensor]:
     """Everything that came back."""
     if isinstance(result, Tensor):
         return [result]

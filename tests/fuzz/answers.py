@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import multihead as mh
 from fuzz import dense
 from fuzz.findings import Numbers
 from fuzz.scene import Moved, Ready, Scene, Step
 from multihead import cache
+from multihead.layer import Ask, Cells
 
 
 def answered(scene: Scene, ready: Ready, kept: cache.Cache | None, route: str | None, **inputs: Tensor) -> Numbers:
@@ -34,9 +34,9 @@ def answered(scene: Scene, ready: Ready, kept: cache.Cache | None, route: str | 
     }  # fmt: skip
     if call.ask:
         cells = (
-            mh.Cells(heads=[0], rows=[-1] if call.queries else []) if "cells" in call.ask else "weights" in call.ask
+            Cells(heads=[0], rows=[-1] if call.queries else []) if "cells" in call.ask else "weights" in call.ask
         )
-        arguments["ask"] = mh.Ask(weights=cells, lse="lse" in call.ask, heads="heads" in call.ask)
+        arguments["ask"] = Ask(weights=cells, lse="lse" in call.ask, heads="heads" in call.ask)
     with torch.set_grad_enabled(scene.case.mode == "grad" and not call.frozen):
         result = scene.module(query, key, value, **{k: v for k, v in arguments.items() if v is not None})
     if not call.ask:

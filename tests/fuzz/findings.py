@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import multihead as mh
+from multihead.errors import SizeError
 
 Numbers = dict[str, Tensor]
 
@@ -71,7 +72,7 @@ def compare(got: Numbers, want: Numbers, when: str) -> Iterator[Finding]:
 
 def refuses(error: Exception, route: str | None) -> bool:
     """Whether a named route says that it cannot compute this."""
-    return route is not None and isinstance(error, mh.SizeError) and f"route={route!r}" in error.message
+    return route is not None and isinstance(error, SizeError) and f"route={route!r}" in error.message
 
 
 def error_finding(error: Exception, when: str = "") -> Finding:

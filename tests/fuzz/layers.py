@@ -9,6 +9,7 @@ import torch
 
 import multihead as mh
 from multihead import position
+from multihead.layer import QKNorm, Sinks, init
 
 GAIN = 1.4  # of the init: logits then have a standard deviation of 2 to 3, so nothing hides in a flat softmax
 
@@ -112,9 +113,9 @@ class Layer:
         if self.kv_heads is not None:
             given["num_kv_heads"] = self.kv_heads
         if self.norm is not None:
-            given["qk_norm"] = mh.QKNorm(*self.norm)
+            given["qk_norm"] = QKNorm(*self.norm)
         if self.sinks:
-            given["sinks"] = mh.Sinks()
+            given["sinks"] = Sinks()
         if self.position is not None:
             given["position"] = self._encoding()
         return given
@@ -124,7 +125,7 @@ class Layer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             layer = mh.MultiHeadAttention(
-                self.d_model, self.heads, **self.arguments(), init=mh.init.XavierPerHead(GAIN)
+                self.d_model, self.heads, **self.arguments(), init=init.XavierPerHead(GAIN)
             )
             with torch.no_grad():
                 for name, parameter in layer.named_parameters():

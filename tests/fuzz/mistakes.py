@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import multihead as mh
 from fuzz.layers import Layer, Rope
 from multihead import mask
+from multihead.layer import Cells
 
 TOKENS = 2
 
@@ -143,8 +143,8 @@ MISTAKES: dict[str, Callable[[Site], dict[str, Any] | None]] = {
     "unknown route": lambda site: site.call(route="fast"),
     "route that cannot": _route,
     "unknown request": lambda site: site.call(ask="scores"),
-    "request of a head out of range": lambda site: site.call(ask=mh.Cells(heads=[site.layer.heads])),
-    "request of a row out of range": lambda site: site.call(ask=mh.Cells(rows=[TOKENS])),
+    "request of a head out of range": lambda site: site.call(ask=Cells(heads=[site.layer.heads])),
+    "request of a row out of range": lambda site: site.call(ask=Cells(rows=[TOKENS])),
     "gate of other heads": lambda site: site.call(head_gate=torch.ones(site.layer.heads + 2)),
     "gate of four axes": lambda site: site.call(head_gate=torch.ones(1, 1, 1, 1)),
     "gate on meta": lambda site: site.call(head_gate=torch.ones(site.layer.heads, device="meta")),

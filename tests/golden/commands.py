@@ -98,10 +98,10 @@ def _record_table(record: Recorder, table: Any) -> None:
 # ---- theory and cost --------------------------------------------------------------------------
 
 
-def claims(record: Recorder) -> None:
-    """Three statements; the subjects `claims-...` cover all of them."""
-    found = _run("claims", "embedded", "--limit", 5, "--layer", "L0", "--only", "2,5,16", "--json")
-    record.plain(found["statements"], "statements", labels=("verdict",), identity=("key",))
+def theory(record: Recorder) -> None:
+    """Three statements; the subjects `theory-...` cover all of them."""
+    found = _run("theory", "embedded", "--limit", 5, "--layer", "L0", "--only", "2,5,16", "--json")
+    record.plain(found["statements"], "statements", labels=("verdict",), identity=("id",))
 
 
 def cost(record: Recorder) -> None:
@@ -159,7 +159,7 @@ def curve(record: Recorder) -> None:
 def _reported() -> tuple[Any, Any]:
     """The summary that the command prints, and the data inside the page that it writes."""
     page = _path("report.html")
-    parts = "measure,kinds,pairs,importance,similarity,curve,cost"  # claims have subjects of their own
+    parts = "measure,kinds,pairs,importance,similarity,curve,cost"  # the theory has its own subjects
     summary = _run("report", "embedded", "--limit", 7, "--only", parts, "-o", page, "--json", "--quiet")
     packed = re.search(r'id="data">([^<]*)<', page.read_text(encoding="utf-8"))
     if packed is None:

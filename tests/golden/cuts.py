@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import multihead as mh
 from golden.models import batch, load
 from golden.record import Recorder
+from multihead.edit import Distill, Plan
 
 PLANS: dict[str, dict[str, Any]] = {
     "fisher": {"keep": 0.5, "method": "fisher"},
@@ -39,7 +40,7 @@ def prune(record: Recorder, name: str, *, refit: bool, steps: int = 0) -> None:
     nothing left to refit.
     """
     plan = _plan(name, keep=0.5, min_heads=1)
-    small = _cut(name, plan, refit, mh.Distill(steps=steps) if steps else None)
+    small = _cut(name, plan, refit, Distill(steps=steps) if steps else None)
     _record_plan(record, plan)
     record.tensors("tensors", small.state_dict())
     _record_heads(record, small)
@@ -62,20 +63,20 @@ def group(record: Recorder, name: str, kv_heads: int, *, refit: bool) -> None:
     _record_outputs(record, small)
 
 
-def _cut(name: str, plan: mh.Plan, refit: bool, distill: mh.Distill | None = None) -> nn.Module:
+def _cut(name: str, plan: Plan, refit: bool, distill: Distill | None = None) -> nn.Module:
     whole = load(name).module
     with warnings.catch_warnings(action="ignore"):  # the calibration text is short
         return mh.cut(whole, plan, distill=distill) if refit else mh.cut(whole, plan, refit=False, distill=distill)
 
 
 @cache
-def _plan(name: str, **asked: Any) -> mh.Plan:
+def _plan(name: str, **asked: Any) -> Plan:
     model = load(name)
     with warnings.catch_warnings(action="ignore"):
         return mh.plan(model.module, model.calibration, tokenizer=model.tokenizer, **asked)
 
 
-def _record_plan(record: Recorder, plan: mh.Plan, path: str = "plan/") -> None:
+def _record_plan(record: Recorder, plan: Plan, path: str = "plan/") -> None:
     """Which heads stay, which share a kv head, and the cost of removing each."""
     for layer in plan.layers:
         for head in range(layer.heads):

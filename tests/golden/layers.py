@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import multihead as mh
 from golden.record import Names, Recorder, whole_numbers
 from multihead import cache, mask, position
+from multihead.layer import LatentAttention, QKNorm, Sinks
 
 BATCH, TOKENS, WIDTH = 3, 11, 17
 HEAD = 6
@@ -106,14 +107,14 @@ def scores(record: Recorder) -> None:
     causal = mask.causal()
     _call(record, "scale", _layer(5, scale=0.7))
     _call(record, "softcap", _layer(5, softcap=1.5), mask=causal)
-    _call(record, "sinks", _layer(5, sinks=mh.Sinks()), mask=causal)
-    _call(record, "sinks and empty rows", _layer(5, sinks=mh.Sinks()), mask=mask.lengths([TOKENS, 0, 3]))
-    _call(record, "RMS norm before rotary", _layer(5, qk_norm=mh.QKNorm(), position=position.Rotary()))
-    _call(record, "RMS norm after rotary", _layer(5, qk_norm=mh.QKNorm(when="after"), position=position.Rotary()))
-    _call(record, "layer norm", _layer(5, qk_norm=mh.QKNorm("layer")))
+    _call(record, "sinks", _layer(5, sinks=Sinks()), mask=causal)
+    _call(record, "sinks and empty rows", _layer(5, sinks=Sinks()), mask=mask.lengths([TOKENS, 0, 3]))
+    _call(record, "RMS norm before rotary", _layer(5, qk_norm=QKNorm(), position=position.Rotary()))
+    _call(record, "RMS norm after rotary", _layer(5, qk_norm=QKNorm(when="after"), position=position.Rotary()))
+    _call(record, "layer norm", _layer(5, qk_norm=QKNorm("layer")))
     everything = _layer(
-        6, num_kv_heads=2, value_dim=5, position=position.Rotary(dim=4), qk_norm=mh.QKNorm(), softcap=2.0,
-        sinks=mh.Sinks(), scale=0.6,
+        6, num_kv_heads=2, value_dim=5, position=position.Rotary(dim=4), qk_norm=QKNorm(), softcap=2.0,
+        sinks=Sinks(), scale=0.6,
     )  # fmt: skip
     _call(record, "everything", everything, mask=mask.causal() & mask.window(5) & mask.lengths([TOKENS, 7, 3]))
     dropping = _layer(5, dropout=0.3).train()
@@ -168,7 +169,7 @@ def caches(record: Recorder) -> None:
     streaming = mask.window(4, first=2)
     _decode(record, "ring with first tokens", _layer(6, num_kv_heads=2), cache.Ring(4, first=2), streaming)
     _decode(record, "ALiBi", _layer(5, position=position.ALiBi(5)), cache.Growing(), causal)
-    both = _layer(6, num_kv_heads=2, sinks=mh.Sinks(), softcap=1.5, qk_norm=mh.QKNorm())
+    both = _layer(6, num_kv_heads=2, sinks=Sinks(), softcap=1.5, qk_norm=QKNorm())
     _decode(record, "softcap, sinks and norm", both, cache.Growing(), causal)
     latent = _latent(query_dim=None)
     _decode(record, "latent", latent, cache.Growing(), causal)
@@ -213,7 +214,7 @@ def latent(record: Recorder) -> None:
 
 
 def _latent(query_dim: int | None) -> nn.Module:
-    layer = mh.LatentAttention(
+    layer = LatentAttention(
         WIDTH, 5, latent_dim=7, nope_dim=4, rope_dim=2, value_dim=3, query_dim=query_dim, bias=True
     )
     return _drawn(layer)

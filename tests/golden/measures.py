@@ -9,8 +9,10 @@ from typing import Any
 import multihead as mh
 from golden.models import BEGIN, END, PADDING, load
 from golden.record import Recorder
+from multihead.measures import Statistics
+from multihead.measures import syntax as measure_syntax
 from multihead.measures.importance.losses import MaskedLanguageModel
-from multihead.statements.run import statements
+from multihead.statements.catalogue import STATEMENTS
 
 TREEBANK = Path(__file__).parents[1] / "unit" / "measures" / "small.conllu"
 
@@ -37,7 +39,7 @@ OF_SIZES = ("10", "11", "17", "T1")
 
 def measure(record: Recorder, name: str) -> None:
     model = load(name)
-    asked = mh.Statistics(special=model.special, classes=model.classes or {})
+    asked = Statistics(special=model.special, classes=model.classes or {})
     table = mh.measure(model.module, model.documents, tokenizer=model.tokenizer, statistics=asked)
     record.table(table.heads, table.columns)
 
@@ -79,11 +81,11 @@ def similarity(record: Recorder, name: str) -> None:
 def syntax(record: Recorder, name: str) -> None:
     """How often heads point along the relations of a small treebank."""
     model = load(name)
-    table = mh.syntax(model.module, TREEBANK, tokenizer=model.tokenizer).table
+    table = measure_syntax(model.module, TREEBANK, tokenizer=model.tokenizer).table
     record.table(table.heads, table.columns)
 
 
-def claims(
+def theory(
     record: Recorder, name: str, layers: Sequence[str], but: Sequence[str] = (), students: bool = False
 ) -> None:
     """The verdict of every statement and its numbers, which include both sides; no sentences.
@@ -94,13 +96,13 @@ def claims(
     """
     model = load(name)
     left_out = but if students else (*but, *TRAINED)
-    chosen = [claim.key for claim in statements() if claim.key not in left_out]
-    found = mh.claims(
+    chosen = [statement.id for statement in STATEMENTS if statement.id not in left_out]
+    found = mh.theory(
         model.module, model.documents, tokenizer=model.tokenizer, layers=layers, only=chosen, tokens=300
     )
     dropped = (*ALLOCATED, *ROUNDING, *(() if students else STUDENT))
     for row in found.rows:
-        path = f"{row.layer}/statement {row.claim.key}"
-        record.value(f"{path}/verdict", row.finding.verdict)
-        numbers = {key: list(x) if isinstance(x, Sequence) else x for key, x in row.finding.numbers.items()}
+        path = f"{row.layer}/statement {row.statement.id}"
+        record.value(f"{path}/verdict", row.result.verdict)
+        numbers = {key: list(x) if isinstance(x, Sequence) else x for key, x in row.result.numbers.items()}
         record.plain(numbers, path, dropped=dropped)

@@ -47,7 +47,7 @@ CUT = {"embedded": 2, "gpt2": 1, "llama": 1, "bert": 2}
 """Models that are cut, and the number of kv heads that grouping leaves in every layer."""
 
 COMMANDS = (
-    commands.measure, commands.show, commands.compare, commands.claims, commands.cost, commands.prune,
+    commands.measure, commands.show, commands.compare, commands.theory, commands.cost, commands.prune,
     commands.group, commands.check, commands.curve, commands.report, commands.page,
 )  # fmt: skip
 LAYERS = (
@@ -67,12 +67,12 @@ SUBJECTS: dict[str, Subject] = {
     **{f"similarity-{m}": _of(m, measures.similarity) for m in MODELS},
     "syntax-minilm": _of("minilm", measures.syntax),
     # Statements about sizes are tested on LLaMA only. Statement 14 ablates every head, too slow for MiniLM.
-    "claims-embedded": _of("embedded", measures.claims, layers=["L1"], but=measures.OF_SIZES),
-    "claims-minilm": _of("minilm", measures.claims, layers=["L2"], but=(*measures.OF_SIZES, "14")),
-    "claims-gpt2": _of("gpt2", measures.claims, layers=["L1"], but=measures.OF_SIZES, solved=True),
-    "claims-llama": _of("llama", measures.claims, layers=["L1"], students=True, solved=True),
-    "claims-bert": _of("bert", measures.claims, layers=["L0"], but=measures.OF_SIZES, solved=True),
-    "claims-t5": _of("t5", measures.claims, layers=["encoder.L1", "cross.L1"], but=measures.OF_SIZES, solved=True),
+    "theory-embedded": _of("embedded", measures.theory, layers=["L1"], but=measures.OF_SIZES),
+    "theory-minilm": _of("minilm", measures.theory, layers=["L2"], but=(*measures.OF_SIZES, "14")),
+    "theory-gpt2": _of("gpt2", measures.theory, layers=["L1"], but=measures.OF_SIZES, solved=True),
+    "theory-llama": _of("llama", measures.theory, layers=["L1"], students=True, solved=True),
+    "theory-bert": _of("bert", measures.theory, layers=["L0"], but=measures.OF_SIZES, solved=True),
+    "theory-t5": _of("t5", measures.theory, layers=["encoder.L1", "cross.L1"], but=measures.OF_SIZES, solved=True),
     "plans-llama": _of("llama", cuts.plans, solved=True),
     **{f"prune-{m}": _of(m, cuts.prune, refit=False) for m in CUT},
     **{f"prune-{m}-refit": _of(m, cuts.prune, refit=True, solved=True) for m in CUT},

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-import multihead as mh
 from golden.make_minilm_statistics import GOLDEN, measured, model_and_batch
+from multihead.measures import Statistics
 
 NAN = float("nan")
 
@@ -63,7 +63,7 @@ def _qkv(attention: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def from_map(
-    p: Tensor, q: Tensor, k: Tensor, v: Tensor, batch: dict[str, Tensor], asked: mh.Statistics
+    p: Tensor, q: Tensor, k: Tensor, v: Tensor, batch: dict[str, Tensor], asked: Statistics
 ) -> dict[str, Tensor]:
     """The mean of each statistic over real queries, per head, from the weights p (batch, head, query, key)."""
     ids, real = batch["input_ids"], batch["attention_mask"].bool()

@@ -28,6 +28,8 @@ import multihead as mh
 import oracle
 from blocks import blocks_of
 from multihead import cache, mask, position
+from multihead.errors import CacheError, SizeError
+from multihead.layer import Ask, Cells, QKNorm, Sinks, init
 from multihead.layer._coordinates import Span
 from multihead.layer._plan import ROUTES
 
@@ -50,7 +52,7 @@ def same(got: Tensor, want: Tensor, what: str) -> None:
 def made(heads: int = HEADS, **options: Any) -> mh.MultiHeadAttention:
     """Loud and with nothing at its starting value."""
     options.setdefault("head_dim", DIM)
-    layer = mh.MultiHeadAttention(WIDTH, heads, **options, init=mh.init.XavierPerHead(1.4)).double()
+    layer = mh.MultiHeadAttention(WIDTH, heads, **options, init=init.XavierPerHead(1.4)).double()
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if parameter.ndim == 1:
@@ -100,7 +102,7 @@ def agree(
             try:
                 with torch.set_grad_enabled(grad), nullcontext() if cells is None else blocks_of(cells):
                     out = layer(**inputs, mask=seen, head_gate=gate, route=route)
-            except mh.SizeError as refusal:
+            except SizeError as refusal:
                 if "cannot compute this" not in str(refusal):
                     raise
                 continue
@@ -164,15 +166,15 @@ def uneven_groups() -> None:
 def value_sizes() -> None:
     for size in (1, 3, 8):
         agree(made(value_dim=size), mask.causal(), lambda b, h, q, k, i: k <= q, expect={"fused", "blocked"})
-        agree(made(value_dim=size, sinks=mh.Sinks(0.4)), expect={"fused", "blocked"})
+        agree(made(value_dim=size, sinks=Sinks(0.4)), expect={"fused", "blocked"})
 
 
 @check
 def norms() -> None:
     for when in ("before", "after"):
-        layer = made(position=position.Rotary(50.0), qk_norm=mh.QKNorm(when=when))
+        layer = made(position=position.Rotary(50.0), qk_norm=QKNorm(when=when))
         agree(layer, place=oracle.Turn(50.0), norm=("rms", when))
-    agree(made(qk_norm=mh.QKNorm("layer")), norm=("layer", "before"))
+    agree(made(qk_norm=QKNorm("layer")), norm=("layer", "before"))
 
 
 @check
@@ -184,11 +186,11 @@ def softcap() -> None:
 
 @check
 def sinks() -> None:
-    layer = made(sinks=mh.Sinks(0.7), num_kv_heads=2)
+    layer = made(sinks=Sinks(0.7), num_kv_heads=2)
     for seen, rule in ((None, None), (mask.causal(), lambda b, h, q, k, i: k <= q)):
         agree(layer, seen, rule, expect={"fused", "blocked", "reference"})
     agree(layer, mask.lengths([4, 9]), lambda b, h, q, k, i: k < [4, 9][b], queries=2, keys=9)
-    agree(made(sinks=mh.Sinks(0.7), softcap=1.5))
+    agree(made(sinks=Sinks(0.7), softcap=1.5))
 
 
 @check
@@ -360,7 +362,7 @@ def composed() -> None:
 @check
 def empty_rows() -> None:
     third_blind = (torch.arange(5) != 2)[:, None].expand(5, 7)
-    for options in ({}, {"sinks": mh.Sinks(0.7)}, {"softcap": 1.5}):
+    for options in ({}, {"sinks": Sinks(0.7)}, {"softcap": 1.5}):
         layer = made(**options)
         agree(layer, mask.lengths([7, 0]), lambda b, h, q, k, i: b == 0)
         agree(layer, mask.lengths([9, 0]), lambda b, h, q, k, i: b == 0, queries=2, keys=9)
@@ -385,7 +387,7 @@ def hidden_nan() -> None:
                     for k, v in ((key, key), (dirty["key"], dirty["value"])):
                         try:
                             outs.append(layer(query, k, v, mask=seen, route=route))
-                        except mh.SizeError:
+                        except SizeError:
                             break
                     if len(outs) < 2:
                         continue
@@ -484,7 +486,7 @@ def refused_calls() -> None:
     layer(x, cache=kept)
     try:
         made(softcap=1.5)(x, cache=kept)
-    except mh.CacheError:
+    except CacheError:
         return
     raise AssertionError("a cache takes the keys of two layers")
 
@@ -580,16 +582,16 @@ def cross_cache() -> None:
         for changed in (key.clone(), key.add_(1)):
             try:
                 layer(x, changed, cache=kept)
-            except mh.CacheError:
+            except CacheError:
                 continue
             raise AssertionError("a filled Cross cache accepts another key")
 
 
 @check
 def asking() -> None:
-    layer, x = made(num_kv_heads=2, sinks=mh.Sinks(0.6)), tokens(2, 7)
+    layer, x = made(num_kv_heads=2, sinks=Sinks(0.6)), tokens(2, 7)
     full = layer(x, mask=mask.causal(), ask="weights").weights
-    some = layer(x, mask=mask.causal(), ask=mh.Ask(weights=mh.Cells([3, 1], [6, 2]))).weights
+    some = layer(x, mask=mask.causal(), ask=Ask(weights=Cells([3, 1], [6, 2]))).weights
     same(some, full[:, [3, 1]][:, :, [6, 2]], "chosen cells")
     for seen in (mask.causal(), mask.ragged([7, 2])):
         got = layer(x, mask=seen, ask=["weights", "lse", "heads"])

@@ -280,7 +280,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "NaN guard removed": Mutant(
         "_attend.py",
-        "return out if finite else _cleaned(problem, plan)",
+        "return out if finite else _repaired(problem, plan)",
         "return out",
         ("hidden_nan",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.page.build import write_page
-from multihead.page.gather import PARTS, Gathered, gather
-from multihead.statements.run import claims
+from multihead.show.collect import PARTS, report
+from multihead.show.report import Report
+from multihead.statements.run import theory
+from page.served import Served, serve
 
 SHOTS = Path(os.environ.get("MULTIHEAD_SHOTS", "report/shots"))
 """Where screenshots are kept, for eyes."""
@@ -144,7 +145,7 @@ def opened(browser: Any) -> Iterator[Open]:
 class Page:
     """What was gathered, the page of it, and the model."""
 
-    found: Gathered
+    found: Report
     file: Path
     model: Any
     tokenizer: Any = None
@@ -167,11 +168,22 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Page:
     model = GPT2LMHeadModel(config).eval()
     generator = torch.Generator().manual_seed(5)
     documents = [torch.randint(0, 53, (n,), generator=generator).tolist() for n in (23, 19, 29, 17, 31, 23)]
-    parts = tuple(part for part in PARTS if part != "claims")
-    found = gather(model, documents, name="a small model", corpus="random ids", parts=parts, batch_size=3)
+    parts = tuple(part for part in PARTS if part != "theory")
+    found = report(model, documents, name="a small model", corpus_name="random ids", parts=parts, batch_size=3)
     some = ["1", "2", "5", "16", "T1"]  # all of them take half a minute
-    found.claims = claims(model, documents, only=some, tokens=128).to_json()
-    return Page(found, write_page(found, tmp_path_factory.mktemp("small") / "small.html"), model)
+    found = replace(found, theory=theory(model, documents, only=some, tokens=128))
+    return Page(found, found.save(tmp_path_factory.mktemp("small") / "small.html"), model)
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The small trained model of the package, whose heads have kinds."""
+    model, tokenizer = mh.embedded()
+    documents = tokenizer.sample_texts()
+    parts = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "cost")
+    found = report(model, documents, tokenizer=tokenizer, text=documents[:1], name="embedded", parts=parts)
+    file = found.save(tmp_path_factory.mktemp("embedded") / "embedded.html")
+    return Page(found, file, model, tokenizer)
 
 
 @pytest.fixture(scope="session")
@@ -192,6 +204,16 @@ def trained(
 ) -> Page:
     """The maps of MiniLM on a text, in each of the two ways of keeping them."""
     model, tokenizer = minilm
-    found = gather(model, [TEXT], tokenizer=tokenizer, name="minilm", parts=(), maps=request.param)
-    file = write_page(found, tmp_path_factory.mktemp(request.param) / "minilm.html")
+    found = report(model, [TEXT], tokenizer=tokenizer, name="minilm", parts=(), maps=request.param)
+    file = found.save(tmp_path_factory.mktemp(request.param) / "minilm.html")
     return Page(found, file, model, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def minilm_served(minilm: tuple[Any, Any]) -> Iterator[Served]:
+    model, tokenizer = minilm
+    made, thread = serve(model, [TEXT], tokenizer)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join(10)

@@ -11,10 +11,15 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from multihead.page.build import write_page
 from page.conftest import Open, Page, maps_of
 
-VIEWS = ("heads", "tokens", "alike", "cut", "theory")
+VIEWS = ("heads", "tokens", "similarity", "pruning", "theory")
+
+GRID = (62, 40)
+"""Pixels left of the grid of heads and above it: axis titles, layers, numbers."""
+
+PAIRS = 58
+"""Pixels left of the similarity matrix and above it: axis titles, names."""
 
 
 # ---- every view -------------------------------------------------------------------------------
@@ -31,12 +36,12 @@ def test_views(view: str, scheme: str, small: Page, opened: Open) -> None:
     text = shown.text("main")
     said = {
         "heads": ["L0H0", "L1H3", "Importance", "Kind"],
-        "tokens": ["Choose a token", "L1"],
-        "alike": ["Groups that write alike"],
-        "cut": ["heads kept", "What attention costs"],
+        "tokens": ["Click a token", "L1"],
+        "similarity": ["Most similar pairs", "Groups of similar heads"],
+        "pruning": ["heads kept", "What attention costs"],
         "theory": ["orthogonal spaces", "fails"],
         "head": ["L1H2", "Importance", "Most similar", "looks at", "All heads of L1"],
-        "pair": ["beside L0H1", "How alike: correlation"],
+        "pair": ["and L0H1", "Similarity: correlation"],
     }[view]
     shown.page.wait_for_timeout(150)
     text = shown.text("main")
@@ -54,7 +59,7 @@ def test_card_and_findings_lead_to_their_evidence(small: Page, opened: Open) -> 
     shown = opened(small.file)
     assert "2 layers × 4 heads" in shown.text("#card")
     assert "142 tokens in 6 documents" in shown.text("#card")
-    links = shown.page.locator("#findings a")
+    links = shown.page.locator("#findings a.arrow")
     assert links.count() == 3
     targets = [links.nth(i).get_attribute("href") for i in range(3)]
     for target in targets:
@@ -65,10 +70,11 @@ def test_card_and_findings_lead_to_their_evidence(small: Page, opened: Open) -> 
 def test_grid_opens_a_head_and_tells_it(small: Page, opened: Open) -> None:
     shown = opened(small.file)
     box = shown.page.locator("canvas.grid").bounding_box()
-    cell = (box["width"] - 40) / 4
-    shown.page.mouse.move(box["x"] + 40 + 2.5 * cell, box["y"] + 20 + 1.5 * cell)
+    cell = (box["width"] - GRID[0]) / 4
+    place = (box["x"] + GRID[0] + 2.5 * cell, box["y"] + GRID[1] + 1.5 * cell)
+    shown.page.mouse.move(*place)
     assert shown.text(".hover").startswith("L1H2 ·")
-    shown.page.mouse.click(box["x"] + 40 + 2.5 * cell, box["y"] + 20 + 1.5 * cell)
+    shown.page.mouse.click(*place)
     shown.page.wait_for_selector(".headview")
     assert shown.page.evaluate("location.hash") == "#layer=1&head=2"
     assert shown.text("h2") == "L1H2"
@@ -133,7 +139,7 @@ def test_deep_links(small: Page, opened: Open) -> None:
         "view=nothing",
         "layer=0&head=-1",
         "%%%",
-        "view=alike&pick=nobody",
+        "view=similarity&pick=nobody",
     ):
         shown.go(odd)
         assert shown.page.locator("main canvas").count() >= 1, odd
@@ -163,7 +169,7 @@ def test_zoom_and_pan(small: Page, opened: Open) -> None:
     shown = opened(small.file, "layer=1&head=3", height=1500)
     picture = "document.querySelector('canvas.map').toDataURL()"
     whole = shown.page.evaluate(picture)
-    shown.page.click("[aria-label='zoom in']")
+    shown.page.click("[aria-label='Zoom in']")
     near = shown.page.evaluate(picture)
     assert near != whole
     box = shown.page.locator("canvas.map").bounding_box()
@@ -175,13 +181,13 @@ def test_zoom_and_pan(small: Page, opened: Open) -> None:
     shown.page.mouse.move(5, 5)
     assert shown.page.evaluate(picture) != near
     assert "row=" not in shown.page.evaluate("location.hash"), "a drag holds no token"
-    shown.page.click("button >> text=whole")
+    shown.page.click("button >> text=Whole map")
     shown.page.mouse.move(5, 5)
     assert shown.page.evaluate(picture) == whole
 
 
 def test_tokens_view_tells_where_every_head_looks(small: Page, opened: Open) -> None:
-    ids = [int(i) for i in small.found.texts[0]["sequences"][0]["shown"]]
+    ids = [int(i) for i in small.found.texts[0].sequences[0].shown]
     want = maps_of(small, torch.tensor([ids]))
     shown = opened(small.file, "view=tokens&row=9")
     shown.page.wait_for_function("() => document.querySelector('.said').textContent !== ''")
@@ -191,31 +197,31 @@ def test_tokens_view_tells_where_every_head_looks(small: Page, opened: Open) -> 
         assert abs(float(weight) - float(rows[9].max())) < 0.01
 
 
-def test_alike_view_and_two_heads(small: Page, opened: Open) -> None:
+def test_similarity_view_and_two_heads(small: Page, opened: Open) -> None:
     found = small.found.similarity
     assert found is not None
-    shown = opened(small.file, "view=alike&order=layer")
+    shown = opened(small.file, "view=similarity&order=layer")
     box = shown.page.locator("canvas.pairs").bounding_box()
-    cell = (box["width"] - 40) / 8
-    shown.page.mouse.move(box["x"] + 40 + 6.5 * cell, box["y"] + 40 + 1.5 * cell)
-    assert shown.text(".hover") == f"L0H1 and L1H2: cka {float(found['cka'][1, 6]):.2f}"
-    shown.page.mouse.click(box["x"] + 40 + 6.5 * cell, box["y"] + 40 + 1.5 * cell)
+    cell = (box["width"] - PAIRS) / 8
+    shown.page.mouse.move(box["x"] + PAIRS + 6.5 * cell, box["y"] + PAIRS + 1.5 * cell)
+    assert shown.text(".hover") == f"L0H1 and L1H2: CKA {float(found['cka'][1, 6]):.2f}"
+    shown.page.mouse.click(box["x"] + PAIRS + 6.5 * cell, box["y"] + PAIRS + 1.5 * cell)
     shown.page.wait_for_selector(".scene.both")
     assert shown.page.locator("canvas.map").count() == 2
-    shown.page.wait_for_selector("text=How alike: correlation")
-    numbers = re.findall(r"(\w+) (-?[\d.]+)", shown.text(".alikeness").removeprefix("How alike: "))
-    for name, value in numbers:
+    shown.page.wait_for_selector("text=Similarity: correlation")
+    numbers = re.findall(r"([\w ]+) (-?[\d.]+)", shown.text(".alikeness").removeprefix("Similarity: "))
+    for (_, value), name in zip(numbers, found.pairs, strict=True):
         assert abs(float(value) - float(found[name][1, 6])) < 0.011, name
     assert len(numbers) == 5
 
 
-def test_cut_view_names_the_heads_that_go(small: Page, opened: Open) -> None:
+def test_pruning_view_names_the_removed_heads(small: Page, opened: Open) -> None:
     curve = small.found.curve
     assert curve is not None
-    shown = opened(small.file, "view=cut&gone=3")
-    assert "5 of 8 heads kept" in shown.text(".gone")
+    shown = opened(small.file, "view=pruning&gone=3")
+    assert "3 heads removed, 5 of 8 heads kept" in shown.text(".gone")
     gone = shown.page.locator(".gonetable a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
-    assert {f"#gone=3&layer={n[1]}&head={n[3]}" for n in curve["curves"][0]["order"][:3]} == set(gone)
+    assert {f"#gone=3&layer={n[1]}&head={n[3]}" for n in curve.lines[0].order[:3]} == set(gone)
 
 
 def test_csv(small: Page, opened: Open) -> None:
@@ -294,14 +300,14 @@ def test_everything_has_a_name(small: Page, opened: Open) -> None:
 
 def test_a_part_of_a_page(small: Page, opened: Open, tmp_path: Path) -> None:
     """After Ctrl-C: what is missing is not offered, and the page says that it is a part."""
-    from multihead.page.gather import Gathered
+    from multihead.show.report import Report
 
     found = small.found
-    part = Gathered(found.model, found.corpus, found.sites, found.texts, found.lines, stopped=True)
-    shown = opened(write_page(part, tmp_path / "part.html"))
+    part = Report(found.model, found.corpus, found.layers, found.texts, found.blobs, stopped=True)
+    shown = opened(part.save(tmp_path / "part.html"))
     assert shown.page.locator("#views a").all_inner_texts() == ["Heads", "Tokens"]
     for place in ("#findings", "footer"):  # where it is seen at once, and in every view
-        assert "stopped before all was measured" in shown.text(place)
+        assert "stopped before everything was measured" in shown.text(place)
     shown.go("layer=1&head=1")
     assert shown.text("h2") == "L1H1"
     shown.go("view=theory")

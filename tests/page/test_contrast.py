@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-STYLE = files("multihead.page").joinpath("style.css").read_text(encoding="utf-8")
+STYLE = files("multihead.show").joinpath("app", "style.css").read_text(encoding="utf-8")
 WORDS = ("ink", "dim", "faint", "accent", "good", "bad", "unsure")
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 import multihead as mh
-from multihead.page import attended as attended_module
-from multihead.page.attended import Lines, attended
-from multihead.page.encode import (
+from multihead.show import qk as qk_module
+from multihead.show.encode import (
     NEAR,
-    Seen,
+    BlobTable,
+    RowMask,
     halves_text,
     inflated,
     map_from_text,
@@ -23,6 +23,7 @@ from multihead.page.encode import (
     shares_text,
     weights_from,
 )
+from multihead.show.text_maps import encode_maps
 
 
 def test_map_is_off_by_less_than_said_everywhere() -> None:
@@ -46,11 +47,11 @@ def test_halves_are_high_bytes_first() -> None:
 def test_mean_key_does_not_matter_and_saves_rounding() -> None:
     torch.manual_seed(0)
     q, k = torch.randn(13, 7), torch.randn(11, 7) + 300.0
-    seen = Seen(torch.zeros(13, dtype=torch.long), torch.full((13,), 11))
+    mask = RowMask(torch.zeros(13, dtype=torch.long), torch.full((13,), 11))
     want = torch.softmax(q.double() @ k.double().T * 0.5, -1).float()
     for shift, near in ((True, True), (False, False)):
         q_half, k_half = (x.half() for x in scaled(q, k, 0.5, shift=shift))
-        got = weights_from(q_half, k_half, seen, range(13))
+        got = weights_from(q_half, k_half, mask, range(13))
         assert bool((got - want).abs().max() < NEAR) is near
 
 
@@ -150,19 +151,21 @@ def ran(request: pytest.FixtureRequest) -> Ran:
 @pytest.mark.parametrize("only", ["maps", "qk"])
 @pytest.mark.parametrize("rows", [5, 256])
 def test_every_model_is_kept_near(ran: Ran, only: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attended_module, "ROWS", rows)
-    lines = Lines()
-    layers = attended(ran.heads, lines, only=only)
+    monkeypatch.setattr(qk_module, "ROWS", rows)
+    lines = BlobTable()
+    layers = encode_maps(ran.heads, lines, only=only)
     for site, layer in zip(ran.heads.sites, layers, strict=True):
-        for h, kept in enumerate(layer["heads"]):
+        for h, stored in enumerate(layer.heads):
+            assert stored is not None
             want = ran.heads[site.name(h)].weights()[0].float()
+            kept = stored.to_json()
             assert set(kept) == {"map"} if only == "maps" else "q" in kept, "it was kept as asked"
-            got = read(kept, lines, layer["queries"], layer["keys"])
+            got = read(kept, lines, layer.queries, layer.keys)
             assert (got - want).abs().max() < NEAR
             assert want[5:].max() > 0.3, "the maps are not all alike"
 
 
-def read(kept: dict[str, Any], lines: Lines, queries: int, keys: int) -> Tensor:
+def read(kept: dict[str, Any], lines: BlobTable, queries: int, keys: int) -> Tensor:
     """A map as the page has it, from its lines alone."""
     if "map" in kept:
         return map_from_text(lines.texts[kept["map"]], queries, keys)
@@ -175,12 +178,12 @@ def read(kept: dict[str, Any], lines: Lines, queries: int, keys: int) -> Tensor:
         return torch.stack([low, high], 1).contiguous().view(torch.float16).view(tokens, kept["dim"])
 
     def pair(name: str, tokens: int) -> Tensor:
-        return numbers(name, torch.float32).view(tokens, kept["dim"]) if kept["wide"] else half(name, tokens)
+        return numbers(name, torch.float32).view(tokens, kept["dim"]) if kept.get("wide") else half(name, tokens)
 
     bias = numbers("bias", torch.float32) if "bias" in kept else None
     first, end = (numbers(name, torch.int32).long() for name in ("first", "end"))
-    seen = Seen(first, end, bias, kept.get("softcap"), kept.get("sink"))
-    return weights_from(pair("q", queries), pair("k", keys), seen, range(queries))
+    mask = RowMask(first, end, bias, kept.get("softcap"), kept.get("sink"))
+    return weights_from(pair("q", queries), pair("k", keys), mask, range(queries))
 
 
 def test_smaller_way_is_taken() -> None:
@@ -190,12 +193,12 @@ def test_smaller_way_is_taken() -> None:
     for tokens in (7, 600):
         with torch.no_grad(), mh.capture(model, statistics=None, keep="qk v") as heads:
             model(input_ids=torch.randint(0, 50, (1, tokens)))
-        lines = Lines()
-        kept = attended(heads, lines)[0]["heads"]
-        sizes[tokens] = "map" if "map" in kept[0] else "qk"
-        each = {only: Lines() for only in ("maps", "qk")}
+        lines = BlobTable()
+        first = encode_maps(heads, lines)[0].heads[0]
+        sizes[tokens] = "map" if first.map is not None else "qk"
+        each = {only: BlobTable() for only in ("maps", "qk")}
         for only, some in each.items():
-            attended(heads, some, only=only)
+            encode_maps(heads, some, only=only)
         assert sum(map(len, lines.texts)) <= 1.05 * min(sum(map(len, some.texts)) for some in each.values())
     assert sizes == {7: "map", 600: "qk"}
 
@@ -206,8 +209,8 @@ def test_a_mask_with_holes_is_kept_as_maps() -> None:
     holes[..., 3] = False
     with torch.no_grad(), mh.capture(layer, statistics=None, keep="qk v") as heads:
         layer(torch.randn(1, 7, 12), mask=mh.mask.tensor(holes))
-    kept = attended(heads, Lines(), only="qk")[0]["heads"]
-    assert all(set(one) == {"map"} for one in kept)
+    kept = encode_maps(heads, BlobTable(), only="qk")[0].heads
+    assert all(set(one.to_json()) == {"map"} for one in kept if one is not None)
 
 
 def test_norms_are_of_what_is_written() -> None:
@@ -217,8 +220,8 @@ def test_norms_are_of_what_is_written() -> None:
     (label,) = (site.label for site in heads.sites)
     writes = {label: list(layer.o_proj.weight.detach().view(12, 3, 4).unbind(1))}
     for given in (writes, None):
-        lines = Lines()
-        kept = attended(heads, lines, writes=given)[0]["norms"]
+        lines = BlobTable()
+        kept = encode_maps(heads, lines, writes=given)[0].norms
         got = torch.frombuffer(bytearray(inflated(lines.texts[kept])), dtype=torch.float32).view(3, 7)
         values = torch.stack([heads[f"{label}H{h}"].value()[0] for h in range(3)])
         want = values if given is None else torch.einsum("hkd,hod->hko", values, torch.stack(given[label]))
@@ -228,5 +231,5 @@ def test_norms_are_of_what_is_written() -> None:
 def test_chosen_heads_only() -> None:
     with torch.no_grad(), mh.capture(model := _gpt2().eval(), statistics=None, keep="qk v") as heads:
         model(input_ids=torch.randint(0, 50, (1, 5)))
-    kept = attended(heads, Lines(), chosen=["L0H2"])[0]["heads"]
+    kept = encode_maps(heads, BlobTable(), chosen=["L0H2"])[0].heads
     assert [one is not None for one in kept] == [False, False, True]

@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+import multihead as mh
 from multihead.corpus.documents import Corpus
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import LanguageModel
 from multihead.measures.similarity.result import Similarity
-from multihead.page.build import card, report
-from multihead.page.curve import quick_curve
-from multihead.page.findings import findings, head_link
-from multihead.page.gather import gather
-from multihead.page.words import Words
+from multihead.show.collect import report
+from multihead.show.curve import CurveLine, CurvePoint, QualityCurve, quick_curve
+from multihead.show.findings import findings, head_link
+from multihead.show.tokens import Words
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -36,6 +36,12 @@ def alike(values: dict[tuple[int, int], float]) -> Similarity:
     return Similarity(HEADS, {"cka": cka}, {}, {"tokens": 1, "notes": []})
 
 
+def curve(prunable: int) -> QualityCurve:
+    """A curve of which so many heads can be pruned for 5 %."""
+    points = tuple(CurvePoint(4 - removed, 0.01 if removed <= prunable else 0.2) for removed in range(4))
+    return QualityCurve(4, (CurveLine("quick", points, HEADS),), "growth of perplexity", "language model")
+
+
 def test_kinds() -> None:
     many = findings(table(["first", "first", "mixed", "mixed"]), None, None)[0]
     assert many.text.startswith("2 of 4 heads look mostly at the first token")
@@ -51,32 +57,33 @@ def test_kinds() -> None:
 def test_twins() -> None:
     near = findings(None, alike({(2, 3): 0.95}), None)[0]
     assert near.text == "L1H0 and L1H1 are near-twins: they write nearly the same."
-    assert near.link == "#view=alike&pick=L1H0"
+    assert near.link == "#view=similarity&pick=L1H0"
     across = findings(None, alike({(0, 3): 0.9}), None)[0]
     assert across.text.startswith("L0H0 and L1H1 are near-twins")
     far = findings(None, alike({(0, 3): 0.6}), None)[0]
-    assert far.text == "No two heads are copies: the nearest, L0H0 and L1H1, are 60 % alike."
+    assert far.text == "No two heads are copies: the most similar, L0H0 and L1H1, have a CKA of 0.60."
 
 
 def test_worth_and_curve() -> None:
     worth = findings(table(["mixed"] * 4, worth=[0.1, 0.1, 0.7, 0.1]), None, None)[1]
     assert worth.text == "One of 4 heads has 70 % of the importance; L1H0 matters most."
-    line = {"curves": [{"order": list(HEADS), "points": []}], "prunable": 3, "limit": 0.05}
-    assert findings(None, None, line)[0].text == "3 of 4 heads can go together for less than 5 % of quality."
-    assert findings(None, None, line | {"prunable": 0})[0].text == "No head can go for less than 5 % of quality."
-    assert (
-        findings(None, None, line | {"prunable": 1})[0].text
-        == "One of 4 heads can go for less than 5 % of quality."
-    )
+    texts = [findings(None, None, curve(prunable))[0].text for prunable in (3, 0, 1)]
+    assert texts == [
+        "3 of 4 heads can be pruned together for less than 5 % of quality.",
+        "No head can be pruned for less than 5 % of quality.",
+        "One of 4 heads can be pruned for less than 5 % of quality.",
+    ]
 
 
 def test_at_most_three_and_none_twice() -> None:
-    line = {"curves": [{"order": list(HEADS), "points": []}], "prunable": 3, "limit": 0.05}
-    claims = [{"verdict": "fails"}, {"verdict": "holds"}]
-    said = findings(table(["previous", "mixed", "mixed", "mixed"]), alike({(2, 3): 0.95}), line, claims)
+    attention = mh.MultiHeadAttention(12, 3)
+    theory = mh.theory(attention, torch.randn(2, 11, 12), only=["2", "16"])
+    fails = sum(line.verdict == "fails" for line in theory.summary)
+    said = findings(table(["previous", "mixed", "mixed", "mixed"]), alike({(2, 3): 0.95}), curve(3), theory)
     assert len(said) == 3
     assert len({f.text for f in said}) == 3
-    assert findings(None, None, None, claims)[0].text == "1 of 2 statements of the theory fail on this model."
+    (only,) = findings(None, None, None, theory)
+    assert only.text == f"{fails} of 2 statements of the theory fail on this model."
     assert findings(None, None, None) == []
 
 
@@ -105,7 +112,7 @@ def test_curve_is_what_silence_costs() -> None:
     order = [f"L{i // 4}H{i % 4}" for i in (5, 0, 3, 7, 1, 6, 2, 4)]
     corpus = Corpus(model, [{"input_ids": ids}])
     found = quick_curve(model, corpus, order, LanguageModel(), points=4, limit=LIMIT)
-    points = {p["gone"]: p["lost"] for p in found["curves"][0]["points"]}
+    points = {len(order) - p.kept: p.lost for p in found.lines[0].points}
     assert {0, 2, 4, 6} <= set(points)
 
     def loss(gone: list[str]) -> float:
@@ -118,7 +125,8 @@ def test_curve_is_what_silence_costs() -> None:
     whole = loss([])
     want = {g: float(torch.tensor(loss(order[:g]) - whole).expm1()) if g else 0.0 for g in points}
     assert points == pytest.approx(want, abs=1e-4)
-    goes = found["prunable"]
+    goes = found.prunable
+    assert found.prunable_heads == tuple(order[:goes])
     assert points[goes] <= LIMIT
     assert 0 < goes < 7
     assert points[goes + 1] > LIMIT
@@ -128,15 +136,15 @@ def test_curve_is_what_silence_costs() -> None:
 
 
 def test_what_cannot_be_had_is_said_and_the_rest_is_there() -> None:
-    found = gather(small(), [[3, 1, 4, 1, 5, 9], [2, 6]], parts=("measure", "kinds"))
+    found = report(small(), [[3, 1, 4, 1, 5, 9], [2, 6]], parts=("measure", "kinds"))
     assert found.table is not None
     assert set(found.table["kind"]) == {"too little data"}
     from torch import nn
 
     plain = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 1).eval()
-    found = gather(plain, [{"src": torch.randn(2, 7, 12)}], parts=("measure", "kinds", "cost"))
+    found = report(plain, [{"src": torch.randn(2, 7, 12)}], parts=("measure", "kinds", "cost"))
     assert found.table is not None
-    assert found.texts[0]["sequences"][0]["shown"][:3] == ["0", "1", "2"]
+    assert found.texts[0].sequences[0].shown[:3] == ["0", "1", "2"]
 
 
 def test_stop_leaves_what_was_finished(tmp_path: Any) -> None:
@@ -145,33 +153,60 @@ def test_stop_leaves_what_was_finished(tmp_path: Any) -> None:
             raise KeyboardInterrupt
 
     documents = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3]]
-    found = gather(small(), documents, progress=stop)
+    found = report(small(), documents, progress=stop)
     assert found.stopped
     assert found.table is not None
     assert "entropy" in found.table.columns
     assert "kind" in found.table.columns
     assert "rank" not in found.table.columns
-    with pytest.raises(KeyboardInterrupt):
-        report(small(), documents, tmp_path / "part.html", progress=stop)
+    assert report(small(), documents, tmp_path / "part.html", progress=stop).stopped
     assert (tmp_path / "part.html").stat().st_size > 10_000
     assert [p.name for p in tmp_path.iterdir()] == ["part.html"]
 
 
 def test_bad_input() -> None:
-    with pytest.raises(SizeError, match="there is no part 'wrong'"):
-        gather(small(), [[1, 2]], parts=("wrong",))
-    with pytest.raises(SizeError, match="there is no head 'L9H9' to keep the map of"):
-        gather(small(), [[1, 2]], heads=["L9H9"])
-    with pytest.raises(MultiheadError, match="no word in the text"):
-        gather(small(), [[1, 2]], text="  ")
+    for text in ("  ", [], ["a text", ""]):
+        with pytest.raises(MultiheadError, match="text must not be empty"):
+            report(small(), [[1, 2]], text=text)
+    for options, message in (
+        ({"parts": ("wrong",)}, "unknown part 'wrong'"),
+        ({"parts": "measures"}, "unknown part 'measures'"),
+        ({"heads": ["L9H9"]}, "unknown layer in 'L9H9'"),
+        ({"heads": ["L1H4"]}, "L1 has 4 heads, got head 4"),
+        ({"heads": ["seven"]}, "'seven' is not a head name"),
+        ({"importance": "magic"}, "unknown importance 'magic'"),
+        ({"cut": ("magic",)}, "unknown method 'magic'"),
+        ({"cut": "obs"}, "cut must be a list of methods"),
+        ({"windows": 0}, "windows must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"max_tokens": 99}, "at most 64"),
+        ({"text": "some words"}, "no tokenizer"),
+    ):
+        with pytest.raises(MultiheadError, match=message):
+            report(small(), [[1, 2]], **options)
+    for data in ([], [[]]):
+        with pytest.raises(MultiheadError, match="nothing to measure"):
+            report(small(), data)
+
+
+def test_a_path_that_cannot_be_written_is_named_before_anything_is_measured(tmp_path: Any) -> None:
+    (tmp_path / "file").write_text("")
+    for path, message in ((tmp_path, "is a folder"), (tmp_path / "file" / "page.html", "is a file")):
+        with pytest.raises(MultiheadError, match=message):
+            report(small(), iter(()), path)  # which has nothing to measure, an error that would come later
 
 
 def test_card() -> None:
-    found = gather(small(), [[3, 1, 4], [2, 6]], parts=("measure",))
-    assert card(found) == "29.2 k parameters · 2 layers × 4 heads · 8 kv heads · 5 tokens in 2 documents"
+    found = report(small(), [[3, 1, 4], [2, 6]], parts=("measure",))
+    assert found.card == "29.2 k parameters · 2 layers × 4 heads · 8 kv heads · 5 tokens in 2 documents"
 
 
 # ---- words ------------------------------------------------------------------------------------
+
+
+def spelled(words: Words) -> str:
+    pairs = zip(words.shown, words.joined_to_previous, strict=True)
+    return "".join(word if joined else f" {word}" for word, joined in pairs)
 
 
 def test_words_of_a_text(minilm: tuple[Any, Any]) -> None:
@@ -180,8 +215,7 @@ def test_words_of_a_text(minilm: tuple[Any, Any]) -> None:
     words = Words.of(tokenizer(text)["input_ids"], tokenizer, text)
     assert words.shown[0] == "[CLS]"
     assert words.shown[-1] == "[SEP]"
-    joined = "".join(w if g else f" {w}" for w, g in list(zip(words.shown, words.glued, strict=True))[1:-1])
-    assert joined.strip() == text
+    assert spelled(words).strip().removeprefix("[CLS]").removesuffix("[SEP]").strip() == text
     assert [w for w, s in zip(words.shown, words.special, strict=True) if s] == ["[CLS]", "[SEP]"]
 
 
@@ -189,8 +223,5 @@ def test_words_of_ids_alone(minilm: tuple[Any, Any]) -> None:
     tokenizer = minilm[1]
     ids = tokenizer("unbelievable cat")["input_ids"]
     words = Words.of(ids, tokenizer)
-    assert "".join(w if g else f" {w}" for w, g in zip(words.shown, words.glued, strict=True)).split()[-2:] == [
-        "cat",
-        "[SEP]",
-    ]
+    assert spelled(words).split()[-2:] == ["cat", "[SEP]"]
     assert Words.of([5, 6]).shown == ["5", "6"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from multihead.cli import main
-from multihead.sources.embedded.network import Block, EmbeddedModel
+from multihead.sources.embedded.network import EmbeddedBlock, EmbeddedModel
 
-WITHOUT_CLAIMS = ("--only", "measure,kinds,pairs,importance,similarity,curve,cost")
+WITHOUT_THEORY = ("--only", "measure,kinds,pairs,importance,similarity,curve,cost")
 
 
 @pytest.mark.fast("without the theory")
@@ -20,14 +20,14 @@ WITHOUT_CLAIMS = ("--only", "measure,kinds,pairs,importance,similarity,curve,cos
     [
         # loading 1 (the saved example), estimate 2, anatomy and maps 4, text 5, shuffled 5, repeats 1, loss 1,
         # ablation 20, curve 15, cost 1
-        pytest.param(WITHOUT_CLAIMS, 56, 50, id="without the theory"),
+        pytest.param(WITHOUT_THEORY, 56, 50, id="without the theory"),
         pytest.param((), 91, 85, id="all"),
     ],
 )
 def test_a_report_runs_the_model_few_times(
     options: tuple[str, ...], calls: int, forwards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = {EmbeddedModel: 0, Block: 0}
+    ran = {EmbeddedModel: 0, EmbeddedBlock: 0}
 
     def counted(kind: Any) -> Any:
         forward = kind.forward
@@ -43,4 +43,4 @@ def test_a_report_runs_the_model_few_times(
         monkeypatch.setattr(kind, "forward", counted(kind))
     assert main(["report", "embedded", *options, "-o", str(tmp_path / "report.html"), "--quiet"]) == 0
     assert 0 < ran[EmbeddedModel] <= calls
-    assert 0 < ran[Block] / 3 <= forwards
+    assert 0 < ran[EmbeddedBlock] / 3 <= forwards

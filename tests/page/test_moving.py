@@ -19,9 +19,9 @@ def seen(shown: Opened) -> list[str]:
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("manner", ["", "&row=7", "&dir=seen&row=3", "&norm=1&hide=1&row=7&text=1"])
-def test_a_head_reached_by_keys_is_the_head_opened_anew(manner: str, small: Page, opened: Open) -> None:
-    moved = opened(small.file, f"layer=0&head=3{manner}", height=1500)
+@pytest.mark.parametrize("options", ["", "&row=7", "&dir=seen&row=3", "&norm=1&hide=1&row=7&text=1"])
+def test_a_head_reached_by_keys_is_the_head_opened_anew(options: str, small: Page, opened: Open) -> None:
+    moved = opened(small.file, f"layer=0&head=3{options}", height=1500)
     moved.page.evaluate("document.querySelector('.token').id = 'mine'")
     for key, place in (("ArrowRight", (0, 0)), ("ArrowDown", (1, 0)), ("ArrowRight", (1, 1))):
         moved.press(key)
@@ -35,7 +35,7 @@ def test_a_head_reached_by_keys_is_the_head_opened_anew(manner: str, small: Page
 def test_zoom_and_measures_stay_open(small: Page, opened: Open) -> None:
     shown = opened(small.file, "layer=1&head=2", height=1500)
     shown.page.click("summary >> text=measures")
-    shown.page.click("[aria-label='zoom in']")
+    shown.page.click("[aria-label='Zoom in']")
     near = seen(shown)
     shown.press("ArrowRight")
     table = small.found.table
@@ -44,7 +44,7 @@ def test_zoom_and_measures_stay_open(small: Page, opened: Open) -> None:
     assert float(row) == pytest.approx(float(table.row("L1H3")["entropy"]), rel=2e-3)
     shown.press("ArrowLeft")
     assert seen(shown)[:2] == near[:2]
-    shown.page.click("button >> text=whole")
+    shown.page.click("button >> text=Whole map")
     assert seen(shown)[0] != near[0]
 
 

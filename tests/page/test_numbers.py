@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import multihead as mh
-from multihead.page.encode import NEAR
+from multihead.show.encode import NEAR
 from page.conftest import TEXT, Open, Page, maps_of
 
 
@@ -13,7 +13,7 @@ def test_maps_are_pytorchs(trained: Page, opened: Open) -> None:
     """All 72 heads of a trained model, in both ways of keeping them, in the browser."""
     want = maps_of(trained, torch.tensor([trained.tokenizer(TEXT)["input_ids"]]))
     shown = opened(trained.file, "layer=0&head=2")
-    ways = {tuple(h) for layer in trained.found.texts[0]["layers"] for h in layer["heads"]}
+    ways = {tuple(h.to_json()) for layer in trained.found.texts[0].layers for h in layer.heads if h is not None}
     assert len(ways) == 1, "kept in one way"
     assert len(want) == 72
     worst = max(float((shown.weights(name) - rows).abs().max()) for name, rows in want.items())
@@ -45,13 +45,13 @@ def test_shaped_maps(trained: Page, opened: Open) -> None:
 
 
 def test_causal_maps_and_the_cell_under_the_pointer(small: Page, opened: Open) -> None:
-    ids = [int(i) for i in small.found.texts[0]["sequences"][0]["shown"]]
+    ids = [int(i) for i in small.found.texts[0].sequences[0].shown]
     want = maps_of(small, torch.tensor([ids]))
     shown = opened(small.file, "layer=1&head=2", height=1400)
     for name, rows in want.items():
         assert (shown.weights(name) - rows).abs().max() < NEAR
     box = shown.page.locator("canvas.map").bounding_box()
-    side, labels, n = box["width"] - 92, 92, len(ids)
+    side, labels, n = box["width"] - 104, 104, len(ids)
     for i, j in ((11, 3), (22, 22), (0, 0), (4, 9)):
         x, y = (box["x"] + labels + (k + 0.5) * side / n for k in (j, i))
         shown.page.mouse.move(x, y - box["x"] + box["y"])

@@ -14,10 +14,10 @@ import torch
 import multihead as mh
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.run import BatchRunner
-from multihead.page import pairs as pairs_module
-from multihead.page.build import write_page
-from multihead.page.gather import gather
-from multihead.page.pairs import TokenPairs
+from multihead.show import token_pairs as pairs_module
+from multihead.show.collect import report
+from multihead.show.report import WordPair
+from multihead.show.token_pairs import TokenPairs
 from page.conftest import Open, Page
 
 
@@ -127,8 +127,8 @@ def test_parts_of_a_corpus_add_up() -> None:
 
 def test_on_the_page(opened: Open, small: Page, tmp_path: Path) -> None:
     hostile = "<img src=x onerror=window.hit=1>"
-    found = replace(small.found, pairs={"L1H2": [[hostile, "dog", 3, 0.6251], ["a", "b", 1, 0.2]]})
-    shown = opened(write_page(found, tmp_path / "p.html"), "layer=1&head=2")
+    found = replace(small.found, pairs={"L1H2": [WordPair(hostile, "dog", 3, 0.6251), WordPair("a", "b", 1, 0.2)]})
+    shown = opened(found.save(tmp_path / "p.html"), "layer=1&head=2")
     lines = shown.page.locator(".often li").all_inner_texts()
     assert [" ".join(line.split()) for line in lines] == ["<img src=x on… → dog 0.63 × 3", "a → b 0.20 × 1"]
     assert "over the corpus" in shown.text(".often")
@@ -138,7 +138,7 @@ def test_on_the_page(opened: Open, small: Page, tmp_path: Path) -> None:
 
 def test_gathered_with_the_words_of_the_vocabulary(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    found = gather(model, ["the cat sat, and the cat ran"], tokenizer=tokenizer, parts=("pairs",), heads=["L0H0"])
+    found = report(model, ["the cat sat, and the cat ran"], tokenizer=tokenizer, parts=("pairs",), heads=["L0H0"])
     assert found.pairs is not None
     assert set(found.pairs) == set(found.heads)
     spoken = {word for pairs in found.pairs.values() for a, b, _, _ in pairs for word in (a, b)}

@@ -6,24 +6,21 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 import torch
 
 import multihead as mh
-from multihead.errors import MultiheadError, SizeError
-from multihead.page.build import page
-from multihead.page.encode import NEAR
-from multihead.page.gather import gather
-from multihead.serve import desk as desk_module
-from multihead.serve.desk import Desk
-from multihead.serve.server import LONGEST, Server
-from multihead.serve.tiles import HeadMap, Part, Stopped
+from multihead.errors import SizeError
+from multihead.show import map_store
+from multihead.show.encode import NEAR
+from multihead.show.map_store import MapStore
+from multihead.show.server import MAX_TEXT_BYTES, Server, redirect_file
+from multihead.show.tiles import HeadMap, Part, Stopped
 from page.conftest import TEXT, Open, Page, maps_of
+from page.served import Served, serve
 
 LONG = 4099
 
@@ -45,49 +42,12 @@ def _llama() -> Any:
     ).eval()
 
 
-@dataclass(frozen=True)
-class Served:
-    desk: Desk
-    server: Server
-    model: Any
-
-    def ask(self, request: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-        """Bytes as they go over the wire: (status, headers, body)."""
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as wire:
-            wire.sendall(request.replace("\n", "\r\n").encode("latin-1") + body)
-            got = b""
-            while more := wire.recv(65536):
-                got += more
-        head, _, rest = got.partition(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        return int(first.split()[1]), {n.lower(): v for n, _, v in (x.partition(": ") for x in lines)}, rest
-
-    def get(self, place: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        said = {"Host": f"127.0.0.1:{self.server.port}"} | {n.replace("_", "-"): v for n, v in headers.items()}
-        lines = "".join(f"{n}: {v}\n" for n, v in said.items())
-        return self.ask(f"GET {place} HTTP/1.1\n{lines}\n")
-
-    @property
-    def base(self) -> str:
-        return f"/{self.server.token}/"
-
-
-def _served(model: Any, documents: list[Any], tokenizer: Any = None, **options: Any) -> tuple[Served, Thread]:
-    desk = Desk(model, tokenizer, **options)
-    found = gather(model, documents[:1], tokenizer=tokenizer, text=None, name="served", parts=(), maps=desk.show)
-    desk.show(documents[1:])
-    server = Server(desk, lambda: page(replace(found, texts=desk.texts), served=True))
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    return Served(desk, server, model), thread
-
-
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """Two short texts and one of 4,099 tokens."""
     generator = torch.Generator().manual_seed(0)
     draw = lambda n: torch.randint(0, 53, (n,), generator=generator).tolist()
-    made, thread = _served(_llama(), [draw(23), draw(31), draw(LONG)])
+    made, thread = serve(_llama(), [draw(23), draw(31), draw(LONG)])
     yield made
     made.server.shutdown()
     made.server.server_close()
@@ -101,7 +61,7 @@ def served() -> Iterator[Served]:
 def test_bound_to_this_machine(served: Served) -> None:
     assert served.server.server_address[0] == "127.0.0.1"
     assert len(served.server.token) >= 32
-    with Server(served.desk, str) as other:
+    with Server(served.store, str) as other:
         assert other.token != served.server.token
         assert other.port != served.server.port
 
@@ -184,7 +144,9 @@ def test_headers_and_policy(served: Served) -> None:
      "map?text=0&layer=L0&head=0&x=20&y=0&w=9&h=2&width=2&height=2", "column?text=0&layer=L0&head=0&i=999999999999",
      "map?text=2&layer=L0&head=0&x=0&y=0&w=4099&h=1&width=4099&height=1", "pairs?text=7&layer=L0&head=0",
      "map?text=0&layer=L0&head=0&x=0&y=0&w=2&h=2&width=3&height=2",
-     "map?text=0&layer=L0&head=0&x=0&y=0&w=2&h=2&width=0&height=2"],
+     "map?text=0&layer=L0&head=0&x=0&y=0&w=2&h=2&width=0&height=2", "row", "norms?text=0&layer=&head=0",
+     "row?text=0&layer=L0&head=0&i=", "row?text=0&text=9&layer=L0&head=0&i=0", "pairs?text=0&head=0",
+     "row?text=0&layer=</script>&head=0&i=0", "column?text=0&layer=L0\0&head=0&i=1"],
 )  # fmt: skip
 def test_bad_questions(asked: str, served: Served) -> None:
     from urllib.parse import quote
@@ -193,6 +155,65 @@ def test_bad_questions(asked: str, served: Served) -> None:
     assert status == 400, body
     assert headers["content-type"].startswith("text/plain")
     assert b"Traceback" not in body
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [("GET\n\n", 400), ("GET / HTTP/9.9\n\n", 505), ("GET / HTTP/x\n\n", 400), ("\x16\x03\x01 x y z\n\n", 400),
+     ("GET /" + "x" * 70_000 + " HTTP/1.1\n\n", 414), ("GET / HTTP/1.1\n" + "a: b\n" * 200 + "\n", 431)],
+)  # fmt: skip
+def test_what_is_no_request(request_: str, status: int, served: Served) -> None:
+    """http.server answers these itself: in plain text here, with the headers of every answer."""
+    got, headers, body = served.ask(request_)
+    assert got == status
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert b"<" not in body
+
+
+def test_a_text_that_ends_early(served: Served) -> None:
+    head = f"POST {served.base}text HTTP/1.1\nHost: 127.0.0.1:{served.server.port}\nContent-Length: 9\n\n"
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=20) as wire:
+        wire.sendall(head.replace("\n", "\r\n").encode() + b"a cat")
+        wire.shutdown(socket.SHUT_WR)
+        got = b"".join(iter(lambda: wire.recv(65536), b""))
+    assert b" 400 " in got.split(b"\r\n")[0]
+    assert got.endswith(b"the text ended after 5 of 9 bytes")
+
+
+@pytest.mark.parametrize("traceback", [False, True])
+def test_a_fault_of_ours_is_written_to_stderr(
+    traceback: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = _llama()
+    made, thread = serve(model, [[1, 2, 3, 4, 5]], cache_bytes=1)
+    if traceback:
+        monkeypatch.setenv("MULTIHEAD_TRACEBACK", "1")
+    else:
+        monkeypatch.delenv("MULTIHEAD_TRACEBACK", raising=False)
+    try:
+        model.layers[0].register_forward_hook(lambda *_: 1 / 0)
+        status, _, body = made.get(f"{made.base}row?text=0&layer=L1&head=0&i=1")
+    finally:
+        made.server.shutdown()
+        made.server.server_close()
+        thread.join(10)
+    err = capsys.readouterr().err
+    assert status == 500
+    assert body == b"ZeroDivisionError: division by zero"
+    assert ("Traceback" in err) is traceback
+    assert "ZeroDivisionError: division by zero" in err
+    assert ("MULTIHEAD_TRACEBACK=1" in err) is not traceback
+    assert made.server.token not in err
+
+
+def test_the_redirect_file_is_the_owners_alone() -> None:
+    """The browser's arguments are visible to every user: the address with the token is in a file instead."""
+    with redirect_file('http://127.0.0.1:1/a&b"<>/') as file:
+        assert file.stat().st_mode & 0o777 == 0o600
+        text = file.read_text(encoding="utf-8")
+        assert text.count("http://127.0.0.1:1/a&amp;b&quot;&lt;&gt;/") == 2
+    assert not file.exists()
 
 
 def test_a_silent_caller_does_not_keep_others_waiting(served: Served) -> None:
@@ -205,12 +226,12 @@ def test_text_that_is_sent(served: Served) -> None:
     own = f"Host: 127.0.0.1:{served.server.port}\n"
     ask = lambda lines, body=b"": served.ask(f"POST {served.base}text HTTP/1.1\n{own}{lines}\n", body)[0]
     assert ask("") == 411
-    assert ask(f"Content-Length: {LONGEST + 1}\n") == 413
+    assert ask(f"Content-Length: {MAX_TEXT_BYTES + 1}\n") == 413
     assert ask("Content-Length: 2\n", b"\xff\xfe") == 400
     assert ask("Content-Length: 2\n", b"  ") == 400
     assert ask("Content-Length: 5\n", b"a cat") == 400, "this model has no tokenizer"
     assert served.ask(f"POST /wrong/text HTTP/1.1\n{own}Content-Length: 5\n\n", b"a cat")[0] == 403
-    assert len(served.desk.texts) == 3
+    assert len(served.store.texts) == 3
 
 
 # ---- what it gives ----------------------------------------------------------------------------
@@ -220,8 +241,8 @@ def test_text_that_is_sent(served: Served) -> None:
 def maps(served: Served) -> list[dict[str, torch.Tensor]]:
     """The model's own maps of the two short texts."""
     found = []
-    for text in served.desk.texts[:2]:
-        ids = [int(i) for i in text["sequences"][0]["shown"]]
+    for text in served.store.texts[:2]:
+        ids = [int(i) for i in text.sequences[0].shown]
         found.append(maps_of(Page(None, Path(), served.model), torch.tensor([ids])))  # type: ignore[arg-type]
     return found
 
@@ -243,7 +264,7 @@ def test_numbers_are_the_models_own(served: Served, maps: list[dict[str, torch.T
 
 
 def test_small_pictures_show_the_strongest(served: Served, maps: list[dict[str, torch.Tensor]]) -> None:
-    one = served.desk.head_map(1, "L1", 0)
+    one = served.store.head_map(1, "L1", 0)
     whole = (maps[1]["L1H0"].float().sqrt() * 255).round()
     got = one.tile(Part(0, 0, 31, 31), 5, 7)
     rows = [range(31 * i // 7, 31 * (i + 1) // 7) for i in range(7)]
@@ -257,13 +278,13 @@ def test_small_pictures_show_the_strongest(served: Served, maps: list[dict[str, 
 
 def test_norm_weighted_and_without_delimiters(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    desk = Desk(model, tokenizer)
-    desk.show([TEXT])
-    plain = desk.head_map(0, "L2", 9)
-    norms = desk.norms(0, "L2")[9]
+    store = MapStore(model, tokenizer)
+    store.add([TEXT])
+    plain = store.head_map(0, "L2", 9)
+    norms = store.norms(0, "L2", 9)
     want = plain.row(5) * norms
     want[[0, -1]] = 0.0
-    got = desk.head_map(0, "L2", 9, norm=True, hide=True).row(5)
+    got = store.head_map(0, "L2", 9, norm=True, hide=True).row(5)
     assert torch.allclose(got, want / want.sum(), atol=1e-6)
     assert float(got[0]) == 0.0
     with torch.no_grad(), mh.capture(model, statistics=None, keep="qk v") as heads:
@@ -275,44 +296,60 @@ def test_norm_weighted_and_without_delimiters(minilm: tuple[Any, Any]) -> None:
 def test_q_and_k_are_held_within_bounds_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = _llama(), list(range(29))
     each = 29 * (4 + 2 + 2) * 16 * 4
-    desk = Desk(model, room=2 * each)
-    desk.show([ids])
-    assert desk.runs == 1
-    assert desk.held == 2 * each
-    first = desk.head_map(0, "L0", 1)
-    assert desk.runs == 2
-    assert desk.held <= 2 * each
+    store = MapStore(model, cache_bytes=2 * each)
+    store.add([ids])
+    assert store.runs == 1
+    assert store.cached == 2 * each
+    first = store.head_map(0, "L0", 1)
+    assert store.runs == 2
+    assert store.cached <= 2 * each
     want = maps_of(Page(None, Path(), model), torch.tensor([ids]))  # type: ignore[arg-type]
     assert torch.allclose(first.row(28).double(), want["L0H1"][28], atol=1e-6)
     ran: list[str] = []
     for layer in model.layers:
         layer.self_attn.q_proj.register_forward_hook(lambda module, *_: ran.append(f"{module.in_features}"))
-    desk.head_map(0, "L1", 1)
+    store.head_map(0, "L1", 1)
     assert len(ran) == 2, "the model runs up to the layer that is asked for"
     with pytest.raises(SizeError, match="unknown layer 'L7'"):
-        desk.head_map(0, "L7", 0)
+        store.head_map(0, "L7", 0)
 
 
-def test_too_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "TEXTS", 2)
-    desk = Desk(_llama())
-    desk.show([[1, 2, 3], [4, 5]])
-    with pytest.raises(MultiheadError, match="2 windows of texts are held, 1 more would be above 2"):
-        desk.show([[6, 7]])
+def test_the_oldest_windows_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_store, "MAX_WINDOWS", 2)
+    store = MapStore(_llama())
+    store.add([[1, 2, 3], [4, 5]])
+    texts, _ = store.add([[6, 7]])
+    assert [text.number for text in texts] == [2]
+    assert [text.name for text in store.texts] == ["4 5", "6 7"]
+    assert store.head_map(2, "L0", 1).row(1).sum() == pytest.approx(1)
+    with pytest.raises(SizeError, match="no text 0: texts are 1 to 2"):
+        store.head_map(0, "L0", 1)
+    with pytest.raises(SizeError, match="2 windows of 5 tokens, got 3"):
+        MapStore(_llama(), max_tokens=5).add([list(range(11))])
+
+
+def test_norms_of_one_head_alone(minilm: tuple[Any, Any]) -> None:
+    model, tokenizer = minilm
+    store = MapStore(model, tokenizer)
+    store.add([TEXT])
+    want = store.norms(0, "L2", 9)
+    projections = store.output_projections["L2"]
+    projections[:] = [w if h == 9 else torch.full_like(w, torch.nan)[:1, :1] for h, w in enumerate(projections)]
+    assert torch.equal(store.norms(0, "L2", 9), want)
 
 
 def test_work_ends_when_nobody_waits(served: Served) -> None:
     asked = iter([False, True, True])
-    one = served.desk.head_map(2, "L0", 0, stopped=lambda: next(asked))
+    one = served.store.head_map(2, "L0", 0, stopped=lambda: next(asked))
     with pytest.raises(Stopped):
         one.tile(Part(0, 0, LONG, LONG), 7, 7)
 
 
 def test_memory_is_linear_in_tokens(served: Served) -> None:
     """No block of rows is larger than what was said."""
-    from multihead.serve import tiles
+    from multihead.show import tiles
 
-    one = served.desk.head_map(2, "L0", 0)
+    one = served.store.head_map(2, "L0", 0)
     sizes: list[int] = []
     rows = HeadMap.rows
     try:
@@ -351,17 +388,17 @@ def test_a_text_of_4099_tokens(served: Served, opened: Open) -> None:
     drawn = lambda: shown.page.wait_for_selector("canvas.map:not([data-waiting])")
     drawn()
     whole = shown.page.evaluate(picture)
-    want = served.desk.head_map(2, "L1", 2)
+    want = served.store.head_map(2, "L1", 2)
     got = shown.page.evaluate("() => multihead.row('L1H2', 4000, 2)")
     assert torch.allclose(torch.tensor(got), want.row(4000), atol=1e-6)
     shown.go("layer=1&head=2&text=2&row=4000")
     shown.wait_said("looks at")
     assert "tokens 4000 to 4098 of 4099" in shown.text(".part")
-    assert shown.page.locator(".token.from").inner_text() == served.desk.texts[2]["sequences"][0]["shown"][4000]
+    assert shown.page.locator(".token.from").inner_text() == served.store.texts[2].sequences[0].shown[4000]
     assert shown.page.locator(".token").count() == 99
     shown.page.click("text=earlier")
     assert "tokens 2000 to 3999" in shown.text(".part")
-    shown.page.click("[aria-label='zoom in']")
+    shown.page.click("[aria-label='Zoom in']")
     shown.page.mouse.move(5, 5)
     drawn()
     assert shown.page.evaluate(picture) != whole
@@ -374,28 +411,28 @@ def test_a_text_of_4099_tokens(served: Served, opened: Open) -> None:
     shown.go("view=tokens&text=2&row=7")
     shown.wait_said("token 7")
     shown.go("view=tokens&text=2&row=7&dir=seen")
-    shown.wait_said("head by head")
+    shown.wait_said("open a head to see who looks at a token")
 
 
 def test_a_text_of_ones_own(minilm: tuple[Any, Any], opened: Open) -> None:
     """Typed into the page: tokenised and read by the model; hostile words stay words; windows where it is long."""
     model, tokenizer = minilm
-    made, thread = _served(model, [TEXT], tokenizer, max_tokens=67)
+    made, thread = serve(model, [TEXT], tokenizer, max_tokens=67)
     try:
         shown = opened(made.server.address, "layer=2&head=9")
-        shown.page.click("summary >> text=Another text")
+        shown.page.click("summary >> text=Try your own text")
         words = "</script><script>window.hit = 1</script> the cat \u202e sat"
         shown.page.fill("textarea", words)
-        shown.click("text=Look at it")
+        shown.click("text=Show this text")
         assert "text=1" in shown.page.evaluate("location.hash")
         assert shown.page.evaluate("window.hit") is None
         assert "cat" in shown.text(".tokens")
         ids = tokenizer(words, return_tensors="pt")["input_ids"]
         want = maps_of(Page(None, Path(), model), ids)["L2H9"]  # type: ignore[arg-type]
         assert (shown.weights("L2H9", 1) - want).abs().max() < NEAR
-        shown.page.click("summary >> text=Another text")
+        shown.page.click("summary >> text=Try your own text")
         shown.page.fill("textarea", " ".join([TEXT] * 4))
-        shown.click("text=Look at it")
+        shown.click("text=Show this text")
         assert "text=2" in shown.page.evaluate("location.hash")
         windows = shown.options("Window")
         assert windows == [f"{i} of {len(windows)}" for i in range(1, len(windows) + 1)]
@@ -403,7 +440,7 @@ def test_a_text_of_ones_own(minilm: tuple[Any, Any], opened: Open) -> None:
         shown.choose("Window", "4")
         assert "Window 3 of" in shown.text(".textside")
         assert shown.text(".tokens").startswith("[CLS]")
-        assert len(made.desk.texts) == 2 + len(windows)
+        assert len(made.store.texts) == 2 + len(windows)
         shown.page.reload()
         shown.ready()
         assert len(shown.options("Text")) == 3, "it is there after a reload"
@@ -415,15 +452,65 @@ def test_a_text_of_ones_own(minilm: tuple[Any, Any], opened: Open) -> None:
         thread.join(10)
 
 
+HOSTILE_TEXTS = [
+    "\0",
+    "\u202e\u200f",
+    "\u2028\u2029",
+    "[CLS]",
+    "[PAD] [MASK]",
+    "\ufeff",
+    "a" * 20_000,
+    "🏴‍☠️" * 50,
+    "'; --",
+]
+
+
+@pytest.mark.fast(3)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_hostile_texts_are_read_or_refused(text: str, minilm_served: Served) -> None:
+    body = text.encode()
+    own = f"Host: 127.0.0.1:{minilm_served.server.port}\nContent-Length: {len(body)}\n"
+    status, headers, answer = minilm_served.ask(f"POST {minilm_served.base}text HTTP/1.1\n{own}\n", body)
+    assert status in (200, 400), answer
+    if status == 200:
+        shown = "".join(json.loads(answer)["texts"][0]["sequences"][0]["shown"])
+        assert not re.search(r"[\x00-\x1f\u2028-\u202e]", shown)
+    else:
+        assert headers["content-type"].startswith("text/plain")
+
+
+def test_a_reload_after_texts_were_dropped(
+    minilm: tuple[Any, Any], opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(map_store, "MAX_WINDOWS", 2)
+    model, tokenizer = minilm
+    made, thread = serve(model, [TEXT], tokenizer)
+    try:
+        made.store.add(["the first own text", "the second own text"])
+        shown = opened(made.server.address, "layer=2&head=9&text=0")
+        assert shown.options("Text") == ["the first own text", "the second own text"]
+        assert shown.text(".tokens") == "[CLS] the first own text [SEP]"
+        shown.go("layer=2&head=9&text=2")
+        assert shown.text(".tokens") == "[CLS] the second own text [SEP]"
+        ids = tokenizer("the second own text", return_tensors="pt")["input_ids"]
+        want = maps_of(Page(None, Path(), model), ids)["L2H9"]  # type: ignore[arg-type]
+        assert (shown.weights("L2H9", 2) - want).abs().max() < NEAR
+        shown.page.close()
+    finally:
+        made.server.shutdown()
+        made.server.server_close()
+        thread.join(10)
+
+
 def test_a_server_that_is_gone_is_said(minilm: tuple[Any, Any], opened: Open) -> None:
-    made, thread = _served(_llama(), [[1, 2, 3, 4, 5]])
+    made, thread = serve(_llama(), [[1, 2, 3, 4, 5]])
     shown = opened(made.server.address)
     made.server.shutdown()
     made.server.server_close()
     thread.join(10)
     shown.go("layer=0&head=1")
     assert "Is multihead serve still running?" in shown.text("#trouble")
-    assert "did not come" in shown.text("main")
+    assert "did not arrive" in shown.text("main")
     shown.page.wait_for_timeout(300)
     assert shown.errors, "the browser says so too"
     assert not any("Uncaught" in error for error in shown.errors)

@@ -10,11 +10,12 @@ import torch
 
 import multihead as mh
 from multihead.measures.kinds.evidence import RULES
-from multihead.page.attended import Lines
-from multihead.page.build import write_page
-from multihead.page.encode import NEAR
-from multihead.page.gather import Gathered, gather
-from multihead.page.texts import TextMaps, read_text
+from multihead.model import Keep
+from multihead.model.sites import Site
+from multihead.show.collect import report
+from multihead.show.encode import NEAR, BlobTable
+from multihead.show.report import CorpusInfo, ModelInfo, Report
+from multihead.show.text_maps import LayerShape, TextMaps, read_text
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 from page.conftest import TEXT, Open
@@ -33,28 +34,15 @@ def test_grids_of_every_size(layers: int, each: int, opened: Open, tmp_path: Pat
         "entropy": torch.rand(len(names)) * 5,
     }
     table = HeadTable(names, columns, {n: Meaning("share", n) for n in columns})
-    sites = [
-        {
-            "label": f"L{i}",
-            "stack": "",
-            "layer": i,
-            "heads": each,
-            "cross": False,
-            "dim": 8,
-            "kv": each,
-            "kv_of_head": [],
-        }
-        for i in range(layers)
-    ]
-    model = {"name": "large", "class": "Large", "parameters": 175_000_000_000}
-    found = Gathered(model, {"name": "", "documents": 5, "tokens": 10}, sites, table=table)
-    shown = opened(write_page(found, tmp_path / "large.html"))
+    shapes = tuple(LayerShape(Site("", i, "", i, each), 10, 10, 8, tuple(range(each))) for i in range(layers))
+    found = Report(ModelInfo("large", "Large", 175_000_000_000), CorpusInfo("", 5, 10), shapes, table=table)
+    shown = opened(found.save(tmp_path / "large.html"))
     box = shown.page.locator("canvas.grid").bounding_box()
-    cell = (box["width"] - 40) / each
+    cell = (box["width"] - 62) / each
     assert cell >= 5
     at = (layers // 2, each // 3)
     shown.page.locator("canvas.grid").hover(
-        position={"x": 40 + (at[1] + 0.5) * cell, "y": 20 + (at[0] + 0.5) * cell}
+        position={"x": 62 + (at[1] + 0.5) * cell, "y": 40 + (at[0] + 0.5) * cell}
     )
     assert shown.text(".hover").startswith(f"L{at[0]}H{at[1]} ·")
     assert shown.page.locator("table.heads tbody tr").count() == min(150, len(names))
@@ -72,12 +60,12 @@ def test_minilm_at_406_tokens(minilm: tuple[Any, Any], tmp_path: Path) -> None:
     """72 heads: less than 5 MB, and what is asked for is what is kept."""
     model, tokenizer = minilm
     text = " ".join([TEXT] * 20)
-    found = gather(model, [TEXT], tokenizer=tokenizer, text=text, parts=(), max_tokens=406)
-    assert len(found.texts[0]["sequences"][0]["shown"]) == 406
-    assert found.texts[0]["note"] == "window 1 of 3, of 406 tokens each"
+    found = report(model, [TEXT], tokenizer=tokenizer, text=text, parts=(), max_tokens=406)
+    assert len(found.texts[0].sequences[0].shown) == 406
+    assert found.texts[0].note == "window 1 of 3, of 406 tokens each"
     assert len(found.texts) == 1, "one window of this size is enough for a file"
-    assert found.notes[-1].endswith("longer than the model takes at once: 3 windows, the first is in the page")
-    assert write_page(found, tmp_path / "long.html").stat().st_size < 5e6
+    assert found.notes[-1].endswith("longer than the model can read at once: 3 windows, the first is in the page")
+    assert found.save(tmp_path / "long.html").stat().st_size < 5e6
 
 
 def test_long_text_of_some_heads(opened: Open, tmp_path: Path) -> None:
@@ -92,14 +80,14 @@ def test_long_text_of_some_heads(opened: Open, tmp_path: Path) -> None:
     sizes = {}
     for tokens in (2053, 4099):
         ids = torch.randint(0, 50, (tokens,)).tolist()
-        found = gather(model, [ids], parts=(), heads=["L0H1", "L1H3"])
-        sizes[tokens] = sum(map(len, found.lines.texts))
-        assert ["q" in h for h in found.texts[0]["layers"][0]["heads"] if h is not None] == [True]
+        found = report(model, [ids], parts=(), heads=["L0H1", "L1H3"])
+        sizes[tokens] = sum(map(len, found.blobs.texts))
+        assert [h.q is not None for h in found.texts[0].layers[0].heads if h is not None] == [True]
     assert sizes[4099] < 2.1 * sizes[2053]
-    file = write_page(found, tmp_path / "long.html")
+    file = found.save(tmp_path / "long.html")
     assert file.stat().st_size < 3e6
     shown = opened(file, "layer=1&head=3&row=4000")
-    with torch.no_grad(), mh.capture(model, statistics=None, keep=mh.Keep(qk=["L1"])) as heads:
+    with torch.no_grad(), mh.capture(model, statistics=None, keep=Keep(qk=["L1"])) as heads:
         model(input_ids=torch.tensor([ids]))
     rows = [0, 7, 1099, 4098]
     want = heads["L1H3"].weights(rows)[0]
@@ -119,7 +107,7 @@ def test_two_sequences() -> None:
     torch.manual_seed(0)
     model = T5Model(T5Config(vocab_size=50, d_model=16, d_kv=4, d_ff=8, num_layers=1, num_heads=3)).eval()
     batch = {"input_ids": torch.randint(0, 50, (1, 7)), "decoder_input_ids": torch.randint(0, 50, (1, 5))}
-    data = read_text(model, batch, TextMaps(Lines())).data
-    lengths = [len(s["shown"]) for s in data["sequences"]]
-    seen = {x["label"]: (lengths[x["rows"]], lengths[x["columns"]]) for x in data["layers"]}
+    data = read_text(model, batch, TextMaps(BlobTable()))
+    lengths = [len(s.shown) for s in data.sequences]
+    seen = {x.label: (lengths[x.rows], lengths[x.columns]) for x in data.layers}
     assert seen == {"encoder.L0": (7, 7), "decoder.L0": (5, 5), "cross.L0": (5, 7)}

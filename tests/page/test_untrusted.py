@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from multihead.page.build import page, write_page
-from multihead.page.gather import Gathered
-from multihead.page.words import LONGEST, Words, clear
+from multihead.show.report import Report
+from multihead.show.tokens import LONGEST, Words, show_control_chars
 from page.conftest import Open, Page
 
 HOSTILE = {
@@ -36,31 +36,22 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def hostile(small: Page) -> Gathered:
+def hostile(small: Page) -> Report:
     """A page in which every string that comes from outside is hostile."""
     found = small.found
-    count = len(found.texts[0]["sequences"][0]["shown"])
-    words = [clear(w[:LONGEST]) for w in HOSTILE.values()]
+    count = len(found.texts[0].sequences[0].shown)
+    words = [show_control_chars(w[:LONGEST]) for w in HOSTILE.values()]
     shown = (words * count)[:count]
     every = " ".join(HOSTILE.values())
-    text = found.texts[0] | {
-        "name": clear(every),
-        "note": every,
-        "sequences": [{"shown": shown, "glued": [False] * count, "special": [False] * count}],
-    }
-    return Gathered(
-        found.model | {"name": every, "class": every},
-        found.corpus | {"name": every, "loss": every},
-        found.sites,
-        [text],
-        found.lines,
-        found.table,
-        found.kinds,
-        found.similarity,
-        found.curve,
-        found.claims,
-        found.cost,
-        notes=[every],
+    words_shown = Words(shown, [False] * count, [False] * count)
+    text = replace(found.texts[0], name=show_control_chars(every), note=every, sequences=(words_shown,))
+    return replace(
+        found,
+        model=replace(found.model, name=every, kind=every),
+        corpus=replace(found.corpus, name=every, loss=every),
+        texts=(text,),
+        pairs=None,
+        notes=(every,),
     )
 
 
@@ -75,19 +66,19 @@ class Tags(HTMLParser):
         self.seen.append((tag, dict(attrs)))
 
 
-def test_markup_is_the_same_whatever_the_words_are(hostile: Gathered, small: Page) -> None:
+def test_markup_is_the_same_whatever_the_words_are(hostile: Report, small: Page) -> None:
     parsers = []
     for found in (hostile, small.found):
         parser = Tags()
-        parser.feed(page(found))
+        parser.feed(found.html())
         parsers.append([tag for tag, _ in parser.seen])
         assert not any(name.startswith("on") for _, attrs in parser.seen for name in attrs)
     assert parsers[0] == parsers[1]
     assert parsers[0].count("script") == 3
 
 
-def test_nothing_raw_is_in_the_file(hostile: Gathered) -> None:
-    html = page(hostile)
+def test_nothing_raw_is_in_the_file(hostile: Report) -> None:
+    html = hostile.html()
     body = html[html.index("<body>") :]
     for name, words in HOSTILE.items():
         if name not in ("emoji", "long", "prototype", "address", "template"):  # not markup anywhere
@@ -97,8 +88,8 @@ def test_nothing_raw_is_in_the_file(hostile: Gathered) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\u202a-\u202e]", html)
 
 
-def test_policy_is_strict(hostile: Gathered) -> None:
-    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page(hostile))
+def test_policy_is_strict(hostile: Report) -> None:
+    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', hostile.html())
     assert found is not None
     policy = dict(part.strip().split(" ", 1) for part in found[1].split(";"))
     assert policy["default-src"] == "'none'"
@@ -109,10 +100,10 @@ def test_policy_is_strict(hostile: Gathered) -> None:
 
 
 @pytest.mark.parametrize(
-    "fragment", ["view=heads", "layer=1&head=2&row=3", "view=tokens", "view=alike", "view=cut"]
+    "fragment", ["view=heads", "layer=1&head=2&row=3", "view=tokens", "view=similarity", "view=pruning"]
 )
-def test_browser_shows_and_does_not_obey(fragment: str, hostile: Gathered, opened: Open, tmp_path: Path) -> None:
-    shown = opened(write_page(hostile, tmp_path / "hostile.html"), fragment)
+def test_browser_shows_and_does_not_obey(fragment: str, hostile: Report, opened: Open, tmp_path: Path) -> None:
+    shown = opened(hostile.save(tmp_path / "hostile.html"), fragment)
     shown.page.wait_for_timeout(150)
     assert shown.page.evaluate("window.hit") is None
     assert shown.page.locator("img, iframe, object, embed, form, main script").count() == 0
@@ -138,9 +129,9 @@ def test_browser_shows_and_does_not_obey(fragment: str, hostile: Gathered, opene
         "view=<img src=x onerror=window.hit=1>",
         "layer=1&head=2&second=</script><script>window.hit=1</script>",
         "view=heads&kind=<svg onload=window.hit=1>&color=__proto__&sort=constructor",
-        "view=alike&measure=__proto__&scope=constructor&pick=javascript:window.hit=1",
+        "view=similarity&measure=__proto__&scope=constructor&pick=javascript:window.hit=1",
         "layer=0&head=0&row=1e9&text=-5&dir=__proto__",
-        "view=cut&gone=1e99",
+        "view=pruning&gone=1e99",
     ],
 )
 def test_hostile_addresses(fragment: str, small: Page, opened: Open) -> None:
@@ -153,13 +144,11 @@ def test_hostile_addresses(fragment: str, small: Page, opened: Open) -> None:
 
 def test_csv_holds_no_formula(small: Page, opened: Open, tmp_path: Path) -> None:
     """A spreadsheet runs a cell that begins with = + - or @."""
-    from dataclasses import replace
-
     table = small.found.table
     assert table is not None
     words: Any = tuple("=1+1" if i == 3 else k for i, k in enumerate(table["kind"]))
-    found = Gathered(**{**vars(small.found), "table": replace(table, columns={**table.columns, "kind": words})})
-    shown = opened(write_page(found, tmp_path / "formula.html"))
+    found = replace(small.found, table=replace(table, columns={**table.columns, "kind": words}))
+    shown = opened(found.save(tmp_path / "formula.html"))
     with shown.page.expect_download() as download:
         shown.page.click("text=Download CSV")
     text = Path(download.value.path()).read_text(encoding="utf-8")
@@ -167,7 +156,7 @@ def test_csv_holds_no_formula(small: Page, opened: Open, tmp_path: Path) -> None
     assert '"=1+1"' not in text
 
 
-def test_tokens_are_cleared_before_they_are_kept(minilm: tuple[Any, Any]) -> None:
+def test_tokens_are_show_control_charsed_before_they_are_kept(minilm: tuple[Any, Any]) -> None:
     text = "the \u202e cat\x00 " + "y" * 300
     tokenizer = minilm[1]
     ids = tokenizer(text)["input_ids"]

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.page import gather as gather_module
-from multihead.page.build import write_page
-from multihead.page.encode import NEAR
-from multihead.page.gather import gather
-from multihead.page.texts import windows_of
+from multihead.show import collect as collect_module
+from multihead.show.collect import report
+from multihead.show.encode import NEAR
+from multihead.show.text_maps import windows_of
 from page.conftest import TEXT, Open, Page, maps_of
 
 
@@ -38,10 +37,10 @@ def test_windows_are_the_text_piece_by_piece() -> None:
 
 def test_maps_of_every_window_are_the_models_own(opened: Open, tmp_path: Path) -> None:
     model, ids = _gpt2(), [(7 * i) % 50 for i in range(31)]
-    found = gather(model, [ids[:5]], text=ids, parts=())
-    assert [t["window"] for t in found.texts] == [[0, 3], [1, 3], [2, 3]]
-    assert found.notes[-1].endswith("is longer than the model takes at once: 3 windows, all are in the page")
-    shown = opened(write_page(found, tmp_path / "w.html"), "layer=0&head=1&text=2")
+    found = report(model, [ids[:5]], text=ids, parts=())
+    assert [t.window for t in found.texts] == [(0, 3), (1, 3), (2, 3)]
+    assert found.notes[-1].endswith("is longer than the model can read at once: 3 windows, all are in the page")
+    shown = opened(found.save(tmp_path / "w.html"), "layer=0&head=1&text=2")
     want = maps_of(Page(found, tmp_path, model), torch.tensor([ids[26:]]))["L0H1"]
     assert (shown.weights("L0H1", 2) - want).abs().max() < NEAR
     assert "Window 3 of 3" in shown.text(".textside")
@@ -56,27 +55,27 @@ def test_maps_of_every_window_are_the_models_own(opened: Open, tmp_path: Path) -
 
 def test_words_of_a_later_window_are_those_of_the_text(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    found = gather(model, [TEXT], tokenizer=tokenizer, text=TEXT, parts=(), max_tokens=17, heads=["L0H0"])
-    words = [t["sequences"][0] for t in found.texts]
+    found = report(model, [TEXT], tokenizer=tokenizer, text=TEXT, parts=(), max_tokens=17, heads=["L0H0"])
+    words = [t.sequences[0] for t in found.texts]
     spoken: list[str] = []
     for one in words:
-        assert one["special"][0]
-        assert one["special"][-1]
-        spoken += one["shown"][1:-1]
-    whole = gather(model, [TEXT], tokenizer=tokenizer, text=TEXT, parts=(), heads=["L0H0"]).texts[0]
-    assert spoken == whole["sequences"][0]["shown"][1:-1]
+        assert one.special[0]
+        assert one.special[-1]
+        spoken += one.shown[1:-1]
+    whole = report(model, [TEXT], tokenizer=tokenizer, text=TEXT, parts=(), heads=["L0H0"]).texts[0]
+    assert spoken == whole.sequences[0].shown[1:-1]
     assert "The" in spoken, "capitals are the text's, not the vocabulary's"
 
 
 def test_how_many_windows_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = _gpt2(), [i % 50 for i in range(131)]
-    kept = lambda **options: gather(model, [ids, ids[:5]], parts=(), max_tokens=13, **options)
+    kept = lambda **options: report(model, [ids, ids[:5]], parts=(), max_tokens=13, **options)
     found = kept(windows=2)
-    assert [(t["source"], t["window"]) for t in found.texts] == [(0, [0, 11]), (0, [1, 11]), (1, [0, 1])]
+    assert [(t.source, t.window) for t in found.texts] == [(0, (0, 11)), (0, (1, 11)), (1, (0, 1))]
     assert found.notes[-1].endswith("11 windows, the first 2 are in the page")
-    assert len(kept().texts) == gather_module.WINDOWS + 1
+    assert len(kept().texts) == collect_module.WINDOWS + 1
     assert len(kept(windows=99).texts) == 12
-    monkeypatch.setattr(gather_module, "WINDOWED", 1)
+    monkeypatch.setattr(collect_module, "WINDOW_SIZE", 1)
     found = kept()
     assert len(found.texts) == 2, "one window is kept however large it is"
     assert found.notes[-1].endswith("11 windows, the first is in the page")

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import cache, mask
+from multihead.layer import QKNorm, init
 
 jax = import_module("jax")
 nnx = import_module("flax.nnx")
@@ -28,7 +29,7 @@ def pair(
 ) -> tuple[Any, mh.MultiHeadAttention]:
     layer = mh.MultiHeadAttention(
         WIDTH, HEADS, num_kv_heads=kv_heads, head_dim=DIM, d_key=d_key, d_out=17, bias=bias,
-        qk_norm=mh.QKNorm("layer") if norm else None, init=mh.init.XavierPerHead(1.4),
+        qk_norm=QKNorm("layer") if norm else None, init=init.XavierPerHead(1.4),
     )  # fmt: skip
     with torch.no_grad():
         for name, parameter in layer.named_parameters():

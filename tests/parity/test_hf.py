@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import cache, mask, position
+from multihead.layer import QKNorm, Sinks
 
 transformers = import_module("transformers")
 
@@ -86,7 +87,7 @@ def qwen3(dtype: torch.dtype) -> Pair:
     config._attn_implementation = "sdpa"
     module = loud(Qwen3Attention(config, 0), dtype)
     ours = mh.MultiHeadAttention(
-        26, 6, num_kv_heads=3, head_dim=10, bias=False, position=position.Rotary(), qk_norm=mh.QKNorm(eps=1e-6),
+        26, 6, num_kv_heads=3, head_dim=10, bias=False, position=position.Rotary(), qk_norm=QKNorm(eps=1e-6),
         dtype=dtype,
     )  # fmt: skip
     names = SPLIT | {f"{n}_norm.weight": f"{n}_norm.weight" for n in "qk"}
@@ -125,7 +126,7 @@ def gpt_oss(dtype: torch.dtype) -> Pair:
     config._attn_implementation = "eager"
     module = loud(GptOssAttention(config, 0), dtype)
     ours = mh.MultiHeadAttention(
-        26, 6, num_kv_heads=2, head_dim=8, position=position.Rotary(), sinks=mh.Sinks(), dtype=dtype
+        26, 6, num_kv_heads=2, head_dim=8, position=position.Rotary(), sinks=Sinks(), dtype=dtype
     )
     names = SPLIT | {f"{n}_proj.bias": f"{n}_proj.bias" for n in "qkvo"} | {"sink_logits": "sinks"}
     turn = turns(8, 10_000.0, dtype, twice=False)

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import mask, position
+from multihead.layer import Sinks
 
 theirs = import_module("x_transformers.x_transformers")
 
@@ -90,7 +91,7 @@ def test_softcap() -> None:
 
 
 def test_sinks() -> None:
-    module, layer = pair({"sinks": mh.Sinks()}, causal=True, head_learned_sink=True)
+    module, layer = pair({"sinks": Sinks()}, causal=True, head_learned_sink=True)
     with torch.no_grad():
         module.attend.head_attn_sink.normal_(1.0)
         assert layer.sink_logits is not None

@@ -18,6 +18,7 @@ import multihead as mh
 from blocks import blocks_of
 from cases import Case
 from multihead import cache, mask
+from multihead.errors import CacheError, SizeError
 
 DRAWN = settings().max_examples  # of the tier: 25, 300 or 10,000
 
@@ -78,7 +79,7 @@ def test_cached_decoding_is_the_full_pass(case: Case, kind: str, data: st.DataOb
             before = copy.deepcopy(kept)
             try:
                 outs.append(layer(new, **call, route=route))
-            except mh.SizeError as refusal:
+            except SizeError as refusal:
                 assert "cannot compute this" in str(refusal)
                 kept = call["cache"] = before
                 outs.append(layer(new, **call))
@@ -127,5 +128,5 @@ def test_a_cross_cache_is_filled_once(case: Case, calls: int) -> None:
             same(layer(**given, mask=sight.mask, cache=kept), want, "a later call")
             same(layer(given["query"], mask=sight.mask, cache=kept), want, "a later call without a key")
         if given["key"].numel():
-            with pytest.raises(mh.CacheError, match=r"reset\(\)"):
+            with pytest.raises(CacheError, match=r"reset\(\)"):
                 layer(given["query"], given["key"].clone(), mask=sight.mask, cache=kept)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 import multihead as mh
 from multihead import mask, position
+from multihead.errors import SizeError
+from multihead.layer import QKNorm, Sinks, init
 from multihead.layer._plan import ROUTES
 
 BATCH, TOKENS, WIDTH = 2, 5, 7
@@ -24,15 +26,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rotary": {"position": lambda: position.Rotary(50.0)},
     "rotary interleaved, normed after": {
         "position": lambda: position.Rotary(50.0, interleaved=True, dim=2),
-        "qk_norm": mh.QKNorm(when="after"),
+        "qk_norm": QKNorm(when="after"),
     },
-    "layer norm": {"qk_norm": mh.QKNorm("layer")},
+    "layer norm": {"qk_norm": QKNorm("layer")},
     "alibi": {"position": lambda: position.ALiBi(2)},
     "learned alibi": {"position": lambda: position.ALiBi(2, learned=True)},
     "relative bias": {"position": lambda: position.RelativeBias(2, buckets=6, max_distance=7)},
     "softcap": {"softcap": 1.5},
-    "sinks": {"sinks": mh.Sinks(0.5)},
-    "softcap and sinks": {"softcap": 1.5, "sinks": mh.Sinks(0.5), "num_heads": 4, "num_kv_heads": 2},
+    "sinks": {"sinks": Sinks(0.5)},
+    "softcap and sinks": {"softcap": 1.5, "sinks": Sinks(0.5), "num_heads": 4, "num_kv_heads": 2},
     "scale": {"scale": 0.9},
 }
 
@@ -49,7 +51,7 @@ MASKS: dict[str, Any] = {
 def layer_of(num_heads: int = 2, **options: Any) -> mh.MultiHeadAttention:
     options = {k: v() if k == "position" else v for k, v in options.items()}
     layer = mh.MultiHeadAttention(
-        WIDTH, num_heads, head_dim=4, **options, init=mh.init.XavierPerHead(1.4), dtype=torch.float64
+        WIDTH, num_heads, head_dim=4, **options, init=init.XavierPerHead(1.4), dtype=torch.float64
     )
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -74,7 +76,7 @@ def check(layer: mh.MultiHeadAttention, inputs: dict[str, Tensor], **call: Any) 
         this = functools.partial(run, route=route)
         try:
             this(*inputs.values(), *parameters.values())
-        except mh.SizeError as refusal:
+        except SizeError as refusal:
             assert "cannot compute this" in refusal.message
             continue
         torch.autograd.gradcheck(this, [*inputs.values(), *parameters.values()], fast_mode=True)
@@ -94,7 +96,7 @@ def test_variants(variant: str) -> None:
 
 @pytest.mark.parametrize("kind", MASKS)
 def test_masks(kind: str) -> None:
-    layer = layer_of(num_heads=4, num_kv_heads=2, sinks=mh.Sinks(0.2), value_dim=3)
+    layer = layer_of(num_heads=4, num_kv_heads=2, sinks=Sinks(0.2), value_dim=3)
     check(layer, {"x": tokens(BATCH, TOKENS)}, mask=MASKS[kind]())
 
 
@@ -137,12 +139,12 @@ def test_the_head_gate(shape: tuple[int, ...], kind: str) -> None:
 
 def test_cross_attention() -> None:
     inputs = {"x": tokens(BATCH, 3), "key": tokens(BATCH, TOKENS), "value": tokens(BATCH, TOKENS)}
-    check(layer_of(num_heads=4, num_kv_heads=2, sinks=mh.Sinks()), inputs, mask=mask.causal())
+    check(layer_of(num_heads=4, num_kv_heads=2, sinks=Sinks()), inputs, mask=mask.causal())
 
 
 @pytest.mark.parametrize("name", ["weights", "lse", "heads"])
 def test_what_was_asked_for(name: str) -> None:
-    layer = layer_of(num_heads=4, num_kv_heads=2, sinks=mh.Sinks(0.4), position=lambda: position.ALiBi(4))
+    layer = layer_of(num_heads=4, num_kv_heads=2, sinks=Sinks(0.4), position=lambda: position.ALiBi(4))
     x = tokens(BATCH, TOKENS)
     run = lambda x: getattr(layer(x, mask=mask.causal(), ask=name), name)
     torch.autograd.gradcheck(run, [x], fast_mode=True)

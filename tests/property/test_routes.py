@@ -19,6 +19,8 @@ import multihead as mh
 from blocks import blocks_of
 from cases import Case, Sight
 from multihead import mask
+from multihead.errors import SizeError
+from multihead.layer import Ask, Cells, Sinks
 from multihead.layer._plan import ROUTES
 
 DRAWN = settings().max_examples  # of the tier: 25, 300 or 10,000
@@ -36,7 +38,7 @@ def answer(
     with torch.set_grad_enabled(grad):
         try:
             out = layer(**given, mask=sight.mask, head_gate=gate, route=route, **case.call())
-        except mh.SizeError as refusal:
+        except SizeError as refusal:
             if "cannot compute this" in str(refusal):
                 return None
             raise
@@ -109,7 +111,7 @@ def test_asking_never_changes_the_output_and_rows_sum_to_one(case: Case) -> None
     call: dict[str, Any] = {**given, "mask": sight.mask, "head_gate": case.gate(), **case.call()}
     with torch.no_grad(), blocks_of(case.cells):
         out = layer(**call)
-        for ask in ("weights", "lse", "heads", mh.Ask(weights=mh.Cells(heads=[0], rows=[-1]))):
+        for ask in ("weights", "lse", "heads", Ask(weights=Cells(heads=[0], rows=[-1]))):
             assert torch.equal(layer(**call, ask=ask).out, out), f"{ask} changed the output"
         got = layer(**call, ask=["weights", "lse"])
     total = got.weights.sum(-1)
@@ -159,7 +161,7 @@ def test_what_is_hidden_never_reaches_the_output(case: Case, bad: float, where: 
         try:
             with blocks_of(case.cells), torch.set_grad_enabled(grad):
                 out = layer(**given, mask=mask_of, head_gate=case.gate(), route=route)
-        except mh.SizeError as refusal:
+        except SizeError as refusal:
             assert "cannot compute this" in str(refusal)
             return None
         if not grad:
@@ -187,7 +189,7 @@ def test_what_is_hidden_never_reaches_the_output(case: Case, bad: float, where: 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("kind", ["lengths", "tensor", "additive", "documents", "where"])
 def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(grad: bool, kind: str) -> None:
-    layer = mh.MultiHeadAttention(14, 6, head_dim=4, num_kv_heads=2, sinks=mh.Sinks(0.3), dtype=torch.float64)
+    layer = mh.MultiHeadAttention(14, 6, head_dim=4, num_kv_heads=2, sinks=Sinks(0.3), dtype=torch.float64)
     torch.nn.init.normal_(layer.o_proj.bias)
     keys = torch.randn(2, 13, 14, dtype=torch.float64, requires_grad=grad)
     query = torch.randn(2, 3, 14, dtype=torch.float64, requires_grad=grad)
@@ -205,7 +207,7 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(grad: bool, ki
         with torch.set_grad_enabled(grad):
             try:
                 out = layer(query, keys, mask=seen, route=route)
-            except mh.SizeError as refusal:
+            except SizeError as refusal:
                 assert "cannot compute this" in refusal.message
                 continue
         ran += 1

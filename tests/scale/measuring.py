@@ -26,9 +26,9 @@ from multihead.measures.importance.ablation import Ablation, MeanOutputs
 from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.losses import OutputDistance
 from multihead.measures.kinds.kinds import KindsMeasure
-from multihead.measures.measure import StatisticsSum
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
+from multihead.measures.statistics_sum import StatisticsSum
 from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import multihead as mh
+from multihead.measures import Statistics
 from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
 
 IDS = [[5, 9, 2, 6, 5, 3], [8, 7, 9, 3, 2], [6, 2, 6, 4]]
@@ -45,16 +46,17 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: mh.measure(model(), [torch.tensor([True, False])]),
         r"document 0 .*torch\.bool",
     ),
+    "numbers for documents": (lambda: mh.measure(model(), [7, 8]), "document 0 must be a text, .* got the int 7"),  # type: ignore[list-item]
     "a batch without ids": (
         lambda: mh.measure(model(), [{"attention_mask": torch.ones(1, 3)}]),
         "EmbeddedModel cannot be called with attention_mask: missing a required argument: 'input_ids'",
     ),
-    "keep": (lambda: entered(mh.capture(model(), keep=5)), "keep must be words or a mh.Keep, got 5"),  # type: ignore[arg-type]
+    "keep": (lambda: entered(mh.capture(model(), keep=5)), "keep must be words or a Keep, got 5"),  # type: ignore[arg-type]
     "statistics": (
         lambda: mh.measure(model(), IDS, statistics="all"),  # type: ignore[arg-type]
-        "statistics must be a mh.Statistics or None, got 'all'",
+        "statistics must be a Statistics or None, got 'all'",
     ),
-    "classes": (lambda: mh.Statistics(classes=5), "classes must map names to token ids, got 5"),  # type: ignore[arg-type]
+    "classes": (lambda: Statistics(classes=5), "classes must map names to token ids, got 5"),  # type: ignore[arg-type]
     "a list of gates": (
         lambda: entered(mh.gate(model(), {"L0": [1, 1, 1]})),  # type: ignore[dict-item]
         r"gate of 'L0' must be a tensor, got \[1, 1, 1\]",
@@ -68,11 +70,34 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "the loss must have a gradient",
     ),
     "within": (lambda: mh.similarity(model(), IDS, within=-1), r"within must be in \[0, 1\], got -1"),
-    "nothing to count": (lambda: mh.cost([]), "spec must not be empty"),
+    "nothing to count": (lambda: mh.cost([]), "model must not be an empty list"),
     "part of a token": (lambda: mh.cost("gpt3", tokens=1.5), r"tokens must be an integer, got 1\.5"),  # type: ignore[arg-type]
     "no token": (lambda: mh.cost("gpt3", tokens=0), "tokens must be at least 1, got 0"),
+    "a number for a folder": (
+        lambda: mh.measure(model(), IDS, out=3),  # type: ignore[arg-type]
+        "out must be the path of a folder or None, got the int 3",
+    ),
+    "resume without a folder": (lambda: mh.measure(model(), IDS, resume=True), "resume .* out=None"),
     "an unknown column": (lambda: mh.measure(model(), IDS).why("nope", "L0H0"), "there is no column 'nope'"),
 }
+
+
+SEEDED: dict[str, Callable[[Any], Any]] = {
+    "measure": lambda seed: mh.measure(model(), IDS, parts=["kinds"], seed=seed),
+    "kinds": lambda seed: mh.kinds(model(), IDS, seed=seed),
+    "importance": lambda seed: mh.importance(model(), IDS, seed=seed),
+    "similarity": lambda seed: mh.similarity(model(), IDS, seed=seed),
+    "theory": lambda seed: mh.theory(model(), IDS, seed=seed),
+    "plan": lambda seed: mh.plan(model(), IDS, keep=0.5, seed=seed),
+    "report": lambda seed: mh.report(model(), IDS, seed=seed),
+}
+
+
+@pytest.mark.parametrize("function", SEEDED)
+@pytest.mark.parametrize("seed", [10**30, -1, "x"])
+def test_a_wrong_seed_is_named(function: str, seed: object) -> None:
+    with pytest.raises(mh.MultiheadError, match=f"seed must be .*got .?{seed}"):
+        SEEDED[function](seed)
 
 
 @pytest.mark.parametrize("name", WRONG)

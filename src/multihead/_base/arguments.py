@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MOST_ITEMS = 2**20
 """The longest Python list that a size may ask for: a larger size is a mistake, and the list would take minutes."""
 
+MOST_SEED = 2**32 - 1
+"""The largest seed of numpy."""
+
 # ---- models and data ------------------------------------------------------------------------------
 
 
@@ -95,6 +98,11 @@ def check_count(name: str, value: object, *, least: int = 1, most: int | None = 
         raise SizeError(f"{name} must be at most {most}, got {value}", hint=f"choose {name} <= {most}")
 
 
+def check_seed(seed: object) -> None:
+    """Raise unless `seed` is an integer that torch and numpy take, also mixed with the number of a batch."""
+    check_count("seed", seed, least=0, most=MOST_SEED)
+
+
 def check_number(
     name: str, value: object, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
 ) -> None:
@@ -108,6 +116,12 @@ def check_number(
     if not least <= value <= most:
         bound = f"at least {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
         raise SizeError(f"{name} must be {bound}, got {value}", hint=f"choose a number {bound}")
+
+
+def check_function(name: str, value: object) -> None:
+    """Raise unless `value` is None or can be called."""
+    if value is not None and not callable(value):
+        raise TypeMismatchError(f"{name} must be a function or None, got {describe(value)}", hint=f"{name}=None")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -70,8 +70,8 @@ def atomic_dir(target: Path, *, force: bool = False, marks: Sequence[str] = (), 
             hint="check the free space and the permissions of the folder",
         ) from error
     finally:
-        for folder in new_parents if not target.exists() else ():
-            with suppress(OSError):
+        with suppress(OSError):  # also of `exists`, if the name is too long
+            for folder in new_parents if not target.exists() else ():
                 folder.rmdir()
 
 

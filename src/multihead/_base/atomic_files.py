@@ -7,6 +7,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
+from shutil import disk_usage
+from tempfile import TemporaryFile
+
+from multihead.errors import MultiheadError
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -20,9 +24,11 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             part.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(path)  # the user knows nothing of the temporary file
         raise
     flush_to_disk(path.parent)  # the new name, too
 
@@ -40,3 +46,25 @@ def flush_to_disk(path: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def check_writable(path: Path, *, least: float = 20e6) -> None:
+    """Raise unless a file can be written to `path` and its disk has `least` bytes left: before long work."""
+    if path.is_dir():
+        raise MultiheadError(f"{path} is a folder, not a file", hint=f"write to {path / 'report.html'}")
+    above = next(folder for folder in (*path.absolute().parents, Path("/")) if folder.exists())
+    if not above.is_dir():
+        raise MultiheadError(f"{above} is a file, so {path} cannot be in it", hint="choose another path")
+    try:
+        with TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise MultiheadError(
+            f"nothing can be written to {above}: {error.strerror}", hint="choose another path"
+        ) from error
+    free = disk_usage(above).free
+    if free < least:
+        raise MultiheadError(
+            f"the disk of {path} must have {least / 1e6:.0f} MB left, got {free / 1e6:.0f} MB",
+            hint="choose another path, or make room",
+        )

@@ -1,4 +1,4 @@
-"""Self-contained HTML fragments: tables, lines of text, line plots. All text is escaped.
+"""Self-contained HTML fragments: tables and lines of text. All text is escaped.
 
 Colours are transparent or inherited from the notebook, so fragments are readable on light and dark backgrounds.
 
@@ -9,9 +9,10 @@ Colours are transparent or inherited from the notebook, so fragments are readabl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
+
+from multihead._base.charts import NO_VALUE
 
 STYLE = (
     "<style>.multihead-table{border-collapse:collapse}"
@@ -20,8 +21,6 @@ STYLE = (
     ".multihead-map{image-rendering:pixelated;border:1px solid #8886;display:block;margin:.3em 0}"
     ".multihead-dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin:0 .35em 0 .8em}</style>"
 )
-
-NONE = "#9aa3ad"
 
 
 def table(
@@ -53,53 +52,11 @@ def plain(text: str) -> str:
     return f'<pre style="background:none">{escape(text)}</pre>'
 
 
-def dots(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
+def dots(counts: Mapping[str, int | str], colours: Mapping[str, str]) -> str:
     """A coloured dot, the word and its count, for each word: ● previous 3 ● broad 7."""
     spans = (
-        f'<span class="multihead-dot" style="background:{colours.get(word, NONE)}"></span>{escape(word)} {count}'
+        f'<span class="multihead-dot" style="background:{colours.get(word, NO_VALUE)}"></span>'
+        f"{escape(word)} {count}"
         for word, count in counts.items()
     )
     return f"{STYLE}<div>{''.join(spans)}</div>"
-
-
-def plot(
-    series: Mapping[str, Sequence[tuple[float, float]]], colours: Sequence[str], *, across: str, up: str
-) -> str:
-    """SVG lines through points (x, y) in the notebook's text colour; x decreases from left to right."""
-    points = [p for pairs in series.values() for p in pairs if all(map(math.isfinite, p))]
-    if not points:
-        return ""
-    wide, high, left, below, above = 420, 190, 54, 36, 12
-    (x0, x1), (y0, y1) = (_range([p[i] for p in points]) for i in range(2))
-
-    def point(x: float, y: float) -> str:
-        right, down = (x1 - x) / (x1 - x0), (y1 - y) / (y1 - y0)
-        return f"{left + right * (wide - left - 110):.1f},{above + down * (high - below - above):.1f}"
-
-    ends = "".join(
-        f'<text x="{left - 5}" y="{float(point(x1, y).partition(",")[2]) + 3:.1f}" text-anchor="end">{y:.3g}</text>'
-        for y in (y0, y1)
-    )
-    ends += "".join(
-        f'<text x="{point(x, y0).partition(",")[0]}" y="{high - 20}" text-anchor="middle">{x:.4g}</text>'
-        for x in (x1, x0)
-    )
-    body = "".join(
-        f'<polyline fill="none" stroke="{colours[i % len(colours)]}" stroke-width="2" '
-        f'points="{" ".join(point(*p) for p in sorted(pairs, reverse=True) if all(map(math.isfinite, p)))}"/>'
-        f'<text x="{wide - 100}" y="{18 + 14 * i}" fill="{colours[i % len(colours)]}">{escape(name)}</text>'
-        for i, (name, pairs) in enumerate(series.items())
-    )
-    frame = (
-        f'<path d="M{left},{above}V{high - below}H{wide - 110}" fill="none" stroke="currentColor" opacity=".5"/>'
-    )
-    caption = f'<text x="{left}" y="{high - 4}">{escape(across)}; up: {escape(up)}</text>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
-        f'role="img" font-family="sans-serif" font-size="11" fill="currentColor">{frame}{ends}{body}{caption}</svg>'
-    )
-
-
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,3 +31,14 @@ def progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = 
             bars.update(task, description=name, completed=round(done, 1), total=max(total, done))
 
         yield report
+
+
+def shown_progress(progress: bool | Report, names: Sequence[str]) -> AbstractContextManager[Report | None]:
+    """The argument `progress` of a function: True shows bars on stderr, a function is called."""
+    if callable(progress):
+        return nullcontext(progress)
+    if not progress:
+        return nullcontext()
+    from rich.console import Console  # slow to import
+
+    return progress_bars(Console(stderr=True), names)

@@ -1,7 +1,7 @@
-"""`multihead COMMAND ...`: see, measure, compare and cut the heads of a model from a terminal.
+"""`multihead COMMAND ...`: see, measure, compare and prune the heads of a model from a terminal.
 
-Every command is a file of this folder with `add(commands)`, which describes its arguments, and `run(args)`, which
-gives the exit code: 0 fine, 1 a finding, 2 a failure. Only the asked one is imported, so help comes at once.
+Every command is a module of this folder with `add(commands)`, which adds its arguments, and `run(args)`, which
+returns the exit code: 0 success, 1 a finding, 2 a failure. Only the module of the typed command is imported.
 """
 
 from __future__ import annotations
@@ -10,99 +10,144 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
+from typing import NoReturn
 
 from multihead import __version__
 from multihead.errors import MultiheadError
 
 COMMANDS = {
-    "report": "one page that tells what every head does",
-    "serve": "the page over a local server: long texts, and texts of your own",
-    "measure": "fill a table: what every head of a model does, and how important it is",
-    "show": "look at a table, or at where one head looks",
-    "compare": "what changed between two tables; a gate for CI",
-    "claims": "put the statements of the theory to the test on a model",
-    "cost": "parameters, FLOPs and bytes of attention",
-    "prune": "take heads out, fit what stays, save a smaller model",
-    "group": "multi-head to grouped-query attention: fewer kv heads, a smaller cache",
+    "report": "write one page that shows what every head does",
+    "serve": "show the page from a local server: long texts, and texts that you type",
+    "measure": "write a table of what every head does and how important it is",
+    "show": "print a table, or the attention map of one head",
+    "compare": "compare two tables; a gate for CI",
+    "theory": "test the statements of the theory on a model",
+    "cost": "count parameters, FLOPs and bytes of attention",
+    "prune": "remove heads, refit the rest, save a smaller model",
+    "group": "share keys and values among heads, for a smaller KV cache",
     "check": "compare a model with its cut copy: sizes, quality, speed; a gate for CI",
-    "curve": "quality against heads kept, for several methods: where is the knee?",
+    "curve": "draw quality against the number of heads kept, for several methods",
+    "completion": "print a completion script for bash, zsh or fish",
 }
-"""Each command, and its line of help; it lives in the module of its name."""
+"""Each command and its line of help."""
 
-FINDING, FAILURE, STOPPED = 1, 2, 130
+FINDING, FAILURE, BROKEN_PIPE = 1, 2, 141
 
 _EPILOG = """examples:
-  multihead report                       # one page of all heads, of a small model that comes in a package
-  multihead measure minilm -o run        # a small model that comes in a package
+  multihead report                       # one page about every head of a small model
+  multihead measure minilm -o run
   multihead show run --sort previous --top 10
   multihead compare before after --fail-if 'entropy>0.1'
-  multihead prune minilm --keep 0.5 --calib text.txt -o smaller/
-  multihead check minilm smaller/ --text held_out.txt
+  multihead prune minilm --keep 0.5 --calibration text.txt -o smaller/
+  multihead check minilm smaller/ --held-out held_out.txt
 
-MODEL is a folder that transformers or multihead saved, minilm, embedded (a model inside this package, which needs
-nothing else), a name on the hub (org/name), or module:function, which returns a model and a tokenizer.
+MODEL is a folder saved by transformers or multihead, minilm, embedded (a model inside this package), a name on the
+hub (org/name), or module:function, a function that returns a model and a tokenizer.
 Data goes to stdout, everything else to stderr.
-Exit codes: 0 fine, 1 a finding, 2 a failure. MULTIHEAD_TRACEBACK=1 shows where a failure came from."""
+Exit codes: 0 success, 1 a finding, 2 a failure. MULTIHEAD_TRACEBACK=1 prints tracebacks."""
 
 
-def parser(command: str | None = None) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """An argument parser without abbreviations, which suggests the option that was meant."""
+
+    def __init__(self, **options: object) -> None:
+        options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options}
+        super().__init__(**options)  # pyright: ignore[reportArgumentType]
+
+    def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
+        """End with the options that were not recognised."""
+        first = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
+        self.error(f"unrecognized arguments: {' '.join(words)}{_did_you_mean(first, self._option_string_actions)}")
+
+
+def parser(command: str | None = None) -> Parser:
     """The arguments of `command`, with the others by name only."""
-    made = argparse.ArgumentParser(
+    top = Parser(
         prog="multihead",
-        description="See, measure, compare and cut the attention heads of a model.",
+        description="See, measure, compare and prune the attention heads of a model.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--version", action="version", version=f"multihead {__version__}")
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    top.add_argument("--version", action="version", version=f"multihead {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
         if name == command:
             import_module(f"multihead.cli.{name}").add(commands)
         else:
             commands.add_parser(name, help=line)
-    return made
+    return top
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed command line; misspelt commands and options end the process with a suggestion."""
+    command = next((word for word in argv if not word.startswith("-")), None)
+    top = parser(command)
+    if command is None and (unknown := [word for word in argv if word not in top._option_string_actions]):
+        top.refuse_unknown(unknown)
+    if command is not None and command not in COMMANDS:
+        top.error(f"unknown command {command!r}{_did_you_mean(command, COMMANDS)}")
+    args, unknown = top.parse_known_args(argv, argparse.Namespace(words=list(argv)))
+    if unknown:
+        subparsers = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))  # pyright: ignore
+        subparsers.choices[args.command].refuse_unknown(unknown)
+    return args
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; whatever goes wrong is one clear line on stderr and an exit code."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    command = next((word for word in given if not word.startswith("-")), None)
-    args = parser(command).parse_args(given, argparse.Namespace(words=given))
+    """Run a command. Whatever goes wrong is one clear line on stderr and an exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    args = parse(words) if words else None
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
-            code: int = import_module(f"multihead.cli.{args.command}").run(args)
+            warnings.showwarning = _print_warning
+            code: int = (
+                _list_commands() if args is None else import_module(f"multihead.cli.{args.command}").run(args)
+            )
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader of the pipe has closed it: the exit code is that of SIGPIPE
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        _say("stopped")
-        return STOPPED
-    except Exception as wrong:  # a person at a terminal is helped by a line, not by a traceback
+        return BROKEN_PIPE
+    except KeyboardInterrupt as stop:
+        _print_error("stopped")
+        return 128 + int(getattr(stop, "signal", 2))
+    except Exception as error:  # a line helps a person at a terminal more than a traceback
         if os.environ.get("MULTIHEAD_TRACEBACK"):
             raise
-        _say(_line(wrong))
+        _print_error(_line(error))
         return FAILURE
     return code
 
 
-def _line(wrong: Exception) -> str:
-    if isinstance(wrong, MultiheadError):
-        return str(wrong)
-    if isinstance(wrong, OSError) and wrong.strerror:
-        return f"{wrong.filename}: {wrong.strerror}" if wrong.filename else wrong.strerror
-    said = " ".join(str(wrong).split()) or "no message"
-    if isinstance(wrong, MemoryError) or "out of memory" in said.lower() or "can't allocate memory" in said:
-        return f"out of memory: {said}\n\nhint: a smaller --batch-size or --max-tokens"
-    return f"{type(wrong).__name__}: {said}\n\nhint: MULTIHEAD_TRACEBACK=1 shows where it came from"
+def _list_commands() -> int:
+    lines = [f"  {name:<12}{line}" for name, line in COMMANDS.items()]
+    sys.stdout.write(
+        "\n".join(["multihead COMMAND ...", "", *lines, "", "multihead COMMAND --help shows its options.", ""])
+    )
+    return 0
 
 
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
+def _line(error: Exception) -> str:
+    if isinstance(error, MultiheadError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    message = " ".join(str(error).split()) or "no message"
+    if isinstance(error, MemoryError) or "out of memory" in message.lower() or "can't allocate memory" in message:
+        return f"out of memory: {message}\n\nhint: a smaller --batch-size or --max-tokens"
+    return f"{type(error).__name__}: {message}\n\nhint: MULTIHEAD_TRACEBACK=1 prints the traceback"
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
     sys.stderr.write(f"warning: {message}\n")
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write(f"multihead: {text}\n")

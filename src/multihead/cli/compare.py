@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from multihead.cli.console import note, out, write_json
-
-if TYPE_CHECKING:
-    from multihead.table.compare import Comparison, Finding
-    from multihead.table.table import HeadTable
+from multihead.cli.options import add_command
+from multihead.cli.output import note, out, print_findings, write_json
 
 _EPILOG = """examples:
   multihead compare before after                             # what changed most
@@ -18,30 +15,29 @@ _EPILOG = """examples:
   multihead compare before after --fail-if kind:changed --json
 
 conditions (exit 1 if a head meets one; those heads are named):
-  entropy>0.1               a head's entropy changed by more than 0.1, up or down
+  entropy>0.1               the entropy of a head changed by more than 0.1, up or down
   ablation_zero:drop>0.05   it fell by more than 0.05; :rise> for rising
-  entropy:relative>10%      it changed by more than a tenth of what it was
-  kind:changed              a head has another word in this column; kind:changed>3: more than 3 heads do
+  entropy:relative>10%      it changed by more than a tenth of its value
+  kind:changed              a head has a different word in this column; kind:changed>3: more than 3 heads do
 
-A number that only one side has meets every condition on its column, since it cannot be judged. Heads that only one
+A value that only one side has meets every condition on its column, because it cannot be judged. Heads that only one
 side has are a finding too, unless --allow-missing. Without --fail-if nothing is a finding."""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
-    parser = commands.add_parser(
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands,
         "compare",
-        help="what changed between two tables; a gate for CI",
-        description="Compare two tables of heads, of two checkpoints or of two models: B against A.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "Compare two tables of heads, of two checkpoints or of two models: B against A.",
+        _EPILOG,
     )
     parser.add_argument("before", type=Path, metavar="A", help="a folder of multihead measure, or a table file")
     parser.add_argument("after", type=Path, metavar="B")
     parser.add_argument(
         "--fail-if", action="append", default=[], metavar="CONDITION", help="exit 1 if it is met; may be repeated"
     )
-    parser.add_argument("--allow-missing", action="store_true", help="heads on one side only are no finding")
-    parser.add_argument("--json", action="store_true", help="for a program")
+    parser.add_argument("--allow-missing", action="store_true", help="accept heads that only one side has")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,29 +47,14 @@ def run(args: argparse.Namespace) -> int:
     conditions = [Condition.of(text) for text in args.fail_if]
     change = HeadTable.load(args.before).compare(HeadTable.load(args.after))
     findings = change.findings(conditions)
-    missing = [] if args.allow_missing or not conditions else _missing(change)
+    missing = [] if args.allow_missing or not conditions else [*change.only_before, *change.only_after]
     if args.json:
         write_json(change.plain() | {"findings": [f.plain() for f in findings], "missing": missing})
-    else:
-        _print(args, change, findings, missing)
-    return 1 if findings or missing else 0
-
-
-def _missing(change: Comparison[HeadTable]) -> list[str]:
-    return [*change.only_before, *change.only_after]
-
-
-def _print(
-    args: argparse.Namespace, change: Comparison[HeadTable], findings: list[Finding], missing: list[str]
-) -> None:
-    console = out()
-    console.print(change)
-    for finding in findings:
-        console.print(f"✗ {finding}", style="red", markup=False, soft_wrap=True)
-    if missing:
-        console.print(f"✗ on one side only: {', '.join(missing)}", style="red", markup=False, soft_wrap=True)
-    if args.fail_if and not findings and not missing:
-        console.print(f"✓ no head meets {', '.join(args.fail_if)}", style="green", markup=False, soft_wrap=True)
+        return 1 if findings or missing else 0
+    out().print(change)
+    on_one_side = [f"on one side only: {', '.join(missing)}"] if missing else []
+    print_findings([*findings, *on_one_side], args.fail_if)
     for side, table in (("A", change.before), ("B", change.after)):
-        if run := table.about.get("run"):
-            note(f"{side}: {run.get('model')} on {run.get('text')}")
+        if described := table.about.get("run"):
+            note(f"{side}: {described.get('model')} on {described.get('text')}")
+    return 1 if findings or missing else 0

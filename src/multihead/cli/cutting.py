@@ -1,370 +1,257 @@
-"""What `prune`, `group`, `check` and `curve` share: calibration text, estimates, progress, and the cut itself."""
+"""What `prune` and `group` share: calibration text, the plan and its file, the cut, and where it is saved."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
-import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from multihead._base.progress import Report, progress_bars
-from multihead.cli.console import duration, err, note, out, size, write, write_json
-from multihead.cli.load import Loaded, one_sequence
-from multihead.cli.texts import SPLITS, Texts, in_english, texts
+from multihead.cli.options import (
+    SAMPLE,
+    BatchOptions,
+    FileOptions,
+    ModelOptions,
+    Options,
+    add_model,
+    option,
+    uses_sample,
+)
+from multihead.cli.output import bars, describe, note, out, speaker, write, write_json
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.corpus.accumulator import Inputs
     from multihead.edit.calibration import Calibration, Progress
+    from multihead.edit.pipeline import CalibrationCost, CutResult
     from multihead.edit.plan import Plan
-    from multihead.model.forward import Forward
+    from multihead.sources.pretrained import Pretrained
 
-TOGETHER = 1800.0
-"""Seconds that one of several processes waits for another."""
+RANK_TIMEOUT = 1800.0
+"""Seconds that one of several processes waits for another: a cut has no heartbeat between layers."""
 
 METHODS = ("obs", "fisher", "random")
 """Ways to score heads; the first is the best, the last the baseline."""
 
-PROCESS = 400e6
-"""Python, torch and transformers."""
+
+Say = Callable[[str], None]
 
 
-# ---- arguments ----------------------------------------------------------------------------------
+class Request(Protocol):
+    """The options of a command that ask for a plan."""
 
-
-def add_text(parser: argparse.ArgumentParser, *names: str, what: str, title: str) -> None:
-    """Options that read documents: a file or folder under `names`, and how it is cut."""
-    group = parser.add_argument_group(title)
-    group.add_argument(*names, action="append", default=[], metavar="FILE|DIR", help=what)
-    group.add_argument(
-        "--split",
-        choices=SPLITS,
-        default="auto",
-        help="what a document of a .txt file is: a line, a paragraph, the whole file, or auto: a paragraph where "
-        "the file has blank lines, else a line (default: auto)",
-    )
-    group.add_argument("--ids", metavar="FILE", help="token ids instead of text: JSON, a list of lists of numbers")
-    group.add_argument(
-        "--max-tokens", type=int, metavar="N", help="cut longer documents into pieces (default: 512)"
-    )
-    group.add_argument("--limit", type=int, metavar="N", help="read only the first N documents")
-    group.add_argument("--batch-size", type=int, default=64, metavar="N", help="documents at a time (default: 64)")
-
-
-def add_cut(parser: argparse.ArgumentParser) -> None:
-    """What becomes of the plan."""
-    group = parser.add_argument_group("the cut")
-    group.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder to write the cut model to")
-    group.add_argument("--dry-run", action="store_true", help="print the plan, cut and write nothing")
-    group.add_argument(
-        "--plan",
-        type=Path,
-        metavar="FILE",
-        help="write the plan there; if there is one already, do what it says instead of making one",
-    )
-    group.add_argument("--no-refit", action="store_true", help="leave the weights that stay as they are")
-    group.add_argument(
-        "--distill", type=int, metavar="N", help="then N steps of distillation from the original (attention only)"
-    )
-    group.add_argument(
-        "--distill-lr", type=float, metavar="X", help="the learning rate of --distill (default: 3e-4)"
-    )
-    group.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
-    group.add_argument("--force", action="store_true", help="replace DIR, or the plan in FILE")
-    group.add_argument("--json", action="store_true", help="plan and results as JSON on stdout")
-    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
-
-
-def read(args: argparse.Namespace, given: list[str], tokenizer: Any, model: str) -> Texts:
-    """The documents of `add_text`'s arguments."""
-    missing = next((name for name in given if name != "-" and not Path(name).exists()), None)
-    if missing is not None:
-        raise MultiheadError(f"there is no file {missing}", hint="a .txt or .jsonl file, a folder of them, or -")
-    asked = argparse.Namespace(model=model, text=[], corpus=given, ids=args.ids, split=args.split, limit=args.limit)
-    return texts(asked, tokenizer)
-
-
-def check_numbers(args: argparse.Namespace) -> None:
-    """What can be said before anything is loaded."""
-    for option in ("batch_size", "max_tokens", "distill"):
-        value: int | None = getattr(args, option, None)
-        if value is not None and value < 1:
-            raise MultiheadError(f"--{option.replace('_', '-')} {value} is less than 1")
-
-
-def check_out(args: argparse.Namespace) -> None:
-    """Where the cut model goes, said before the work and not after it."""
-    from multihead.store.save import check_folder
-
-    check_numbers(args)
-    if args.dry_run:
-        return
-    if args.distill and args.dtype not in ("float32", "float64"):
-        raise MultiheadError(
-            f"--distill needs float32 or float64, got --dtype {args.dtype}: half precision is too coarse",
-            hint="leave --dtype out: the model is trained in float32 and saved as it was",
-        )
-    if args.out is None:
-        raise MultiheadError("-o DIR says where the cut model goes", hint="-o smaller/; --dry-run prints the plan")
-    check_folder(args.out, args.force)
-    there = next(p for p in args.out.absolute().parents if p.exists())
-    try:
-        with TemporaryDirectory(dir=there, prefix=".multihead"):
-            pass
-    except OSError as wrong:
-        raise MultiheadError(
-            f"nothing can be written to {there}: {wrong.strerror}", hint="choose another folder for -o"
-        ) from wrong
-
-
-@contextmanager
-def over_ranks(args: argparse.Namespace) -> Generator[None]:
-    """Under torchrun the processes share the calibration text, and only the first one speaks and writes."""
-    from multihead.corpus.data_parallel import data_parallel
-    from multihead.corpus.ranks import Ranks
-
-    with Ranks.started(TOGETHER) as ranks, data_parallel():
-        args.follows = not ranks.leads
-        args.quiet = args.quiet or args.follows
-        yield
-
-
-# ---- during -------------------------------------------------------------------------------------
-
-
-def speaker(args: argparse.Namespace) -> Callable[[str], None]:
-    return _silent if args.quiet else note
-
-
-def _silent(text: str) -> None:
-    """--quiet"""
-
-
-def bar(args: argparse.Namespace) -> AbstractContextManager[Report]:
-    """One line on a terminal: what runs, and how far it is."""
-    return progress_bars(err(), shown=not getattr(args, "quiet", False))
+    def requested(self) -> list[str]: ...
+    def check(self) -> None: ...
+    def plan(self, text: Calibration, seed: int, progress: Progress) -> Plan: ...
+    def runs(self) -> float: ...
 
 
 @dataclass(frozen=True)
-class Work:
-    """About how long calibration takes: seconds of one plain run over all of it, bytes at a time."""
+class CalibrationOptions(Options):
+    """Text that a plan and a cut are fitted to."""
 
-    once: float
-    memory: float
+    calibration: tuple[str, ...] = option(
+        (), "text like the text that the model will read: a .txt or .jsonl file, or a folder; may be repeated",
+        metavar="FILE|DIR",
+    )  # fmt: skip
 
-    @staticmethod
-    def of(loaded: Loaded, text: Calibration) -> Work:
-        """Runs the model on one batch; all others are like it."""
-        from multihead.edit.calibration import tokens_in
-        from multihead.model.forward import Forward
+    def read(self, args: argparse.Namespace, loaded: Pretrained, seed: int, say: Say) -> Calibration:
+        """The calibration text of all documents."""
+        documents = FileOptions.of(args).documents(loaded, corpus=self.calibration)
+        return self.fitted_to(args, loaded, documents, seed, say)
 
-        batch, forward = next(text.fit()), Forward(loaded.model)
-        with forward.listening():
-            took = min(_timed(forward, batch) for _ in range(3))  # the first run is slower, others wait
-        weights = sum(p.numel() * p.element_size() for p in loaded.model.parameters())
-        config = getattr(loaded.model, "config", None)
-        width = getattr(config, "hidden_size", None) or 0
-        layers = getattr(config, "num_hidden_layers", None) or 1
-        activations = 4.0 * tokens_in(batch) * 24 * width * layers
-        squares = 8.0 * 6 * (4 * width) ** 2
-        return Work(
-            took * sum(map(tokens_in, text.fit())) / max(1, tokens_in(batch)),
-            PROCESS + 3 * weights + activations + squares,
-        )
+    def fitted_to(
+        self, args: argparse.Namespace, loaded: Pretrained, documents: Iterable[Any], seed: int, say: Say
+    ) -> Calibration:
+        """The calibration text of these documents, and a line about it."""
+        from multihead.edit.calibration import Calibration
 
-
-def _timed(forward: Forward, batch: Inputs) -> float:
-    start = time.perf_counter()
-    forward.run(batch)
-    return time.perf_counter() - start
+        batches = {name: value for name, value in vars(BatchOptions.of(args)).items() if hasattr(args, name)}
+        text = Calibration(loaded.model, documents, loaded.tokenizer, seed=seed, **batches)
+        tokens, files = text.tokens + text.tokens_held_out, FileOptions.of(args)
+        name = ", ".join(self.calibration) or files.ids or "the sample text"
+        say(f"{describe(loaded)}; calibration: {name}, {text.documents} documents, {tokens} tokens")
+        if uses_sample(loaded, self.calibration, files):
+            say("note: without --calibration a small sample of English stands in for text like the model's own")
+        return text
 
 
-def calibration(args: argparse.Namespace, loaded: Loaded, say: Callable[[str], None]) -> Calibration:
-    """The text that the cut is fitted to, and a line about it."""
-    from multihead.edit.calibration import Calibration
+@dataclass(frozen=True)
+class CutOptions(Options):
+    """Of `multihead.cut` and `multihead.save`."""
 
-    one_sequence(loaded, "mh.plan(model, {}, keep=0.5)")
-    given = read(args, args.calib, loaded.tokenizer, args.model)
-    made = Calibration(
-        loaded.model,
-        given,
-        loaded.tokenizer,
-        batch_size=args.batch_size,
-        max_tokens=args.max_tokens,
-        seed=args.seed,
+    out: Path | None = option(None, "folder to write the cut model to", "-o", "--out", metavar="DIR")
+    dry_run: bool = option(False, "print the plan, cut and write nothing")
+    plan: Path | None = option(
+        None, "write the plan to FILE; if FILE exists, carry out its plan instead of making one",
+        metavar="FILE",
+    )  # fmt: skip
+    no_refit: bool = option(False, "leave the remaining weights unchanged")
+    distill: int | None = option(
+        None, "then N steps of distillation from the original (attention only)", least=1, metavar="N"
     )
-    tokens = made.tokens + made.tokens_held_out
-    say(f"{about(loaded)}; calibration: {given.name}, {made.documents} documents, {tokens} tokens")
-    if in_english(args.calib, args, loaded.tokenizer):
-        say("note: no --calib: a small sample of English stands in for text like the model's own")
-    return made
+    distill_lr: float | None = option(None, "the learning rate of --distill (default: 3e-4)", least=0, metavar="X")
+    seed: int = option(0, "random seed: of probes and of the order of batches", metavar="N")
+    force: bool = option(False, "replace DIR, or the plan in FILE")
+    json: bool = option(False, "print the plan and the results as JSON")
+    quiet: bool = option(False, "no progress, no notes")
+    follows: bool = field(default=False)
+    """whether another process prints and writes"""
 
+    def check(self, dtype: str) -> None:
+        """Raise unless the cut model can be written; nothing is loaded yet."""
+        from multihead.store.save import check_folder
 
-def about(loaded: Loaded) -> str:
-    """A model in a few words."""
-    from multihead.model.find_sites import find_sites
-
-    heads = len(find_sites(loaded.model).heads)
-    return (
-        f"{loaded.name}: {heads} heads, {sum(p.numel() for p in loaded.model.parameters()) / 1e6:.3g} M parameters"
-    )
-
-
-def planned(
-    args: argparse.Namespace,
-    loaded: Loaded,
-    make: Callable[[Calibration, Progress], Plan],
-    asked: list[str],
-    runs: float,
-) -> Plan:
-    """The plan of --plan FILE where there is one, else a new one; `asked` are the options that would make it."""
-    from dataclasses import replace
-
-    from multihead.edit.plan import Plan
-
-    say = speaker(args)
-    if args.plan is not None and args.plan.exists() and not (args.force and asked):
-        if asked:
+        if self.dry_run:
+            return
+        if self.distill and dtype not in ("float32", "float64"):
             raise MultiheadError(
-                f"{args.plan} holds a plan, and {', '.join(asked)} asks for another",
-                hint="leave the option out to use the file, --force to write it anew",
+                f"--distill needs float32 or float64, got --dtype {dtype}: half precision is too coarse",
+                hint="omit --dtype: the model is trained in float32 and saved in its own dtype",
             )
-        found = Plan.load(args.plan)
-        found.check(loaded.model)
-        say(f"the plan of {args.plan}")
-        if args.dry_run:
-            return found
-        text = calibration(args, loaded, say)
-        _estimate(args, loaded, text, 0.0, say)
-        return replace(found, calibration=text)
-    text = calibration(args, loaded, say)
-    _estimate(args, loaded, text, runs, say)
-    with bar(args) as progress:
-        made = make(text, progress)
-    if args.plan is not None and not getattr(args, "follows", False):
-        args.plan.parent.mkdir(parents=True, exist_ok=True)
-        made.save(args.plan)
-        say(f"plan → {args.plan}")
-    return made
+        if self.out is None:
+            raise MultiheadError("-o DIR is missing: where to save the cut model", hint="-o smaller/, or --dry-run")
+        check_folder(self.out, self.force)
+        existing = next(p for p in self.out.absolute().parents if p.exists())
+        try:
+            with TemporaryDirectory(dir=existing, prefix=".multihead"):
+                pass
+        except OSError as error:
+            raise MultiheadError(
+                f"nothing can be written to {existing}: {error.strerror}", hint="choose another folder for -o"
+            ) from error
+
+    def forwards(self, cost: CalibrationCost, text: Calibration) -> float:
+        """About how many forward passes over the text the cut takes."""
+        if self.dry_run:
+            return 0.0
+        return cost.of_cut(refit=not self.no_refit, distill=self.distill or 0, steps=len(text))
 
 
-def _estimate(
-    args: argparse.Namespace, loaded: Loaded, text: Calibration, runs: float, say: Callable[[str], None]
-) -> None:
-    """Say about how long it takes: `runs` over the text for the plan, some per layer to cut, and distillation."""
-    work = Work.of(loaded, text)
-    layers = max(1, getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1)
-    seconds = runs * work.once
-    if not args.dry_run:
-        seconds += work.once * layers * (1.5 if args.no_refit else 2.0)
-        seconds += (args.distill or 0) * work.once / max(1, len(text)) * 2 * 4
-    say(f"about {duration(seconds)}, about {size(work.memory)} of memory")
+def add_cut(parser: argparse.ArgumentParser, request: type[Options], title: str) -> None:
+    """MODEL, the options of a request, and those that all cuts share."""
+    add_model(parser)
+    request.add(parser, title)
+    group = CalibrationOptions.add(parser, f"calibration text ({SAMPLE})")
+    FileOptions.add(group)
+    BatchOptions.add(group)
+    CutOptions.add(parser, "the cut")
 
 
-# ---- the cut ------------------------------------------------------------------------------------
+def run_cut(args: argparse.Namespace, request: Request, hint: str) -> int:
+    """Plan, cut and save. Under torchrun the processes share the text, and the first one prints and writes."""
+    options, files = CutOptions.of(args), CalibrationOptions.of(args)
+    for checked in (FileOptions, BatchOptions):  # before the model loads
+        checked.of(args)
+    options.check(ModelOptions.of(args).dtype)
+    request.check()
+    if not request.requested() and (options.plan is None or not options.plan.exists()):
+        missing = "nothing is requested" if options.plan is None else f"there is no plan file {options.plan}"
+        raise MultiheadError(missing, hint=hint)
+    from multihead.corpus.data_parallel import data_parallel
+    from multihead.corpus.ranks import Ranks
+
+    with Ranks.started(RANK_TIMEOUT) as ranks, data_parallel():
+        options = replace(options, follows=not ranks.leads, quiet=options.quiet or not ranks.leads)
+        loaded = ModelOptions.of(args).load(args.model, "mh.plan(model, {}, keep=0.5)")
+        plan = _planned(args, options, files, loaded, request)
+        return _carry_out(args, options, loaded, plan)
 
 
-def carry_out(args: argparse.Namespace, loaded: Loaded, plan: Plan) -> int:
-    """Print the plan, and unless that is all, cut, save, and say what comes next."""
-    say = speaker(args)
-    if getattr(args, "follows", False):
-        if plan.changes and not args.dry_run:
-            _cut(args, loaded, plan, say)
-        return 0 if plan.changes else 1
-    if not plan.changes:
-        if args.json:
-            write_json({"plan": plan.to_json(), "changed": False})
-        else:
-            write(str(plan))
+def _planned(
+    args: argparse.Namespace, options: CutOptions, files: CalibrationOptions, loaded: Pretrained, request: Request
+) -> Plan:
+    """The plan in --plan FILE if there is one, else a new one, with its calibration text."""
+    from multihead.edit.pipeline import CalibrationCost, make_plan, plan_of_file
+
+    say = speaker(options.quiet)
+    stored = plan_of_file(options.plan, loaded.model, request.requested(), options.force)
+    if stored is not None:
+        say(f"the plan of {options.plan}")
+        if options.dry_run:
+            return stored
+    text = files.read(args, loaded, options.seed, say)
+    if not options.quiet:
+        cost = CalibrationCost.of(loaded.model, text)
+        planning = 0.0 if stored is not None else request.runs()
+        say(str(cost.estimate(planning + options.forwards(cost, text))))
+    if stored is not None:
+        return replace(stored, calibration=text)
+    file = None if options.follows else options.plan
+    with bars(options.quiet) as progress:
+        plan = make_plan(file, text, lambda text, progress: request.plan(text, options.seed, progress), progress)
+    if file is not None:
+        say(f"plan → {file}")
+    return plan
+
+
+def _carry_out(args: argparse.Namespace, options: CutOptions, loaded: Pretrained, plan: Plan) -> int:
+    """Print the plan, and unless it is a dry run, cut and save."""
+    say, changed = speaker(options.quiet), plan.changes
+    if options.follows:
+        if changed and not options.dry_run:
+            _cut(options, loaded, plan)
+        return 0 if changed else 1
+    done: dict[str, Any] = {"plan": plan.to_json(), "changed": changed}
+    if not options.json:
+        out().print(str(plan), markup=False, soft_wrap=True) if changed else write(str(plan))
+    if changed and not options.dry_run:
+        result = _cut(options, loaded, plan)
+        for line in result.lines():
+            say(line)
+        done |= _save(options, loaded, result, hasattr(args, "dtype"))
+    if options.json:
+        write_json(done)
+    if not changed:
         note(f"multihead: nothing to cut: all {plan.heads} heads are kept ({plan.request}); nothing is written")
         return 1
-    if not args.json:
-        out().print(str(plan), markup=False, soft_wrap=True)
-    if args.dry_run:
-        if args.json:
-            write_json({"plan": plan.to_json(), "changed": True})
+    if options.dry_run:
         say("a dry run: no model is written")
-        return 0
-    written = _cut(args, loaded, plan, say)
-    if args.json:
-        write_json({"plan": plan.to_json(), "changed": True, **written})
-    say(f"next: multihead check {shlex.quote(args.model)} {shlex.quote(str(args.out))} --text held_out.txt")
+    else:
+        held_out = "--held-out held_out.txt"
+        say(f"next: multihead check {shlex.quote(args.model)} {shlex.quote(str(options.out))} {held_out}")
     return 0
 
 
-def _cut(args: argparse.Namespace, loaded: Loaded, plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
-    from multihead.edit.cut import cut
+def _cut(options: CutOptions, loaded: Pretrained, plan: Plan) -> CutResult:
     from multihead.edit.distill import Distill
-    from multihead.edit.surgery.record import record_of
+    from multihead.edit.pipeline import cut_timed
+
+    steps, rate = options.distill, options.distill_lr
+    distill = None if steps is None else Distill(steps) if rate is None else Distill(steps, rate)
+    with bars(options.quiet) as progress:
+        return cut_timed(loaded.model, plan, refit=not options.no_refit, distill=distill, progress=progress)
+
+
+def _save(options: CutOptions, loaded: Pretrained, result: CutResult, dtype_requested: bool) -> dict[str, Any]:
+    from multihead._base.estimate import duration
     from multihead.store.save import save
 
-    distill = None
-    if args.distill:
-        distill = Distill(args.distill, **({"lr": args.distill_lr} if args.distill_lr else {}))
-    started = time.perf_counter()
-    with bar(args) as progress:
-        small = cut(
-            loaded.model,
-            plan,
-            refit=not args.no_refit,
-            distill=distill,
-            progress=progress,
-        )
-        took = time.perf_counter() - started
-    if getattr(args, "follows", False):
-        return {}
-    record = record_of(small)
-    done: dict[str, Any] = {} if record is None or record.plan is None else record.plan
-    for line in _done_lines(done):
-        say(line)
-    before, after = (sum(p.numel() for p in m.parameters()) for m in (loaded.model, small))
-    if (kept := _stored_dtype(args, loaded)) is not None:
-        small = small.to(kept)
-        say(f"saved in {str(kept).removeprefix('torch.')}, as the original is; --dtype keeps another")
-    saved = save(small, args.out, tokenizer=loaded.tokenizer, source=loaded.folder, force=args.force)
-    say(f"{before / 1e6:.3g} → {after / 1e6:.3g} M parameters in {duration(took)}")
+    say, small = speaker(options.quiet), result.model
+    assert options.out is not None
+    if not dtype_requested and (dtype := _stored_dtype(loaded)) is not None:
+        small = small.to(dtype)
+        say(f"saved in {str(dtype).removeprefix('torch.')}, like the original; --dtype chooses another")
+    saved = save(small, options.out, tokenizer=loaded.tokenizer, source=loaded.folder, force=options.force)
+    before, after = result.parameters
+    say(f"{before / 1e6:.3g} → {after / 1e6:.3g} M parameters in {duration(result.seconds)}")
     say(f"saved: {saved}")
     return {
-        "fits": done.get("fits", []), "distilled": done.get("distilled"), "parameters": [before, after],
-        "seconds": took, "folder": str(args.out), "stock": saved.stock,
+        "fits": result.record.get("fits", []), "distilled": result.record.get("distilled"),
+        "parameters": [before, after], "seconds": result.seconds, "folder": str(options.out), "stock": saved.stock,
         "reason": saved.reason, "verified": saved.verified,
     }  # fmt: skip
 
 
-def _stored_dtype(args: argparse.Namespace, loaded: Loaded) -> Any:
-    """The half precision that the original's weights are stored in, unless another dtype was asked for."""
+def _stored_dtype(loaded: Pretrained) -> Any:
+    """The half precision that the original's weights are stored in, if any."""
     import torch
 
-    if any(word.startswith("--dtype") for word in args.words):
-        return None
     if loaded.folder is None or not (loaded.folder / "config.json").is_file():
         return None
     config = json.loads((loaded.folder / "config.json").read_text(encoding="utf-8"))
     name = config.get("dtype") or config.get("torch_dtype")
     return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(name)
-
-
-def _done_lines(done: dict[str, Any]) -> list[str]:
-    """What the fits and the distillation did, on held-out documents of the calibration text."""
-    said: list[str] = []
-    fits: list[dict[str, Any]] = [f for f in done.get("fits", []) if f.get("before")]
-    if fits:
-        kept = sum(bool(f.get("kept")) for f in fits)
-        left = sorted(f["after"] / f["before"] for f in fits)
-        said.append(
-            f"re-fit: {kept} of {len(fits)} maps changed; error on held-out calibration text × "
-            f"{left[len(left) // 2]:.2g} (median), × {left[-1]:.2g} (worst)"
-        )
-    if distilled := done.get("distilled"):
-        early = ", stopped early" if distilled["stopped_early"] else ""
-        said.append(
-            f"distill: held-out loss {distilled['before']:.4g} → {distilled['after']:.4g}, best at step "
-            f"{distilled['best_step']} of {distilled['steps']}{early}, {duration(distilled['seconds'])}"
-        )
-    return said

@@ -3,61 +3,58 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from multihead.cli.cutting import add_cut, add_text, carry_out, check_out, over_ranks, planned
-from multihead.cli.load import add_model, load_model
-from multihead.errors import MultiheadError
+from multihead.cli.cutting import add_cut, run_cut
+from multihead.cli.options import Options, add_command, option
 
 if TYPE_CHECKING:
     from multihead.edit.calibration import Calibration, Progress
     from multihead.edit.plan import Plan
 
 _EPILOG = """examples:
-  multihead group minilm --kv-heads 4 --calib text.txt --dry-run    # print the groups
-  multihead group minilm --kv-heads 4 --calib text.txt -o grouped/
-  multihead group minilm --kv-heads 4 --calib text.txt --distill 600 -o grouped/
+  multihead group minilm --kv-heads 4 --calibration text.txt --dry-run    # print the groups
+  multihead group minilm --kv-heads 4 --calibration text.txt -o grouped/
+  multihead group minilm --kv-heads 4 --calibration text.txt --distill 600 -o grouped/
 
 Exit codes: 0 done, 1 the request changes nothing, 2 a failure."""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
-    parser = commands.add_parser(
+@dataclass(frozen=True)
+class GroupOptions(Options):
+    """Of `multihead.plan`."""
+
+    kv_heads: int | None = option(
+        None, "kv heads in every layer, a divisor of their number now", least=1, metavar="N"
+    )
+
+    def requested(self) -> list[str]:
+        """The options that ask for a plan."""
+        return [] if self.kv_heads is None else ["--kv-heads"]
+
+    def check(self) -> None:
+        """Nothing can contradict itself."""
+
+    def plan(self, text: Calibration, seed: int, progress: Progress) -> Plan:
+        from multihead.edit.planning import plan
+
+        return plan(text.model, text, kv_heads=self.kv_heads, seed=seed, progress=progress)
+
+    def runs(self) -> float:
+        """About how many forward passes over the text planning takes."""
+        return 10.0
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands,
         "group",
-        help="multi-head to grouped-query attention: fewer kv heads, a smaller cache",
-        description="Let heads share keys and values: multi-head attention becomes grouped-query or multi-query "
-        "attention, without training.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "Let heads share keys and values: multi-head attention becomes grouped-query or multi-query attention.",
+        _EPILOG,
     )
-    add_model(parser)
-    group = parser.add_argument_group("which groups")
-    group.add_argument(
-        "--kv-heads", type=int, metavar="N", help="kv heads in every layer, a divisor of the present number"
-    )
-    add_text(
-        parser, "--calib", title="calibration text (default: a sample in English; embedded: in its own language)",
-        what="text like the text that the model will read: .txt, .jsonl or a folder of them; may be repeated",
-    )  # fmt: skip
-    add_cut(parser)
+    add_cut(parser, GroupOptions, "which groups")
 
 
 def run(args: argparse.Namespace) -> int:
-    check_out(args)
-    with over_ranks(args):
-        return _run(args)
-
-
-def _run(args: argparse.Namespace) -> int:
-    if args.kv_heads is None and (args.plan is None or not args.plan.exists()):
-        raise MultiheadError("nothing is requested", hint="--kv-heads 4, or --plan FILE")
-    loaded = load_model(args)
-
-    def make(text: Calibration, progress: Progress) -> Plan:
-        from multihead.edit.planning import plan
-
-        return plan(loaded.model, text, kv_heads=args.kv_heads, seed=args.seed, progress=progress)
-
-    asked = ["--kv-heads"] if args.kv_heads is not None else []
-    layers = getattr(getattr(loaded.model, "config", None), "num_hidden_layers", None) or 1
-    return carry_out(args, loaded, planned(args, loaded, make, asked, 1.5 * layers))
+    return run_cut(args, GroupOptions.of(args), "--kv-heads 4, or --plan FILE")

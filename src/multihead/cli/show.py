@@ -1,24 +1,20 @@
-"""`multihead show RUN`: look at a table; `multihead show MODEL HEAD`: look at where one head looks."""
+"""`multihead show RUN`: print a table; `multihead show MODEL HEAD`: draw the attention map of one head."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from multihead.cli.console import note, out, write, write_json
+from multihead.cli.options import ModelOptions, Options, add_command, names, option
+from multihead.cli.output import note, out, write, write_json
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.cli.heatmap import Heatmap
-    from multihead.cli.load import Loaded
     from multihead.table.table import HeadTable
 
 TEXT = "The cat that I saw yesterday ran away"
-
-STATISTICS = ("entropy", "effective_keys", "distance", "first", "self", "previous", "next", "special")
-"""What is said of a head beside its map."""
 
 _EPILOG = """examples:
   multihead show minilm 0.2                          # where a head looks, drawn in the terminal
@@ -33,85 +29,79 @@ A map has queries down and keys across, and shows as many tokens as the terminal
 shades, --digits in numbers. A condition is COLUMN, one of < <= > >= = !=, and a number (0.1 or 10%) or a word."""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
-    parser = commands.add_parser(
+@dataclass(frozen=True)
+class MapOptions(Options):
+    """Of the map of a head."""
+
+    text: str = option(TEXT, "a text: a file, - for stdin, or the words themselves", metavar="FILE|-|TEXT")
+    start: int = option(0, "begin at token N, counted from 0", "--from", least=0, metavar="N")
+    digits: bool = option(False, "draw tenths as digits instead of colours or shades")
+
+
+@dataclass(frozen=True)
+class TableOptions(Options):
+    """Of the table of a run."""
+
+    sort: str | None = option(None, "largest first, or by the alphabet", metavar="COLUMN")
+    ascending: bool = option(False, "smallest first")
+    top: int | None = option(None, "the first N heads", least=1, metavar="N")
+    where: tuple[str, ...] = option((), "only heads that meet it; may be repeated", metavar="CONDITION")
+    heads: tuple[str, ...] = option((), "only these heads; may be repeated", metavar="3.7,L0H2")
+    columns: tuple[str, ...] = option((), "only these columns; may be repeated", metavar="NAMES")
+    all: bool = option(False, "every column, a block per head")
+    meaning: bool = option(False, "what the columns mean, instead of their values")
+    out: Path | None = option(None, "write to a .json or .parquet file", "-o", "--out", metavar="FILE")
+    force: bool = option(False, "overwrite FILE")
+
+    def chosen(self, table: HeadTable) -> HeadTable:
+        """The requested rows and columns."""
+        table = table.filter(*self.where, heads=names(self.heads))
+        if self.sort is not None:
+            words = isinstance(table[self.sort], tuple)
+            table = table.sort(self.sort, descending=not self.ascending and not words)
+        if self.top is not None:
+            table = table.filter(heads=table.heads[: self.top]) if len(table) else table
+        return table.select(names(self.columns)) if self.columns else table
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands,
         "show",
-        help="look at a table, or at where one head looks",
-        description="Show the table of a run: a row per head, as many columns as fit. Or draw the map of one head.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "Print the table of a run: a row per head, as many columns as fit. Or draw the attention map of one head.",
+        _EPILOG,
     )
     parser.add_argument("run", metavar="RUN|MODEL", help="a folder of multihead measure, a table file, or a model")
-    parser.add_argument(
-        "head", nargs="?", metavar="HEAD", help="the head of a model whose map is drawn: 3.7 or L3H7"
-    )
-    group = parser.add_argument_group("a map")
-    group.add_argument(
-        "--text",
-        metavar="FILE|-|TEXT",
-        help=f'what the model reads: a file, stdin, or the words (default: "{TEXT}")',
-    )
-    group.add_argument("--from", dest="start", type=int, default=0, metavar="N", help="begin at token N, from 0")
-    group.add_argument("--digits", action="store_true", help="tenths as digits instead of colours or shades")
-    group.add_argument(
-        "--trust-remote-code", action="store_true", help="run the Python code that lies in the model's folder"
-    )
-    group = parser.add_argument_group("a table")
-    group.add_argument("--sort", metavar="COLUMN", help="largest first, or by the alphabet")
-    group.add_argument("--ascending", action="store_true", help="smallest first")
-    group.add_argument("--top", type=int, metavar="N", help="the first N heads")
-    group.add_argument(
-        "--where", action="append", default=[], metavar="CONDITION", help="only heads that meet it; may be repeated"
-    )
-    group.add_argument("--heads", metavar="NAMES", help="only these heads: 3.7,L0H2")
-    group.add_argument("--columns", metavar="NAMES", help="these columns, by commas")
-    group.add_argument("--all", action="store_true", help="every column, a block per head")
-    group.add_argument("--meaning", action="store_true", help="what the columns mean, instead of the numbers")
-    parser.add_argument("--json", action="store_true", help="for a program, exact")
-    group.add_argument("-o", "--out", type=Path, metavar="FILE", help="write it to a .json or .parquet file")
-    group.add_argument("--force", action="store_true", help="with -o: over a file that is there")
+    parser.add_argument("head", nargs="?", metavar="HEAD", help="the head of a model to draw, or of a table: 3.7")
+    MapOptions.add(parser, "a map")
+    ModelOptions.add(parser, "the model of a map")
+    TableOptions.add(parser, "a table")
+    parser.add_argument("--json", action="store_true", help="print exact values as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    if not _is_run(args.run, args.head):
-        return _show_map(args)
+    options = TableOptions.of(args)
+    if not _is_table(args.run, args.head):
+        return _show_map(args, MapOptions.of(args))
     from multihead.table.table import HeadTable
     from multihead.table.view import RichView
 
     if args.head is not None:
-        args.heads, args.all = args.head, True
-    table = _chosen(args, HeadTable.load(Path(args.run)))
-    if args.out is not None:
-        if args.out.exists() and not args.force:
-            raise MultiheadError(f"{args.out} is there already", hint="--force writes over it")
-        note(f"{len(table)} heads, {len(table.columns)} columns → {table.save(args.out)}")
+        options = replace(options, heads=(args.head,), all=True)
+    table = options.chosen(HeadTable.load(Path(args.run)))
+    if options.out is not None:
+        if options.out.exists() and not options.force:
+            raise MultiheadError(f"{options.out} exists", hint="--force overwrites it")
+        note(f"{len(table)} heads, {len(table.columns)} columns → {table.save(options.out)}")
     elif args.json:
         write(table.to_json())
-    elif args.meaning:
+    elif options.meaning:
         _print_meaning(table)
-    elif args.all:
+    elif options.all:
         _print_all(table)
     else:
-        names = None if args.columns is None else list(table.columns)
-        out().print(RichView(table, names, first=args.sort))
+        out().print(RichView(table, list(table.columns) if options.columns else None, first=options.sort))
     return 0
-
-
-def _chosen(args: argparse.Namespace, table: HeadTable) -> HeadTable:
-    """The rows and columns that were asked for."""
-    if args.top is not None and args.top < 1:
-        raise MultiheadError(f"--top {args.top} shows nothing", hint="--top 10")
-    table = table.filter(*args.where, heads=_names(args.heads))
-    if args.sort is not None:
-        words = isinstance(table[args.sort], tuple)
-        table = table.sort(args.sort, descending=not args.ascending and not words)
-    if args.top is not None:
-        table = table.filter(heads=table.heads[: args.top]) if len(table) else table
-    return table if args.columns is None else table.select(_names(args.columns))
-
-
-def _names(text: str | None) -> list[str]:
-    return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _print_meaning(table: HeadTable) -> None:
@@ -123,8 +113,8 @@ def _print_meaning(table: HeadTable) -> None:
     for title in ("column", "unit", "meaning"):
         drawn.add_column(title)
     for name in table.columns:
-        said = table.meaning[name]
-        drawn.add_row(Text(name, "bold"), Text(said.unit), Text(said.text))
+        meaning = table.meaning[name]
+        drawn.add_row(Text(name, "bold"), Text(meaning.unit), Text(meaning.text))
     out().print(drawn)
 
 
@@ -135,19 +125,19 @@ def _print_all(table: HeadTable) -> None:
     from multihead.table.view import word
 
     console = out()
-    for at, head in enumerate(table.heads):
+    for row, head in enumerate(table.heads):
         console.print(Text(f"{head}", "bold"))
         drawn = Table.grid(padding=(0, 2))
         for name, column in table.columns.items():
             why = table.why(name, head)
-            drawn.add_row(Text(f"  {name}"), Text(word(column, at)), Text(why or table.meaning[name].text, "dim"))
+            drawn.add_row(Text(f"  {name}"), Text(word(column, row)), Text(why or table.meaning[name].text, "dim"))
         console.print(drawn)
 
 
 # ---- a map ------------------------------------------------------------------------------------
 
 
-def _is_run(name: str, head: str | None) -> bool:
+def _is_table(name: str, head: str | None) -> bool:
     """Whether it is a table; else it is a model."""
     path = Path(name)
     if path.is_dir():
@@ -155,87 +145,39 @@ def _is_run(name: str, head: str | None) -> bool:
         return table or not any((path / file).is_file() for file in ("config.json", "multihead.json"))
     if path.exists() or path.suffix in (".json", ".parquet"):
         return True
-    from multihead.cli.load import PACKAGED
+    from multihead.sources.pretrained import PACKAGED
 
     return head is None and name not in PACKAGED and "/" not in name and ":" not in name
 
 
-def _show_map(args: argparse.Namespace) -> int:
-    from multihead.cli.heatmap import Heatmap
-    from multihead.cli.load import load_model
-    from multihead.cli.report import given_text
+def _show_map(args: argparse.Namespace, options: MapOptions) -> int:
     from multihead.corpus.batches import default_max_tokens
+    from multihead.corpus.read import read_text
+    from multihead.show.head_map import HeadMap
 
     if args.head is None:
         raise MultiheadError(
-            f"{args.run} is a model: which of its heads is to be shown?",
+            f"{args.run} is a model: name the head to draw",
             hint=f"multihead show {args.run} 3.7, or measure it: multihead measure {args.run} -o run",
         )
-    text = TEXT if args.text is None else given_text(args.text)
-    loaded = load_model(argparse.Namespace(**{**vars(args), "model": args.run}))
+    text = read_text(options.text)
+    loaded = ModelOptions.of(args).load(args.run, "mh.capture(model)")
     if loaded.tokenizer is None:
         raise MultiheadError(
             f"{loaded.name} has no tokenizer, so text cannot be read",
-            hint="in Python: mh.capture(model, keep='qk'), then mh.figure.map(heads['L3H7'])",
+            hint="in Python: mh.capture(model, keep='qk'), then mh.figure.attention(heads['L3H7'])",
         )
-    found = _seen(loaded, args.head, text, default_max_tokens(loaded.model))
+    head_map = HeadMap.of(loaded.model, loaded.tokenizer, args.head, text, default_max_tokens(loaded.model))
     if args.json:
-        write_json({"model": loaded.name, "text": text, **found})
+        write_json({"model": loaded.name, "text": text, **head_map.plain()})
         return 0
-    if not 0 <= args.start < len(found["tokens"]):
+    if options.start >= len(head_map.tokens):
         raise MultiheadError(
-            f"--from {args.start}: there are {len(found['tokens'])} tokens", hint="they count from 0"
+            f"--from must be less than {len(head_map.tokens)}, the number of tokens, got {options.start}",
+            hint="tokens are counted from 0",
         )
-    import torch
-
-    drawn = Heatmap(
-        torch.tensor(found["weights"]), found["tokens"], found["tokens"], start=args.start, digits=args.digits
-    )
-    _print_map(drawn, f"{loaded.name} {found['head']}", found)
-    return 0
-
-
-def _seen(loaded: Loaded, name: str, text: str, longest: int | None) -> dict[str, Any]:
-    """One run of the model: the head, its tokens, weights and statistics."""
-    from multihead.corpus.batches import batches
-    from multihead.measures.measure import with_special
-    from multihead.model.capture import capture
-    from multihead.model.find_sites import find_sites
-    from multihead.model.forward import Forward
-    from multihead.model.keep import Keep
-    from multihead.model.sites import find
-    from multihead.model.statistics.options import Statistics
-    from multihead.page.words import Words
-
-    site, at = find(name, find_sites(loaded.model))
-    pieces = list(batches(loaded.model, [text], tokenizer=loaded.tokenizer, batch_size=1, max_tokens=longest))
-    asked = with_special(Statistics(), loaded.tokenizer)
-    with capture(loaded.model, statistics=asked, keep=Keep(qk=[site.label])) as heads:
-        Forward(loaded.model)(pieces[0])
-    head, ids = heads[site.name(at)], pieces[0]["input_ids"][0].tolist()
-    numbers = {n: head.mean(n) for n in STATISTICS}
-    return {
-        "head": head.name,
-        "tokens": Words.of(ids, loaded.tokenizer, text).shown,
-        "weights": head.weights()[0].float().tolist(),
-        "statistics": {n: x if x == x else None for n, x in numbers.items()},
-        "pieces": len(pieces),
-    }
-
-
-def _print_map(drawn: Heatmap, title: str, found: dict[str, Any]) -> None:
-    from rich.text import Text
-
     console = out()
-    console.print(Text(f"{title}: each token, and where it looks", "bold"))
-    console.print(drawn)
-    console.print(drawn.scale(console))
-    numbers = ", ".join(f"{n} {x:.2g}" for n, x in found["statistics"].items() if x is not None)
-    for line in wrap(numbers, console.width, initial_indent="  ", subsequent_indent="  "):
-        console.print(Text(line, "dim"))
-    shown = drawn.shown(console.width)
-    if found["pieces"] > 1:
-        note(f"note: the text is longer than the model takes: this is the first of {found['pieces']} windows of it")
-    if len(shown) < len(drawn.keys):
-        more = f"; --from {shown.stop} shows the next" if shown.stop < len(drawn.keys) else ""
-        note(f"note: tokens {shown.start} to {shown.stop - 1} of {len(drawn.keys)}, as many as fit{more}")
+    head_map.print(console, loaded.name, start=options.start, digits=options.digits)
+    for line in head_map.notes(console.width, start=options.start, digits=options.digits):
+        note(f"note: {line}")
+    return 0

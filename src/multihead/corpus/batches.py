@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_count, check_data, check_model, check_tokenizer
+from multihead._base.arguments import check_count, check_data, check_model, check_tokenizer, describe
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
@@ -324,10 +324,9 @@ def token_ids(document: Any, tokenizer: Any, index: int) -> list[int]:
         return document.tolist()
     if isinstance(document, Sequence) and all(isinstance(i, int) for i in document):
         return list(document)
-    shape = f" of shape {tuple(document.shape)} and {document.dtype}" if isinstance(document, Tensor) else ""
     raise TypeMismatchError(
-        f"document {index} is a {type(document).__name__}{shape}",
-        hint="documents are texts, lists of token ids, or mappings with the arguments of the model's forward",
+        f"document {index} must be a text, a list of token ids or a batch, got {describe(document)}",
+        hint="a batch is a mapping with the arguments of the model's forward",
     )
 
 

@@ -1,5 +1,7 @@
 """A corpus: documents in parts, each part in batches. The same for any number of processes that read it.
 
+`Documents` are counted and can be read again; `multihead.corpus.text_files` makes them from files.
+
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.corpus.documents import Corpus
 >>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
@@ -11,13 +13,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from itertools import chain, islice
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_data, check_model
+from multihead._base.arguments import check_data, check_model, describe
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.batches import (
     BATCH_SIZE,
@@ -31,20 +37,70 @@ from multihead.corpus.batches import (
 )
 from multihead.corpus.merge_tree import BATCHES, part_range, parts_of
 from multihead.corpus.padding_check import PaddingCheck
+from multihead.errors import MultiheadError
 
 NUMBERED = 1_000_000
 """Batches of part p are numbered from p · this. Random draws belong to the number, whoever makes them."""
 
+COMPARED = 10_000_000
+"""Documents up to which copies are looked for: 8 bytes are held of each."""
 
 _END = object()
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents that can be read again and again, none of them held: texts, or lists of token ids."""
+
+    read: Callable[[], Iterable[Any]]
+    name: str
+    count: int
+    size: int
+    """characters, or token ids"""
+    fingerprint: str
+    """equal for the same documents in the same order"""
+    copies: tuple[int, ...] = ()
+    """the indices of documents that an earlier one is equal to, among the first `COMPARED`"""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.read())
+
+    def counts(self) -> dict[str, Any]:
+        """What counting found, as plain data: `of` takes it instead of counting."""
+        return {
+            "count": self.count, "size": self.size, "fingerprint": self.fingerprint, "copies": list(self.copies)
+        }  # fmt: skip
+
+    @staticmethod
+    def of(read: Callable[[], Iterable[Any]], name: str, counts: Mapping[str, Any] | None = None) -> Documents:
+        """Count and fingerprint documents by reading them once, unless `counts` of another process are passed."""
+        if counts is not None:
+            known: dict[str, Any] = {**counts, "copies": tuple(counts["copies"])}
+            return Documents(read, name, **known)
+        digest, seen, count, size, copies = sha256(), SeenTexts(), 0, 0, list[int]()
+        for document in read():
+            data = document_bytes(document)
+            if data is None:
+                raise MultiheadError(
+                    f"{name} must be texts or lists of token ids to be counted, got {describe(document)}",
+                    hint="ready batches can be measured, but not resumed",
+                )
+            digest.update(len(data).to_bytes(8, "big") + data)
+            if count < COMPARED and seen.add(data):
+                copies.append(count)
+            count, size = count + 1, size + len(document)
+        if not count:
+            raise MultiheadError(f"there is no text in {name}", hint="documents of white space alone do not count")
+        return Documents(read, name, count, size, digest.hexdigest()[:16], tuple(copies))
 
 
 class Corpus:
     """Documents, read part by part. Reading a part after its predecessor continues the same iterator.
 
     Args:
-        count: the number of documents, if it is known; needed to share parts among processes.
-        repeated: the indices of documents that an earlier one is equal to; by default found while reading.
+        count: the number of documents, if it is known, as for `Documents`; needed to share parts among processes.
+        repeated: the indices of documents that an earlier one is equal to; if None, those of `Documents`, otherwise
+            found while reading.
         part_batches: batches of one of the first parts; by default `merge_tree.BATCHES`.
     """
 
@@ -64,6 +120,8 @@ class Corpus:
     ) -> None:
         check_model(model)
         check_data(data)
+        if isinstance(data, Documents):
+            count, repeated = data.count, frozenset(data.copies)
         self.model, self.count, self.repeated = model, count, repeated
         self.part_batches = part_batches
         self.documents: Iterable[Document] = [cast(Document, data)] if isinstance(data, Mapping) else data
@@ -143,6 +201,78 @@ class Corpus:
             return index in self.repeated
         data = document_bytes(document, self.batching.column)
         return data is not None and self._seen.add(data)
+
+
+class CachedCorpus(Corpus):
+    """A corpus whose documents are read and tokenized once, for several passes.
+
+    Its batches are kept in main memory, token ids with 32 bits, and moved to the model's device one at a time.
+    """
+
+    def parts(self) -> Iterator[int]:
+        return iter(self._parts)
+
+    def read(self, part: int, padding: PaddingStats | None = None) -> Iterator[Batch]:
+        batches, stats = self._parts[part]
+        if padding is not None:
+            padding.merge(stats)
+        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        for batch in batches:
+            yield replace(batch, inputs={name: _on_device(x, device) for name, x in batch.inputs.items()})
+
+    def first(self) -> Batch:
+        batch = next((batch for part in self.parts() for batch in self.read(part)), None)
+        if batch is None:
+            raise no_tokens(0)
+        return batch
+
+    def count_batches(self) -> int:
+        return sum(len(batches) for batches, _ in self._parts.values())
+
+    @property
+    def document_count(self) -> int:
+        return self._read if self._parts else 0
+
+    def _documents(self, indices: range) -> Iterator[tuple[Document, bool]]:
+        for document, repeated in super()._documents(indices):
+            self._read += 1
+            yield document, repeated
+
+    @cached_property
+    def _parts(self) -> dict[int, tuple[list[Batch], PaddingStats]]:
+        self._read = 0
+        parts: dict[int, tuple[list[Batch], PaddingStats]] = {}
+        for part in super().parts():
+            stats = PaddingStats()
+            batches = list[Batch]()
+            for batch in super().read(part, stats):
+                batches.append(replace(batch, inputs={name: _stored(x) for name, x in batch.inputs.items()}))
+            parts[part] = (batches, stats)
+        self._restart()
+        return parts
+
+
+@dataclass(frozen=True)
+class _Narrow:
+    """A tensor of 64-bit integers, stored with 32 bits."""
+
+    values: Tensor
+
+
+def _stored(x: Any) -> Any:
+    """An input in main memory."""
+    if not isinstance(x, Tensor):
+        return x
+    x = x.cpu()
+    if x.dtype != torch.long or not x.numel() or max(-int(x.min()), int(x.max())) >= 1 << 31:
+        return x
+    return _Narrow(x.int())
+
+
+def _on_device(x: Any, device: torch.device) -> Any:
+    if isinstance(x, _Narrow):
+        return x.values.to(device, torch.long)
+    return x.to(device) if isinstance(x, Tensor) else x
 
 
 def document_number(index: int, batch_size: int = BATCH_SIZE) -> int:

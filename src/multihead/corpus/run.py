@@ -6,7 +6,7 @@ the result does not depend on the number of processes, nor on which of them was 
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.corpus.documents import Corpus
 >>> from multihead.corpus.run import run
->>> from multihead.measures.measure import StatisticsSum
+>>> from multihead.measures.statistics_sum import StatisticsSum
 >>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
 >>> statistics = StatisticsSum()
 >>> run(model, Corpus(model, [[3, 1, 4, 1, 5], [9, 2, 6]]), [statistics]).padding.tokens

@@ -29,25 +29,26 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_count, check_data, check_model, check_number, check_seed
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.edit.augment import halves_of_two
 from multihead.edit.head_covariance import head_covariance
+from multihead.edit.originals import Originals
 from multihead.edit.sensitivity import head_sensitivity
 from multihead.edit.text_sketch import TextSketch, whole_documents
 from multihead.edit.weight_sets import weight_sets
 from multihead.edit.writers import Block, find_blocks
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
-from multihead.model.block_run import BlockRun, fronts_of
+from multihead.model.block_run import SPARE, BlockRun, Fronts, activation_bytes, fronts_of
 from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
 from multihead.model.fingerprint import fingerprint
 from multihead.model.forward import Forward
-from multihead.model.partial_run import ModuleCall
 from multihead.model.statistics.cross_moments import Square
 
 Progress = Callable[[str, int, int], None]
@@ -68,7 +69,9 @@ class Calibration:
 
     The split is by document: of n documents max(1, round(`held_out` · n)) are held out, but never all of them.
     Copies of a document count once. One document alone is cut in two, its end held out. Ready batches are held out
-    whole, or, if there are few, some rows of each. Only token ids are kept, and the content of ready batches.
+    whole, or, if there are few, some rows of each. Token ids are kept, the content of ready batches, and from the
+    choice of heads to the cut some activations, up to a bound (`originals`).
+
     Batches are the same every time, in an order drawn by `seed`: the first few are a fair sample.
     """
 
@@ -88,10 +91,15 @@ class Calibration:
         held_out: float = 0.125,
         seed: int = 0,
     ) -> None:
+        check_model(model)
+        check_data(data)
+        check_count("batch_size", batch_size)
+        check_number("held_out", held_out, above=0)
+        check_seed(seed)
         self.model, self.seed = model, seed
         self.progress: Progress | None = None
         """called while `covariance` and `sensitivity` are computed"""
-        if not 0 < held_out < 1:
+        if held_out >= 1:
             raise SizeError(f"held_out must be between 0 and 1, got {held_out}", hint="0.125 is usual")
         piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
         documents, ready = _read(model, data, tokenizer, piece)
@@ -113,6 +121,7 @@ class Calibration:
         """tokens to fit"""
         self.tokens_held_out = sum(map(tokens_in, self._held))
         self._warned = False
+        self._learned_from = ""
         unknown = getattr(tokenizer, "unk_token_id", None)
         if unknown is not None and rows:
             warn_of_unknown(sum(row.count(unknown) for row in rows), sum(map(len, rows)), "the calibration text")
@@ -136,19 +145,35 @@ class Calibration:
         """Of the weights; hashed again only if they have changed."""
         return fingerprint(self.model)
 
+    def forget_other_weights(self) -> None:
+        """Learn everything again if the weights have changed since."""
+        weights = self.fingerprint
+        if weights != self._learned_from:
+            for name in ("blocks", "fronts", "weight_sets", "covariance", "originals", "sensitivity"):
+                self.__dict__.pop(name, None)
+            self._learned_from = weights
+
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks in the order of the run, with the maps that write into the residual stream."""
         return find_blocks(self.model, list(self.anatomy), self.example())
 
     @cached_property
-    def fronts(self) -> dict[str, frozenset[ModuleCall]]:
-        """What runs that start at a block read, see `block_run`."""
-        return fronts_of(self.model, [block.path for block in self.blocks if block.path], self.example())
+    def fronts(self) -> Fronts:
+        """What runs read that start at a block, or inside it at the module of a writer, see `block_run`."""
+        blocks = [block.path for block in self.blocks if block.path]
+        writers = [writer.module for block in self.blocks for writer in block.writers]
+        return fronts_of(self.model, [*blocks, *writers], self.example()) or fronts_of(
+            self.model, blocks, self.example()
+        )
 
     def block_run(self, *models: nn.Module) -> BlockRun:
         """Runs of this model, or of copies of it, from block to block."""
-        return BlockRun(models or (self.model,), list(self.fronts), self.example(), fronts=self.fronts)
+        blocks = [block.path for block in self.blocks]
+        room = activation_bytes(self.model) - self.originals.cache.size
+        return BlockRun(
+            models or (self.model,), blocks, self.example(), fronts=self.fronts, activation_cache_bytes=room
+        )
 
     # ---- batches ------------------------------------------------------------------------------
 
@@ -201,7 +226,14 @@ class Calibration:
     @cached_property
     def covariance(self) -> dict[str, Square]:
         """Cov(z) of the heads' outputs, by the names of the weight sets."""
-        return head_covariance(self.model, self.weight_sets, self.fit(), progress=self.progress)
+        return head_covariance(
+            self.model, self.weight_sets, self.fit(), beside=[self.originals], progress=self.progress
+        )
+
+    @cached_property
+    def originals(self) -> Originals:
+        """What the model computes on some of the text, kept from the pass for the covariance until the next cut."""
+        return Originals(self.model, self.blocks, int(SPARE * activation_bytes(self.model)))
 
     @cached_property
     def sensitivity(self) -> dict[str, Float64[Tensor, " head"]]:
@@ -241,7 +273,7 @@ def anatomy_on(model: nn.Module, calibration: Calibration | None) -> Anatomy:
 
 
 def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Anatomy:
-    _check_weights(model)
+    check_not_quantised(model)
     try:
         return anatomy(model)
     except MultiheadError:
@@ -250,7 +282,7 @@ def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Ana
         return anatomy(model, example())
 
 
-def _check_weights(model: nn.Module) -> None:
+def check_not_quantised(model: nn.Module) -> None:
     """Quantised weights have no rows to take out, and no gradient to follow back to them."""
     homes = {name: type(module) for name, module in model.named_modules()}
     homes |= {name: type(p) for name, p in model.named_parameters() if p.ndim > 1}
@@ -277,7 +309,7 @@ def _read(
     """The token ids of each document, in pieces of at most `piece` tokens, and the ready batches."""
     texts: list[Any] = []
     ready: list[Inputs] = []
-    for document in _listed(data):
+    for document in [data] if isinstance(data, Mapping) else data:
         if isinstance(document, Mapping) and not isinstance(document.get("text"), str):
             ready += batches(model, document)
         else:
@@ -294,16 +326,6 @@ def _read(
         for batch in batches(model, read(), tokenizer=tokenizer, batch_size=1, max_tokens=piece):
             pieces.setdefault(index, []).append(batch["input_ids"][0].tolist())
     return list(pieces.values()), ready
-
-
-def _listed(data: Iterable[Document] | Mapping[str, Any]) -> Iterator[Any]:
-    """The documents; of one text its error."""
-    if isinstance(data, str):
-        raise MultiheadError("data is one text", hint="a corpus is a list of texts: [text]")
-    if isinstance(data, Mapping):
-        yield data
-    else:
-        yield from data
 
 
 Pieces = list[list[int]]
@@ -388,11 +410,13 @@ def _why_whole(model: nn.Module, ready: Sequence[Inputs]) -> str:
         count = documents_in(batch)
         if any(x.shape[0] not in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim):
             return "its tensors have no row for every document"
-    try:
-        for batch in ready[:1]:
-            Forward(model)(_rows(batch, slice(1), documents_in(batch)))
-    except ModelRunError as error:
-        return f"a row alone does not run: {error.message}"
+    forward = Forward(model)
+    for batch in ready[:1]:
+        try:
+            forward(_rows(batch, slice(1), documents_in(batch)))
+        except ModelRunError as error:
+            forward(batch)  # raises if the row is not at fault
+            return f"a row alone does not run: {error.message}"
     return ""
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base.arguments import check_data, check_flag, check_instance, check_model
+from multihead._base.arguments import check_flag, check_function, check_instance, check_model
 from multihead.corpus.batches import Document
 from multihead.corpus.run import Runner
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
@@ -60,10 +60,11 @@ def cut(
     """
     check_model(model)
     _check(plan, refit, distill)
-    if data is not None and not isinstance(data, Calibration):
-        check_data(data)
+    check_function("progress", progress)
     plan.check(model)
     text = plan.calibration if data is None else Calibration.of(model, data, tokenizer)
+    layers = {layer.name: layer for layer in anatomy_on(model, text)}
+    plan.check_layers(layers.values())
     first = next((i for i, part in enumerate(plan.layers) if part.changes), len(plan.layers))
     work = plan.layers[first:]  # the layers before are not reached by any change
     if text is None and work and (refit or distill is not None or any(part.groups is not None for part in work)):
@@ -71,13 +72,15 @@ def cut(
             "the plan has no calibration text, and the cut is fitted to text",
             hint="cut(model, plan, data), with text like the model's own; refit=False cuts heads without it",
         )
-    layers = {layer.name: layer for layer in anatomy_on(model, text)}
     student = deepcopy(model)
     fits: list[Fit] = []
     if text is None:
         for part in work:
             _install(student, layers[part.name], part, None, Forward.run, None)
     else:
+        text.forget_other_weights()
+        if text.originals.fingerprint != plan.fingerprint:  # the text may be of another model
+            text.originals.clear()
         run = text.block_run(model, student)
         blocks, shares = {block.layer.path: block for block in text.blocks}, any(part.groups for part in work)
         for part in work:
@@ -90,6 +93,7 @@ def cut(
                 fits += BlockRefit(
                     run, block, text, spliced=shares, to_all=distill is None, progress=progress
                 ).fit()
+        text.originals.clear()
     record: dict[str, Any] = {"fits": [fit.to_json() for fit in fits]}
     if text is not None:
         record["texts"] = [*(sketch.to_json() for sketch in texts_of(model)), text.sketch.to_json()]
@@ -103,7 +107,7 @@ def _check(plan: Any, refit: Any, distill: Any) -> None:
     check_instance("plan", plan, Plan, "a Plan", hint="plan = mh.plan(model, texts, keep=0.5)")
     check_flag("refit", refit)
     if distill is not None:
-        check_instance("distill", distill, Distill, "a Distill or None", hint="mh.Distill(steps=150)")
+        check_instance("distill", distill, Distill, "a Distill or None", hint="multihead.edit.Distill(steps=150)")
 
 
 def _install(

@@ -30,6 +30,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_count, check_number
 from multihead._base.eval_mode import eval_mode
 from multihead.edit.augment import endless
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
@@ -61,12 +62,8 @@ class Distill:
     parameters: Literal["attention", "all"] = "attention"
 
     def __post_init__(self) -> None:
-        if type(self.steps) is not int or self.steps < 1:
-            raise SizeError(
-                f"steps must be an int of at least 1, got {self.steps!r}", hint="distill=None trains nothing"
-            )
-        if type(self.lr) not in (int, float) or not (self.lr > 0 and math.isfinite(self.lr)):
-            raise SizeError(f"lr must be a positive number, got {self.lr!r}", hint="lr=3e-4 is usual")
+        check_count("steps", self.steps)
+        check_number("lr", self.lr, above=0)
         if self.parameters not in ("attention", "all"):
             raise SizeError(f'parameters must be "attention" or "all", got {self.parameters!r}')
 

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Inputs, PerSite, State
+from multihead.corpus.accumulator import Accumulator, Inputs, PerSite, State
 from multihead.corpus.data_parallel import shard
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
@@ -105,9 +105,13 @@ def head_covariance(
     layers: WeightSets,
     batches: Iterable[Inputs],
     *,
+    beside: Sequence[Accumulator] = (),
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Square]:
-    """The covariance of the heads' outputs, by the name of the weight set."""
+    """The covariance of the heads' outputs, by the name of the weight set.
+
+    `beside`: what else learns from the pass.
+    """
     mine, all_reduce = shard(batches)
     sums = HeadCovariance(layers, model)
 
@@ -115,7 +119,7 @@ def head_covariance(
         if progress is not None:
             progress("heads", int(batches), len(mine))
 
-    run(model, Corpus(model, mine, part_batches=len(mine)), [sums], progress=tell)
+    run(model, Corpus(model, mine, part_batches=len(mine)), [sums, *beside], progress=tell)
     moments = sums.moments()
     for one in moments.values():
         one.all_reduce(all_reduce)

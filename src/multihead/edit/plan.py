@@ -26,9 +26,10 @@ from typing import Any, cast
 
 from torch import nn
 
-from multihead._base.arguments import check_count, check_instance, integers
+from multihead._base.arguments import MOST_ITEMS, check_count, check_instance, check_model, integers
 from multihead._base.atomic_files import write_atomically
-from multihead.edit.calibration import Calibration
+from multihead._base.json_files import read_json_object
+from multihead.edit.calibration import Calibration, check_not_quantised
 from multihead.edit.weight_sets import weight_sets
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.anatomy import LayerAnatomy
@@ -38,13 +39,15 @@ from multihead.model.sites import Site, find
 from multihead.table.head_names import HeadName
 
 FORMAT = "multihead plan"
-VERSION = 2
+VERSION = 3
 BY_HAND = "by hand"
+_DAMAGED = "make the plan again"
+_GROUPS = 'groups={"L3": [[0, 5], [1, 2, 7]]}'
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One set of attention weights: its heads now, and those that are kept.
+    """One set of attention weights: its heads now, and those that are kept, by their indices.
 
     `groups`: the kept heads that share a kv head afterwards; None: they read the same kv heads as now.
     """
@@ -59,8 +62,17 @@ class LayerPlan:
     """the kv head that each query head reads now; by default evenly, in order"""
     times_used: int = 1
     """how often the model uses these weights in one forward"""
+    numbers: tuple[int, ...] = ()
+    """the number of each head in the uncut model; by default 0, 1, ..."""
 
     def __post_init__(self) -> None:
+        if not self.numbers:
+            object.__setattr__(self, "numbers", tuple(range(self.heads)))
+        if len({*self.numbers}) != self.heads or len(self.numbers) != self.heads:
+            raise SizeError(
+                f"numbers of {self.name} must be {self.heads} different ones, got {list(self.numbers)}",
+                hint="one for every head, as in the uncut model",
+            )
         if not self.kv_of_head:
             even = tuple(h * self.kv_heads // self.heads for h in range(self.heads))
             object.__setattr__(self, "kv_of_head", even)
@@ -81,6 +93,8 @@ class LayerPlan:
                 f"groups of {self.name} must contain the kept heads {sorted(self.keep)}, got {grouped}",
                 hint="put every kept head into exactly one group",
             )
+        if not all(self.groups or (True,)):
+            raise SizeError(f"groups of {self.name} must not be empty, got {list(self.groups or ())}", hint=_GROUPS)
 
     @property
     def removed(self) -> tuple[int, ...]:
@@ -96,7 +110,8 @@ class LayerPlan:
         return len(self.keep) < self.heads or self.kv_after < self.kv_heads
 
     def head(self, i: int) -> str:
-        return f"{self.name}H{i}"
+        """The name of a head; heads of a cut model keep their original names."""
+        return f"{self.name}H{self.numbers[i]}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,8 +134,8 @@ class Plan:
     """the text it was made with, which `cut` fits to by default; not saved"""
 
     def __post_init__(self) -> None:
-        for what in ("name", "path"):
-            counts = Counter(getattr(layer, what) for layer in self.layers)
+        for field_name in ("name", "path"):
+            counts = Counter(getattr(layer, field_name) for layer in self.layers)
             twice = [name for name, count in counts.items() if count > 1]
             if twice:
                 raise SizeError(f"a plan must name every layer once, got {twice[0]!r} twice", hint="remove one")
@@ -128,8 +143,7 @@ class Plan:
     @staticmethod
     def whole(model: nn.Module, layers: Iterable[LayerAnatomy]) -> Plan:
         """The plan that changes nothing."""
-        made = tuple(_layer_plan(same) for same in weight_sets(layers))
-        return Plan(made, type(inner(model)).__name__, fingerprint(model))
+        return Plan(_layer_plans(layers), type(inner(model)).__name__, fingerprint(model))
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -183,14 +197,18 @@ class Plan:
     ) -> Plan:
         """Remove more heads, keep some after all, or replace the groups of some layers.
 
-        Heads are named L3H7, 3.7 or (3, 7). Groups are {"L3": [[0, 5], [1, 2, 7]]}, with every kept head in one.
+        Heads are named L3H7, 3.7 or (3, 7). Groups are {"L3": [[0, 5], [1, 2, 7]]}, with every kept head in one;
+        they have the numbers of these names.
         """
-        out, back = self._resolve(remove), self._resolve(keep)
+        out, back = self._resolve("remove", remove), self._resolve("keep", keep)
+        check_instance("groups", groups, Mapping | None, "a dict or None", hint=_GROUPS)
         both = sorted(out & back)
         if both:
             path, head = both[0]
             raise SizeError(f"{self[path].head(head)} must be in remove or in keep, got both", hint="name it once")
-        new_groups = {self[name].path: tuple(map(tuple, new)) for name, new in (groups or {}).items()}
+        new_groups = {
+            self[name].path: _indices(self[name], _groups(name, new)) for name, new in (groups or {}).items()
+        }
         layers = [
             _edited(
                 layer,
@@ -203,11 +221,12 @@ class Plan:
         request = self.request if self.request.endswith(BY_HAND) else f"{self.request}, then {BY_HAND}"
         return replace(self, layers=tuple(layers), request=request)
 
-    def _resolve(self, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
+    def _resolve(self, argument: str, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
         """(path, head) of the names of heads."""
         single = isinstance(names, str) or (
             isinstance(names, tuple) and len(names) > 1 and isinstance(names[-1], int)
         )
+        check_instance(argument, names, Iterable, "names of heads", hint=f'{argument}=["L3H7", (4, 1)]')
         listed = [cast(HeadName, names)] if single else cast(Iterable[HeadName], names)
         sites = [_site(x) for x in self.layers]
         return {(site.path, head) for site, head in (find(name, sites) for name in listed)}
@@ -216,6 +235,8 @@ class Plan:
 
     def check(self, model: nn.Module) -> None:
         """Raise if the plan was made for a different model or different weights."""
+        check_model(model)
+        check_not_quantised(model)
         theirs, weights = type(inner(model)).__name__, fingerprint(model)
         if (theirs, weights) != (self.model, self.fingerprint):
             raise MultiheadError(
@@ -223,6 +244,21 @@ class Plan:
                 f"{weights}",
                 hint="load the model that it was made for, in the same dtype, or make a plan for this one",
             )
+
+    def check_layers(self, layers: Iterable[LayerAnatomy]) -> None:
+        """Raise unless the layers of the plan are those of the model, in its order and with its sizes."""
+        expected = _layer_plans(layers)
+        if [x.name for x in self.layers] != [x.name for x in expected]:
+            named, needed = (", ".join(x.name for x in side) or "none" for side in (self.layers, expected))
+            raise SizeError(f"the layers of the plan must be {needed}, got {named}", hint=_DAMAGED)
+        for layer, right in zip(self.layers, expected, strict=True):
+            for name in ("path", "heads", "kv_heads", "kv_of_head", "times_used", "numbers"):
+                if getattr(layer, name) != getattr(right, name):
+                    raise SizeError(
+                        f"{name} of {layer.name} must be {getattr(right, name)}, the model's, got "
+                        f"{getattr(layer, name)}",
+                        hint="edit keep and groups of a plan only",
+                    )
 
     # ---- files --------------------------------------------------------------------------------
 
@@ -232,7 +268,7 @@ class Plan:
             {
                 "name": x.name, "path": x.path, "heads": x.heads, "kv_heads": x.kv_heads, "keep": list(x.keep),
                 "groups": None if x.groups is None else [list(g) for g in x.groups],
-                "kv_of_head": list(x.kv_of_head), "times_used": x.times_used,
+                "kv_of_head": list(x.kv_of_head), "times_used": x.times_used, "numbers": list(x.numbers),
             }
             for x in self.layers
         ]  # fmt: skip
@@ -245,6 +281,7 @@ class Plan:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
         """The plan of `to_json`; every value is checked."""
+        check_instance("data", data, Mapping, "the object of a plan file", hint="Plan.load(path) reads a file")
         if data.get("format") != FORMAT or data.get("version") != VERSION:
             raise MultiheadError(
                 f"a plan must have format {FORMAT!r} and version {VERSION}, got {data.get('format')!r} and "
@@ -254,40 +291,37 @@ class Plan:
         try:
             return Plan(
                 tuple(map(_read_layer, data["layers"])),
-                str(data["model"]),
-                str(data["fingerprint"]),
-                str(data["method"]),
-                str(data["request"]),
-                {str(k): float(v) for k, v in data["scores"].items()},
-                tuple(map(str, data["notes"])),
+                _text("model", data["model"]),
+                _text("fingerprint", data["fingerprint"]),
+                _text("method", data["method"]),
+                _text("request", data["request"]),
+                {name: float(score) for name, score in data["scores"].items()},
+                _notes(data["notes"]),
             )
         except KeyError as missing:
-            raise MultiheadError(f"the plan has no {missing}", hint="make the plan again") from missing
+            raise MultiheadError(f"the plan has no {missing}", hint=_DAMAGED) from missing
         except (TypeError, ValueError, AttributeError) as error:
             if isinstance(error, MultiheadError):
                 raise
-            raise MultiheadError(f"the plan is not readable: {error}", hint="make the plan again") from error
+            raise MultiheadError(f"the plan is not readable: {error}", hint=_DAMAGED) from error
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, completely or not at all."""
         _check_path(path)
-        write_atomically(Path(path), (json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n").encode())
+        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
+        try:
+            write_atomically(Path(path), text.encode())
+        except (OSError, ValueError) as error:  # ValueError: a null character in the path
+            raise MultiheadError(
+                f"the plan was not written to {path}: {getattr(error, 'strerror', error)}",
+                hint="choose the path of a file, in a folder that you may write to",
+            ) from error
 
     @staticmethod
     def load(path: Path | str) -> Plan:
+        """The plan in a file that `save` or `multihead prune --plan` wrote."""
         _check_path(path)
-        hint = "plan.save(path) and multihead prune --plan write one"
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise MultiheadError(f"there is no plan file {path}", hint=hint) from error
-        except OSError as error:
-            raise MultiheadError(f"the plan file {path} is not readable: {error.strerror}", hint=hint) from error
-        except ValueError as error:
-            raise MultiheadError(f"the plan file {path} is not JSON: {error}", hint=hint) from error
-        if not isinstance(data, dict):
-            raise MultiheadError(f"the plan file {path} must hold an object, got {data!r:.40}", hint=hint)
-        return Plan.from_json(data)  # pyright: ignore[reportUnknownArgumentType]  # JSON
+        return Plan.from_json(read_json_object(Path(path), hint="plan.save(path) writes a plan file"))
 
 
 def _check_path(path: object) -> None:
@@ -297,17 +331,31 @@ def _check_path(path: object) -> None:
 # ---- layers ---------------------------------------------------------------------------------------------
 
 
-def _layer_plan(same: Sequence[LayerAnatomy]) -> LayerPlan:
-    first, everything = same[0], tuple(range(same[0].num_heads))
-    return LayerPlan(
-        first.name, first.path, first.num_heads, first.num_kv_heads, everything,
-        kv_of_head=tuple(first.groups.kv_of_head), times_used=len(same),
+def _layer_plans(layers: Iterable[LayerAnatomy]) -> tuple[LayerPlan, ...]:
+    """Every weight set of a model, with all of its heads."""
+    return tuple(
+        LayerPlan(
+            first.name, first.path, first.num_heads, first.num_kv_heads, tuple(range(first.num_heads)),
+            kv_of_head=tuple(first.groups.kv_of_head), times_used=1 + len(others), numbers=first.site.numbers,
+        )
+        for first, *others in weight_sets(layers)
     )  # fmt: skip
 
 
 def _site(layer: LayerPlan) -> Site:
     stack, _, number = layer.name.rpartition("L")
-    return Site(layer.path, 0, stack.removesuffix("."), int(number), layer.heads)
+    return Site(layer.path, 0, stack.removesuffix("."), int(number), layer.heads, numbers=layer.numbers)
+
+
+def _indices(layer: LayerPlan, groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Groups by the indices of their heads."""
+    unknown = [number for group in groups for number in group if number not in layer.numbers]
+    if unknown:
+        raise SizeError(
+            f"groups of {layer.name} must contain its heads {sorted(layer.numbers)}, got {unknown[0]}",
+            hint="put every kept head into exactly one group",
+        )
+    return tuple(tuple(layer.numbers.index(number) for number in group) for group in groups)
 
 
 def _edited(
@@ -326,16 +374,32 @@ def _edited(
 
 
 def _read_layer(x: Mapping[str, Any]) -> LayerPlan:
-    for what in ("heads", "kv_heads", "times_used"):
-        check_count(f"{what} of {x['name']}", x[what], least=0)
-    groups = x["groups"]
+    name = _text("the name of a layer", x["name"])
+    for count in ("heads", "kv_heads", "times_used"):
+        check_count(f"{count} of {name}", x[count], least=0, most=MOST_ITEMS)
     return LayerPlan(
-        str(x["name"]),
-        str(x["path"]),
+        name,
+        _text(f"path of {name}", x["path"]),
         x["heads"],
         x["kv_heads"],
-        integers(f"keep of {x['name']}", x["keep"]),
-        None if groups is None else tuple(integers(f"groups of {x['name']}", g) for g in groups),
-        integers(f"kv_of_head of {x['name']}", x["kv_of_head"]),
+        integers(f"keep of {name}", x["keep"]),
+        None if x["groups"] is None else _groups(name, x["groups"]),
+        integers(f"kv_of_head of {name}", x["kv_of_head"]),
         x["times_used"],
+        integers(f"numbers of {name}", x["numbers"]),
     )
+
+
+def _groups(layer: str, groups: object) -> tuple[tuple[int, ...], ...]:
+    check_instance(f"groups of {layer}", groups, list | tuple, "a list of lists of heads", hint=_GROUPS)
+    return tuple(integers(f"groups of {layer}", group) for group in cast(Sequence[object], groups))
+
+
+def _text(name: str, value: object) -> str:
+    check_instance(name, value, str, "a text", hint=_DAMAGED)
+    return cast(str, value)
+
+
+def _notes(notes: object) -> tuple[str, ...]:
+    check_instance("notes", notes, list, "a list of texts", hint=_DAMAGED)
+    return tuple(_text("a note", note) for note in cast(list[object], notes))

@@ -72,9 +72,9 @@ def _cells(plan: Plan, layer: LayerPlan) -> list[str]:
         f"{layer.name}{times}",
         _change(layer.heads, len(layer.keep)),
         _change(layer.kv_heads, layer.kv_after),
-        _some([_one(h, cost) for h in removed]),
-        "" if cheapest is None else _one(cheapest, cost),
-        "" if layer.groups is None else " ".join("{" + " ".join(map(str, g)) + "}" for g in layer.groups),
+        _some([_one(layer, h, cost) for h in removed]),
+        "" if cheapest is None else _one(layer, cheapest, cost),
+        "" if layer.groups is None else " ".join(_group(layer, g) for g in layer.groups),
     ]
 
 
@@ -82,8 +82,13 @@ def _change(before: int, after: int) -> str:
     return f"{before} → {after}" if after != before else f"{before}"
 
 
-def _one(head: int, cost: dict[int, float]) -> str:
-    return f"H{head} ({cost[head]:.2g})" if head in cost else f"H{head}"
+def _one(layer: LayerPlan, head: int, cost: dict[int, float]) -> str:
+    name = f"H{layer.numbers[head]}"
+    return f"{name} ({cost[head]:.2g})" if head in cost else name
+
+
+def _group(layer: LayerPlan, heads: Sequence[int]) -> str:
+    return "{" + " ".join(str(layer.numbers[h]) for h in heads) + "}"
 
 
 def _some(words: Sequence[str]) -> str:

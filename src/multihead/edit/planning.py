@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base.arguments import check_count, check_data, check_model, check_number
+from multihead._base.arguments import check_count, check_function, check_model, check_number, check_seed
 from multihead.corpus.batches import Document
 from multihead.edit.budget import check_reachable, cost_model, parse
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
@@ -58,15 +58,20 @@ def plan(
     Args:
         data: calibration text, as `measure` takes it; not needed to remove named heads.
         keep: the share of heads to keep, in (0, 1].
+        remove: names of heads: "L3H7", "3.7" or (3, 7).
         budget: "flops=0.8", a share of the model's FLOPs, or "cache=0.5", of the bytes of its KV cache.
-        kv_heads: kv heads of every layer afterwards. With `keep` or `budget`, the kept heads are grouped.
-        min_heads: every layer keeps at least so many. uniform: all layers keep the same number. multiple_of: the
-            number of heads in a layer is a multiple.
+        kv_heads: the kv heads of every layer; it must divide the kv heads of the model. With `keep`, `remove` or
+            `budget`, the remaining heads are grouped afterwards: a layer in which fewer remain has fewer kv heads.
+        min_heads: every layer keeps at least so many heads.
+        uniform: all layers keep the same number of heads.
+        multiple_of: the number of heads in every layer is a multiple of it.
         seed: of `method="random"`.
     """
     check_model(model)
     _check_request({"keep": keep, "remove": remove, "budget": budget}, kv_heads)
     check_method(method)
+    check_seed(seed)
+    check_function("progress", progress)
     shape = Shape(min_heads, uniform, multiple_of)
     budget_name, share = (None, keep) if budget is None else parse(budget)
     if share is not None:
@@ -109,13 +114,13 @@ def calibrate(
 ) -> Calibration:
     """`data` as a Calibration of this model."""
     if not isinstance(data, Calibration):
-        check_data(data)
         data = Calibration(model, data, tokenizer)
     elif inner(data.model) is not inner(model):
         raise MultiheadError(
             f"the Calibration is of a different {type(inner(data.model)).__name__}",
             hint="Calibration(model, texts) of the model that is planned",
         )
+    data.forget_other_weights()
     data.progress = progress
     return data
 
@@ -150,7 +155,8 @@ def apply_order(start: Plan, order: PruneOrder, share: float, *, method: str, re
     elif empty := [name for name, heads in keep.items() if not heads]:
         notes.append(f"{', '.join(empty)} lost all heads")
     layers = tuple(replace(x, keep=keep[x.name]) for x in start.layers)
-    return replace(start, layers=layers, method=method, request=request, scores=prefix.scores, notes=tuple(notes))
+    scores = {start[layer].head(h): x for (layer, h), x in prefix.scores.items()}
+    return replace(start, layers=layers, method=method, request=request, scores=scores, notes=tuple(notes))
 
 
 def check_share(name: str, share: object) -> None:

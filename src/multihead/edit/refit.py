@@ -3,16 +3,14 @@
 For every writer o = W z + b, in the order of the run: z is what it reads in the cut model, and R = (s_T − s_S) / c
 what the stream s behind it lacks, errors of earlier layers included. Without a residual sum, R = o_T − o_S. The
 least-squares change of [W; b] is written into the cut model, and the model is measured again: where the held-out
-distance at the end of the block is not smaller, the change is undone. Runs start at the block (`BlockRun`): each
-batch passes the original's block once.
+distance at the end of the block is not smaller, the change is undone. Runs start at the block, or inside it at the
+writer (`BlockRun`): each batch passes the original's block once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,14 +19,16 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shard
+from multihead.edit.block_reader import BlockReader, Seen
 from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.least_squares import NormalEquations, best_ridge
-from multihead.edit.writers import Block, Layout, MapReader, Rows, Tap, Writer, tap_value
+from multihead.edit.originals import Original
+from multihead.edit.writers import Block, Layout, Rows, Writer
 from multihead.errors import MultiheadError
-from multihead.model.block_run import BlockRun
+from multihead.model.block_run import SPARE, BlockRun
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
-from multihead.model.forward import Forward, StopForward
+from multihead.model.forward import Forward
 from multihead.model.statistics.cross_moments import Crossed
 
 
@@ -74,16 +74,6 @@ class Fit:
             f"{errors} → {self.after:.4f} on held-out tokens (ridge {self.ridge:g}, {self.tokens} tokens); "
             f"{measured}" + (", undone" if self.undone else "")
         )
-
-
-@dataclass(frozen=True)
-class _Original:
-    """What the original computes on one batch: its tokens, and the real rows of the stream."""
-
-    layout: Layout
-    streams: dict[str, Rows]
-    """by parameter: s behind the map, or o where there is no residual sum"""
-    output: Rows | None
 
 
 @dataclass
@@ -132,12 +122,15 @@ class BlockRefit:
         writers = [w for w in self.block.writers if self._fits(w)]
         if not writers:
             return []
-        self.run_original([*self.held_batches, *self.fit_batches])
+        batches = [*self.held_batches, *self.fit_batches]
+        self.run_original([batch for batch in batches if self._kept(batch) is None])
         fits: list[Fit] = []
         undo: Callable[[], None] | None = None
         for writer in [*writers, None]:
             if writer is None and undo is None:  # nothing was written since the last measurement
                 break
+            if undo is None:
+                self._advance(writer)
             held = self.measure(writer)
             if undo is not None:
                 fits[-1] = replace(fits[-1], distance_after=held.distance)
@@ -145,9 +138,15 @@ class BlockRefit:
                     undo()
                     held = self.measure(writer) if writer is not None else held
             if writer is not None:
+                self._advance(writer)
                 fit, undo = self._fit(writer, held)
                 fits.append(fit)
         return fits
+
+    def _advance(self, writer: Writer | None) -> None:
+        """Runs of the student start at this writer: nothing in front of it changes any more."""
+        if writer is not None and writer.module in self.run.fronts:
+            self.run.advance(writer.module, self.student)
 
     def _fits(self, writer: Writer) -> bool:
         """Whether the map has anything to fit: a layer without heads and without a bias has not."""
@@ -212,7 +211,7 @@ class BlockRefit:
     def normal_equations(self, writer: Writer) -> NormalEquations:
         sums = NormalEquations(bias=self._bias(writer) is not None)
         forward = Forward(self.student)
-        with _Reader(self.student, [writer], None) as reader, forward.listening(self._listener, required=False):
+        with BlockReader(self.student, [writer]) as reader, forward.listening(self._listener, required=False):
             for done, batch in enumerate(self.fit_batches, start=1):
                 self._add(sums, writer, reader.read(self.run, forward, batch), self._original(batch))
                 if self.progress is not None:
@@ -227,14 +226,15 @@ class BlockRefit:
         writers = [self._judged()] if writer is None else [writer]
         forward = Forward(self.student)
         to_the_end = writer is None and self.run.continues  # the next block starts where this pass ends
-        reader = _Reader(self.student, writers, self.block, to_the_end=to_the_end)
+        reader = BlockReader(self.student, writers, [self.block.output], to_the_end=to_the_end)
         with reader, forward.listening(self._listener, required=False):
             for batch in self.held_batches:
                 seen, original = reader.read(self.run, forward, batch), self._original(batch)
                 if sums is not None and writer is not None:
                     self._add(sums, writer, seen, original)
-                if seen.output is not None and original.output is not None:
-                    ours, theirs = original.layout.rows(seen.output, self.block.token_first), original.output
+                if self.block.output is not None and original.output is not None:
+                    output = seen.taps[self.block.output]
+                    ours, theirs = original.layout.rows(output, self.block.token_first), original.output
                 else:
                     ours, theirs = self._stream(writers[0], seen, original), original.streams[writers[0].parameter]
                 apart += torch.stack(
@@ -249,7 +249,7 @@ class BlockRefit:
         """The writer whose own output is compared where the output of the block cannot be read."""
         return self.block.writers[-1]
 
-    def _add(self, sums: NormalEquations, writer: Writer, seen: _Seen, original: _Original) -> None:
+    def _add(self, sums: NormalEquations, writer: Writer, seen: Seen, original: Original) -> None:
         theirs, ours = original.streams[writer.parameter], self._stream(writer, seen, original)
         if theirs.shape != ours.shape:
             raise MultiheadError(
@@ -269,7 +269,7 @@ class BlockRefit:
         missing = (theirs.to(wide) - ours.to(wide)) / (scale if writer.tap is not None else 1.0)
         sums.add(rows, missing, float(theirs.double().square().sum()))
 
-    def _stream(self, writer: Writer, seen: _Seen, original: _Original) -> Rows:
+    def _stream(self, writer: Writer, seen: Seen, original: Original) -> Rows:
         """s behind the map in the cut model, or its output where there is no residual sum."""
         if writer.tap is not None:
             return original.layout.rows(seen.taps[writer.tap], writer.tap_token_first)
@@ -281,11 +281,15 @@ class BlockRefit:
 
     # ---- the original -------------------------------------------------------------------------
 
-    def _original(self, batch: Inputs) -> _Original:
-        kept = self.run.cache.get(("original", self.run.batch_key(batch)))
+    def _original(self, batch: Inputs) -> Original:
+        kept = self._kept(batch)
         return self.run_original([batch])[0] if kept is None else kept
 
-    def run_original(self, batches: Sequence[Inputs]) -> list[_Original]:
+    def _kept(self, batch: Inputs) -> Original | None:
+        original = self.calibration.originals.get(self.block, batch)
+        return original or self.run.cache.get(("original", self.run.batch_key(batch)))
+
+    def run_original(self, batches: Sequence[Inputs]) -> list[Original]:
         """Run the original's block, and keep what the fits read as far as there is room."""
         layouts: list[Layout] = []
 
@@ -295,107 +299,19 @@ class BlockRefit:
                 layouts.append(Layout.of(call, heads))
             return heads
 
-        originals: list[_Original] = []
-        forward, writers = Forward(self.original), self.block.writers
-        reader = _Reader(self.original, writers, self.block, to_the_end=self.run.continues)
+        originals: list[Original] = []
+        forward, output = Forward(self.original), [self.block.output]
+        reader = BlockReader(self.original, self.block.writers, output, to_the_end=self.run.continues)
         with reader, forward.listening(listen, required=False):
             for batch in batches:
                 layouts.clear()
                 seen = reader.read(self.run, forward, batch)
-                layout = layouts[-1]
-                streams = {
-                    w.parameter: layout.rows(seen.outputs[w.parameter], w.token_first)
-                    if w.tap is None
-                    else layout.rows(seen.taps[w.tap], w.tap_token_first)
-                    for w in writers
-                }
-                output = None if seen.output is None else layout.rows(seen.output, self.block.token_first)
-                original = _Original(layout, streams, output)
-                size = sum(
-                    x.numel() * x.element_size() for x in (*streams.values(), *([] if output is None else [output]))
-                )
-                self.run.cache.put(("original", self.run.batch_key(batch)), original, size)
+                original = Original.of(self.block, layouts[-1], seen)
+                key = ("original", self.run.batch_key(batch))
+                self.run.cache.put(key, original, original.bytes, share=SPARE)
                 originals.append(original)
         return originals
 
 
 def _plainly(call: Call, compute: Compute) -> HeadOutputs:
     return compute()
-
-
-@dataclass
-class _Seen:
-    """What one run of a block showed."""
-
-    inputs: dict[str, Tensor]
-    outputs: dict[str, Tensor]
-    taps: dict[Tap, Tensor]
-    output: Tensor | None = None
-
-
-class _Reader:
-    """Reads z and o of some maps, and the stream at their taps and at the end of the block, in runs of a model."""
-
-    def __init__(
-        self, model: nn.Module, writers: Sequence[Writer], block: Block | None, *, to_the_end: bool = False
-    ) -> None:
-        """`block`: its output is read too. `to_the_end`: runs do not stop when all is read."""
-        parameters = dict(inner(model).named_parameters())
-        weights = {w.parameter: parameters[w.parameter] for w in writers}
-        self.model, self.to_the_end = inner(model), to_the_end
-        self.output = None if block is None else block.output
-        self.taps = {w.tap for w in writers if w.tap is not None} | (
-            {self.output} if self.output is not None else set()
-        )
-        self.maps = {name for name, p in weights.items() if p.numel()}
-        self.reader = MapReader(weights, self._map_ran)
-        self.seen = _Seen({}, {}, {})
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Reader:
-        for tap in self.taps:
-            module = self.model.get_submodule(tap.module)
-            hook = partial(self._passed, tap)
-            handle = (
-                module.register_forward_pre_hook(hook, with_kwargs=True)
-                if tap.side == "input"
-                else module.register_forward_hook(hook, with_kwargs=True)
-            )
-            self._stack.callback(handle.remove)
-        self._stack.enter_context(self.reader)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.close()
-
-    def read(self, run: BlockRun, forward: Forward, batch: Inputs) -> _Seen:
-        self.seen = _Seen({}, {}, {})
-        run(forward, batch)
-        unread = [str(tap) for tap in self.taps if tap not in self.seen.taps]
-        unread += [name for name in self.maps if name not in self.seen.inputs]
-        if unread:
-            raise MultiheadError(
-                f"{unread[0]} was not seen as the model ran",
-                hint="weights that are transformed before use (quantized, fused) cannot be fitted: refit=False",
-            )
-        self.seen.output = None if self.output is None else self.seen.taps[self.output]
-        return self.seen
-
-    def _map_ran(self, name: str, z: Tensor, o: Tensor, transposed: bool) -> None:
-        self.seen.inputs[name], self.seen.outputs[name] = z.detach(), o.detach().clone()
-        self._stop()
-
-    def _passed(
-        self, tap: Tap, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None
-    ) -> None:
-        value = tap_value(tap, args, kwargs, output)
-        if value is not None and tap not in self.seen.taps:
-            self.seen.taps[tap] = value.detach().clone()  # later code may write into it
-            self._stop()
-
-    def _stop(self) -> None:
-        """End the run when all was read, unless it must show the input of the next block."""
-        if self.to_the_end:
-            return
-        if self.taps <= self.seen.taps.keys() and self.maps <= self.seen.inputs.keys():
-            raise StopForward

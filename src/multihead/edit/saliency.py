@@ -65,7 +65,7 @@ def saliency(method: str, calibration: Calibration, *, seed: int = 0) -> Salienc
 
 def check_method(method: object) -> None:
     """Raise unless `method` is the name of one."""
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         close = get_close_matches(str(method), METHODS, n=1)
         did_you_mean = f"did you mean {close[0]!r}? " if close else ""
         raise SizeError(f"unknown method {method!r}", hint=f"{did_you_mean}choose one of {', '.join(METHODS)}")

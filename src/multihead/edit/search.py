@@ -72,8 +72,8 @@ class PruneStep:
 
     removed: tuple[tuple[str, int], ...]
     """(layer, head)"""
-    scores: Mapping[str, float]
-    """by name: of the removed heads when they were removed, of the others in their layers afterwards"""
+    scores: Mapping[tuple[str, int], float]
+    """by (layer, head): of the removed heads when they were removed, of the others in their layers afterwards"""
     total: float
     """the cost of the remaining heads, in the unit of the cost model"""
 
@@ -83,7 +83,7 @@ class PruneOrder:
     """Steps from all heads on, best first."""
 
     cost: CostModel
-    initial_scores: Mapping[str, float]
+    initial_scores: Mapping[tuple[str, int], float]
     steps: tuple[PruneStep, ...] = ()
 
     def until(self, limit: float) -> PruneOrder:
@@ -109,7 +109,7 @@ class PruneOrder:
         }
 
     @property
-    def scores(self) -> dict[str, float]:
+    def scores(self) -> dict[tuple[str, int], float]:
         """The cost of every head: when it was removed, or if it were removed next."""
         scores = dict(self.initial_scores)
         for step in self.steps:
@@ -133,7 +133,7 @@ def greedy(saliency: Saliency, cost: CostModel, shape: Shape = ANY, *, limit: fl
         if not possible or (shape.uniform and len(possible) < len(candidates)):
             break
         chosen = possible if shape.uniform else [min(possible, key=lambda c: c.rank)]
-        scores: dict[str, float] = {}
+        scores: dict[tuple[str, int], float] = {}
         for candidate in chosen:
             scores |= state.remove(candidate)
             candidates[candidate.layer] = state.candidate(candidate.layer)
@@ -164,8 +164,8 @@ class _State:
         self.saliency, self.cost, self.shape = saliency, cost, shape
         self.keep = {name: list(range(len(layer.kv_of_head))) for name, layer in cost.layers.items()}
 
-    def scores(self, layer: str) -> dict[str, float]:
-        return {f"{layer}H{h}": self.saliency.cost(layer, h) for h in self.keep[layer]}
+    def scores(self, layer: str) -> dict[tuple[str, int], float]:
+        return {(layer, h): self.saliency.cost(layer, h) for h in self.keep[layer]}
 
     def candidate(self, layer: str) -> _Candidate | None:
         """The least heads that may be removed together and save something; None if no more may be."""
@@ -195,11 +195,11 @@ class _State:
             return sorted(filter(None, groups), key=lambda group: self.saliency.joint_cost(layer, group))
         return [[h] for h in sorted(kept, key=lambda h: self.saliency.cost(layer, h))]
 
-    def remove(self, candidate: _Candidate) -> dict[str, float]:
+    def remove(self, candidate: _Candidate) -> dict[tuple[str, int], float]:
         """Remove its heads; the scores of all heads of the layer that were not removed before."""
-        scores: dict[str, float] = {}
+        scores: dict[tuple[str, int], float] = {}
         for head in candidate.heads:
-            scores[f"{candidate.layer}H{head}"] = self.saliency.cost(candidate.layer, head)
+            scores[candidate.layer, head] = self.saliency.cost(candidate.layer, head)
             self.saliency.remove(candidate.layer, head)
             self.keep[candidate.layer].remove(head)
         return scores | self.scores(candidate.layer)

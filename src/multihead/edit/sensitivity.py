@@ -82,9 +82,7 @@ def head_sensitivity(
     of_head = dict(zip(gradients.heads, (total / counted.clamp_min(1)).tolist(), strict=True))
     try:
         return {
-            same[0].name: torch.tensor(
-                [of_head[f"{same[0].name}H{h}"] for h in range(same[0].num_heads)], dtype=torch.float64
-            )
+            same[0].name: torch.tensor([of_head[name] for name in same[0].site.names], dtype=torch.float64)
             for same in layers
         }
     except KeyError as missing:

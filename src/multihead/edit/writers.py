@@ -46,7 +46,8 @@ from multihead.model.interception import isolation_depth
 ROWS = 48
 """Tokens that the equation is solved on."""
 TOLERANCE = 1e-4
-"""The equation holds if it leaves less than this share of t − b."""
+"""The equation holds if it leaves less than this share of t − b; in half precision, `ROUNDINGS` of the dtype."""
+ROUNDINGS = 4
 
 _MATMUL = {torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul, torch.mm, Tensor.mm}
 
@@ -79,6 +80,11 @@ class Writer:
     token_first: bool = False
     """whether the rows of z and o run over (token, document), as in torch.nn, not over (document, token)"""
     tap_token_first: bool = False
+
+    @property
+    def module(self) -> str:
+        """The module that holds the parameter."""
+        return self.parameter.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -355,39 +361,41 @@ def _solution(
     for turned in turns:
         each = [m.orders[0] if len(m.orders) == 1 else turned for m in maps]
         rows = torch.stack([m.rows(o, order, layout)[::step] for m, o in zip(maps, each, strict=True)])
-        for solve in (_scalars, _channels):
-            scales = solve(change[::step], rows)
-            if scales is not None:
-                parts = zip(maps, scales, each, strict=True)
-                return [(m, s, o) for m, s, o in parts if bool(torch.as_tensor(s).abs().max() > 0)]
+        tolerance = max(TOLERANCE, ROUNDINGS * max(torch.finfo(m.value.dtype).eps for m in maps))
+        scales = _scalars(change[::step], rows, tolerance) or _channels(change[::step], rows)
+        if scales is not None:
+            parts = zip(maps, scales, each, strict=True)
+            return [(m, s, o) for m, s, o in parts if bool(torch.as_tensor(s).abs().max() > 0)]
     return []
 
 
-def _scalars(change: Tensor, maps: Float64[Tensor, "map row width"]) -> list[float] | None:
+def _scalars(change: Tensor, maps: Float64[Tensor, "map row width"], tolerance: float) -> list[float] | None:
     """c with t − b = Σ c_i w_i, one number per map."""
     flat, total = maps.flatten(1), change.flatten()
     size = float(total.norm())
     scales = torch.linalg.pinv(flat @ flat.T, rtol=1e-10, hermitian=True) @ (flat @ total)
     scales = torch.where(scales.abs() < 1e-3, 0.0, scales)
-    holds = size > 0 and float((total - scales @ flat).norm()) < TOLERANCE * size
-    return [_plain(float(c)) for c in scales] if holds and bool(scales.any()) else None
+    holds = size > 0 and float((total - scales @ flat).norm()) < tolerance * size
+    return [_plain(float(c), tolerance) for c in scales] if holds and bool(scales.any()) else None
 
 
 def _channels(change: Tensor, maps: Float64[Tensor, "map row width"]) -> list[Tensor] | None:
-    """c of one map with a number per channel: c_j = Σ w_j (t − b)_j / Σ w_j²."""
-    if len(change) < 4:
-        return None
-    for i, w in enumerate(maps):
+    """c of one map with a number per channel: c_j = Σ w_j (t − b)_j / Σ w_j².
+
+    On equal tokens every map would solve this: it must explain how t − b varies over tokens, not only its mean.
+    """
+    variation = float((change - change.mean(0)).norm())
+    for i, w in enumerate(maps) if len(change) >= 4 else ():
         scale = (w * change).sum(0) / w.square().sum(0)
-        holds = float((change - scale * w).norm()) < TOLERANCE * float(change.norm())  # False for NaN
+        holds = float((change - scale * w).norm()) < TOLERANCE * variation  # False for NaN
         if holds and bool((scale != 0).all()):
             return [scale.float() if j == i else torch.zeros(1) for j in range(len(maps))]
     return None
 
 
-def _plain(scale: float) -> float:
+def _plain(scale: float, tolerance: float) -> float:
     """Without the rounding of the solution: 1.0000001 is 1."""
-    return round(scale, 4) if abs(scale - round(scale, 4)) < TOLERANCE else scale
+    return 1.0 if abs(scale - 1) < tolerance else round(scale, 4)
 
 
 def _by_token(seen: _Seen, output: str) -> bool:

@@ -35,7 +35,7 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
             scale=problem.scores.scale, enable_gqa=problem.groups.size != 1,
         )  # fmt: skip
         # Under the causal flag the query at its position sees each key, so NaN in a key shows in the output.
-        return out if not plan.hides_keys or _finite(out) else _cleaned(problem, plan)
+        return out if not plan.hides_keys or _finite(out) else _repaired(problem, plan)
     with autocast_disabled(problem.q.device):
         if problem.coordinates.shard is not None:
             return problem.coordinates.shard.attend(problem)
@@ -86,7 +86,19 @@ def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
         return _run(problem, plan) if capturing else _cleaned(problem, plan)
     out = _run(problem, plan)
     finite = _finite(out) and (not problem.needs_grad or math.isfinite(_sum(problem.k).item()))
-    return out if finite else _cleaned(problem, plan)
+    return out if finite else _repaired(problem, plan)
+
+
+def _repaired(problem: Problem, plan: Plan) -> HeadOutputs:
+    """The output with cleaned keys and values; if still not finite, computed in fp64.
+
+    The product of a query with a finite hidden key may overflow in fp32, and inf plus the -inf of the mask is NaN.
+    """
+    out = _cleaned(problem, plan)
+    if _finite(out) or problem.q.dtype == torch.float64:
+        return out
+    wide = replace(problem, q=problem.q.double(), k=problem.k.double(), v=problem.v.double())
+    return _cleaned(wide, plan_of(wide, plan.route)).to(out.dtype)
 
 
 FEW_VALUES = 4096

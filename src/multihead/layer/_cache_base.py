@@ -311,8 +311,8 @@ class Cache(ABC):
         old = self._k if name == "k" else self._v
         if old is None:
             return
-        batch, heads, _, dim = new.shape
-        if (batch, heads, dim) != (old.shape[0], old.shape[1], old.shape[3]):
+        now, stored = new.shape, old.shape
+        if now[0] != stored[0] or now[1] != stored[1] or now[3] != stored[3]:
             raise CacheError(
                 f"{type(self).__name__} holds {name} of (batch, kv_head, dim) {_without_tokens(old)}, "
                 f"got {_without_tokens(new)}",
@@ -395,7 +395,7 @@ def common_length(counts: Sequence[int]) -> int | None:
     """The count that all rows share, or None; 0 if there are no rows."""
     if not counts:
         return 0
-    return counts[0] if all(n == counts[0] for n in counts) else None
+    return counts[0] if counts.count(counts[0]) == len(counts) else None
 
 
 def per_row(lengths: Lengths | None, rows: int, new: int) -> Sequence[int]:

@@ -14,6 +14,7 @@ cached; the key of a mask contains the values that its structure depends on.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import torch
@@ -98,6 +99,9 @@ class Signature:
 
 _PLANS = Recent[Plan](1024)
 
+_UNMASKED: dict[Hashable, Plan] = {}
+"""plans without a mask, a few per kind of layer: their keys hold no sizes of a call"""
+
 
 def plan_for(
     q: torch.Tensor,
@@ -122,9 +126,9 @@ def plan_for(
     if torch.compiler.is_compiling():
         signature = Signature(q.shape[3], value_dim, q.dtype, groups, mask, coordinates, scores, needs_grad, packed)
         return choose(signature, route)
-    key_dim = q.shape[3]
+    key_dim, dtype = q.shape[3], q.dtype
     key = (
-        key_dim, value_dim, q.dtype, q.device, groups.size, needs_grad, packed, route,
+        key_dim, value_dim, dtype, q.device, groups.size, needs_grad, packed, route,
         scores.softcap is None, scores.sinks is None, scores.dropout > 0.0, scores.scale > 0.0,
         torch.is_grad_enabled(), transformed(),
     )  # fmt: skip
@@ -132,9 +136,9 @@ def plan_for(
     if mask is EVERYTHING:
         queries, keys = coordinates.queries, coordinates.keys
         few = queries <= FEW_QUERIES and keys >= 4 * queries
-        folds = few and worth_folding(groups, keys, key_dim, q.dtype)
-        unmasked_key = (key, few, folds, keys > SHORT, coordinates.empty)
-        plan = _PLANS.get(unmasked_key)
+        folds = few and worth_folding(groups, keys, key_dim, dtype)
+        unmasked_key = (few, folds, keys > SHORT, coordinates.empty, *key)
+        plan = _UNMASKED.get(unmasked_key)
         if plan is not None:
             return plan
     key = (key, coordinates.key, mask.key)
@@ -142,9 +146,10 @@ def plan_for(
     if plan is None:
         signature = Signature(q.shape[3], value_dim, q.dtype, groups, mask, coordinates, scores, needs_grad, packed)
         plan = choose(signature, route)
-        if unmasked_key is not None and plan.route != "blocked":  # without a mask, only blocks depend on the sizes
-            plan, key = replace(plan, tiles=(ANY_SIZE,) if plan.tiles else ()), unmasked_key
-        _PLANS.put(key, plan)
+        if unmasked_key is None or plan.route == "blocked":  # without a mask, only blocks depend on the sizes
+            _PLANS.put(key, plan)
+        else:
+            plan = _UNMASKED[unmasked_key] = replace(plan, tiles=(ANY_SIZE,) if plan.tiles else ())
     return plan
 
 

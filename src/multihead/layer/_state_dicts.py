@@ -138,7 +138,7 @@ def from_torch(mha: nn.MultiheadAttention) -> MultiHeadAttention:
     if mha.bias_k is not None or mha.bias_v is not None:
         raise SizeError(
             "mha must have add_bias_kv=False, got add_bias_kv=True: MultiHeadAttention has no learned key",
-            hint="multihead.dropin.MultiheadAttention supports it and loads the same state dict",
+            hint="multihead.layer.dropin.MultiheadAttention supports it and loads the same state dict",
         )
     state = mha.state_dict()
     layout = "torch" if "in_proj_weight" in state else "torch-kdim"

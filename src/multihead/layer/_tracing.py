@@ -8,6 +8,9 @@ from torch import Tensor
 transformed = torch._C._are_functorch_transforms_active  # pyright: ignore[reportPrivateUsage]  # no public name
 """whether vmap, func.grad or another transform of torch.func is active"""
 
+function_modes = torch._C._len_torch_function_stack  # pyright: ignore[reportPrivateUsage]  # no public name
+"""the number of active TorchFunctionModes, which see every function of torch"""
+
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 _dispatch_modes = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
 

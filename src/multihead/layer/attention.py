@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast, overload
 
 import torch
@@ -23,7 +23,7 @@ from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._packing import packing_of
 from multihead.layer._plan import plan_of
 from multihead.layer._problem import Groups, PositionScores, Problem
-from multihead.layer._projections import project, project_together, split_heads
+from multihead.layer._projections import JointWeights, project, project_together, split_heads
 from multihead.layer._rotary import Factors
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.explain import Explanation, explain_call
@@ -65,7 +65,7 @@ class MultiHeadAttention(AttentionLayer):
         scale: factor on q·k; default head_dim ** -0.5.
         softcap: scores become softcap · tanh(scores / softcap), before the mask (Gemma 2).
         dropout: on the attention weights, in training mode only.
-        init: how weights are drawn (`multihead.init`); default `XavierPerHead()`.
+        init: how weights are drawn (`multihead.layer.init`); default `XavierPerHead()`.
     """
 
     def __init__(
@@ -127,6 +127,11 @@ class MultiHeadAttention(AttentionLayer):
         if sinks is not None:
             self.sink_logits = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
         self.reset_parameters()
+        self._joint_weights = JointWeights.of(self.q_proj, self.k_proj, self.v_proj)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MultiHeadAttention:
+        self._joint_weights = None  # `to` and its kind move the parameters; the memory can go
+        return super()._apply(fn, recurse)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -139,7 +144,7 @@ class MultiHeadAttention(AttentionLayer):
         except (AttributeError, TypeError) as error:
             raise TypeMismatchError(
                 f"init must set the weights of the layer, got {self.init!r:.80}, which raised {error}",
-                hint="init=mh.init.Xavier(), for example",
+                hint="init=multihead.layer.init.Xavier()",
             ) from error
         for part in (self.q_norm, self.k_norm, self.position):
             reset = getattr(part, "reset_parameters", None)
@@ -192,7 +197,7 @@ class MultiHeadAttention(AttentionLayer):
             )  # fmt: skip
         if key is query and (value is None or value is query) and not isinstance(cache, Cross):
             key = value = None  # self-attention, with or without a cache
-        mask = masks.of(mask)
+        mask = mask if isinstance(mask, Mask) else masks.of(mask)
         store = self._store(cache, mask, query, key, value, route)
         known = store.known(key, value, self, query.shape[0])  # keys and values that need no projection
 
@@ -306,7 +311,9 @@ class MultiHeadAttention(AttentionLayer):
         try:
             source = query if store.packing is None else store.packing.pack(query)
             if key is None and known is None:
-                return project_together(source, q_proj, k_proj, v_proj, self.head_dim, self.value_dim)
+                return project_together(
+                    source, q_proj, k_proj, v_proj, self.head_dim, self.value_dim, self._joint_weights
+                )
             q = split_heads(project(q_proj, source), self.head_dim)
             if known is not None:
                 return q, *known
@@ -374,9 +381,9 @@ class MultiHeadAttention(AttentionLayer):
 
     def _groups(self, q: Queries, k: Keys, v: Values) -> Groups:
         """The groups of the heads on this rank: under tensor parallelism a projection returns only some."""
-        heads, kv_heads = q.shape[1], k.shape[1]
-        if heads == self.num_heads and kv_heads == self.num_kv_heads == v.shape[1]:
-            return self.groups
+        heads, kv_heads, groups = q.shape[1], k.shape[1], self.groups
+        if heads == self.num_heads and kv_heads == groups.kv_heads == v.shape[1]:
+            return groups
         if self.head_shard is not None:
             return self.head_shard.groups
         same_part = kv_heads * self.num_heads == heads * self.num_kv_heads or kv_heads == self.num_kv_heads == 1
@@ -391,6 +398,6 @@ class MultiHeadAttention(AttentionLayer):
             raise SizeError(
                 f"tensor parallelism of single projections needs even groups, no sinks and no position bias, got "
                 f"{q.shape[1]} of {self.num_heads} heads from q_proj",
-                hint="mh.tensor_parallel_plan(module) splits such layers",
+                hint="multihead.parallel.tensor_parallel_plan(module) splits such layers",
             )
         return Groups.even(q.shape[1], k.shape[1])

@@ -142,7 +142,7 @@ class Static(Cache):
         return Step((), (), self.capacity, positions, None, slots < after[:, None], lengths=lengths)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
-        if (step.graph or k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and (step.graph or k.requires_grad or v.requires_grad):
             raise CacheError(
                 "Static writes in place, but q, k or v require grad",
                 hint="decode under torch.no_grad(), or use Growing(), through which gradients flow",
@@ -351,6 +351,9 @@ class _CrossStep(NamedTuple):
 
 class Cross(Cache):
     """Keys and values of a cross-attention, computed once. Call `reset()` before you use other keys.
+
+    In training the stored keys belong to the graph of the call that filled the cache: one `backward()` over all its
+    calls, then `reset()`.
 
     >>> kv = Cross()
     >>> kv.filled

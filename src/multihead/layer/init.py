@@ -1,8 +1,9 @@
 """Initial weights of a layer. The same seed draws the same weights: one draw per projection, q, k, v, o.
 
 >>> import torch, multihead as mh
+>>> from multihead.layer import init
 >>> _ = torch.manual_seed(0)
->>> attn = mh.MultiHeadAttention(64, 4, init=mh.init.Normal(0.02, layers=12))
+>>> attn = mh.MultiHeadAttention(64, 4, init=init.Normal(0.02, layers=12))
 """
 
 from __future__ import annotations

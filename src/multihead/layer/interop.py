@@ -15,6 +15,7 @@ Query head h reads kv head `h // group_size` in every layout here; order="modulo
 """
 
 from multihead.layer._layouts import LAYOUTS, Layout, linears
+from multihead.layer._rotary_config import rotary_candidates
 from multihead.layer._state_dicts import from_state_dict, from_torch, recognise, to_state_dict, to_torch
 from multihead.layer._textbook import from_module
 
@@ -26,6 +27,7 @@ __all__ = [
     "from_torch",
     "linears",
     "recognise",
+    "rotary_candidates",
     "to_state_dict",
     "to_torch",
 ]

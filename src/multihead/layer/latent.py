@@ -247,7 +247,7 @@ class LatentAttention(AttentionLayer):
         kind = (
             nn.Linear if self.head_shard is None else type(up)
         )  # the heads of this rank have a class of their own
-        if not is_plain(up, kind, watched=watched) or up.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
+        if not is_plain(up, kind=kind, watched=watched) or up.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
             return False
         return type(local(up.weight)) in (Tensor, nn.Parameter)
 

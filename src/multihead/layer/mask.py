@@ -132,10 +132,10 @@ def where(rule: Rule) -> Mask:
 
 def of(mask: Mask | Tensor | None) -> Mask:
     """The argument `mask=` as a Mask: None is everything, a bool tensor is allowed, a float tensor is added."""
-    if mask is None:
-        return EVERYTHING
     if isinstance(mask, Mask):
         return mask
+    if mask is None:
+        return EVERYTHING
     if not isinstance(mask, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users do pass lists
         raise TypeMismatchError(
             f"mask must be a Mask or a tensor, got {describe(mask)}",

@@ -121,7 +121,11 @@ def check_options(attn: MultiHeadAttention) -> None:
     if attn.softcap is not None:
         check_number("softcap", attn.softcap, above=0.0)
     check_instance(
-        "init", attn.init, Init, "a function that draws the weights", hint="init=mh.init.Xavier(), for example"
+        "init",
+        attn.init,
+        Init,
+        "a function that draws the weights",
+        hint="init=multihead.layer.init.Xavier()",
     )
     for name, kind in (("sinks", Sinks), ("qk_norm", QKNorm)):
         if getattr(attn, name) is not None:

@@ -49,7 +49,7 @@ class Ask:
 
     def __post_init__(self) -> None:
         check_instance(
-            "weights", self.weights, bool | Cells, "True, False or Cells", hint="mh.Cells(heads=[0], rows=[3])"
+            "weights", self.weights, bool | Cells, "True, False or Cells", hint="multihead.layer.Cells(rows=[3])"
         )
         check_flag("lse", self.lse)
         check_flag("heads", self.heads)

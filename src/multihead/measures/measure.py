@@ -1,4 +1,4 @@
-"""The statistics of every head over a corpus, batch by batch; only sums are held.
+"""`mh.measure`: a table of what every head does over a corpus, with any of its parts, resumable in a folder.
 
 >>> import multihead as mh
 >>> from transformers import GPT2Config, GPT2Model
@@ -6,27 +6,48 @@
 >>> table = mh.measure(model, [[3, 1, 4, 1, 5], [9, 2, 6]])
 >>> len(table), "entropy" in table.columns
 (6, True)
+>>> table = mh.measure(model, [[3, 1, 4, 1, 5], [9, 2, 6]], parts=("statistics", "importance"))
+>>> "rank" in table.columns
+True
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from multihead._base.arguments import check_tokenizer
-from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Accumulator, State
-from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document
-from multihead.corpus.documents import Corpus
-from multihead.corpus.run import run
-from multihead.model.call import Call
-from multihead.model.capture import Capture
-from multihead.model.keep import Keep
-from multihead.model.statistics.options import Statistics, check_statistics
+from multihead._base.arguments import check_data, check_instance, check_seed
+from multihead._base.estimate import Estimate, ForwardCost
+from multihead._base.progress import Report
+from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document, default_max_tokens
+from multihead.corpus.checkpoint import EVERY, Checkpoint
+from multihead.corpus.documents import Corpus, Documents, rereadable
+from multihead.corpus.ranks import TIMEOUT, Ranks
+from multihead.corpus.run import Summary
+from multihead.corpus.run_folder import RunFolder
+from multihead.corpus.stopping import stop_after_batch
+from multihead.errors import MultiheadError
+from multihead.measures.importance.importance import RANKED_BY, ranked
+from multihead.measures.parts import Parts, check_parts
+from multihead.measures.treebank.conllu import read_conllu
+from multihead.measures.treebank.syntax import syntax
+from multihead.model.find_sites import find_sites
+from multihead.model.fingerprint import fingerprint
+from multihead.model.forward import Forward
+from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
+
+COUNTED = 2_000_000
+"""Characters up to which batches are counted before the work; of longer text their number is estimated."""
+
+Say = Callable[[str], None]
 
 
 def measure(
@@ -34,71 +55,226 @@ def measure(
     data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
+    parts: Sequence[str] = ("statistics",),
+    importance: str = "gradient",
+    treebank: str | Path | None = None,
     statistics: Statistics | None = None,
     batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     window: int = WINDOW,
     column: str = "text",
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    save_every: float = EVERY,
+    rank_timeout: float = TIMEOUT,
+    name: str | None = None,
+    progress: Report | None = None,
+    say: Say | None = None,
+    ranks: Ranks | None = None,
 ) -> HeadTable:
-    """The mean of every statistic of every head over `data`; only sums are held.
+    """The mean of every statistic of every head over `data`, and the columns of further parts.
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches: mappings with the arguments of the model's
             forward. A dataset of Hugging Face is an iterable of rows; `column` is read if it holds text.
-        statistics: `multihead.Statistics`; with a tokenizer, its special tokens are filled in.
+            `multihead.corpus.read.read_documents` reads files.
+        parts: "statistics" (always), "kinds", "importance", "similarity".
+        importance: its method, as for `mh.importance`: "gradient", "ablation" or "all".
+        treebank: a file of parsed sentences (CoNLL-U), for the columns of `multihead.measures.syntax`.
+        statistics: `multihead.measures.Statistics`; with a tokenizer, its special tokens are filled in.
         max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
         window: the documents of so many batches are sorted by length, to pad less; 1 keeps their order.
+        seed: of shuffles and probes.
+        out: a folder for the table. Until it is written, the state is saved there: Ctrl-C and SIGTERM stop after
+            the current batch, and the same call with `resume=True` ends in the same table, to the last bit. Under
+            torchrun, processes share the documents.
+        resume: continue a run that was stopped; of a finished one, return the table.
+        force: start again, replacing what `out` holds.
+        save_every: seconds between two saves of the state.
+        rank_timeout: seconds without a heartbeat after which a process counts as dead.
+        name: of the model, for the record in `table.about`.
+        progress: called with (pass, batches finished, batches).
+        say: called with lines about what runs and how long it may take.
     """
-    sums = StatisticsSum(with_special(statistics or Statistics(), tokenizer))
-    corpus = Corpus(
-        model,
-        data,
-        tokenizer=tokenizer,
-        batch_size=batch_size,
-        max_tokens=max_tokens,
-        window=window,
-        column=column,
-    )
-    summary, table = run(model, corpus, [sums]), sums.columns()
-    if not summary.padding.tokens:
+    check_data(data)
+    check_parts(parts, importance)
+    check_seed(seed)
+    check_instance("out", out, str | Path | None, "the path of a folder or None", hint="out='run'")
+    if out is None and (resume or force):
+        raise MultiheadError("resume and force need the folder of a run, got out=None", hint="out='run'")
+    say = say or (lambda text: None)
+    bank = None if treebank is None else _Treebank.read(Path(treebank), tokenizer)
+    options: dict[str, Any] = {
+        "tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens, "window": window,
+        "column": column,
+    }  # fmt: skip
+    chosen: dict[str, Any] = {"statistics": statistics, "importance": importance, "seed": seed}
+    if out is None:
+        several = set(parts) - {"statistics"} or bank is not None
+        corpus = Corpus(model, rereadable(data) if several else data, **options)
+        measured = Parts.of(model, tokenizer, parts, lambda: corpus.first().inputs, **chosen)
+        summary = measured.run(corpus, progress=_counted(progress, corpus))
+        table = measured.columns() if several else measured.statistics.columns()
+        if summary.padding.tokens:
+            table = replace(table, about={**table.about, "batching": summary.padding.about()})
+        return _finished(table, model, tokenizer, bank)
+    with ExitStack() as stack:
+        ranks = ranks or stack.enter_context(Ranks.started(rank_timeout))
+        folder = RunFolder(Path(out), ranks, resume, force, save_every, say if ranks.leads else lambda text: None)
+        folder = stack.enter_context(folder.opened())
+        documents = data if isinstance(data, Documents) else _counted_documents(data)
+        options["max_tokens"] = max_tokens or default_max_tokens(model)
+        corpus = Corpus(model, documents, **options)
+        measured = Parts.of(model, tokenizer, parts, lambda: corpus.first().inputs, **chosen)
+        identity = _identity(model, name, documents, corpus, measured, bank, seed)
+        ranks.check_equal(identity)
+        checkpoint, table = folder.checkpoint(identity)
+        if table is not None:
+            folder.say(f"{out} is finished: {len(table)} heads, {len(table.columns)} columns")
+            return table
+        run = _FolderRun(folder, checkpoint, documents, corpus, measured)
+        table = _finished(run.table(progress), model, tokenizer, bank)
+        if ranks.leads:
+            file = folder.finish(checkpoint, table)
+            folder.say(f"{len(table)} heads, {len(table.columns)} columns → {file}")
         return table
-    return replace(table, about={**table.about, "batching": summary.padding.about()})
 
 
-def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
-    """The special tokens of a tokenizer, unless some are named already."""
-    check_tokenizer(tokenizer)
-    check_statistics(statistics)
-    if tokenizer is None or statistics.special:
-        return statistics
-    return replace(statistics, special=tuple(tokenizer.all_special_ids))
+def _counted(progress: Report | None, corpus: Corpus) -> Callable[[str, float], None] | None:
+    """`progress` with the number of batches, which is unknown for data that can be read only once."""
+    if progress is None:
+        return None
+    total = 0 if iter(corpus.documents) is corpus.documents else corpus.count_batches()
+    return lambda name, batches: progress(name, batches, total)
 
 
-class StatisticsSum(Accumulator):
-    """The mean over all query rows of every statistic of every head."""
+def _counted_documents(data: Any) -> Documents:
+    held: Any = [data] if isinstance(data, Mapping) else rereadable(data)
+    return Documents.of(lambda: held, "data")
 
-    name = "statistics"
-    sharded = True
-    forwards = 1.5
 
-    def __init__(self, statistics: Statistics | None = None) -> None:
-        super().__init__()
-        self.capture = Capture(statistics or Statistics(), Keep())
+def _identity(
+    model: nn.Module,
+    name: str | None,
+    documents: Documents,
+    corpus: Corpus,
+    parts: Parts,
+    bank: _Treebank | None,
+    seed: int,
+) -> dict[str, Any]:
+    """What a resumed run must have in common with the one that was stopped, as plain data."""
+    from multihead import __version__
 
-    def add(self, call: Call, out: HeadOutputs) -> None:
-        self.capture.add(call, out)
+    kind, weight = type(model).__name__, next(model.parameters(), torch.empty(0))
+    return {
+        "model": f"{name or kind} ({kind}, weights {fingerprint(model)})",
+        "text": f"{documents.name} ({documents.count} documents, {documents.fingerprint})",
+        "stages": parts.names,
+        "batch size": corpus.batching.batch_size,
+        "tokens of a piece": corpus.batching.max_tokens,
+        "window": corpus.batching.window,
+        "parts": len(corpus.ranges()),
+        "treebank": None if bank is None else bank.name,
+        "seed": seed,
+        "device": weight.device.type,
+        "dtype": str(weight.dtype).removeprefix("torch."),
+        "multihead": __version__,
+        "torch": str(torch.__version__),
+    }
 
-    def merge(self, later: StatisticsSum) -> None:
-        self.capture.merge(later.capture)
 
-    def state(self) -> State:
-        return self.capture.state()
+@dataclass(frozen=True)
+class _FolderRun:
+    """A run whose state is saved in a folder; every rank runs its share."""
 
-    def load(self, state: State) -> None:
-        self.capture = Capture(self.capture.options, Keep())
-        self.capture.load(state)
+    folder: RunFolder
+    checkpoint: Checkpoint
+    documents: Documents
+    corpus: Corpus
+    parts: Parts
 
-    def columns(self) -> HeadTable:
-        self.capture.finish()
-        table = self.capture.table()
-        return replace(table, about={**table.about, "notes": list(self.notes)}) if self.notes else table
+    def table(self, progress: Report | None) -> HeadTable:
+        """The table, on every rank."""
+        ranks, batches = self.folder.ranks, 1
+        if ranks.leads:
+            batches = self._announce()
+
+        def report(name: str, done: float) -> None:
+            if progress is not None:
+                progress(name, done, batches)
+
+        with stop_after_batch(self.checkpoint, self.folder.say):
+            summary = self.parts.run(self.corpus, self.checkpoint, ranks, report)
+        self.folder.say(f"batches: {summary.padding}")
+        table = self.parts.columns()
+        return replace(table, about=self._about(summary) | {"stages": dict(table.about)})
+
+    def _about(self, summary: Summary) -> dict[str, Any]:
+        return {
+            "run": dict(self.checkpoint.identity),
+            "parameters": sum(p.numel() for p in self.parts.model.parameters()),
+            "documents": self.documents.count,
+            "batching": summary.padding.about(),
+            "tokens": self.parts.statistics.capture.tokens,
+        }
+
+    def _announce(self) -> int:
+        """Say what runs and about how long it takes. Returns the number of batches of a pass."""
+        model, ranks, documents = self.parts.model, self.folder.ranks, self.documents
+        first = self.corpus.first().inputs
+        heads = len(find_sites(model, first).heads)
+        cost = ForwardCost.of(model, first, Forward(model), warmed_up=True)
+        counted = documents.size <= COUNTED
+        size = self.corpus.batching.batch_size
+        batches = self.corpus.count_batches() if counted else max(1, -(-documents.count // size))
+        processes, done, seconds = min(ranks.size, len(self.corpus.ranges())), 0, 0.0
+        for accumulators, forwards in zip(self.parts.passes, self.parts.forwards(heads), strict=True):
+            before = self.checkpoint.batches(accumulators[0].name)
+            seconds += forwards * max(0, batches - before) * cost.seconds / processes
+            done += before
+        memory = cost.estimate(0, 0, every_layer=self.parts.every_layer).memory
+        about = "" if counted else "about "
+        resumed = f"resuming after {done} of {about}{batches * len(self.parts.passes)} batches; " if done else ""
+        resumed += f"{ranks.size} processes; " if ranks.size > 1 else ""
+        self.folder.say(
+            f"{self.checkpoint.identity['model'].partition(' (')[0]}: {heads} heads, {cost.parameters / 1e6:.3g} M "
+            f"parameters; {documents.name}: {documents.count} documents in {about}{batches} batches; "
+            f"{self.parts.names}"
+        )
+        self.folder.say(f"{resumed}{Estimate(seconds, memory)}")
+        if processes < ranks.size:
+            self.folder.say(f"{processes} of {ranks.size} ranks have work: the text makes no more parts")
+        return batches
+
+
+# ---- syntax and ranks -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Treebank:
+    """Parsed sentences, read before the work begins."""
+
+    name: str
+    sentences: Any
+
+    @staticmethod
+    def read(file: Path, tokenizer: Any) -> _Treebank:
+        if not file.is_file():
+            raise MultiheadError(f"there is no file {file}", hint="a treebank in CoNLL-U")
+        if not getattr(tokenizer, "is_fast", False):
+            raise MultiheadError(
+                "a treebank needs a fast tokenizer, to align its words with tokens, got "
+                f"{'none' if tokenizer is None else type(tokenizer).__name__}",
+                hint="load a folder with tokenizer.json, or measure without a treebank",
+            )
+        return _Treebank(f"{file} ({sha256(file.read_bytes()).hexdigest()[:16]})", read_conllu(file))
+
+
+def _finished(table: HeadTable, model: nn.Module, tokenizer: Any, bank: _Treebank | None) -> HeadTable:
+    """The table with the columns of a treebank, and the rank by importance."""
+    if bank is not None:
+        relations = syntax(model, bank.sentences, tokenizer=tokenizer).table
+        table = table.join(replace(relations, about={}))
+    return ranked(table) if any(column in table.columns for column in RANKED_BY) else table

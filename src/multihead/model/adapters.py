@@ -35,6 +35,7 @@ def adapter(kind: type[nn.Module], *, method: str = "forward") -> Callable[[Adap
 
     >>> import math, torch
     >>> import multihead as mh
+    >>> from multihead.model import adapter
     >>> class Mine(torch.nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
@@ -43,7 +44,7 @@ def adapter(kind: type[nn.Module], *, method: str = "forward") -> Callable[[Adap
     ...         q, k, v = self.qkv(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
     ...         weights = (q @ k.mT / math.sqrt(4)).softmax(-1)
     ...         return self.out((weights @ v).transpose(1, 2).flatten(2))
-    >>> @mh.adapter(Mine)
+    >>> @adapter(Mine)
     ... def forward(module, attend, x):
     ...     q, k, v = module.qkv(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
     ...     return module.out(attend(q, k, v, scale=1 / math.sqrt(4)).transpose(1, 2).flatten(2))

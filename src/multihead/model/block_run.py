@@ -1,10 +1,11 @@
-"""Run models block by block: a run starts in front of the current block and ends in front of the next.
+"""Run models block by block: a run starts at the current stop and ends in front of the next block.
 
-Blocks are worked on in order, and work on a block changes nothing that ran before it. Of every batch the module
-outputs that later code still reads are kept, most often one hidden state, and they answer the calls of these
-modules in the next run (see `partial_run`). `fronts_of` finds out which outputs are read, for all blocks from one
-run on a small example, and a second run, block by block with NaN in place of all other outputs, verifies it. Where
-it does not hold, and for batches that do not fit in the cache, models run from their beginning.
+A stop is a module that runs once: a block, or a module inside one, such as the output projection. Stops are worked
+on in order, and work on a stop changes nothing that ran before it. Of every batch the module outputs that later
+code still reads are kept, in front of a block most often one hidden state, and they answer the calls of these
+modules in the next run (see `partial_run`). `fronts_of` finds out which outputs are read, for all stops from one
+run on a small example, and a second run, stop by stop with NaN in place of all other outputs, verifies it. Where it
+does not hold, and for batches that do not fit in the cache, models run from their beginning.
 
 >>> import torch
 >>> from torch import nn
@@ -42,7 +43,12 @@ CACHE_BYTES = 1 << 30
 
 Inputs = Mapping[str, Any]
 State = dict[ModuleCall, Returned]
-"""The calls that have returned in front of a block; outputs that nothing reads later are blank."""
+"""The calls that have returned in front of a stop; outputs that nothing reads later are blank."""
+Fronts = Mapping[str, frozenset[ModuleCall]]
+"""Stop → the earlier calls whose outputs a run from there reads, in the order of the run."""
+
+SPARE = 0.5
+"""The share of the cache for values that save a part of a block; what saves whole blocks may take all of it."""
 
 
 def blocks_of(paths: Sequence[str]) -> dict[str, str]:
@@ -56,6 +62,11 @@ def blocks_of(paths: Sequence[str]) -> dict[str, str]:
     return blocks
 
 
+def activation_bytes(model: nn.Module) -> int:
+    """How many bytes of activations are kept between runs of a model."""
+    return max(CACHE_BYTES, sum(p.numel() * p.element_size() for p in model.parameters()))
+
+
 class ActivationCache:
     """Values by key, up to a number of bytes."""
 
@@ -66,14 +77,19 @@ class ActivationCache:
     def get(self, key: Hashable) -> Any:
         return self._values.get(key, (None, 0))[0]
 
-    def put(self, key: Hashable, value: Any, size: int) -> bool:
-        """Keep a value of so many bytes in place of the old one; False if there is no room: nothing is kept."""
-        self.drop(key)
-        if self.size + size > self.limit:
+    def put(self, key: Hashable, value: Any, size: int, *, share: float = 1.0) -> bool:
+        """Keep a value of so many bytes in place of the old one; False if more than this share would be taken."""
+        total = self.size + size - self._values.get(key, (None, 0))[1]
+        if total > share * self.limit:
             return False
         self._values[key] = (value, size)
-        self.size += size
+        self.size = total
         return True
+
+    def move(self, key: Hashable, to: Hashable) -> None:
+        """Keep a value under another key, in place of what is there."""
+        self.drop(to)
+        self._values[to] = self._values.pop(key)
 
     def drop(self, key: Hashable) -> None:
         self.size -= self._values.pop(key, (None, 0))[1]
@@ -84,17 +100,17 @@ class ActivationCache:
 
 @dataclass
 class _Kept:
-    """The state of one batch in front of a block."""
+    """The state of one batch in front of a stop."""
 
     inputs: Inputs  # referenced, so no other object gets the id of one of them
-    block: str
+    stop: str
     state: State
 
 
 class BlockRun:
-    """Runs models of one structure on the same batches, from block to block.
+    """Runs models of one structure on the same batches, from stop to stop.
 
-    `advance` names the block to work on. Weights in front of it must not change any more; after a change inside it,
+    `advance` names the stop to work on. Weights in front of it must not change any more; after a change behind it,
     call `weights_changed`.
     """
 
@@ -104,44 +120,56 @@ class BlockRun:
         blocks: Sequence[str],
         example: Inputs,
         *,
-        fronts: Mapping[str, frozenset[ModuleCall]] | None = None,
+        fronts: Fronts | None = None,
         activation_cache_bytes: int | None = None,
     ) -> None:
-        """`fronts`: those of `fronts_of`, where they are known."""
+        """`fronts`: those of `fronts_of`, where they are known; they may have stops inside the blocks."""
         self.models = list(models)
         if activation_cache_bytes is None:
-            weights = sum(p.numel() * p.element_size() for p in self.models[0].parameters())
-            activation_cache_bytes = max(CACHE_BYTES, weights)
+            activation_cache_bytes = activation_bytes(self.models[0])
         self.cache = ActivationCache(activation_cache_bytes)
         if fronts is None:
             fronts = fronts_of(self.models[0], blocks, example) if activation_cache_bytes else {}
         self.fronts = fronts
-        self.block = ""
-        self._modules = [_tracked(model, list(self.fronts)) for model in self.models]
+        self._order = {stop: index for index, stop in enumerate(fronts)}
+        self._blocks = [stop for stop in fronts if stop in blocks]
+        self._stops = [""] * len(self.models)
+        """of each model; "": its beginning"""
+        self._modules = [_tracked(model, list(fronts)) for model in self.models]
 
-    def advance(self, block: str) -> None:
-        """Work on this block from now on."""
-        if block == self.block:
-            return
-        order = list(self.fronts)
-        later = not self.block or (block in order and self.block in order[: order.index(block)])
-        for key in self.cache.names():
-            kind, *rest = key if isinstance(key, tuple) else (key,)
-            if kind == "next" and later:
-                following = self.cache.get(key)
-                self.cache.drop(key)
-                self.cache.put(("state", *rest), following, _bytes(following.state))
-            elif kind != "state" or not later:  # values of the block that was left; states behind the new one
-                self.cache.drop(key)
-        self.block = block
+    def advance(self, stop: str, model: nn.Module | None = None) -> None:
+        """Work on this stop from now on: all models, or one of them inside the block that all are at."""
+        for index, one in enumerate(self.models):
+            if (model is None or one is model) and self._stops[index] != stop:
+                self._advance(index, stop)
+        if model is None:
+            for key in self.cache.names():  # values of the block that was left
+                if isinstance(key, tuple) and key[0] not in ("state", "next"):
+                    self.cache.drop(key)
+
+    def _advance(self, index: int, stop: str) -> None:
+        before, self._stops[index] = self._stops[index], stop
+        later = not before or self._order.get(before, len(self._order)) < self._order.get(stop, -1)
+        for key in [k for k in self.cache.names() if isinstance(k, tuple) and k[:2] == ("next", index)]:
+            if later and self._order[self.cache.get(key).stop] <= self._order[stop]:
+                self.cache.move(key, ("state", *key[1:]))
+        if not later:  # the states are behind the new stop
+            for key in self.cache.names():
+                if isinstance(key, tuple) and key[0] in ("state", "next") and key[1] == index:
+                    self.cache.drop(key)
 
     @property
     def continues(self) -> bool:
-        """Whether a run of the current block ends in front of another one."""
-        return self.block in list(self.fronts)[:-1]
+        """Whether a run from the current stop ends in front of a block."""
+        return self._end(0) is not None
+
+    def _end(self, index: int) -> str | None:
+        """The first block behind the current stop of a model."""
+        here = self._order.get(self._stops[index])
+        return None if here is None else next((b for b in self._blocks if self._order[b] > here), None)
 
     def weights_changed(self, model: nn.Module) -> None:
-        """Weights of the current block are different now: what it computed is not the input of the next."""
+        """Weights behind the current stop are different now, and so are the states behind it."""
         index = self._index(model)
         for key in self.cache.names():
             if isinstance(key, tuple) and key[:2] == ("next", index):
@@ -150,22 +178,25 @@ class BlockRun:
     def __call__(self, forward: Forward, batch: Inputs) -> Any:
         """Run one of the models on a batch, inside `Forward.listening`, as far as the end of the current block."""
         index = self._index(forward.model)
-        if index is None or self.block not in self.fronts:
+        if index is None or self._stops[index] not in self.fronts:
             return forward.run(batch)
         inputs = plain_inputs(inner(forward.model), batch)  # equal for every mapping that holds the same tensors
         key = (index, *((name, id(x)) for name, x in inputs.items()))
         kept: _Kept | None = self.cache.get(("state", *key))
-        order = list(self.fronts)
-        after = order[order.index(self.block) + 1 :]
-        known = {} if kept is None else kept.state
-        run = _Segment(self._modules[index], known, self.block, after[0] if after else None)
+        run = _Segment(self._modules[index], {} if kept is None else kept.state, self.fronts, self._end(index))
         with run.installed():
             output = forward.run(batch)
-        for kind, block in (("state", self.block), ("next", run.end)):
-            state = run.states.get(block or "")
-            if state is not None and block is not None and (kind == "next" or kept is None or kept.block != block):
-                some = _only(state, self.fronts[block])
-                self.cache.put((kind, *key), _Kept(inputs, block, some), _bytes(some))
+        start, here = -1 if kept is None else self._order[kept.stop], self._order[self._stops[index]]
+        passed = [stop for stop in reversed(run.states) if self._order[stop] > start]
+        for kind, stops in (
+            ("state", [stop for stop in passed if self._order[stop] <= here]),
+            ("next", [stop for stop in passed if self._order[stop] > here]),
+        ):
+            for stop in stops:  # the last one that there is room for
+                state = _only(run.states[stop], self.fronts[stop])
+                share = 1.0 if stop in self._blocks else SPARE
+                if self.cache.put((kind, *key), _Kept(inputs, stop, state), _bytes(state), share=share):
+                    break
         return output
 
     def batch_key(self, batch: Inputs) -> tuple[Hashable, ...]:
@@ -177,12 +208,14 @@ class BlockRun:
 
 
 class _Segment(ModuleCalls):
-    """One run: known calls are answered; it notes the state in front of a block, and ends in front of the next."""
+    """One run: known calls are answered; it notes the state in front of every stop, and ends at one of them."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], known: State, block: str, end: str | None) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], known: State, fronts: Fronts, end: str | None) -> None:
         super().__init__(modules)
-        self.known, self.block, self.end = known, block, end
+        self.known, self.fronts, self.end = known, fronts, end
         self.states: dict[str, State] = {}
+        self._last = list(fronts)[-1]
+        self._read = frozenset[ModuleCall]().union(*fronts.values())
 
     def answer(self, call: ModuleCall) -> Returned | None:
         return self.known.get(call)
@@ -192,7 +225,7 @@ class _Segment(ModuleCalls):
         return super().replayed(call, known)
 
     def started(self, call: ModuleCall) -> None:
-        if call[0] in (self.block, self.end):
+        if call[0] in self.fronts:
             self.states[call[0]] = dict(self.returned)
         if call[0] == self.end:
             raise StopForward
@@ -200,22 +233,25 @@ class _Segment(ModuleCalls):
     def ended(self, call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
         for part in inside:  # with this call answered they are not made
             del self.returned[part]
-        if self.block not in self.states or self.end is not None:
-            self.returned[call] = Returned(repeat_batch(output, 1, 0), dict(self.counts))
+        if self._last not in self.states:
+            blank = call not in self._read
+            value = _blank(output) if blank else repeat_batch(output, 1, 0)
+            self.returned[call] = Returned(value, dict(self.counts), blank)
 
 
 # ---- where runs can start -------------------------------------------------------------------------
 
 
-def fronts_of(model: nn.Module, blocks: Sequence[str], example: Inputs) -> dict[str, frozenset[ModuleCall]]:
-    """For each block, in the order of the run, the earlier calls whose outputs a run from there reads.
+def fronts_of(model: nn.Module, stops: Sequence[str], example: Inputs) -> dict[str, frozenset[ModuleCall]]:
+    """For each stop, in the order of the run, the earlier calls whose outputs a run from there reads.
 
-    Blocks that run several times are left out. Empty if runs from the blocks do not compute what a whole run does.
+    Modules that run several times are left out. Empty if runs from stop to stop do not compute what a whole run
+    does.
     """
-    modules = _tracked(model, blocks)
+    modules = _tracked(model, stops)
     forward = Forward(model)
     with forward.listening():
-        trace = _Trace(modules, [block for block in blocks if block in modules])
+        trace = _Trace(modules, [stop for stop in stops if stop in modules])
         with trace.installed(), trace.reads:
             forward.run(example)
         fronts = trace.fronts()
@@ -225,17 +261,17 @@ def fronts_of(model: nn.Module, blocks: Sequence[str], example: Inputs) -> dict[
             return {}
 
 
-def _tracked(model: nn.Module, blocks: Sequence[str]) -> dict[str, nn.Module]:
-    """The blocks and the modules beside them and beside every module around them."""
-    return modules_beside(inner(model), [block.rpartition(".")[0] for block in blocks]) if blocks else {}
+def _tracked(model: nn.Module, stops: Sequence[str]) -> dict[str, nn.Module]:
+    """The stops and the modules beside them and beside every module around them."""
+    return modules_beside(inner(model), [stop.rpartition(".")[0] for stop in stops]) if stops else {}
 
 
 class _Trace(ModuleCalls):
-    """Notes, in one run, what has returned in front of every block, and which calls read which tensors."""
+    """Notes, in one run, what has returned in front of every stop, and which calls read which tensors."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], blocks: Sequence[str]) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], stops: Sequence[str]) -> None:
         super().__init__(modules)
-        self.blocks = set(blocks)
+        self.stops = set(stops)
         self.outputs: dict[ModuleCall, Any] = {}
         self.front: dict[str, list[ModuleCall]] = {}
         self.started_at: dict[str, int] = {}
@@ -244,7 +280,7 @@ class _Trace(ModuleCalls):
 
     def started(self, call: ModuleCall) -> None:
         self.reads.inside.append(call)
-        if call[0] in self.blocks:
+        if call[0] in self.stops:
             self.front[call[0]] = list(self.returned)
             self.started_at[call[0]] = len(self.ended_at)
 
@@ -258,10 +294,10 @@ class _Trace(ModuleCalls):
         self.ended_at[call] = len(self.ended_at)
 
     def fronts(self) -> dict[str, frozenset[ModuleCall]]:
-        once = {block: calls for block, calls in self.front.items() if self.counts.get(block) == 1}
+        once = {stop: calls for stop, calls in self.front.items() if self.counts.get(stop) == 1}
         return {
-            block: frozenset(call for call in calls if self._read_after(call, self.started_at[block]))
-            for block, calls in once.items()
+            stop: frozenset(call for call in calls if self._read_after(call, self.started_at[stop]))
+            for stop, calls in once.items()
         }
 
     def _read_after(self, call: ModuleCall, start: int) -> bool:
@@ -300,33 +336,33 @@ class _Reads(TorchFunctionMode):
 def _verified(
     forward: Forward,
     modules: Mapping[str, nn.Module],
-    fronts: Mapping[str, frozenset[ModuleCall]],
+    fronts: Fronts,
     example: Inputs,
     trace: _Trace,
 ) -> bool:
-    """Whether runs from block to block compute the outputs of the traced run."""
+    """Whether runs from stop to stop compute the outputs of the traced run."""
     order, state = list(fronts), State()
-    for block, end in zip(order, [*order[1:], None], strict=True):
-        run = _Segment(modules, state, block, end)
+    for stop, end in zip(order, [*order[1:], None], strict=True):
+        run = _Segment(modules, state, fronts, end)
         run.ended = _comparing(run, trace.outputs, order)
         with (
             run.installed(),
             _Reads(),
         ):  # under a mode, as in the trace: without one torch's layers take a fast path
             forward.run(example)
-        if block not in run.states or (end is not None and end not in run.states):
+        if stop not in run.states or (end is not None and end not in run.states):
             return False
         state = _only(run.states[end], fronts[end]) if end is not None else state
     return True
 
 
-def _comparing(run: _Segment, expected: Mapping[ModuleCall, Any], blocks: Sequence[str]) -> Callable[..., None]:
+def _comparing(run: _Segment, expected: Mapping[ModuleCall, Any], stops: Sequence[str]) -> Callable[..., None]:
     """`run.ended` that also raises unless the output of the call is the expected one."""
     ended = run.ended
 
     def compare(call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
-        # Modules around blocks may also return blank outputs; what later blocks read of them is compared there.
-        around = any(block != call[0] and _within(block, call[0]) for block in blocks)
+        # Modules around stops may also return blank outputs; what later stops read of them is compared there.
+        around = any(stop != call[0] and _within(stop, call[0]) for stop in stops)
         if not around and not _equal(output, expected[call]):
             raise ValueError(call)
         ended(call, output, inside)

@@ -118,7 +118,7 @@ class Capture:
         if record.statistics is None:
             raise MultiheadError(
                 f"the capture has no statistics of {site.label}",
-                hint="mh.capture(model, statistics=mh.Statistics())",
+                hint="mh.capture(model, statistics=multihead.measures.Statistics())",
             )
         if record.head_shard is None:
             return record.statistics
@@ -333,7 +333,7 @@ class Head:
                 f"nothing was kept of {self.site.label}"
                 if not calls
                 else f"{len(calls)} calls of {self.site.label} were kept, got call {call}",
-                hint=f"mh.capture(model, keep={what!r}), or keep=mh.Keep({what}=[{self.site.label!r}])",
+                hint=f"mh.capture(model, keep={what!r}), or multihead.model.Keep({what}=[{self.site.label!r}])",
             )
         kept = calls[call]
         missing = kept.outputs is None if what == "outputs" else kept.problem is None
@@ -355,7 +355,7 @@ def capture(
     """Capture every attention of `model` inside the block. The model is unchanged afterwards.
 
     Args:
-        statistics: the statistics to compute, see `multihead.Statistics`; if None, none.
+        statistics: the statistics to compute, see `multihead.measures.Statistics`; if None, none.
         keep: "qk", "qk v" or "outputs" for every layer, or a `Keep` for some; memory grows with every call.
     """
     check_model(model)

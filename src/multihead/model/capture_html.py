@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from multihead._base.chart_html import heatmap_html
+from multihead._base.charts import Cells, Heatmap, number, pooled
 from multihead._base.html import line, table
-from multihead._base.pictures import Cells, map_picture, pooled
 from multihead.errors import MultiheadError
 from multihead.model.capture_table import table_of
+from multihead.table.view import STATISTICS
 
 if TYPE_CHECKING:
     from multihead.model.capture import Capture, Head
@@ -24,8 +26,6 @@ GRID = 60_000
 WORK = 200_000_000
 """Maximum weights computed for display; more would make the notebook wait."""
 
-STATISTICS = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
-
 ASK = "to see attention maps, use mh.capture(model, keep='qk')"
 
 
@@ -34,7 +34,7 @@ def head_html(head: Head) -> str:
     parts = [line(repr(head), small=False)]
     if head.heads.options is not None:
         means = [(n, head.mean(n)) for n in STATISTICS if n in head.statistics.meaning]
-        shown = [(n, f"{x:.3g}") for n, x in means if not math.isnan(x)]
+        shown = [(n, number(x)) for n, x in means if not math.isnan(x)]
         parts.append(table([n for n, _ in shown], [[x for _, x in shown]]))
     return "".join([*parts, _map(head)])
 
@@ -45,7 +45,9 @@ def heads_html(heads: Capture) -> str:
     grid = _map_grid(heads)
     if grid is not None:
         cells, note = grid
-        return title + map_picture(cells, side=min(760, 2 * cells.shape[1]), alt=note) + line(note)
+        return (
+            title + heatmap_html(Heatmap.attention(cells), side=min(760, 2 * cells.shape[1]), alt=note) + line(note)
+        )
     if heads.options is None or not len(heads):
         return title + line(ASK)
     return f"{title}{table_of(heads)._repr_html_()}{line(ASK)}"  # pyright: ignore[reportPrivateUsage]
@@ -59,10 +61,12 @@ def _map(head: Head) -> str:
     if weights is None:
         return line(ASK)
     down, across = weights.shape
-    cells = pooled(weights, SIDE)
+    chart = Heatmap.attention(weights).pooled(SIDE)
     note = f"{down} queries down, {across} keys across; darkness is the square root of the weight"
     note += f"; one cell is up to {math.ceil(max(down, across) / SIDE)} tokens" if max(down, across) > SIDE else ""
-    return map_picture(cells, side=max(96, min(360, 12 * max(cells.shape))), alt=f"map of {head.name}") + line(note)
+    return heatmap_html(
+        chart, side=max(96, min(360, 12 * max(chart.cells.shape))), alt=f"map of {head.name}"
+    ) + line(note)
 
 
 def _map_grid(heads: Capture) -> tuple[Cells, str] | None:

@@ -87,6 +87,14 @@ STAND_INS = (StandIn("Llama", "Mistral", "mistral", {"sliding_window": None}),)
 _BY_CLASS = {name: row for row in ROWS for name in row.classes.split()}
 
 
+def layouts_of(module: nn.Module) -> list[tuple[Layout, int]]:
+    """The layouts that a module's weights may have, each with `up`: the row of its class, else any but GPT-2's."""
+    row = _BY_CLASS.get(type(module).__name__)
+    if row is not None:
+        return [(layout, row.up) for layout in row.layouts]
+    return [(layout, up) for up in (0, 1) for layout in LAYOUTS.values() if not layout.transposed]
+
+
 def recall(trace: Trace) -> Storage | None:
     """The storage of the heads of a known architecture; None if it is unknown or does not match its row."""
     row = _BY_CLASS.get(type(trace.seen.call.module).__name__)

@@ -180,7 +180,7 @@ def _verify(module: nn.Module, heads: HeadOutputs, own: Callable[[], tuple[Any, 
             f"the attention function of {type(module).__name__} computes something else than softmax(scores) v: "
             f"the head outputs differ by {difference}",
             hint='use another attention function, model.set_attn_implementation("sdpa"), or write an adapter: '
-            "@mh.adapter(ItsClass)",
+            "@multihead.model.adapter(ItsClass)",
         )
 
 
@@ -192,7 +192,7 @@ def _check_options(function: AttentionFunction, module: nn.Module, options: dict
                 f"{type(module).__name__} passes {name}= to its attention function {_name(function)}, and "
                 "multihead does not know this argument",
                 hint='use another attention function, model.set_attn_implementation("sdpa"), or write an adapter: '
-                f"@mh.adapter({type(module).__name__})",
+                f"@multihead.model.adapter({type(module).__name__})",
             )
 
 

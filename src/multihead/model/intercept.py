@@ -52,7 +52,7 @@ from multihead.model.lazy_weights import computed_weights
 from multihead.model.missing import unseen_note
 from multihead.model.output_proof import OutputProof
 from multihead.model.sequences import EXACT, Sequences
-from multihead.model.sites import Site
+from multihead.model.sites import Site, original_numbers
 from multihead.model.stack_names import StackNames
 from multihead.model.torch_mha import as_dropin, verify_dropin
 from multihead.model.verified_adapters import adapted
@@ -210,7 +210,7 @@ class InterceptMode(TorchFunctionMode):
         if problem.coordinates.shard is not None:
             raise MultiheadError(
                 f"{path}: heads cannot be observed while the {problem.coordinates.keys} keys are split over ranks",
-                hint="run the model outside mh.context_parallel",
+                hint="run the model outside multihead.parallel.context_parallel",
             )
         cross, size = problem.cross, problem.coordinates
         if not isinstance(module, EXACT):
@@ -249,7 +249,8 @@ class InterceptMode(TorchFunctionMode):
                 "for anything else, load the whole model on one rank",
             )
         all_heads = problem.coordinates.heads if shard is None else shard.all_heads
-        site = Site(path, call_index, stack, layer, all_heads, cross)
+        numbers = original_numbers(module, all_heads)
+        site = Site(path, call_index, stack, layer, all_heads, cross, numbers)
         call = Call(site, module, problem, queries, keys, shard)
         computed: list[HeadOutputs] = []
 
@@ -325,7 +326,7 @@ def _four_axes(
             raise MultiheadError(
                 f"{path or type(module).__name__} has {heads} heads, but calls the kernel with q of shape "
                 f"{tuple(q.shape)}: its first axis may hold heads or batch rows",
-                hint="call the kernel with (batch, head, token, dim), or write an adapter with @mh.adapter",
+                hint="call the kernel with (batch, head, token, dim), or write an @multihead.model.adapter",
             )
     heads = lead[-1:] if len(lead) > 1 else (1,)
     batch = lead[:-1] if len(lead) > 1 else lead or (1,)

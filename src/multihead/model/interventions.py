@@ -118,7 +118,7 @@ class Gates:
         for site in self._sites():
             gradient = self._of[site.key].grad
             values = [0.0] * site.heads if gradient is None else gradient.tolist()
-            gradients |= {site.name(head): value for head, value in enumerate(values)}
+            gradients |= zip(site.names, values, strict=True)
         return gradients
 
     def _sites(self) -> list[Site]:
@@ -285,7 +285,8 @@ def _stored(source: Capture, key: Key, heads: Sequence[int], what: What, call: i
 
 
 def _name(site: Site, head: int) -> HeadName:
-    return (site.stack, site.layer, head) if site.stack else (site.layer, head)
+    number = site.numbers[head]
+    return (site.stack, site.layer, number) if site.stack else (site.layer, number)
 
 
 def _replace_rows(old: Tensor, new: Tensor, rows: Sequence[int] | None, path: str) -> Tensor:

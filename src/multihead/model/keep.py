@@ -38,14 +38,15 @@ class Keep:
         choices = ("qk", "v", "outputs")
         if not isinstance(keep, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise TypeMismatchError(
-                f"keep must be words or a mh.Keep, got {keep!r}",
-                hint=f"pass some of {', '.join(choices)}, or mh.Keep(qk=['L3'])",
+                f"keep must be words or a Keep, got {keep!r}",
+                hint=f"pass some of {', '.join(choices)}, or multihead.model.Keep(qk=['L3'])",
             )
         words = keep.replace(",", " ").replace("qkv", "qk v").split()
         unknown = next((w for w in words if w not in choices), None)
         if unknown is not None or not words:
             raise SizeError(
-                f"unknown keep={keep!r}", hint=f"pass some of {', '.join(choices)}, or pass mh.Keep(qk=['L3'])"
+                f"unknown keep={keep!r}",
+                hint=f"pass some of {', '.join(choices)}, or multihead.model.Keep(qk=['L3'])",
             )
         return Keep(**dict.fromkeys(words, "all"))
 

@@ -35,7 +35,7 @@ def lazily(module: nn.Module, attend: Attend, method: str, *args: Any, **kwargs:
         raise MultiheadError(
             f"the attention of {type(module).__name__} is not softmax(q kᵀ + bias) v as far as can be seen"
             + (f": {products.obstacle} is applied to its scores or weights" if products.obstacle else ""),
-            hint="write an adapter for it: @mh.adapter(ItsClass)",
+            hint="write an adapter for it: @multihead.model.adapter(ItsClass)",
         )
     return pytree.tree_map_only(LazyScores, _nothing, result)
 

@@ -19,7 +19,7 @@ def unseen_note(unseen: Mapping[str, nn.Module], seen: int) -> str | None:
     names = [f"{path or 'the model'} ({type(module).__name__})" for path, module in unseen.items()]
     more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     kinds = dict.fromkeys(type(module).__name__ for module in unseen.values())
-    adapters = ", ".join(f"@mh.adapter({kind})" for kind in kinds)
+    adapters = ", ".join(f"@multihead.model.adapter({kind})" for kind in kinds)
     return (
         f"{len(unseen)} of {len(unseen) + seen} attentions are not seen: {', '.join(names[:_SHOWN])}{more}; "
         f"write an adapter: {adapters}"
@@ -43,6 +43,6 @@ def nothing_found(model: nn.Module, runs: int) -> MultiheadError:
         f"{name} ran {runs} times and no attention was seen: neither F.scaled_dot_product_attention, "
         "nn.MultiheadAttention, multihead's layer, Hugging Face's attention interface nor an adapter was called. "
         + (f"Modules named like attention: {modules}." if modules else "No module is named like attention."),
-        hint="if a module computes attention itself, write an adapter: @mh.adapter(ItsClass); "
+        hint="if a module computes attention itself, write an adapter: @multihead.model.adapter(ItsClass); "
         "a scripted or exported model cannot be captured: capture the original",
     )

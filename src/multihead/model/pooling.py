@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 
+ATTRIBUTE = "multihead_pooling"
+
 # Older versions of sentence-transformers write a flag for each mode, and concatenate the modes in this order.
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -76,8 +78,12 @@ def _pooled(
 def pooling_of(model: nn.Module) -> Pooling:
     """The pooling of the model's sentence-transformers module; the mean over tokens if it has none.
 
-    The module is part of the model, or described in the folder that the model was loaded from.
+    The module is part of the model, or described in the folder that the model was loaded from. Models that
+    `mh.load` returns carry their pooling as an attribute: their folder may have no such file.
     """
+    modes: tuple[str, ...] | None = getattr(inner(model), ATTRIBUTE, None)
+    if modes is not None:
+        return _read({"pooling_mode": modes}, ATTRIBUTE)
     for module in inner(model).modules():
         if type(module).__name__ == "Pooling" and hasattr(module, "get_config_dict"):
             return _read(module.get_config_dict(), type(module).__name__)  # pyright: ignore[reportCallIssue]  # not typed

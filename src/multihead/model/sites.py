@@ -1,4 +1,13 @@
-"""The attention sites of a model, and the name of every head: L3H7, decoder.L3H7, cross.L0H1."""
+"""The attention sites of a model, and the name of every head: L3H7, decoder.L3H7, cross.L0H1.
+
+A head of a cut model keeps its original name: without L3H2, the heads of L3 are L3H0, L3H1, L3H3, ... All functions
+that take or return names of heads use these; tensors per head are in the order of the heads that remain.
+
+>>> from multihead.model.sites import Site, find
+>>> cut = Site("layers.3.attention", 0, "", 3, heads=3, numbers=(0, 1, 3))
+>>> cut.name(2), find("L3H3", [cut])[1]
+('L3H3', 2)
+"""
 
 from __future__ import annotations
 
@@ -12,6 +21,16 @@ from multihead.table.head_names import HeadName, parse
 Key = tuple[str, int]
 """(module path, call_index): identifies one attention of the model."""
 
+CUT = "multihead_heads"
+"""The attribute in which a cut module records its heads: {"q": {"heads": original numbers, "of": n}, "kv": ...}."""
+
+
+def original_numbers(module: Any, heads: int) -> tuple[int, ...]:
+    """The original numbers of the heads of an attention module."""
+    record = getattr(module, CUT, None)
+    numbers = range(heads) if record is None else record["q"]["heads"]
+    return tuple(numbers) if len(numbers) == heads else tuple(range(heads))
+
 
 @dataclass(frozen=True)
 class Site:
@@ -23,6 +42,12 @@ class Site:
     layer: int
     heads: int
     cross: bool = False
+    numbers: tuple[int, ...] = ()
+    """the number of each head in the uncut model; by default 0, 1, ..."""
+
+    def __post_init__(self) -> None:
+        if not self.numbers:
+            object.__setattr__(self, "numbers", tuple(range(self.heads)))
 
     @property
     def key(self) -> Key:
@@ -33,9 +58,14 @@ class Site:
         """`L3`, or `decoder.L3`."""
         return f"{self.stack}.L{self.layer}" if self.stack else f"L{self.layer}"
 
-    def name(self, head: int) -> str:
+    def name(self, index: int) -> str:
         """`L3H7`, or `decoder.L3H7`."""
-        return f"{self.label}H{head}"
+        return f"{self.label}H{self.numbers[index]}"
+
+    @property
+    def names(self) -> list[str]:
+        """The name of every head."""
+        return [self.name(index) for index in range(self.heads)]
 
 
 class Sites:
@@ -67,7 +97,7 @@ class Sites:
     @property
     def heads(self) -> list[str]:
         """The name of every head."""
-        return [site.name(head) for site in self for head in range(site.heads)]
+        return [name for site in self for name in site.names]
 
     def layer(self, label: str) -> Site:
         """The attention with this label: `L3`, `decoder.L3`."""
@@ -78,7 +108,7 @@ class Sites:
         return site
 
     def resolve_heads(self, names: Iterable[HeadName] | str) -> dict[Key, list[int]]:
-        """{key: heads} for the named heads. Raises for unknown names."""
+        """{key: indices of heads} for the named heads. Raises for unknown names."""
         heads: dict[Key, list[int]] = {}
         for name in [names] if isinstance(names, str) else names:
             site, head = find(name, self)
@@ -90,17 +120,17 @@ class Sites:
         for site in later:
             self.register(site)
 
-    def state(self) -> list[list[str | int]]:
-        return [[s.path, s.call_index, s.stack, s.layer, s.heads, int(s.cross)] for s in self]
+    def state(self) -> list[list[Any]]:
+        return [[s.path, s.call_index, s.stack, s.layer, s.heads, int(s.cross), list(s.numbers)] for s in self]
 
     @staticmethod
     def from_state(state: Iterable[Sequence[Any]]) -> Sites:
-        return Sites(Site(*row[:5], cross=bool(row[5])) for row in state)
+        return Sites(Site(*row[:5], cross=bool(row[5]), numbers=tuple(row[6])) for row in state)
 
 
 def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
     """The site and head index of a name. Raises, and lists the sites, if no site or more than one matches."""
-    stack, layer, head = parse(name)
+    stack, layer, number = parse(name)
     sites = list(sites)
     matches = [s for s in sites if s.layer == layer and s.stack == (stack or "")]
     if stack is None and not matches:
@@ -109,11 +139,20 @@ def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
     if len(matches) > 1:
         raise SizeError(
             f"{name!r} is ambiguous: {', '.join(s.label for s in matches)} match",
-            hint=f"name the stack: {matches[0].name(head)!r}",
+            hint=f"name the stack: {f'{matches[0].label}H{number}'!r}",
         )
     if not matches:
         raise SizeError(f"unknown layer in {name!r}; the model has {labels or 'none'}", hint="layers count from 0")
     site = matches[0]
-    if not 0 <= head < site.heads:
-        raise SizeError(f"{site.label} has {site.heads} heads, got head {head}", hint="heads count from 0")
-    return site, head
+    if number not in site.numbers:
+        raise _unknown_head(site, number)
+    return site, site.numbers.index(number)
+
+
+def _unknown_head(site: Site, number: int) -> SizeError:
+    if site.numbers == tuple(range(site.heads)):
+        return SizeError(f"{site.label} has {site.heads} heads, got head {number}", hint="heads count from 0")
+    numbers = ", ".join(map(str, sorted(site.numbers)))
+    return SizeError(
+        f"{site.label} has heads {numbers}, got head {number}", hint="heads of a cut model keep their names"
+    )

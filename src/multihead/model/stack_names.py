@@ -214,10 +214,10 @@ def _role(paths: Sequence[str]) -> _Role:
     name = in_layer[0] if in_layer and "#" in _pattern(path) else path.rpartition(".")[2]
     path_name = re.sub(r"[.#]+", "_", _pattern(path)).strip("_")
     layers = dict(zip(paths, layers_of(paths), strict=True))
-    return _Role(name or "attention", layers, _named_cross(path), path_name or "attention")
+    return _Role(name or "attention", layers, is_named_cross(path), path_name or "attention")
 
 
-def _named_cross(path: str) -> bool:
+def is_named_cross(path: str) -> bool:
     """Whether the attribute in the layer is named like cross-attention. Modules around the layer do not count."""
     in_layer = _pattern(path).rpartition("#")[2].lower()
     parts = [part for part in in_layer.split(".") if part][-2:]
@@ -225,7 +225,7 @@ def _named_cross(path: str) -> bool:
 
 
 def _self_and_cross(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    crossing = [path for path in paths if _named_cross(path)]
+    crossing = [path for path in paths if is_named_cross(path)]
     return [path for path in paths if path not in crossing], crossing
 
 

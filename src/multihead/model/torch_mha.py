@@ -27,7 +27,7 @@ def as_dropin(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     if arguments["static_k"] is not None or arguments["static_v"] is not None:
         raise MultiheadError(
             "multi_head_attention_forward does not support static_k and static_v here: they skip the projections",
-            hint="write an adapter for the calling module: mh.adapter",
+            hint="write an adapter for the calling module: multihead.model.adapter",
         )
     if arguments["is_causal"] and arguments["attn_mask"] is None:
         raise MultiheadError(

@@ -37,7 +37,7 @@ def verify_call(path: str, problem: Problem, heads: HeadOutputs) -> None:
         raise MultiheadError(
             f"{path}: the attention that was read from the call of its kernel is not the one that the kernel "
             f"computed: the head outputs differ by {difference}",
-            hint="write an adapter for the module: @mh.adapter(ItsClass)",
+            hint="write an adapter for the module: @multihead.model.adapter(ItsClass)",
         )
 
 
@@ -62,7 +62,7 @@ def largest_difference(
     if not bool(both.any()):
         return None
     wide = torch.promote_types(result.dtype, torch.float32)
-    a, b = result[both].to(wide), expected[both].to(wide)
+    a, b = (x.to(wide).masked_fill(~both, 0.0) for x in (result, expected))
     size, largest = float(b.abs().max()), float((a - b).abs().max())
     limit = tolerance(result, expected) * max(size, 1e-6)
     return None if largest <= limit else Difference(largest, size)

@@ -3,10 +3,11 @@
 >>> import torch.distributed as dist
 >>> import multihead as mh
 >>> from multihead import mask, position
+>>> from multihead.parallel import context_parallel
 >>> from torch.distributed.device_mesh import init_device_mesh
 >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # torchrun does this
 >>> attn, x = mh.MultiHeadAttention(24, 6, position=position.Rotary()), torch.randn(2, 7, 24)
->>> spread = mh.context_parallel(init_device_mesh("cpu", (1,)), tokens=7)
+>>> spread = context_parallel(init_device_mesh("cpu", (1,)), tokens=7)
 >>> with spread:
 ...     out = attn(spread.split(x), mask=mask.causal())
 >>> torch.allclose(spread.join(out), attn(x, mask=mask.causal()), atol=1e-5)
@@ -50,7 +51,7 @@ def context_parallel(mesh: DeviceMesh, tokens: int) -> ContextParallel:
     if mesh.ndim != 1:
         raise SizeError(
             f"the mesh must be 1-D, got {mesh.ndim}-D of shape {tuple(mesh.shape)}",
-            hint='slice it: mh.context_parallel(mesh["context"], tokens)',
+            hint='slice it: multihead.parallel.context_parallel(mesh["context"], tokens)',
         )
     if tokens < 2 * ranks:
         raise SizeError(
@@ -130,7 +131,7 @@ class ContextParallel:
         if x.shape[dim] != self.tokens:
             raise SizeError(
                 f"x must have {self.tokens} tokens along dim {dim}, got {x.shape[dim]} in shape {tuple(x.shape)}",
-                hint="mh.context_parallel(mesh, tokens=x.shape[dim])",
+                hint="multihead.parallel.context_parallel(mesh, tokens=x.shape[dim])",
             )
         return torch.cat([x.narrow(dim, first, last - first) for first, last, _ in self.chunks()], dim)
 

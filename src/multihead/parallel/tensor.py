@@ -4,11 +4,12 @@
 >>> import multihead as mh
 >>> from torch.distributed.device_mesh import init_device_mesh
 >>> from torch.distributed.tensor.parallel import parallelize_module
+>>> from multihead.parallel import tensor_parallel_plan
 >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # torchrun does this
 >>> model = torch.nn.ModuleDict({"attn": mh.MultiHeadAttention(24, 6, num_kv_heads=2)})
->>> mh.tensor_parallel_plan(model)
+>>> tensor_parallel_plan(model)
 {'attn': HeadParallel('attn')}
->>> model = parallelize_module(model, init_device_mesh("cpu", (1,)), mh.tensor_parallel_plan(model))
+>>> model = parallelize_module(model, init_device_mesh("cpu", (1,)), tensor_parallel_plan(model))
 >>> model["attn"](torch.randn(2, 5, 24)).shape
 torch.Size([2, 5, 24])
 >>> dist.destroy_process_group()
@@ -48,11 +49,13 @@ def tensor_parallel_plan(module: nn.Module) -> dict[str, ParallelStyle]:
     are split only if there are fewer kv heads than ranks; then ranks share kv heads. Excludes layers without heads.
     You may add entries for other modules, or remove entries to replicate a layer on every rank.
     """
-    check_instance("module", module, nn.Module, "a torch.nn.Module", hint="mh.tensor_parallel_plan(model)")
+    check_instance(
+        "module", module, nn.Module, "a torch.nn.Module", hint="multihead.parallel.tensor_parallel_plan(model)"
+    )
     layers = {path: layer for path, layer in module.named_modules() if isinstance(layer, Layer) and layer.num_heads}
     if not layers:
         raise MultiheadError(
-            f"{type(module).__name__} has no mh.MultiHeadAttention or mh.LatentAttention to split",
+            f"{type(module).__name__} has no MultiHeadAttention or LatentAttention to split",
             hint="Hugging Face models define their plans: from_pretrained(..., tp_plan='auto')",
         )
     return {path: HeadParallel(path) for path in layers}
@@ -78,7 +81,7 @@ class HeadParallel(ParallelStyle):
         if not isinstance(module, Layer):
             raise MultiheadError(
                 f"{name} must be a multihead attention layer, got {type(module).__name__}",
-                hint="mh.tensor_parallel_plan(model) lists the layers that can be split by heads",
+                hint="multihead.parallel.tensor_parallel_plan(model) lists the layers that can be split by heads",
             )
         shard = module.head_shard
         if shard is not None:

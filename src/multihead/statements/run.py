@@ -1,11 +1,11 @@
-"""Every statement of the theory, computed on the layers of a model: two sides, a verdict, and why.
+"""Every statement of the theory, computed on the layers of a model: two sides, a verdict, and the reason.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.run import claims
->>> found = claims(mh.MultiHeadAttention(12, 3), torch.randn(5, 17, 12), only=["2", "16"])
->>> [(line.claim.key, line.verdict) for line in found.summary]
+>>> from multihead.statements.run import theory
+>>> results = theory(mh.MultiHeadAttention(12, 3), torch.randn(5, 17, 12), only=["2", "16"])
+>>> [(line.statement.id, line.verdict) for line in results.summary]
 [('2', 'holds'), ('16', ...)]
->>> found["2"].finding.right
+>>> results["2"].result.rhs
 'd_model 12'
 """
 
@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
+from multihead._base.arguments import describe
 from multihead._base.html import line, table
-from multihead.errors import MultiheadError, SizeError
-from multihead.statements import costs, information, learning, power, signals, spaces, textbook
-from multihead.statements.claim import Claim, Finding, Verdict, plural
+from multihead.errors import SizeError, TypeMismatchError
+from multihead.statements.catalogue import STATEMENTS
+from multihead.statements.collect import TOKENS, Data, layer_samples
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.sampling import TOKENS, Data, layer_samples
-from multihead.statements.show import CONDITIONAL, Line, table_text
+from multihead.statements.layer_shape import LayerShape
+from multihead.statements.statement import Result, Statement, Verdict, plural
+from multihead.statements.view import CONDITIONAL, Line, table_text
 
 Progress = Callable[[str, int, int], None]
 """Called before each statement: the layer's name, statements done in it, statements in all."""
@@ -33,16 +34,16 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Row:
-    """What one statement came to on one layer."""
+    """The result of one statement on one layer."""
 
-    claim: Claim
+    statement: Statement
     layer: str
-    finding: Finding
+    result: Result
 
 
 @dataclass(frozen=True, repr=False)
-class Claims:
-    """The statements and what was found: `found["1"]`, `found.summary`, `found.text()`, `found.to_json()`."""
+class Theory:
+    """Statements and their results: `results["1"]`, `results.summary`, `results.text()`, `results.to_json()`."""
 
     rows: tuple[Row, ...]
     about: str
@@ -51,25 +52,22 @@ class Claims:
     @property
     def summary(self) -> list[Line]:
         """One line for each statement over all layers."""
-        keys = dict.fromkeys(row.claim.key for row in self.rows)
-        return [_line([row for row in self.rows if row.claim.key == key]) for key in keys]
+        ids = dict.fromkeys(row.statement.id for row in self.rows)
+        return [_line([row for row in self.rows if row.statement.id == id]) for id in ids]
 
-    def __getitem__(self, key: str) -> Line:
-        """The line of one statement: found["16"]."""
-        lines = self.summary
-        found = next((line for line in lines if line.claim.key == key), None)
-        if found is None:
-            raise SizeError(
-                f"statement {key!r} was not computed", hint=f"there are {', '.join(x.claim.key for x in lines)}"
-            )
-        return found
+    def __getitem__(self, id: str | int) -> Line:
+        """The line of one statement: results["16"]."""
+        lines = {line.statement.id: line for line in self.summary}
+        if str(id) not in lines:
+            raise SizeError(f"statement {id!r} was not computed", hint=f"computed are {', '.join(lines)}")
+        return lines[str(id)]
 
-    def layer(self, name: str) -> Claims:
-        """The findings of one layer alone."""
+    def layer(self, name: str) -> Theory:
+        """The results of one layer."""
         names = list(dict.fromkeys(row.layer for row in self.rows))
         if name not in names:
-            raise SizeError(f"there is no layer {name!r}", hint=f"computed were {', '.join(names)}")
-        return Claims(tuple(row for row in self.rows if row.layer == name), f"{name} of {self.about}")
+            raise SizeError(f"unknown layer {name!r}", hint=f"computed are {', '.join(names)}")
+        return Theory(tuple(row for row in self.rows if row.layer == name), f"{name} of {self.about}")
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal."""
@@ -81,40 +79,28 @@ class Claims:
     def _repr_html_(self) -> str:
         heads = ("#", "statement", "verdict", "left", "right", "why")
         lines = [
-            (
-                x.claim.key,
-                f"{x.claim.title}: {x.claim.formula}",
-                x.said,
-                x.finding.left,
-                x.finding.right,
-                x.finding.why,
-            )
+            (x.statement.id, f"{x.statement.title}: {x.statement.formula}", x.tally, x.result.lhs, x.result.rhs,
+             x.result.because)
             for x in self.summary
-        ]
+        ]  # fmt: skip
         return line(self.about) + table(heads, lines, words=range(len(heads)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: a summary for each statement, and every layer's finding with its numbers."""
+        """Plain data: a summary for each statement, and every layer's result with its numbers."""
         return {
             "about": self.about,
             "statements": [
                 {
-                    "key": line.claim.key,
-                    "title": line.claim.title,
-                    "formula": line.claim.formula,
+                    "id": line.statement.id,
+                    "title": line.statement.title,
+                    "formula": line.statement.formula,
+                    "holds_when": line.statement.holds_when,
                     "verdict": line.verdict,
-                    "said": line.said,
+                    "tally": line.tally,
                     "layers": {
-                        row.layer: {
-                            "verdict": row.finding.verdict,
-                            "left": row.finding.left,
-                            "right": row.finding.right,
-                            "why": row.finding.why,
-                            "condition": row.finding.condition,
-                            "numbers": {name: _plain(x) for name, x in row.finding.numbers.items()},
-                        }
+                        row.layer: _layer_json(row.result)
                         for row in self.rows
-                        if row.claim.key == line.claim.key
+                        if row.statement.id == line.statement.id
                     },
                 }
                 for line in self.summary
@@ -122,13 +108,24 @@ class Claims:
         }
 
 
-def statements() -> tuple[Claim, ...]:
-    """All statements, in the order of their numbers."""
-    groups = (spaces, signals, information, learning, costs, power, textbook)
-    return tuple(sorted((claim for group in groups for claim in group.CLAIMS), key=_place))
+def _layer_json(result: Result) -> dict[str, Any]:
+    return {
+        "verdict": result.verdict,
+        "lhs": result.lhs,
+        "rhs": result.rhs,
+        "because": result.because,
+        "numbers": {name: _plain(x) for name, x in result.numbers.items()},
+    }
 
 
-def claims(
+def _plain(x: float | Sequence[float]) -> Any:
+    """JSON has no NaN and no infinity."""
+    if isinstance(x, int | float):
+        return x if abs(x) < float("inf") else None
+    return [_plain(y) for y in x]
+
+
+def theory(
     layer_or_model: nn.Module,
     data: Data,
     *,
@@ -138,88 +135,72 @@ def claims(
     tokens: int = TOKENS,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Claims:
+) -> Theory:
     """Compute every statement on a layer, or on all attention layers of a model.
 
     Args:
         data: of a layer, a tensor (batch, token, d_model) or the mapping that layer(**data) takes; of a model,
             texts (with a `tokenizer`), lists of token ids, or mappings that model(**batch) takes.
-        only: the statements to compute, as ["1", "6", "T2"]; "6" is 6a, 6b and 6c.
-        layers: the layers to compute them on, as ["L0", "L3"].
-        tokens: about how many of `data` are looked at.
+        only: the statements to compute, as ["1", "6", "T2"]; "6" is 6a, 6b and 6c; default: all.
+        layers: the layers to compute them on, as ["L0", "L3"]; default: all.
+        tokens: the size of the sample of `data`: sequences are added until there are so many.
+        seed: for everything random: shuffles, random spans and patterns, new layers.
     """
-    chosen = _only(statements(), only)
-    named = None if layers is None else [f"L{n}" if isinstance(n, int) else n for n in layers]
+    chosen = _chosen(only)
     rows: list[Row] = []
-    about = ""
-    shapes: list[str] = []
-    for subject in layer_samples(layer_or_model, data, tokenizer=tokenizer, layers=named, tokens=tokens, seed=seed):
-        shapes.append(_shape(subject))
-        about = f"{plural(subject.tokens, 'token')} in {plural(len(subject.sequences), 'sequence')}"
-        for done, claim in enumerate(chosen):
+    sizes = Counter[str]()
+    by_shape: dict[tuple[str, LayerShape], Result] = {}
+    token_text = ""
+    for layer in layer_samples(layer_or_model, data, tokenizer=tokenizer, layers=layers, tokens=tokens, seed=seed):
+        sizes[_size(layer)] += 1
+        token_text = layer.token_text
+        for done, statement in enumerate(chosen):
             if progress is not None:
-                progress(subject.name, done, len(chosen))
-            rows.append(Row(claim, subject.name, _found(claim, subject)))
-    kinds = ", ".join(f"{n} × {shape}" if n > 1 else shape for shape, n in Counter(shapes).items())
-    what = type(layer_or_model).__name__
-    return Claims(tuple(rows), f"{what}: {plural(len(shapes), 'layer')} ({kinds}), {about}")
+                progress(layer.name, done, len(chosen))
+            key = (statement.id, layer.shape)
+            result = by_shape.get(key) if statement.shape_only else None
+            if result is None:
+                result = by_shape[key] = statement(layer)
+            rows.append(Row(statement, layer.name, result))
+    kinds = ", ".join(f"{n} × {size}" if n > 1 else size for size, n in sizes.items())
+    layers_text = plural(sizes.total(), "layer")
+    return Theory(tuple(rows), f"{type(layer_or_model).__name__}: {layers_text} ({kinds}), {token_text}")
 
 
-def _shape(subject: LayerSample) -> str:
-    shared = f" over {subject.kv_heads} kv heads" if subject.kv_heads != subject.heads else ""
-    return f"{subject.heads} heads of {subject.key_dim}{shared} in {subject.d_model}"
+def _size(layer: LayerSample) -> str:
+    shared = f" over {layer.kv_heads} kv heads" if layer.kv_heads != layer.heads else ""
+    return f"{layer.heads} heads of {layer.key_dim}{shared} in {layer.d_model}"
 
 
-def _found(claim: Claim, subject: LayerSample) -> Finding:
-    """The finding; what a layer is not made for is no reason to lose the other statements."""
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(subject.seed)
-            return claim.test(subject)
-    except MultiheadError as refused:
-        return Finding(
-            "not applicable", "–", "–", refused.message.partition("\n")[0], "the layer can be taken apart"
+def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
+    """The statements of these ids; "6" is 6a, 6b and 6c."""
+    if only is None:
+        return list(STATEMENTS)
+    if isinstance(only, str) or not hasattr(only, "__iter__"):
+        raise TypeMismatchError(f"only must be a list of statements, got {describe(only)}", hint='["1", "6", "T2"]')
+    ids = [str(id).strip() for id in only]
+    chosen = [statement for statement in STATEMENTS if {statement.id, statement.id.rstrip("abc")} & set(ids)]
+    known = {id for statement in STATEMENTS for id in (statement.id, statement.id.rstrip("abc"))}
+    unknown = next((id for id in ids if id not in known), None)
+    if unknown is not None or not ids:
+        raise SizeError(
+            f"unknown statement {unknown!r}" if ids else "only must name a statement, got none",
+            hint=f"choose from {', '.join(statement.id for statement in STATEMENTS)}",
         )
-
-
-def _only(known: Sequence[Claim], wanted: Iterable[str | int] | None) -> list[Claim]:
-    if wanted is None:
-        return list(known)
-    keys = [str(w).strip() for w in wanted]
-
-    def fits(claim: Claim, key: str) -> bool:
-        """ "6" means 6a, 6b and 6c."""
-        return claim.key == key or (claim.key[:-1] == key and claim.key[-1].isalpha())
-
-    wrong = next((key for key in keys if not any(fits(claim, key) for claim in known)), None)
-    if wrong is not None:
-        raise SizeError(f"there is no statement {wrong!r}", hint=f"choose from {', '.join(c.key for c in known)}")
-    return [claim for claim in known if any(fits(claim, key) for key in keys)]
-
-
-def _place(claim: Claim) -> tuple[bool, int, str]:
-    digits = "".join(c for c in claim.key if c.isdigit())
-    return claim.key.startswith("T"), int(digits), claim.key
+    return chosen
 
 
 def _line(rows: Sequence[Row]) -> Line:
-    """The most frequent verdict, and of the layers that have it the one in the middle, by the first number."""
-    counts = Counter[Verdict](row.finding.verdict for row in rows)
+    """The most frequent verdict, and the result in the middle of the layers that have it, by the first number."""
+    counts = Counter[Verdict](row.result.verdict for row in rows)
     verdict = counts.most_common(1)[0][0]
-    alike = [row for row in rows if row.finding.verdict == verdict]
-    middle = sorted(alike, key=lambda row: _first(row.finding))[(len(alike) - 1) // 2]
+    with_verdict = [row for row in rows if row.result.verdict == verdict]
+    middle = sorted(with_verdict, key=lambda row: _first_number(row.result))[(len(with_verdict) - 1) // 2]
     word = CONDITIONAL if verdict == "holds only if" else verdict
-    said = word if len(rows) == 1 else f"{word} in {counts[verdict]} of {len(rows)}"
-    return Line(rows[0].claim, verdict, said, middle.layer if len(rows) > 1 else "", middle.finding)
+    tally = word if len(rows) == 1 else f"{word} in {counts[verdict]} of {len(rows)}"
+    return Line(rows[0].statement, verdict, tally, middle.layer if len(rows) > 1 else "", middle.result)
 
 
-def _first(finding: Finding) -> float:
-    found = next((x for x in finding.numbers.values() if isinstance(x, int | float)), 0.0)
-    return found if found == found else 0.0  # NaN has no place in an order
-
-
-def _plain(x: float | Sequence[float]) -> Any:
-    """JSON has no NaN and no infinity."""
-    if isinstance(x, int | float):
-        return x if abs(x) < float("inf") else None
-    return [_plain(y) for y in x]
+def _first_number(result: Result) -> float:
+    first = next((x for x in result.numbers.values() if isinstance(x, int | float)), 0.0)
+    return first if first == first else 0.0  # NaN would break the order

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from multihead._base.json_files import read_json
 from multihead.errors import MultiheadError
 
 FILES = (
@@ -42,14 +42,12 @@ def modules(folder: Path) -> list[dict[str, Any]]:
     path = folder / MODULES
     if not path.is_file():
         return []
+    hint = "copy it again from the original folder"
+    data = read_json(path, hint=hint)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        listed = [{"path": str(m["path"]), "type": str(m["type"]), **m} for m in data]
-    except (ValueError, KeyError, TypeError) as error:
-        raise MultiheadError(
-            f"{path} is damaged: {error!r}", hint="copy it again from the original folder"
-        ) from error
-    return cast(list[dict[str, Any]], listed)
+        return [{**module, "path": str(module["path"]), "type": str(module["type"])} for module in data]
+    except (KeyError, TypeError) as error:
+        raise MultiheadError(f"{path} is damaged: {error!r}", hint=hint) from error
 
 
 def _module_folders(source: Path) -> list[Path]:

@@ -6,7 +6,6 @@ sentence-transformers. `encoder(folder)` needs no such flag: it imports classes 
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from multihead._base.json_files import read_json_object
 from multihead.errors import MultiheadError
 from multihead.store.aux_files import MODULES, modules
 from multihead.store.formats.sentence import OURS, THEIRS
@@ -42,7 +42,7 @@ def encoder(folder: str | Path, **options: Any) -> Any:
             )
         loaded.append(cls.load(str(folder), subfolder=module["path"], local_files_only=True))
     path = folder / "config_sentence_transformers.json"
-    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    config = read_json_object(path, hint="copy it again from the original folder") if path.is_file() else {}
     for name in ("prompts", "default_prompt_name", "similarity_fn_name"):
         if config.get(name) is not None:
             options.setdefault(name, config[name])

@@ -16,22 +16,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from multihead._base.arguments import check_device_and_dtype, check_flag, check_instance
+from multihead._base.json_files import read_json_object
 from multihead.edit.surgery.record import attach
-from multihead.errors import MultiheadError, SizeError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.compiled import inner
+from multihead.model.pooling import ATTRIBUTE as POOLING
+from multihead.model.pooling import pooling_of
 from multihead.store.example_outputs import example_outputs
 from multihead.store.manifest import MANIFEST, Manifest
 from multihead.store.replay import rebuild, replay
 from multihead.store.skeleton import class_of, import_transformers, without_weights
 from multihead.store.snapshot import BUFFERS
-from multihead.store.tensors import TensorIndex, assign_buffers, assign_tensors
+from multihead.store.tensors import DAMAGED, TensorIndex, assign_buffers, assign_tensors
 
 
 def load(
@@ -53,7 +56,7 @@ def load(
         trust_remote_code: run the Python code in the folder, if the model's class needs it.
     """
     _check(folder, model, trust_remote_code)
-    check_device_and_dtype(device, dtype)
+    place = _check_device(device, dtype)
     path = Path(folder)
     if not (path / MANIFEST).is_file():
         state = f"there is no {MANIFEST} in {path}" if path.is_dir() else f"{path} is a file"
@@ -64,7 +67,7 @@ def load(
     manifest = Manifest.read(path)
     manifest.check_files(path)
     try:
-        return _load(path, manifest, model, torch.device(device), dtype, trust_remote_code)
+        return _load(path, manifest, model, place, dtype, trust_remote_code)
     except MultiheadError as error:
         versions = manifest.other_versions()
         if not versions:
@@ -90,23 +93,34 @@ def _load(
             hint=f"build one of the original sizes and pass it: load(folder, model={manifest.model}(...))",
         )
     else:
-        config = manifest.original_config(folder)
-        cls = class_of(manifest.model, manifest.origin, config, folder, trust)
-        model = rebuild(cls, config, manifest.attention, record, index.shapes)
+        original_config = manifest.original_config(folder)
+        cls = class_of(manifest.model, manifest.origin, original_config, folder, trust)
+        model = rebuild(cls, original_config, manifest.attention, record, index.shapes)
     assign_tensors(model, index.read(device, dtype), manifest.shared)
     if (folder / f"{BUFFERS}.safetensors").is_file():
         assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(device))
     if hasattr(model, "generation_config") and (folder / "generation_config.json").is_file():
-        with suppress(OSError, ValueError):  # only how to sample, which has a default
-            model.generation_config = import_transformers().GenerationConfig.from_pretrained(
-                folder, local_files_only=True
-            )
+        model.generation_config = _generation_config(folder)
     if record is not None:
         attach(model, record)
+    if manifest.pooling is not None:
+        setattr(model, POOLING, tuple(manifest.pooling))
+        pooling_of(model)  # raises if a mode is unknown
+    config: Any = getattr(model, "config", None)
+    if hasattr(config, "_name_or_path"):
+        config._name_or_path = str(folder)  # as from_pretrained does
     model = model.to(device).eval()
     if manifest.runs:
         _check_runs(model, folder)
     return model
+
+
+def _generation_config(folder: Path) -> Any:
+    file = folder / "generation_config.json"
+    try:
+        return import_transformers().GenerationConfig.from_dict(read_json_object(file, hint=DAMAGED))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise MultiheadError(f"{file} is damaged: {error}", hint=DAMAGED) from error
 
 
 def _check_runs(model: nn.Module, folder: Path) -> None:
@@ -126,3 +140,17 @@ def _check(folder: object, model: object, trust_remote_code: object) -> None:
         "model", model, nn.Module | None, "a torch.nn.Module or None", hint="a new model of the original sizes"
     )
     check_flag("trust_remote_code", trust_remote_code)
+
+
+def _check_device(device: str | torch.device, dtype: torch.dtype | None) -> torch.device:
+    check_instance("device", device, str | torch.device, "a device", hint="device='cpu'")
+    check_device_and_dtype(device, dtype)
+    if torch.device(device).type == "meta":
+        raise MultiheadError(
+            "device must hold values, got 'meta': a model without weights is not the saved one", hint="device='cpu'"
+        )
+    if dtype is not None and dtype.itemsize < 2:
+        raise TypeMismatchError(
+            f"dtype must be one that models compute in, got {dtype}", hint="dtype=torch.float32, for example"
+        )
+    return torch.device(device)

@@ -15,7 +15,9 @@ from typing import Any, cast
 import torch
 
 import multihead
+from multihead._base.json_files import read_json_object
 from multihead.edit.surgery.record import Record
+from multihead.edit.text_sketch import TextSketch
 from multihead.errors import MultiheadError
 from multihead.store.tensors import DAMAGED
 
@@ -44,6 +46,8 @@ class Manifest:
     """why it does, or why not"""
     config: Mapping[str, Any] | None
     """the original config, if it is not the one in config.json"""
+    pooling: list[str] | None
+    """how an encoder's token vectors are pooled; None: their mean"""
     runs: bool
     """whether the model ran on an example input; `load` runs it again"""
     versions: Mapping[str, str]
@@ -54,7 +58,7 @@ class Manifest:
         return None if self.cut is None else Record.from_json(self.cut)
 
     def original_config(self, folder: Path) -> Mapping[str, Any]:
-        return read_json(folder / "config.json") if self.config is None else self.config
+        return read_json_object(folder / "config.json", hint=DAMAGED) if self.config is None else self.config
 
     def write(self, folder: Path) -> None:
         data: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -68,7 +72,7 @@ class Manifest:
     @staticmethod
     def read(folder: Path) -> Manifest:
         path = folder / MANIFEST
-        data = read_json(path)
+        data = read_json_object(path, hint=DAMAGED)
         if data.get("format") != FORMAT:
             raise MultiheadError(f"{path} does not describe a saved model", hint=DAMAGED)
         if data.get("version") != VERSION:
@@ -76,10 +80,12 @@ class Manifest:
         stored = data.pop("checksum", None)
         if stored != _checksum_of(data):
             raise MultiheadError(f"{path} is damaged: its checksum does not fit its contents", hint=DAMAGED)
+        data.setdefault("pooling", None)
         kinds: dict[str, tuple[type, ...]] = {
             "model": (str,), "origin": (str, type(None)), "cut": (dict, type(None)), "weights": (str,),
             "shared": (dict,), "attention": (str, type(None)), "stock": (bool,), "reason": (str,),
-            "config": (dict, type(None)), "runs": (bool,), "versions": (dict,), "checksums": (dict,),
+            "config": (dict, type(None)), "pooling": (list, type(None)), "runs": (bool,), "versions": (dict,),
+            "checksums": (dict,),
         }  # fmt: skip
         for name, allowed in kinds.items():
             if not isinstance(data.get(name), allowed):
@@ -87,6 +93,9 @@ class Manifest:
                     f"{path} is damaged: {name} must be a {allowed[0].__name__}, got {data.get(name)!r}",
                     hint=DAMAGED,
                 )
+        for name in ("shared", "checksums"):
+            if not all(isinstance(value, str) for value in data[name].values()):
+                raise MultiheadError(f"{path} is damaged: {name} must map names to texts", hint=DAMAGED)
         if data["weights"] not in ("model", "multihead"):
             raise MultiheadError(
                 f"{path} is damaged: weights must be model or multihead, got {data['weights']!r}", hint=DAMAGED
@@ -179,21 +188,6 @@ def _json(x: object) -> str:
         ) from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise MultiheadError(f"there is no {path.name} in {path.parent}", hint="mh.save writes it") from None
-    except OSError as error:
-        raise MultiheadError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
-    except (ValueError, RecursionError) as error:
-        raise MultiheadError(f"{path} is not JSON: {error}", hint=DAMAGED) from error
-    if not isinstance(data, dict):
-        raise MultiheadError(f"{path} is damaged: it must hold an object, got {type(data).__name__}", hint=DAMAGED)
-    return cast(dict[str, Any], data)
-
-
 def _check_cut(cut: Mapping[str, Any], path: Path) -> None:
     steps = cut.get("steps")
     if not isinstance(steps, list) or not isinstance(cut.get("plan"), dict | None):
@@ -206,3 +200,8 @@ def _check_cut(cut: Mapping[str, Any], path: Path) -> None:
             raise MultiheadError(
                 f"{path} is damaged: a step must be {{do, at, name, value}}, got {step!r}", hint=DAMAGED
             )
+    try:
+        for sketch in (cut["plan"] or {}).get("texts", ()):
+            TextSketch.from_json(sketch)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MultiheadError(f"{path} is damaged: its texts are not sketches: {error!r}", hint=DAMAGED) from error

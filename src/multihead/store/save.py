@@ -149,6 +149,8 @@ def _require_equal(model: nn.Module, difference: str | None) -> None:
 def _check(folder: object, tokenizer: object, source: object, force: object) -> None:
     path = str | Path
     check_instance("folder", folder, path, "the path of a folder", hint="mh.save(model, 'smaller')")
+    if "\0" in str(folder):
+        raise MultiheadError(f"folder must not hold a null character, got {str(folder)!r}", hint="choose a name")
     check_instance("source", source, path | None, "the path of a folder or None", hint="source='path/to/original'")
     check_flag("force", force)
     if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from multihead.edit.surgery.record import Record, record_of
 from multihead.errors import MultiheadError
+from multihead.model.pooling import Pooling, pooling_of
 from multihead.store.example_outputs import example_outputs
 from multihead.store.manifest import Manifest, checksums, package_versions
 from multihead.store.replay import rebuild, shape_difference
@@ -85,6 +86,7 @@ class Snapshot:
             text = json.dumps(shown, indent=2, sort_keys=True) + "\n"
             (folder / "config.json").write_text(text, encoding="utf-8")
         write_tensors(self.state.tensors, folder, stem)
+        pooling = pooling_of(self.model)
         if self.buffers:
             write_tensors(self.buffers, folder, BUFFERS)
         Manifest(
@@ -97,6 +99,7 @@ class Snapshot:
             stock=config is not None,
             reason=reason,
             config=self.config if shown != self.config else None,
+            pooling=None if pooling == Pooling() else list(pooling.modes),
             runs=self.outputs is not None,
             versions=package_versions(),
             checksums=checksums(folder),

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.json_files import read_json_object
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 
 MAX_FILE_BYTES = 4_000_000_000
@@ -208,9 +209,9 @@ class TensorIndex:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        data = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        data = read_json_object(index, hint=DAMAGED)["weight_map"]
         files = {str(name): str(file) for name, file in data.items()}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (KeyError, AttributeError) as error:
         raise MultiheadError(f"{index} is damaged: {error!r}", hint=DAMAGED) from error
     outside = [file for file in files.values() if not re.fullmatch(r"[\w.-]+\.safetensors", file)]
     if outside:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torch import Tensor
 
+from multihead._base.charts import MISSING, number
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition
 from multihead.table.data import Numbers, TableData, abbreviate
-from multihead.table.view import NOTHING
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -295,15 +295,15 @@ def _size(condition: Condition, before: float, after: float) -> float:
 
 
 def _arrow(before: str, after: str) -> str:
-    return f"{before or NOTHING} → {after or NOTHING}"
+    return f"{before or MISSING} → {after or MISSING}"
 
 
 def _short(x: float) -> str:
-    return NOTHING if math.isnan(x) else f"{x:.3g}"
+    return number(x)
 
 
 def _signed(x: float) -> str:
-    return NOTHING if math.isnan(x) else f"{x:+.3g}".replace("-", "−")
+    return MISSING if math.isnan(x) else f"{x:+.3g}".replace("-", "−")
 
 
 def _plain(x: float | str) -> float | str | None:

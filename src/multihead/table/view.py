@@ -21,6 +21,7 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.charts import MISSING, number
 from multihead._base.html import STYLE
 from multihead.table.data import Column, TableData, cell
 
@@ -35,7 +36,7 @@ FIRST = (
 )
 """Columns of results, shown first if present."""
 
-SHOWN = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
+STATISTICS = ("entropy", "effective_keys", "max_weight", "distance", "first", "self", "previous", "next", "special")
 """Statistics shown by default."""
 
 _DETAILS = (
@@ -44,7 +45,6 @@ _DETAILS = (
 )
 """Columns whose names start like this are shown only on request."""
 
-NOTHING = "–"
 MOST_ROWS, MOST_LETTERS = 400, 90_000
 """Limits of a table in a notebook, in rows and characters of HTML; larger ones scroll slowly and bloat the file."""
 
@@ -53,9 +53,14 @@ def shown(table: TableData, columns: Sequence[str] | None = None) -> list[str]:
     """The columns to show: the named ones, or by default results first, then selected statistics."""
     if columns is not None:
         return [name for name in columns if table[name] is not None]
-    names = [name for name in (*FIRST, *SHOWN) if name in table.columns and _has_values(table.columns[name])]
+    names = [name for name in (*FIRST, *STATISTICS) if name in table.columns and _has_values(table.columns[name])]
     others = [name for name in table.columns if name not in names and not _is_detail(name, table)]
     return ([n for n in names if n in FIRST] + others + [n for n in names if n not in FIRST]) or [*table.columns]
+
+
+def importance_column(table: TableData) -> str | None:
+    """The column that importance is read from: the first of these that was measured."""
+    return next((n for n in ("ablation_zero", "ablation_mean", "importance") if n in table.columns), None)
 
 
 def _has_values(column: Column) -> bool:
@@ -74,8 +79,8 @@ def word(column: Column, row: int) -> str:
     """A cell as text, with three significant digits."""
     x = cell(column, row)
     if isinstance(x, str):
-        return x or NOTHING
-    return NOTHING if math.isnan(x) else f"{x + 0.0:.3g}"  # + 0.0 turns -0.0 into 0.0
+        return x or MISSING
+    return number(x)
 
 
 def text(table: TableData, columns: Sequence[str] | None = None) -> str:
@@ -115,7 +120,7 @@ class RichView:
         largest, ends = {n: _largest(table.columns[n]) for n in fitting}, _layer_ends(table.heads)
         ends = ends if self.first is None else set[int]()  # a sorted table has no layer order
         for i, head in enumerate(table.heads):
-            styles = ["dim" if cells[n][i] == NOTHING else "bold" if i == largest[n] else "" for n in fitting]
+            styles = ["dim" if cells[n][i] == MISSING else "bold" if i == largest[n] else "" for n in fitting]
             row = [Text(cells[n][i], style) for n, style in zip(fitting, styles, strict=True)]
             grid.add_row(Text(head), *row, end_section=i in ends)
         yield grid

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 import multihead as mh
+from multihead.layer import init
 
 
 def layer(width: int, heads: int, **kwargs: object) -> mh.MultiHeadAttention:
     """The same weights on all ranks, scores with a spread of a few units, no bias of zero."""
     torch.manual_seed(7)
-    attn = mh.MultiHeadAttention(width, heads, init=mh.init.XavierPerHead(2.0), **kwargs)  # type: ignore[arg-type]
+    attn = mh.MultiHeadAttention(width, heads, init=init.XavierPerHead(2.0), **kwargs)  # type: ignore[arg-type]
     draw(attn)
     return attn.to(torch.get_default_dtype())  # a position may be older than the default
 

@@ -1,4 +1,4 @@
-"""Tokens of one sequence spread over ranks by `mh.context_parallel`."""
+"""Tokens of one sequence spread over ranks by `multihead.parallel.context_parallel`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 import multihead as mh
 from multihead import cache, mask, position
-from multihead.layer import Problem
+from multihead.layer import LatentAttention, Problem, QKNorm, Sinks
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._head_shard import all_reduce
 from multihead.layer._mask_algebra import And, Mask
 from multihead.layer._problem import ScoreConfig
-from multihead.parallel import ring
+from multihead.parallel import context_parallel, ring
 from multihead.parallel.context import ContextParallel
 from multihead.parallel.ring import _RingTask
 
@@ -55,9 +55,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "grouped, rotary": {"num_kv_heads": 2, "position": position.Rotary(), "head_dim": 6, "value_dim": 3},
     "dynamic NTK": {"position": position.Rotary(scaling=position.DynamicNTK(2.0, 8)), "head_dim": 6},
-    "uneven groups": {"kv_of_head": [1, 0, 1, 1], "sinks": mh.Sinks(0.5), "softcap": 2.0},
+    "uneven groups": {"kv_of_head": [1, 0, 1, 1], "sinks": Sinks(0.5), "softcap": 2.0},
     "ALiBi": {"position": position.ALiBi(4, learned=True), "num_kv_heads": 1},
-    "relative bias": {"position": position.RelativeBias(4, buckets=8, max_distance=9), "qk_norm": mh.QKNorm()},
+    "relative bias": {"position": position.RelativeBias(4, buckets=8, max_distance=9), "qk_norm": QKNorm()},
 }
 
 
@@ -67,7 +67,7 @@ def both_ways(mesh: DeviceMesh, options: dict[str, Any], rule: Mask | None, name
     spread = copy.deepcopy(single)
     x = tokens(WIDTH, 3, length=TOKENS)
     weight = torch.randn(x.shape, generator=torch.Generator().manual_seed(8))
-    block = mh.context_parallel(mesh, TOKENS)
+    block = context_parallel(mesh, TOKENS)
     mine, y = block.split(x).requires_grad_(), x.clone().requires_grad_()
     gate = torch.tensor([1.0, 0.5, -1.0, 2.0])
     with block:
@@ -102,7 +102,7 @@ def ring_in_single_precision(mesh: DeviceMesh) -> None:
             mesh, {"num_kv_heads": 2, "position": position.Rotary(), "head_dim": 6}, MASKS["causal"], "fp32", 1e-4
         )
         x = tokens(WIDTH, 3, length=TOKENS).bfloat16()
-        attn, block = layer(WIDTH, 4).bfloat16(), mh.context_parallel(mesh, TOKENS)
+        attn, block = layer(WIDTH, 4).bfloat16(), context_parallel(mesh, TOKENS)
         with block, torch.no_grad():
             out = attn(block.split(x), mask=mask.causal())
         torch.testing.assert_close(out, block.split(attn(x, mask=mask.causal())), atol=0.05, rtol=0.05)
@@ -115,7 +115,7 @@ def ring_of_layers(mesh: DeviceMesh) -> None:
     torch.manual_seed(3)
     parts = [
         layer(WIDTH, 4, num_kv_heads=2, position=position.Rotary(), head_dim=6),
-        mh.LatentAttention(WIDTH, 3, latent_dim=10, nope_dim=6, rope_dim=4, value_dim=5),
+        LatentAttention(WIDTH, 3, latent_dim=10, nope_dim=6, rope_dim=4, value_dim=5),
     ]
     single = nn.ModuleList(parts)
     spread = copy.deepcopy(single)
@@ -131,7 +131,7 @@ def ring_of_layers(mesh: DeviceMesh) -> None:
     want.square().sum().backward()
     for again in (False, True):
         spread.zero_grad()
-        block = mh.context_parallel(mesh, TOKENS)
+        block = context_parallel(mesh, TOKENS)
         with block:
             out = run(spread, block.split(x), again)
             out.square().sum().backward()
@@ -145,7 +145,7 @@ def layers_do_not_run_again_outside(mesh: DeviceMesh) -> None:
     """A checkpointed layer whose backward comes after the block would see this rank's keys alone."""
     attn, x = layer(WIDTH, 4), tokens(WIDTH, 2, length=TOKENS)
     for reentrant in (True, False):
-        block = mh.context_parallel(mesh, TOKENS)
+        block = context_parallel(mesh, TOKENS)
         with block:
             mine = block.split(x).requires_grad_()
             out = checkpoint(lambda x: attn(x, mask=mask.causal()), mine, use_reentrant=reentrant)
@@ -159,7 +159,7 @@ def layers_do_not_run_again_outside(mesh: DeviceMesh) -> None:
 def layers_on_other_threads_are_not_part(mesh: DeviceMesh) -> None:
     """A thread that serves other requests attends to its own tokens alone, with its own layers or with these."""
     mine, theirs, x = layer(WIDTH, 4), layer(WIDTH, 4, num_kv_heads=2), tokens(WIDTH, 3, length=TOKENS)
-    block, results = mh.context_parallel(mesh, TOKENS), dict[str, Tensor]()
+    block, results = context_parallel(mesh, TOKENS), dict[str, Tensor]()
 
     def other() -> None:
         with torch.no_grad():
@@ -183,7 +183,7 @@ def layers_on_other_threads_are_not_part(mesh: DeviceMesh) -> None:
 
 
 def hidden_nan_stays_hidden(mesh: DeviceMesh) -> None:
-    attn, block = layer(WIDTH, 4, num_kv_heads=2, head_dim=6), mh.context_parallel(mesh, TOKENS)
+    attn, block = layer(WIDTH, 4, num_kv_heads=2, head_dim=6), context_parallel(mesh, TOKENS)
     x = tokens(WIDTH, 3, length=TOKENS)
     x[1, 19:] = torch.nan
     rule = mask.lengths([TOKENS, 19])
@@ -203,7 +203,7 @@ def bytes_over_the_wire(mesh: DeviceMesh) -> None:
     """Counted as they are sent, against the closed form."""
     attn = layer(WIDTH, 4, num_kv_heads=2, head_dim=6, value_dim=3)
     for total in (TOKENS, 8 * mesh.size()):
-        block = mh.context_parallel(mesh, total)
+        block = context_parallel(mesh, total)
         with block:
             out = attn(tokens(WIDTH, 5, length=total)[:, block.places()].requires_grad_(), mask=mask.causal())
         rank, ranks, entries = mesh.get_local_rank(), mesh.size(), 2 * 2 * (6 + 3)  # batch, kv heads, dims
@@ -221,7 +221,7 @@ def bytes_over_the_wire(mesh: DeviceMesh) -> None:
 def causal_work_is_balanced(mesh: DeviceMesh) -> None:
     """Cells that each rank computes: the same on all, and half of what no mask would need."""
     ranks, total = mesh.size(), 1024 * mesh.size()
-    attn, block = layer(WIDTH, 4), mh.context_parallel(mesh, total)
+    attn, block = layer(WIDTH, 4), context_parallel(mesh, total)
 
     def cells(rule: Mask) -> Tensor:
         with torch.device("meta"):
@@ -296,7 +296,7 @@ def memory_is_shared_out(mesh: DeviceMesh) -> None:
 
     before, ring.BLOCK = ring.BLOCK, 1 << 8  # so that scores are next to nothing beside the tokens
     try:
-        here = saved_and_peak(mh.context_parallel(mesh, total))
+        here = saved_and_peak(context_parallel(mesh, total))
         alone = saved_and_peak(ContextParallel(Alone(), total))
         few = saved_and_peak(ContextParallel(Alone(), 60))  # one process with as many tokens as a rank has
     finally:
@@ -310,10 +310,10 @@ def memory_is_shared_out(mesh: DeviceMesh) -> None:
 def ring_refusals(mesh: DeviceMesh) -> None:
     attn, ranks = layer(WIDTH, 4, dropout=0.1), mesh.size()
     x = tokens(WIDTH, 3, length=TOKENS)
-    block = mh.context_parallel(mesh, TOKENS)
+    block = context_parallel(mesh, TOKENS)
     mine = block.split(x)
     with refused(f"{ranks} ranks", f"{2 * ranks} tokens", f"got {2 * ranks - 1}"):
-        mh.context_parallel(mesh, 2 * ranks - 1)
+        context_parallel(mesh, 2 * ranks - 1)
     with block:
         with refused("dropout", "got 0.1", f"{ranks} ranks"):
             attn(mine)
@@ -336,7 +336,7 @@ def ring_refusals(mesh: DeviceMesh) -> None:
     with refused("no multihead layer ran"), block:
         nn.MultiheadAttention(WIDTH, 4, batch_first=True)(mine, mine, mine)
     with refused("30 tokens along dim 1, got 29"):
-        mh.context_parallel(mesh, 30).split(x)
+        context_parallel(mesh, 30).split(x)
     assert attn(x, mask=mask.causal()).shape == x.shape  # nothing is left behind
 
 

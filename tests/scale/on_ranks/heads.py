@@ -13,6 +13,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import multihead as mh
 from multihead import mask, position
+from multihead.parallel import tensor_parallel_plan
 
 from .common import layer, refused
 
@@ -68,7 +69,7 @@ class Attention(nn.Module):
 def models(mesh: DeviceMesh) -> list[tuple[nn.Module, nn.Module]]:
     """(whole, spread over ranks)"""
     ours, other = Model(), Torch()
-    made = [(ours, parallelize_module(copy.deepcopy(ours), mesh, mh.tensor_parallel_plan(ours)))]
+    made = [(ours, parallelize_module(copy.deepcopy(ours), mesh, tensor_parallel_plan(ours)))]
     plan: dict[str, Any] = {f"layers.*.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")}
     split = parallelize_module(copy.deepcopy(other), mesh, plan | {"layers.*.wo": RowwiseParallel()})
     return [*made, (other, split)]
@@ -202,7 +203,7 @@ def a_cut_model(mesh: DeviceMesh) -> None:
     """Heads were taken out first: 4 of 5, and 5 of 6 in groups of 2 and 3."""
     model = Model().eval()
     whole = mh.cut(model, mh.plan(model, remove=["L0H1", "L1H0"]), refit=False)
-    spread = parallelize_module(copy.deepcopy(whole), mesh, mh.tensor_parallel_plan(whole))
+    spread = parallelize_module(copy.deepcopy(whole), mesh, tensor_parallel_plan(whole))
     with torch.no_grad():
         torch.testing.assert_close(spread(ids()), whole(ids()))
         assert (whole(ids()) - model(ids())).abs().max() > 1e-3

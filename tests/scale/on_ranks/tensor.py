@@ -1,4 +1,4 @@
-"""Heads spread over ranks by `mh.tensor_parallel_plan`."""
+"""Heads spread over ranks by `multihead.parallel.tensor_parallel_plan`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import multihead as mh
 from multihead import cache, mask, position
+from multihead.layer import Ask, Cells, LatentAttention, QKNorm, Sinks
 from multihead.layer._head_shard import local
+from multihead.parallel import tensor_parallel_plan
 from multihead.parallel.tensor import parts, whole_state_dict
 
 from .common import draw, layer, refused, tokens, whole
@@ -24,12 +26,12 @@ VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
     "even": (12, {}),
     "grouped": (12, {"num_kv_heads": 4, "position": position.Rotary(), "head_dim": 6}),
     "one kv head": (6, {"num_kv_heads": 1, "bias": "o"}),
-    "two kv heads": (6, {"num_kv_heads": 2, "value_dim": 7, "qk_norm": mh.QKNorm()}),
+    "two kv heads": (6, {"num_kv_heads": 2, "value_dim": 7, "qk_norm": QKNorm()}),
     "five heads": (5, UNEVEN | {"bias": "qv", "softcap": 3.0}),
     "uneven groups": (7, UNEVEN | {"kv_of_head": [0, 0, 2, 1, 2, 0, 3]}),
     "few uneven groups": (7, UNEVEN | {"kv_of_head": [1, 0, 1, 1, 1, 0, 1]}),
-    "sinks": (5, UNEVEN | {"sinks": mh.Sinks(0.5), "num_kv_heads": 1}),
-    "sinks, even": (12, {"sinks": mh.Sinks(0.5), "qk_norm": mh.QKNorm("layer", "after")}),
+    "sinks": (5, UNEVEN | {"sinks": Sinks(0.5), "num_kv_heads": 1}),
+    "sinks, even": (12, {"sinks": Sinks(0.5), "qk_norm": QKNorm("layer", "after")}),
     "ALiBi": (5, UNEVEN | {"position": position.ALiBi(5)}),
     "learned ALiBi": (12, {"position": position.ALiBi(12, learned=True)}),
     "relative bias": (7, UNEVEN | {"position": position.RelativeBias(7, buckets=8, max_distance=9)}),
@@ -39,7 +41,7 @@ WIDTH = 24
 
 def split(module: nn.Module, mesh: DeviceMesh) -> Any:
     torch.manual_seed(100 + mesh.get_rank())
-    return parallelize_module(module, mesh, mh.tensor_parallel_plan(module))
+    return parallelize_module(module, mesh, tensor_parallel_plan(module))
 
 
 def of_rank(single: mh.MultiHeadAttention, attn: mh.MultiHeadAttention, name: str, p: Tensor) -> Tensor:
@@ -198,7 +200,7 @@ def answers_are_of_all_heads(mesh: DeviceMesh) -> None:
     want = single(x, mask=mask.causal(), ask=("weights", "lse", "heads"))
     for name in ("out", "weights", "lse", "heads"):
         torch.testing.assert_close(getattr(asked, name), getattr(want, name))
-    some = mh.Ask(mh.Cells([4, 0, -2], [1, 3]))
+    some = Ask(Cells([4, 0, -2], [1, 3]))
     torch.testing.assert_close(attn(x, ask=some).weights, single(x, ask=some).weights)
 
 
@@ -216,7 +218,7 @@ def explanations_are_of_the_local_heads(mesh: DeviceMesh) -> None:
 def latent(mesh: DeviceMesh) -> None:
     for heads, query_dim in ((5, 9), (12, None)):
         torch.manual_seed(7)
-        single = mh.LatentAttention(
+        single = LatentAttention(
             WIDTH, heads, latent_dim=10, nope_dim=6, rope_dim=4, value_dim=5, query_dim=query_dim, bias=True
         )
         draw(single)
@@ -259,7 +261,7 @@ def inside_a_model(mesh: DeviceMesh) -> None:
     with torch.no_grad():
         for p in model[0].attn.parameters():
             p.mul_(1.0 + mesh.get_rank())  # every rank begins elsewhere
-    plan = mh.tensor_parallel_plan(model)
+    plan = tensor_parallel_plan(model)
     assert sorted(plan) == ["0.attn", "1.attn"]
     for block in "01":
         plan |= {f"{block}.up": ColwiseParallel(), f"{block}.down": RowwiseParallel()}
@@ -285,14 +287,14 @@ def refusals(mesh: DeviceMesh) -> None:
     attn = split(layer(WIDTH, 12), mesh)
     with refused("is already split", "of 12"):
         split(attn, mesh)
-    with refused("Linear has no mh.MultiHeadAttention"):
-        mh.tensor_parallel_plan(nn.Linear(2, 3))
+    with refused("Linear has no MultiHeadAttention"):
+        tensor_parallel_plan(nn.Linear(2, 3))
     wrapped = layer(WIDTH, 12)
     wrapped.k_proj = nn.Sequential(wrapped.k_proj)  # type: ignore[assignment]
     with refused("k_proj must be a plain nn.Linear, got Sequential"):
         split(wrapped, mesh)
     with refused("attention layer, got Linear"):
-        parallelize_module(nn.Linear(2, 3), mesh, mh.tensor_parallel_plan(layer(WIDTH, 12))[""])
+        parallelize_module(nn.Linear(2, 3), mesh, tensor_parallel_plan(layer(WIDTH, 12))[""])
 
 
 CHECKS = [

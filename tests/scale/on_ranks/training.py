@@ -14,8 +14,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
 
-import multihead as mh
 from multihead import mask, position
+from multihead.layer import QKNorm, Sinks
+from multihead.parallel import context_parallel, tensor_parallel_plan
 
 from .common import layer
 
@@ -38,8 +39,8 @@ class Language(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        grouped = layer(WIDTH, 6, num_kv_heads=2, position=position.Rotary(), qk_norm=mh.QKNorm())
-        uneven = layer(WIDTH, 5, head_dim=6, kv_of_head=[0, 0, 1, 1, 2], sinks=mh.Sinks())
+        grouped = layer(WIDTH, 6, num_kv_heads=2, position=position.Rotary(), qk_norm=QKNorm())
+        uneven = layer(WIDTH, 5, head_dim=6, kv_of_head=[0, 0, 1, 1, 2], sinks=Sinks())
         torch.manual_seed(11)
         self.embed = nn.Embedding(WORDS, WIDTH)
         self.blocks = nn.ModuleList([Block(grouped), Block(uneven)])
@@ -124,13 +125,13 @@ def trained_by_fsdp(mesh: DeviceMesh) -> None:
 def trained_by_heads(mesh: DeviceMesh) -> None:
     """Tensor parallel: every rank has all texts and some heads."""
     model = Language()
-    parallelize_module(model, mesh, mh.tensor_parallel_plan(model))
+    parallelize_module(model, mesh, tensor_parallel_plan(model))
     same(train(model, whole_step(texts(mesh.size()))), expected(mesh.size()))
 
 
 def trained_by_tokens(mesh: DeviceMesh) -> None:
     """Context parallel: every rank has some tokens of all texts."""
-    block, ids = mh.context_parallel(mesh, LENGTH), texts(mesh.size())
+    block, ids = context_parallel(mesh, LENGTH), texts(mesh.size())
 
     def step(model: nn.Module) -> Tensor:
         with block:
@@ -154,7 +155,7 @@ def trained_by_heads_and_shards(mesh: DeviceMesh) -> None:
 
     both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "heads"))
     model = Language()
-    parallelize_module(model, both["heads"], mh.tensor_parallel_plan(model))
+    parallelize_module(model, both["heads"], tensor_parallel_plan(model))
     for part in model.blocks:
         fully_shard(part, mesh=both["data"])
     fully_shard(model, mesh=both["data"])
@@ -170,8 +171,8 @@ def heads_and_tokens(mesh: DeviceMesh) -> None:
     both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tokens", "heads"))
     single = Language()
     model = copy.deepcopy(single)
-    parallelize_module(model, both["heads"], mh.tensor_parallel_plan(model))
-    ids, block = texts(2)[:, :LENGTH], mh.context_parallel(both["tokens"], LENGTH)
+    parallelize_module(model, both["heads"], tensor_parallel_plan(model))
+    ids, block = texts(2)[:, :LENGTH], context_parallel(both["tokens"], LENGTH)
     with block:
         out = model(block.split(ids))
     torch.testing.assert_close(out, block.split(single(ids)))

@@ -17,6 +17,7 @@ import multihead as mh
 from multihead.corpus.checkpoint import Checkpoint, Nodes
 from multihead.corpus.lock import locked
 from multihead.corpus.merge_tree import Tree, covered, outermost, part_range, parts_of, share
+from multihead.errors import SizeError
 
 # ---- parts ------------------------------------------------------------------------------------
 
@@ -64,7 +65,7 @@ def test_a_rank_holds_few_nodes() -> None:
 
 
 def test_no_parts() -> None:
-    with pytest.raises(mh.SizeError, match="0 documents"):
+    with pytest.raises(SizeError, match="0 documents"):
         parts_of(0, unit=8)
 
 

@@ -21,13 +21,14 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.ranks import Ranks
 from multihead.corpus.run import BatchRunner, Stopped, run
 from multihead.corpus.state import load_state, save_state
+from multihead.errors import TypeMismatchError
 from multihead.measures.importance.ablation import Ablation, MeanOutputs
 from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.losses import LanguageModel, OutputDistance
 from multihead.measures.kinds.kinds import KindsMeasure
-from multihead.measures.measure import StatisticsSum
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
+from multihead.measures.statistics_sum import StatisticsSum
 from multihead.model.call import Call
 from multihead.model.statistics.options import Statistics
 from multihead.table.table import HeadTable
@@ -156,9 +157,9 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_what_is_no_state(tmp_path: Path) -> None:
-    with pytest.raises(mh.TypeMismatchError, match=r"state\['a'\]\[1\] must be .*, got a Linear"):
+    with pytest.raises(TypeMismatchError, match=r"state\['a'\]\[1\] must be .*, got a Linear"):
         save_state(tmp_path / "a", {"a": [1, nn.Linear(2, 2)]})
-    with pytest.raises(mh.TypeMismatchError, match=r"keys of state\['a'\] must be strings.*, got 3"):
+    with pytest.raises(TypeMismatchError, match=r"keys of state\['a'\] must be strings.*, got 3"):
         save_state(tmp_path / "a", {"a": {3: 1}})
     assert not list(tmp_path.iterdir())
     (tmp_path / "b").write_bytes(b"\x80\x04N.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import multihead as mh
@@ -45,6 +46,26 @@ def test_flops_are_those_of_all_linear_maps_and_of_pairs(llama: LlamaForCausalLM
     one = 2 * (18 * 4 + 18 * 4) + 2 * 7 * 8
     assert cost.of_all_heads - cost.total(WHOLE | {"L1": (0, 1, 2, 3, 4)}) == one
     assert cost.of_all_heads - cost.total(WHOLE | {"L1": (0, 1, 2)}) == 3 * one + 2 * 18 * 8
+
+
+def test_flops_of_a_layer_of_ours_do_not_depend_on_how_it_computes_them() -> None:
+    """Of few tokens it computes q, k and v in one product."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.attn = nn.Embedding(53, 18), mh.MultiHeadAttention(18, 6, num_kv_heads=2, head_dim=4)
+            self.head = nn.Linear(18, 53)
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            x = self.embed(input_ids)
+            return self.head(x + self.attn(x))
+
+    model = Model().eval()
+    cost = flops_per_token(model, mh.anatomy(model), Calibration(model, IDS, batch_size=4))
+    head, maps, pairs = 2 * 18 * 53, 2 * 18 * (24 + 24 + 2 * 8), 6 * 2 * 7 * 8
+    assert cost.of_all_heads == head + maps + pairs
+    assert cost.total({"L0": ()}) == head
 
 
 def test_flops_have_a_floor(llama: LlamaForCausalLM) -> None:

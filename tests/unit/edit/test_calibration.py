@@ -166,11 +166,27 @@ def test_text_in_another_language_is_said(model: GPT2Model) -> None:
     assert "4 of 7 tokens (57%) are unknown" in str(said[1].message)
 
 
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"held_out": 1.5}, r"held_out .*1\.5"),
+    ({"held_out": 0}, "held_out must be above 0, got 0"),
+    ({"held_out": "half"}, "held_out must be a number, got 'half'"),
+    ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+    ({"batch_size": "8"}, "batch_size must be an integer, got '8'"),
+    ({"seed": "a"}, "seed must be an integer, got 'a'"),
+    ({"seed": -1}, "seed must be at least 0, got -1"),
+    ({"data": None}, "data must be documents or batches, got None"),
+    ({"data": 5}, "data must be documents or batches, got the int 5"),
+    ({"data": {"input_ids": torch.full((4, 6), 99)}}, "(?s)^input_ids .*token id 99"),
+    ({"data": {"words": torch.ones(2, 3)}}, "^GPT2Model cannot run without input_ids"),
+]
+
+
 def test_what_is_no_calibration_text_is_refused(model: GPT2Model) -> None:
-    with pytest.raises(MultiheadError, match="data is one text"):
+    with pytest.raises(MultiheadError, match="got one text"):
         Calibration(model, "a text")
-    with pytest.raises(SizeError, match=r"held_out .*1\.5"):
-        Calibration(model, DOCUMENTS, held_out=1.5)
+    for wrong, message in WRONG:
+        with pytest.raises(MultiheadError, match=message):
+            Calibration(model, **{"data": DOCUMENTS, **wrong})
     with pytest.raises(MultiheadError, match="nothing to measure"):
         Calibration(model, [])
     with pytest.raises(SizeError, match="token id 77"):

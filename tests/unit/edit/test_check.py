@@ -228,7 +228,7 @@ def test_encoders_are_judged_by_their_own_pooling(mode: str, tmp_path: Path) -> 
 
 def test_models_of_another_shape_are_refused() -> None:
     other = BertModel(BertConfig(**{**SMALL, "hidden_size": 24}), add_pooling_layer=False).eval()
-    with pytest.raises(MultiheadError, match=r"shape, got \(16, 13, 21\) and \(16, 13, 24\)"):
+    with pytest.raises(MultiheadError, match=r"shape, got \(8, 10, 21\) and \(8, 10, 24\)"):
         quality(bert(), other, rows())
 
 
@@ -247,12 +247,20 @@ def test_models_of_another_shape_are_refused() -> None:
         ({"batch_size": "8"}, "batch_size must be an integer, got '8'"),
         ({"max_tokens": 1.5}, "max_tokens must be an integer, got 1.5"),
         ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+        ({"progress": 5}, "progress must be a function or None, got the int 5"),
     ],
 )
 def test_wrong_arguments(change: dict[str, Any], expected: str) -> None:
     arguments = {"before": bert(), "after": bert(), "data": rows(), "rounds": 0} | change
     with pytest.raises(MultiheadError, match=re.escape(expected)):
         check(**arguments)
+
+
+@pytest.mark.parametrize("name", [None, 5, ["nn10"]])
+def test_names_of_metrics_are_text(name: Any) -> None:
+    model = bert()
+    with pytest.raises(MultiheadError, match="the name of a metric must be a text, got"):
+        check(model, model, rows(), rounds=0)[name]
 
 
 def test_two_vocabularies_are_refused() -> None:

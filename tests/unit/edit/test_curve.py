@@ -15,7 +15,7 @@ from multihead.edit.calibration import Calibration
 from multihead.edit.check.curve import Curve, Point, curve
 from multihead.edit.check.metrics import quality
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.figure.quality import curve as draw
+from multihead.show.figure import curve as draw
 
 
 def made(shown: str, numbers: dict[int, float], method: str = "obs") -> Curve:
@@ -86,6 +86,11 @@ def test_every_point_is_a_cut_judged_on_other_text(tmp_path: Path) -> None:
         ({"methods": ("obs", "fischer")}, "unknown method 'fischer'\n\nhint: did you mean 'fisher'"),
         ({"refit": "yes"}, "refit must be True or False, got 'yes'"),
         ({"calibration": None}, "data must be documents or batches, got None"),
+        ({"held_out": None}, "data must be documents or batches, got None"),
+        ({"model": None}, "model must be a torch.nn.Module, got None"),
+        ({"seed": "a"}, "seed must be an integer, got 'a'"),
+        ({"progress": 5}, "progress must be a function or None, got the int 5"),
+        ({"seen": 5}, "seen must be a function or None, got the int 5"),
     ],
 )
 def test_wrong_use(given: dict[str, Any], message: str) -> None:

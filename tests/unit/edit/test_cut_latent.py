@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import multihead as mh
+from multihead.edit import Plan
 from multihead.edit.head_covariance import head_covariance
 from multihead.errors import AnatomyError
 from multihead.model.anatomy import anatomy
@@ -36,7 +37,7 @@ def test_a_cut_is_the_same_as_ablation(name: str, heads: tuple[int, ...], tmp_pa
     inputs = MODELS[name].inputs(model)
     count = anatomy(model)[0].num_heads
     names = removed(model, tuple(h for h in heads if h < count))
-    small = mh.cut(model, mh.Plan.whole(model, anatomy(model)).edit(remove=names), refit=False)
+    small = mh.cut(model, Plan.whole(model, anatomy(model)).edit(remove=names), refit=False)
     with mh.ablate(model, names):
         expected = output(model, inputs)
     assert float((output(model, inputs) - expected).abs().max()) > 0.1  # the heads matter
@@ -52,7 +53,7 @@ def test_a_cut_model_generates_with_its_cache(name: str) -> None:
     model = MODELS[name].build()
     ids = MODELS[name].inputs(model)["input_ids"]
     names = removed(model, (1,))
-    small: Any = mh.cut(model, mh.Plan.whole(model, anatomy(model)).edit(remove=names), refit=False)
+    small: Any = mh.cut(model, Plan.whole(model, anatomy(model)).edit(remove=names), refit=False)
     whole: Any = model
     with mh.ablate(model, names):
         expected = whole.generate(input_ids=ids, max_new_tokens=5, do_sample=False)
@@ -89,7 +90,7 @@ def test_the_covariance_of_gated_heads_is_that_of_the_input_of_the_output_projec
 def test_sharing_of_keys_and_values_is_refused(name: str) -> None:
     model = MODELS[name].build()
     kind = "latent attention" if name == "deepseek-v3" else "gated attention"
-    plan = mh.Plan.whole(model, anatomy(model))
+    plan = Plan.whole(model, anatomy(model))
     count = anatomy(model)[0].num_heads
     plan = plan.edit(groups={"L0": [list(range(count))]})
     with pytest.raises(AnatomyError, match=f"does not support {kind}"):

@@ -469,3 +469,30 @@ def test_where_the_text_says_nothing_weights_stay_of_their_size() -> None:
     for name in ("q", "k", "v", "o"):
         before, after = getattr(own, name), getattr(made, name)
         assert after.square().mean() < 400 * before.square().mean(), name
+
+
+def test_equal_tokens_share_keys_and_values() -> None:
+    """The attended inputs have no covariance but rounding, which may be negative."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    config = GPTNeoXConfig(
+        vocab_size=53, hidden_size=40, num_hidden_layers=2, num_attention_heads=4, intermediate_size=34,
+        initializer_range=0.3, max_position_embeddings=40,
+    )  # fmt: skip
+    model = GPTNeoXForCausalLM(config).eval()
+    texts = [[5] * length for length in range(4, 24)]
+    small = mh.cut(model, mh.plan(model, texts, kv_heads=2))
+    given = torch.full((1, 9), 5)
+    with torch.no_grad():
+        expected, actual = model(given).logits, small(given).logits
+    assert [layer.num_kv_heads for layer in mh.anatomy(small)] == [2, 2]
+    torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rotated_keys_are_rotated_in_every_dtype(dtype: torch.dtype) -> None:
+    """transformers computes sine and cosine in fp32, also for a model in fp64."""
+    model = llama(6).to(dtype)
+    batch = {"input_ids": torch.randint(53, (5, 13))}
+    path = moments_of(model, mh.anatomy(model)[0], [batch]).key_path
+    assert (path.kind, path.pairs) == ("rotary", Pairs.halves(0, 8, 8))

@@ -77,6 +77,7 @@ def test_32_heads_of_width_4096_keep_1023_components() -> None:
         assert 8 * heads * (leading_count(heads, width) + 1) ** 2 <= coordinates.HEAD_MOMENT_BYTES < 1 << 30
 
 
+@pytest.mark.fast("16-256-31")
 @pytest.mark.parametrize(("heads", "width", "leading"), [(16, 256, 31), (16, 256, 127), (32, 256, 63)])
 def test_the_peak_is_that_of_the_formula(
     monkeypatch: pytest.MonkeyPatch, heads: int, width: int, leading: int

@@ -65,6 +65,7 @@ def test_a_layer_counts_its_kv_heads() -> None:
         ({"keep": (1, 1)}, "keep of L3 must be different heads of its 6, got [1, 1]"),
         ({"keep": (0, 1), "groups": ((0,),)}, "groups of L3 must contain the kept heads [0, 1], got [0]"),
         ({"keep": (0, 1), "groups": ((0, 1), (1,))}, "got [0, 1, 1]"),
+        ({"keep": (0, 1), "groups": ((0, 1), ())}, "groups of L3 must not be empty, got [(0, 1), ()]"),
         ({"keep": (0, 1), "kv_of_head": (0, 1, 2)}, "kv_of_head of L3 must be 6 of the 6 kv heads, got [0, 1, 2]"),
         ({"keep": (0, 1), "kv_of_head": (0, 1, 2, 3, 4, 6)}, "kv_of_head of L3 must be 6 of the 6 kv heads"),
     ],
@@ -130,11 +131,19 @@ def test_edit_by_hand() -> None:
         ({"remove": ["seven"]}, "'seven' is not a head name"),
         ({"remove": ["L0H1"], "keep": ["0.1"]}, "L0H1 must be in remove or in keep, got both"),
         ({"groups": {"L7": [[0]]}}, "unknown layer 'L7'\n\nhint: the plan has L0, L1"),
+        ({"remove": 5}, "remove must be names of heads, got the int 5"),
+        ({"keep": None}, "keep must be names of heads, got None"),
+        ({"groups": 5}, "groups must be a dict or None, got the int 5"),
+        ({"groups": [[0, 1]]}, "groups must be a dict or None, got the list"),
+        ({"groups": {"L0": 5}}, "groups of L0 must be a list of lists of heads, got the int 5"),
+        ({"groups": {"L0": [5]}}, "groups of L0 must be a sequence of integers, got 5"),
+        ({"groups": {"L0": [[0.5, 1]]}}, "groups of L0 must be integers, got 0.5"),
+        ({"groups": {"L0": [[], [0, 1, 2, 3, 4, 5]]}}, "groups of L0 must not be empty"),
         ({"groups": {"L0": [[0, 1]]}}, "groups of L0 must contain the kept heads [0, 1, 2, 3, 4, 5], got [0, 1]"),
     ],
 )
 def test_edits_that_cannot_be(given: dict[str, Any], text: str) -> None:
-    with pytest.raises(SizeError) as said:
+    with pytest.raises((SizeError, TypeMismatchError)) as said:
         plan(gpt2(), remove=[]).edit(**given)
     assert text in str(said.value)
 
@@ -162,11 +171,13 @@ def test_json_there_and_back(tmp_path: Path) -> None:
     "text, said",
     [
         ("{", "plan.json is not JSON"),
-        ("[1]", "plan.json must hold an object, got [1]"),
-        ("{}", "format 'multihead plan' and version 2, got None and None"),
-        ('{"format": "multihead plan", "version": 1}', "version 2, got 'multihead plan' and 1"),
-        ('{"format": "multihead plan", "version": 2}', "the plan has no 'layers'"),
-        ('{"format": "multihead plan", "version": 2, "layers": 3}', "the plan is not readable: "),
+        ("[1]", "plan.json must hold a JSON object, got [1]"),
+        ("[" * 100_000, "plan.json is not JSON"),
+        ("9" * 5000, "plan.json is not JSON"),
+        ("{}", "format 'multihead plan' and version 3, got None and None"),
+        ('{"format": "multihead plan", "version": 1}', "version 3, got 'multihead plan' and 1"),
+        ('{"format": "multihead plan", "version": 3}', "the plan has no 'layers'"),
+        ('{"format": "multihead plan", "version": 3, "layers": 3}', "the plan is not readable: "),
     ],
 )
 def test_files_that_are_no_plan(tmp_path: Path, text: str, said: str) -> None:
@@ -204,6 +215,13 @@ def _layer(**change: Any) -> Callable[[dict[str, Any]], None]:
             "a plan must name every layer once, got 'L0' twice",
         ),
         (lambda data: data["layers"][0].pop("keep"), "the plan has no 'keep'"),
+        (_layer(groups=5), "groups of L0 must be a list of lists of heads, got the int 5"),
+        (_layer(groups=[[], [0, 1, 2, 3, 5]]), "groups of L0 must not be empty"),
+        (_layer(name=None), "the name of a layer must be a text, got None"),
+        (_layer(path=7), "path of L0 must be a text, got the int 7"),
+        (_layer(heads=10**12, kv_of_head=[]), "heads of L0 must be at most 1048576, got 1000000000000"),
+        (lambda data: data.update(request=None), "request must be a text, got None"),
+        (lambda data: data.update(notes="a"), "notes must be a list of texts, got the str 'a'"),
         (lambda data: data.update(scores={"L0H1": "dear"}), "the plan is not readable: "),
     ],
 )
@@ -217,13 +235,52 @@ def test_plans_with_wrong_values(tmp_path: Path, change: Callable[[dict[str, Any
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(MultiheadError, match=r"there is no plan file .*nowhere\.json"):
+    with pytest.raises(MultiheadError, match=r"there is no nowhere\.json in"):
         Plan.load(tmp_path / "nowhere.json")
-    with pytest.raises(MultiheadError, match="is not readable: Is a directory"):
+    with pytest.raises(MultiheadError, match="cannot be read: Is a directory"):
         Plan.load(tmp_path)
     for path in (None, 3):
         with pytest.raises(TypeMismatchError, match="path must be a path, got"):
             Plan.load(path)  # type: ignore[arg-type]
+    for data in (None, [], "{}"):
+        with pytest.raises(TypeMismatchError, match="data must be the object of a plan file, got"):
+            Plan.from_json(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["", ".", "nowhere/plan.json", "file/plan.json", "a\0b", "a" * 300])
+def test_files_that_cannot_be_written(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(MultiheadError, match="the plan was not written to"):
+        plan(gpt2(), remove=["L0H1"]).save(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (_layer(name="L7"), "the layers of the plan must be L0, L1, got L7, L1"),
+        (lambda data: data.update(layers=[]), "the layers of the plan must be L0, L1, got none"),
+        (lambda data: data["layers"].pop(), "the layers of the plan must be L0, L1, got L0"),
+        (lambda data: data["layers"].reverse(), "the layers of the plan must be L0, L1, got L1, L0"),
+        (_layer(path="nowhere"), "path of L0 must be model.layers.0.self_attn, the model's, got nowhere"),
+        (_layer(kv_heads=2, kv_of_head=[0, 0, 0, 1, 1, 1]), "kv_heads of L0 must be 3, the model's, got 2"),
+        (_layer(kv_of_head=[0, 1, 2, 0, 1, 2]), "kv_of_head of L0 must be (0, 0, 1, 1, 2, 2), the model's, got"),
+        (_layer(times_used=2), "times_used of L0 must be 1, the model's, got 2"),
+        (_layer(numbers=[0, 1, 2, 3, 4, 6]), "numbers of L0 must be (0, 1, 2, 3, 4, 5), the model's, got"),
+        (
+            _layer(heads=5, kv_of_head=[0, 0, 1, 1, 2], keep=[0], numbers=[0, 1, 2, 3, 4]),
+            "heads of L0 must be 6, the model's, got 5",
+        ),
+    ],
+)
+def test_plans_of_other_layers_are_not_cut(change: Callable[[dict[str, Any]], Any], text: str) -> None:
+    model = llama()
+    data = plan(model, remove=["L0H4"]).to_json()
+    change(data)
+    with pytest.raises(SizeError) as wrong:
+        mh.cut(model, Plan.from_json(data), refit=False)
+    assert text in str(wrong.value)
 
 
 def test_a_plan_is_for_the_weights_it_was_made_for() -> None:
@@ -240,6 +297,8 @@ def test_a_plan_is_for_the_weights_it_was_made_for() -> None:
         mine.transformer.h[0].attn.c_attn.weight[0, 0] += 1e-3
     with pytest.raises(MultiheadError, match="the plan is for"):
         made.check(mine)
+    with pytest.raises(TypeMismatchError, match=r"model must be .* got None"):
+        made.check(None)  # type: ignore[arg-type]
 
 
 def test_layers_that_share_weights_are_one() -> None:
@@ -284,6 +343,14 @@ def test_keep_outside_of_its_range(keep: float) -> None:
         ({"keep": 0.5, "method": "osb"}, "unknown method 'osb'\n\nhint: did you mean 'obs'?"),
         ({"keep": 0.5, "method": "norm"}, "unknown method 'norm'\n\nhint: choose one of obs, fisher, random"),
         ({"remove": ["L0H1"], "method": 3}, "unknown method 3"),
+        ({"keep": 0.5, "method": ["obs"]}, "unknown method ['obs']"),
+        ({"keep": 0.5, "seed": "a"}, "seed must be an integer, got 'a'"),
+        ({"keep": 0.5, "seed": 1.5}, "seed must be an integer, got 1.5"),
+        ({"keep": 0.5, "seed": None}, "seed must be an integer, got None"),
+        ({"keep": 0.5, "seed": -1}, "seed must be at least 0, got -1"),
+        ({"keep": 0.5, "progress": 5}, "progress must be a function or None, got the int 5"),
+        ({"remove": 5}, "remove must be names of heads, got the int 5"),
+        ({"remove": True}, "remove must be names of heads, got the bool True"),
     ],
 )
 def test_requests_that_make_no_sense(given: dict[str, Any], text: str) -> None:
@@ -392,3 +459,6 @@ def test_quantised_weights_are_refused_with_the_reason() -> None:
     quantize_(model, Int8WeightOnlyConfig())
     with pytest.raises(TypeMismatchError, match=r"q_proj.*quantised weights cannot be cut"):
         plan(model, remove=["L0H1"])
+    made = plan(LlamaForCausalLM(config).eval(), remove=["L0H1"])
+    with pytest.raises(TypeMismatchError, match=r"q_proj.*quantised weights cannot be cut"):
+        mh.cut(model, made, refit=False)

@@ -50,7 +50,7 @@ def test_the_cheapest_of_all_go_first_and_a_layer_may_lose_all(bert: BertModel) 
     order = search(bert, COSTS, 0.5)
     assert order.keep == {"L0": (2, 3, 4, 5), "L1": (1, 2, 3, 4, 5), "L2": ()}
     assert order.total == 9
-    assert order.scores["L2H3"] == 0.4
+    assert order.scores["L2", 3] == 0.4
     assert len(order.scores) == 18
 
 
@@ -108,7 +108,7 @@ def test_every_method_holds_the_budget(method: str, bert: BertModel) -> None:
     text.progress = lambda *step: steps.append(step)
     order = prune_order(text, [0.5], method=method, shape=Shape())
     assert sum(len(x) for x in order.keep.values()) == 9
-    assert set(order.scores) == {f"L{i}H{h}" for i in range(3) for h in range(6)}
+    assert set(order.scores) == {(f"L{i}", h) for i in range(3) for h in range(6)}
     assert all(done <= total for _, done, total in steps)
 
 

@@ -152,6 +152,41 @@ def test_a_norm_before_the_sum_leaves_the_output_of_w_o_alone() -> None:
     assert {fit["stream"] for fit in small.multihead_cut.plan["fits"]} == {False}
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "neox"])
+def test_writers_are_found_in_every_dtype(family: str, dtype: torch.dtype) -> None:
+    make, expected = FAMILIES[family]
+    torch.manual_seed(0)
+    block = _blocks(sharp(0.4, make()).to(dtype), {"input_ids": IDS})[1]
+    assert [(w.parameter, str(w.tap), w.scale) for w in block.writers] == [(*e, 1.0) for e in expected]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_norm_before_the_sum_is_no_writer_in_any_dtype(dtype: torch.dtype) -> None:
+    for block in _blocks(sharp(0.4, Gemma2Model(Gemma2Config(**LLAMA))).to(dtype)):
+        assert [w.tap for w in block.writers] == [None]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "neox", "gptj"])
+def test_equal_tokens_have_the_same_writers(family: str) -> None:
+    """On equal tokens any map times a scale per channel would solve the equation: q_proj, say."""
+    make, expected = FAMILIES[family]
+    torch.manual_seed(0)
+    model = sharp(0.4, make())
+    block = _blocks(model, {"input_ids": torch.full((1, 13), 5)})[1]
+    assert [(w.parameter, str(w.tap)) for w in block.writers] == expected
+
+
+def test_text_of_one_repeated_token_is_text() -> None:
+    model = sharp(0.4, LlamaModel(LlamaConfig(**LLAMA)))
+    texts = [[5] * 20, [5] * 21]
+    with pytest.warns(UserWarning, match="the calibration text is short"):
+        small: Any = mh.cut(model, mh.plan(model, texts, keep=0.5))
+    assert sum(layer.num_heads for layer in mh.anatomy(small)) == 5
+    writers = {fit["where"] for fit in small.multihead_cut.plan["fits"]}
+    assert writers <= {"L0", "L1", "layers.0.mlp.down_proj.weight", "layers.1.mlp.down_proj.weight"}
+
+
 def test_weights_that_run_several_times_are_not_fitted() -> None:
     sizes: dict[str, Any] = {**SMALL, "embedding_size": 11, "intermediate_size": 23}
     (block,) = _blocks(sharp(0.4, AlbertModel(AlbertConfig(**sizes))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from io import BytesIO
@@ -17,13 +16,14 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_hex, to_rgb
 
 import multihead as mh
-from multihead._base.colours import KINDS, viridis
+from multihead._base.charts import KIND_COLOURS, NO_VALUE, HeadGrid, shade
 from multihead.edit.check.curve import Curve, Point
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.errors import MultiheadError, SizeError
-from multihead.figure.style import NOTHING, every, short
 from multihead.measures.similarity.result import Similarity
 from multihead.model.capture import Capture
+from multihead.show.figure.draw import draw_head_grid
+from multihead.show.figure.style import labels_step, sheet, short
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -85,7 +85,7 @@ def test_a_map_shows_the_weights_where_they_are() -> None:
     weights = torch.zeros(3, 3)
     weights[0, 2] = weights[1, 0] = 1.0
     weights[2, 1] = 0.25
-    figure = mh.figure.map(weights, ["x", "y", "z"])
+    figure = mh.figure.attention(weights, ["x", "y", "z"])
     picture = figure.axes[0].images[0]
     assert np.array_equal(picture.get_array(), weights.numpy())
     shade = lambda w: to_hex(picture.cmap(picture.norm(w)))
@@ -99,47 +99,47 @@ def test_a_map_shows_the_weights_where_they_are() -> None:
 
 def test_a_map_of_a_captured_head_is_its_weights() -> None:
     heads, _ = captured()
-    figure = mh.figure.map(heads["L1H3"], row=1)
+    figure = mh.figure.attention(heads["L1H3"], sequence=1)
     shown = figure.axes[0].images[0].get_array()
     assert np.allclose(shown, heads["L1H3"].weights()[1].numpy())
     assert figure.axes[0].get_title() == "L1H3"
     assert {"0", "6", "query", "key", "weight"} <= words(figure)
-    with pytest.raises(SizeError, match="no sequence 2 in a batch of 2"):
-        mh.figure.map(heads["L1H3"], row=2)
+    with pytest.raises(SizeError, match="the batch has 2 sequences, got sequence=2"):
+        mh.figure.attention(heads["L1H3"], sequence=2)
 
 
 def test_queries_of_a_cache_are_the_last_tokens_and_of_cross_attention_their_own() -> None:
-    last = mh.figure.map(torch.full((2, 5), 0.2), list("abcde"))
+    last = mh.figure.attention(torch.full((2, 5), 0.2), list("abcde"))
     assert [t.get_text() for t in last.axes[0].get_yticklabels()] == ["d", "e"]
-    cross = mh.figure.map(torch.full((3, 2), 0.5), ["le", "chat"], queries=["the", "cat", "."])
+    cross = mh.figure.attention(torch.full((3, 2), 0.5), ["le", "chat"], queries=["the", "cat", "."])
     assert [t.get_text() for t in cross.axes[0].get_yticklabels()] == ["the", "cat", "."]
     for tokens, queries, said in [
-        (["a"], None, "1 tokens cannot stand beside 2 keys"),
-        ("ab", None, "the text 'ab' cannot stand beside 2 keys"),
-        (["a", "b"], ["a"], "1 tokens cannot stand beside 2 queries"),
+        (["a"], None, "1 tokens cannot label 2 keys"),
+        ("ab", None, "the text 'ab' cannot label 2 keys"),
+        (["a", "b"], ["a"], "1 tokens cannot label 2 queries"),
     ]:
         with pytest.raises(SizeError, match=said):
-            mh.figure.map(torch.full((2, 2), 0.5), tokens, queries=queries)
+            mh.figure.attention(torch.full((2, 2), 0.5), tokens, queries=queries)
 
 
 def test_lists_and_ids_are_taken_and_what_is_no_map_is_refused() -> None:
-    drawn = mh.figure.map([[1.0, 0.0], [0.25, 0.75]], [5, 7])
+    drawn = mh.figure.attention([[1.0, 0.0], [0.25, 0.75]], [5, 7])
     axes = drawn.axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == ["5", "7"]
     assert axes.images[0].get_array().tolist() == [[1.0, 0.0], [0.25, 0.75]]
-    with pytest.raises(mh.MultiheadError, match="is no map"):
-        mh.figure.map([[1.0, 0.0], [0.25]])
+    with pytest.raises(mh.MultiheadError, match="must be a matrix of numbers, got list"):
+        mh.figure.attention([[1.0, 0.0], [0.25]])
 
 
 def test_the_darkest_weight_is_1_or_what_was_asked() -> None:
     weights = torch.full((2, 2), 0.1)
-    assert mh.figure.map(weights).axes[0].images[0].norm.vmax == 1.0
-    assert mh.figure.map(weights, top=None).axes[0].images[0].norm.vmax == pytest.approx(0.1)
-    assert mh.figure.map(torch.zeros(2, 2), top=None).axes[0].images[0].norm.vmax == 1.0
-    with pytest.raises(SizeError, match=r"top=0\.0 is no weight"):
-        mh.figure.map(weights, top=0.0)
-    with pytest.raises(SizeError, match=r"shape \(0, 3\)"):
-        mh.figure.map(torch.zeros(0, 3))
+    assert mh.figure.attention(weights).axes[0].images[0].norm.vmax == 1.0
+    assert mh.figure.attention(weights, top=None).axes[0].images[0].norm.vmax == pytest.approx(0.1)
+    assert mh.figure.attention(torch.zeros(2, 2), top=None).axes[0].images[0].norm.vmax == 1.0
+    with pytest.raises(SizeError, match=r"top must be in \(0, 1\] or None, got 0\.0"):
+        mh.figure.attention(weights, top=0.0)
+    with pytest.raises(SizeError, match=r"got \(0, 3\)"):
+        mh.figure.attention(torch.zeros(0, 3))
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
@@ -147,7 +147,7 @@ def test_odd_tokens_are_drawn_as_text(ending: str, tmp_path: Path) -> None:
     count = len(ODD)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = mh.figure.map(torch.full((count, count), 1 / count), ODD, title="$\\frac{1}$ <script>")
+        figure = mh.figure.attention(torch.full((count, count), 1 / count), ODD, title="$\\frac{1}$ <script>")
         figure.savefig(tmp_path / f"map.{ending}")
     assert (tmp_path / f"map.{ending}").stat().st_size > 5000
     if ending == "svg":
@@ -159,14 +159,14 @@ def test_odd_tokens_are_drawn_as_text(ending: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 2, 13, 61, 211])
 def test_no_label_is_cut_off(count: int) -> None:
     tokens = [f"extraordinarily{i}" for i in range(count)]
-    pixels = drawn(mh.figure.map(torch.full((count, count), 1 / count), tokens))
+    pixels = drawn(mh.figure.attention(torch.full((count, count), 1 / count), tokens))
     rim = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     assert (rim == 255).all()
 
 
 def test_labels_never_lie_over_each_other() -> None:
     for count in (5, 40, 90, 400):
-        figure = mh.figure.map(torch.full((count, count), 1 / count), ["word"] * count)
+        figure = mh.figure.attention(torch.full((count, count), 1 / count), ["word"] * count)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         boxes = [t.get_window_extent() for t in figure.axes[0].get_yticklabels()]
@@ -180,7 +180,7 @@ def test_labels_never_lie_over_each_other() -> None:
 
 def test_all_heads_of_a_layer() -> None:
     heads, _ = captured()
-    figure = mh.figure.layer(heads, 1, list("abcdefg"), across=3)
+    figure = mh.figure.layer(heads, 1, list("abcdefg"), columns=3)
     maps = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in maps] == ["L1H0", "L1H1", "L1H2", "L1H3", "L1H4"]
     for at, axes in enumerate(maps):
@@ -188,18 +188,18 @@ def test_all_heads_of_a_layer() -> None:
     assert [t.get_text() for t in maps[3].get_yticklabels()] == list("abcdefg")
     assert not maps[1].get_yticklabels()
     assert figure.get_size_inches()[0] == 7.0
-    assert mh.figure.layer(heads, "L0", across=2).get_size_inches()[0] == 3.35
+    assert mh.figure.layer(heads, "L0", columns=2).get_size_inches()[0] == 3.35
     with pytest.raises(SizeError, match="unknown layer 'L9'"):
         mh.figure.layer(heads, "L9")
-    with pytest.raises(SizeError, match="across=0"):
-        mh.figure.layer(heads, 0, across=0)
+    with pytest.raises(SizeError, match="columns must be at least 1, got 0"):
+        mh.figure.layer(heads, 0, columns=0)
 
 
 def test_a_layer_of_which_nothing_was_kept() -> None:
     model, x = small()
     with torch.no_grad(), mh.capture(model) as bare:
         model(x)
-    with pytest.raises(MultiheadError, match=r"nothing was kept of L0.*\n*hint: mh.capture\(model, keep='qk'\)"):
+    with pytest.raises(MultiheadError, match=r"kept no map of L0.*\n*hint: mh.capture\(model, keep='qk'\)"):
         mh.figure.layer(bare, "L0")
 
 
@@ -213,10 +213,10 @@ def circles(figure: object) -> EllipseCollection:
 def test_colour_is_the_kind_size_the_worth_and_hollow_can_go() -> None:
     kinds = ("previous", "broad") * 7 + ("mixed",)
     worth = torch.arange(15).double()
-    figure = mh.figure.grid(table(kind=kinds, ablation_zero=worth), go=["L1H2", "2.4"])
+    figure = mh.figure.grid(table(kind=kinds, ablation_zero=worth), hollow=["L1H2", "2.4"])
     dots = circles(figure)
     assert dots.get_offsets().tolist()[7] == [2, 1], "head across, layer down"
-    assert [to_hex(c) for c in dots.get_edgecolors()] == [KINDS[k] for k in kinds]
+    assert [to_hex(c) for c in dots.get_edgecolors()] == [KIND_COLOURS[k] for k in kinds]
     hollow = [i for i, c in enumerate(dots.get_facecolors()) if to_hex(c) == "#ffffff"]
     assert hollow == [7, 14]
     wide = dots.get_widths()
@@ -228,7 +228,7 @@ def test_colour_is_the_kind_size_the_worth_and_hollow_can_go() -> None:
         "previous (7)",
         "broad (7)",
         "mixed (1)",
-        "can go (2)",
+        "can be pruned (2)",
         "size: ablation_zero",
         "L2",
         "head",
@@ -242,10 +242,10 @@ def test_a_plan_says_which_heads_go() -> None:
     plan = Plan(
         (LayerPlan("L0", "a", 5, 5, (0, 1, 2, 4)), LayerPlan("L1", "b", 5, 5, (0, 1, 2, 3, 4))), "M", "0" * 16
     )
-    dots = circles(mh.figure.grid(table(2, kind=("self",) * 10), go=plan))
+    dots = circles(mh.figure.grid(table(2, kind=("self",) * 10), hollow=plan))
     assert [i for i, c in enumerate(dots.get_facecolors()) if to_hex(c) == "#ffffff"] == [3]
     with pytest.raises(SizeError, match="there is no head"):
-        mh.figure.grid(table(2, kind=("self",) * 10), go=["L7H1"])
+        mh.figure.grid(table(2, kind=("self",) * 10), hollow=["L7H1"])
 
 
 def _shows(figure: object, x: float, y: float, colour: str) -> bool:
@@ -264,9 +264,9 @@ def test_by_a_measure_with_a_number_missing_and_layers_of_fewer_heads() -> None:
     figure = mh.figure.grid(whole)
     cells = figure.axes[0].images[0].get_array()
     assert np.allclose(cells.filled(-1), [[0.1, 0.2, -1], [0.4, 0.5, -1]])
-    assert _shows(figure, 0, 0, viridis(0.0))
-    assert _shows(figure, 1, 1, viridis(1.0))
-    assert _shows(figure, 2, 0, NOTHING), "a head without a number"
+    assert _shows(figure, 0, 0, shade("measure", 0.0))
+    assert _shows(figure, 1, 1, shade("measure", 1.0))
+    assert _shows(figure, 2, 0, NO_VALUE), "a head without a number"
     assert _shows(figure, 2, 1, "#ffffff"), "no head at all"
     said = words(figure)
     assert {"entropy (nats)", "decoder.L1", "head (grey: no entropy)"} <= said
@@ -285,7 +285,7 @@ def test_a_grid_of_128_by_128_heads() -> None:
 
 
 def test_a_grid_that_cannot_be() -> None:
-    with pytest.raises(SizeError, match="no heads"):
+    with pytest.raises(SizeError, match="no heads to draw"):
         mh.figure.grid(HeadTable((), {}, {}))
     with pytest.raises(MultiheadError, match="no column to colour"):
         mh.figure.grid(table(words_=("a",) * 15))
@@ -313,7 +313,7 @@ def similarity(count: int = 7) -> Similarity:
 
 def test_heads_that_are_alike_stand_together() -> None:
     found = similarity()
-    figure = mh.figure.alike(found)
+    figure = mh.figure.similarity(found)
     names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert names == list(found.order)
     at = [found.heads.index(n) for n in names]
@@ -326,16 +326,16 @@ def test_heads_that_are_alike_stand_together() -> None:
 
 def test_in_the_order_of_the_model_and_by_other_measures() -> None:
     found = similarity()
-    figure = mh.figure.alike(found, "correlation", order="layers")
+    figure = mh.figure.similarity(found, "correlation", order="layers")
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == list(found.heads)
     assert figure.axes[0].images[0].norm.vmin == -1
     assert len(figure.axes[0].lines) == 4, "a line down and one across between two of three layers"
-    near = mh.figure.alike(found, "attention").axes[0].images[0]
-    assert to_hex(near.cmap(near.norm(0.0))) == viridis(1.0), "the nearest is the brightest"
+    near = mh.figure.similarity(found, "attention").axes[0].images[0]
+    assert to_hex(near.cmap(near.norm(0.0))) == shade("measure", 1.0), "the nearest is the brightest"
     with pytest.raises(SizeError, match="unknown measure 'x'"):
-        mh.figure.alike(found, "x")
-    with pytest.raises(SizeError, match="order='x'"):
-        mh.figure.alike(found, order="x")  # type: ignore[arg-type]
+        mh.figure.similarity(found, "x")
+    with pytest.raises(SizeError, match="got 'x'"):
+        mh.figure.similarity(found, order="x")  # type: ignore[arg-type]
 
 
 # ---- the curve --------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_pyplot_and_the_settings_of_the_user_are_left_alone(tmp_path: Path) -> N
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    figure = mh.figure.map(torch.eye(3))
+    figure = mh.figure.attention(torch.eye(3))
     figure.savefig(tmp_path / "a.pdf")
     assert dict(matplotlib.rcParams) == before
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
@@ -368,34 +368,44 @@ def test_pyplot_and_the_settings_of_the_user_are_left_alone(tmp_path: Path) -> N
 
 def test_letters_stay_letters_and_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        mh.figure.map(torch.eye(3), ["one", "two", "three"]).savefig(tmp_path / name, metadata={"Date": None})
+        mh.figure.attention(torch.eye(3), ["one", "two", "three"]).savefig(tmp_path / name, metadata={"Date": None})
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert ">three</text>" in (tmp_path / "a.svg").read_text()
-    mh.figure.map(torch.eye(3), ["one", "two", "three"]).savefig(tmp_path / "a.pdf")
+    mh.figure.attention(torch.eye(3), ["one", "two", "three"]).savefig(tmp_path / "a.pdf")
     assert b"/Type3" not in (tmp_path / "a.pdf").read_bytes(), "letters as TrueType, which journals ask for"
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "multihead.figure.paper", raising=False)
+    monkeypatch.delitem(sys.modules, "multihead.show.figure.figure", raising=False)
     with pytest.raises(MultiheadError, match=r"not installed\n\nhint: pip install 'multihead\[plots\]'"):
-        mh.figure.map(torch.eye(2))
+        mh.figure.attention(torch.eye(2))
 
 
-def test_kinds_have_the_colours_of_the_page() -> None:
-    script = (Path(mh.__file__).parent / "page" / "app" / "base.js").read_text()
-    block = re.search(r"KIND_COLOURS = \{(.*?)\}", script, re.DOTALL)
-    assert block is not None
-    said = re.findall(r'"?([a-z ]+?)"?: "(#[0-9a-f]{6})"', block[1])
-    assert {name.strip(): colour for name, colour in said} == KINDS
-    ramp = re.search(r"VIRIDIS = \[(.*?)\]", script, re.DOTALL)
-    assert ramp is not None
-    stops = re.findall("#[0-9a-f]{6}", ramp[1])
-    assert [viridis(i / 8) for i in range(9)] == stops
+def test_shares_of_a_head_are_a_ring() -> None:
+    shares = np.array([[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]])
+    chart = HeadGrid(
+        ("L0H0", "L0H1"), shares=shares, parts=("a", "b", "c"), part_colours=("#ff0000", "#00ff00", "#0000ff")
+    )
+    with sheet(2, 2) as figure:
+        axes = figure.add_subplot()
+        axes.set(xlim=(-0.5, 1.5), ylim=(0.5, -0.5), aspect="equal")
+        draw_head_grid(figure, axes, chart)
+    (rings,) = axes.collections
+    assert [to_hex(c) for c in rings.get_facecolors()] == ["#ff0000", "#00ff00", "#0000ff"]
+    assert {"a", "b", "c"} <= words(figure)
+    pixels = drawn(figure)
+
+    def seen(x: float, y: float) -> list[int]:
+        across, up = axes.transData.transform((x, y))
+        return pixels[pixels.shape[0] - 1 - round(up), round(across)].tolist()
+
+    assert seen(0.17, -0.17) == [255, 0, 0], "clockwise from the top: the first quarter is at the upper right"
+    assert seen(-0.17, 0.17) == [0, 255, 0]
 
 
 def test_short_words_and_room() -> None:
     assert short("x" * 14) == "x" * 14
     assert short("x" * 15) == "x" * 13 + "…"
-    assert every(10, 10.0) == 1
-    assert every(100, 1.0, 6.0) == 10
+    assert labels_step(10, 10.0) == 1
+    assert labels_step(100, 1.0, 6.0) == 10

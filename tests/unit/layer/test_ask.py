@@ -12,6 +12,8 @@ from torch.testing import assert_close
 import multihead as mh
 import oracle
 from multihead import mask, position
+from multihead.errors import SizeError
+from multihead.layer import Ask, AttentionOutput, Cells, Sinks, init
 from multihead.layer import outputs as ask_module
 from multihead.layer._kernels import Block, explicit
 
@@ -23,8 +25,8 @@ VARIANT = oracle.Variant(HEADS, 4, 3, (0, 0, 0, 1, 1, 1), oracle.Slopes(tuple(0.
 def layer() -> mh.MultiHeadAttention:
     slopes = position.ALiBi(slopes=[0.1 * h for h in range(HEADS)])
     return mh.MultiHeadAttention(
-        WIDTH, HEADS, num_kv_heads=2, head_dim=4, value_dim=3, position=slopes, sinks=mh.Sinks(0.7),
-        init=mh.init.XavierPerHead(1.4),
+        WIDTH, HEADS, num_kv_heads=2, head_dim=4, value_dim=3, position=slopes, sinks=Sinks(0.7),
+        init=init.XavierPerHead(1.4),
     )  # fmt: skip
 
 
@@ -52,16 +54,16 @@ def test_all_of_it_is_the_oracles(layer: mh.MultiHeadAttention, x: Tensor) -> No
         (("lse", "heads"), {"lse", "heads"}),
         ({"weights", "lse"}, {"weights", "lse"}),
         ([], set()),
-        (mh.Ask(), set()),
-        (mh.Ask(heads=True), {"heads"}),
-        (mh.Ask(weights=mh.Cells(heads=[1]), lse=True), {"weights", "lse"}),
+        (Ask(), set()),
+        (Ask(heads=True), {"heads"}),
+        (Ask(weights=Cells(heads=[1]), lse=True), {"weights", "lse"}),
     ],
 )
 def test_what_was_asked_for_and_no_more(
     said: Any, there: set[str], layer: mh.MultiHeadAttention, x: Tensor
 ) -> None:
     got = layer(x, mask=SEEN, ask=said)
-    assert isinstance(got, mh.AttentionOutput)
+    assert isinstance(got, AttentionOutput)
     assert {name for name in ("weights", "lse", "heads") if getattr(got, name) is not None} == there
     assert torch.equal(got.out, layer(x, mask=SEEN))
 
@@ -81,7 +83,7 @@ def test_some_cells_are_the_same_as_all_cut(
     heads: list[int] | None, rows: list[int] | None, layer: mh.MultiHeadAttention, x: Tensor
 ) -> None:
     every = layer(x, mask=SEEN, ask="weights").weights
-    got = layer(x, mask=SEEN, ask=mh.Ask(weights=mh.Cells(heads=heads, rows=rows))).weights
+    got = layer(x, mask=SEEN, ask=Ask(weights=Cells(heads=heads, rows=rows))).weights
     want = every if heads is None else every[:, heads]
     assert_close(got, want if rows is None else want[:, :, rows])
 
@@ -97,7 +99,7 @@ def test_some_cells_build_nothing_else(
         return found
 
     monkeypatch.setattr(ask_module, "explicit", watched)
-    layer(x, mask=SEEN, ask=mh.Ask(weights=mh.Cells(heads=[4, 1], rows=[9])))
+    layer(x, mask=SEEN, ask=Ask(weights=Cells(heads=[4, 1], rows=[9])))
     assert built == [(BATCH, 2, 1, TOKENS)]
 
 
@@ -111,7 +113,7 @@ def test_masks_of_every_kind_are_cut_with_the_cells(layer: mh.MultiHeadAttention
         mask.documents(offsets=[0, 3, 11]) | mask.window(2),
     ):
         every = layer(x, mask=seen, ask="weights").weights
-        some = layer(x, mask=seen, ask=mh.Ask(weights=mh.Cells([2, 5], [1, 10, 4]))).weights
+        some = layer(x, mask=seen, ask=Ask(weights=Cells([2, 5], [1, 10, 4]))).weights
         assert_close(some, every[:, [2, 5]][:, :, [1, 10, 4]])
 
 
@@ -142,13 +144,13 @@ def test_weights_see_through_nan_in_hidden_keys(layer: mh.MultiHeadAttention, x:
     [
         ("weight", ["'weight'", "weights, lse, heads"]),
         (["lse", "maps"], ["'maps'"]),
-        (mh.Ask(weights=mh.Cells(heads=[6])), ["head", "0..5", "got 6"]),
-        (mh.Ask(weights=mh.Cells(rows=[-12])), ["row", "0..10", "got -12"]),
+        (Ask(weights=Cells(heads=[6])), ["head", "0..5", "got 6"]),
+        (Ask(weights=Cells(rows=[-12])), ["row", "0..10", "got -12"]),
     ],
 )
 def test_what_does_not_exist_is_refused(
     said: Any, parts: list[str], layer: mh.MultiHeadAttention, x: Tensor
 ) -> None:
-    with pytest.raises(mh.SizeError) as caught:
+    with pytest.raises(SizeError) as caught:
         layer(x, ask=said)
     assert all(part in str(caught.value) for part in parts)

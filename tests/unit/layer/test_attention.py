@@ -15,10 +15,12 @@ from torch.utils.checkpoint import checkpoint
 import multihead as mh
 import oracle
 from multihead import mask, position
+from multihead.errors import SizeError
+from multihead.layer import QKNorm, Sinks, init
 from multihead.layer._plan import ROUTES
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 7, 30, 6
-LOUD = mh.init.XavierPerHead(1.4)
+LOUD = init.XavierPerHead(1.4)
 
 
 def layer_of(**options: Any) -> mh.MultiHeadAttention:
@@ -59,7 +61,7 @@ class TestMade:
 
     def test_what_belongs_to_a_variant_is_there_with_it_only(self) -> None:
         plain = {name for name, _ in layer_of().named_parameters()}
-        full = layer_of(qk_norm=mh.QKNorm("layer"), sinks=mh.Sinks(2.0), position=position.RelativeBias(HEADS))
+        full = layer_of(qk_norm=QKNorm("layer"), sinks=Sinks(2.0), position=position.RelativeBias(HEADS))
         more = {name for name, _ in full.named_parameters()} - plain
         assert more == {
             "q_norm.weight", "q_norm.bias", "k_norm.weight", "k_norm.bias", "sink_logits", "position.weight"
@@ -77,9 +79,9 @@ class TestMade:
         assert "kv" not in layer_of().extra_repr()
 
     def test_state_dicts_copies_and_pickles_keep_everything(self, x: Tensor) -> None:
-        layer = layer_of(num_kv_heads=2, sinks=mh.Sinks(), position=position.Rotary(dim=4), qk_norm=mh.QKNorm())
+        layer = layer_of(num_kv_heads=2, sinks=Sinks(), position=position.Rotary(dim=4), qk_norm=QKNorm())
         want = layer(x, mask=mask.causal())
-        other = layer_of(num_kv_heads=2, sinks=mh.Sinks(), position=position.Rotary(dim=4), qk_norm=mh.QKNorm())
+        other = layer_of(num_kv_heads=2, sinks=Sinks(), position=position.Rotary(dim=4), qk_norm=QKNorm())
         other.load_state_dict(layer.state_dict())
         file = io.BytesIO()
         torch.save(layer, file)
@@ -95,7 +97,7 @@ class TestInputs:
         assert_close(layer(x), layer(x, x))
 
     def test_without_a_batch(self, x: Tensor) -> None:
-        layer, seen = layer_of(num_kv_heads=2, sinks=mh.Sinks()), mask.causal()
+        layer, seen = layer_of(num_kv_heads=2, sinks=Sinks()), mask.causal()
         want = layer(x, mask=seen, ask=["weights", "lse", "heads"])
         got = layer(x[1], mask=seen, ask=["weights", "lse", "heads"])
         for name in ("out", "weights", "lse", "heads"):
@@ -111,13 +113,13 @@ class TestInputs:
         with torch.no_grad():
             try:
                 assert_close(layer(x, mask=mask.causal(), route=route), want)
-            except mh.SizeError as refusal:
+            except SizeError as refusal:
                 assert "cannot compute this" in refusal.message
 
     @pytest.mark.parametrize(
         "query, key", [((0, 7), (0, 7)), ((2, 0), (2, 0)), ((2, 0), (2, 7)), ((2, 3), (2, 0)), ((0, 0), (0, 0))]
     )
-    @pytest.mark.parametrize("options", [{}, {"sinks": mh.Sinks()}, {"softcap": 2.0}, {"num_kv_heads": 2}])
+    @pytest.mark.parametrize("options", [{}, {"sinks": Sinks()}, {"softcap": 2.0}, {"num_kv_heads": 2}])
     @pytest.mark.parametrize("where", [None, "rotary", "alibi"])
     def test_nothing(
         self, query: tuple[int, int], key: tuple[int, int], options: dict[str, Any], where: str | None
@@ -200,7 +202,7 @@ class TestPositions:
         assert (got - layer(x, mask=mask.causal())).abs().max() > 0.01
 
     def test_positions_without_an_encoding_are_refused(self, x: Tensor) -> None:
-        with pytest.raises(mh.SizeError, match="positions"):
+        with pytest.raises(SizeError, match="positions"):
             layer_of()(x, positions=torch.arange(TOKENS))
 
     def test_one_row_of_positions_per_batch_row(self, x: Tensor) -> None:
@@ -217,7 +219,7 @@ class TestPositions:
 
     def test_a_bias_whose_keys_stand_elsewhere_is_refused(self, x: Tensor) -> None:
         layer = layer_of(position=position.ALiBi(HEADS))
-        with pytest.raises(mh.SizeError, match="positions"):
+        with pytest.raises(SizeError, match="positions"):
             layer(x, x.clone(), positions=torch.arange(TOKENS))
 
 
@@ -252,7 +254,7 @@ class TestPrecision:
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     @pytest.mark.parametrize(
         "options",
-        [{}, {"sinks": mh.Sinks()}, {"softcap": 2.0}, {"position": position.ALiBi(HEADS)}, {"value_dim": 7}],
+        [{}, {"sinks": Sinks()}, {"softcap": 2.0}, {"position": position.ALiBi(HEADS)}, {"value_dim": 7}],
     )
     def test_half_precision_is_close_on_every_route(self, dtype: torch.dtype, options: Any, x: Tensor) -> None:
         layer = layer_of(**options, num_kv_heads=2)
@@ -263,7 +265,7 @@ class TestPrecision:
             for route in [None, *ROUTES]:
                 try:
                     got = half(tokens[:, -1:], tokens, mask=mask.causal(), route=route)
-                except mh.SizeError as refusal:
+                except SizeError as refusal:
                     assert "cannot compute this" in refusal.message
                     continue
                 assert got.dtype == dtype
@@ -271,7 +273,7 @@ class TestPrecision:
 
     @pytest.mark.parametrize("seen", [mask.causal(), mask.ragged([7, 3]), mask.additive(torch.randn(7, 7))])
     def test_autocast(self, seen: mask.Mask, x: Tensor) -> None:
-        layer = layer_of(num_kv_heads=2, position=position.Rotary(dim=4), sinks=mh.Sinks(), qk_norm=mh.QKNorm())
+        layer = layer_of(num_kv_heads=2, position=position.Rotary(dim=4), sinks=Sinks(), qk_norm=QKNorm())
         want = layer(x, mask=seen)
         with torch.autocast("cpu", torch.bfloat16):
             got = layer(x, mask=seen)
@@ -281,7 +283,7 @@ class TestPrecision:
         assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
 
     def test_large_scores_do_not_overflow(self) -> None:
-        layer = layer_of(scale=1e4, sinks=mh.Sinks(50.0))
+        layer = layer_of(scale=1e4, sinks=Sinks(50.0))
         x = torch.randn(BATCH, TOKENS, WIDTH) * 100
         for route in ("reference", "fused", "blocked"):
             assert layer(x, mask=mask.causal(), route=route).isfinite().all()
@@ -298,7 +300,7 @@ class TestTraining:
             assert_close(one, other)
 
     def test_it_learns(self) -> None:
-        layer = layer_of(num_kv_heads=2, position=position.Rotary(dim=4), sinks=mh.Sinks(), qk_norm=mh.QKNorm())
+        layer = layer_of(num_kv_heads=2, position=position.Rotary(dim=4), sinks=Sinks(), qk_norm=QKNorm())
         x, want = torch.randn(4, 11, WIDTH), torch.randn(4, 11, WIDTH)
         optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
         losses = []

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import mask, position
+from multihead.layer import Sinks
 
 BATCH, TOKENS, HEADS = 3, 37, 5
 ROUTES = [None, "reference", "blocked"]
@@ -40,7 +41,7 @@ def used(layer: mh.MultiHeadAttention, seen: mask.Mask | None, route: str | None
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"softcap": 2.0}, {"sinks": mh.Sinks(1.0)}, {"position": position.ALiBi(HEADS)}],
+    [{}, {"softcap": 2.0}, {"sinks": Sinks(1.0)}, {"position": position.ALiBi(HEADS)}],
 )
 def test_each_weight_is_dropped_or_rescaled(route: str | None, grad: bool, options: dict[str, Any]) -> None:
     dropout = 0.3
@@ -132,7 +133,7 @@ def test_routes_agree_in_the_mean() -> None:
 
 
 def test_gradients_are_finite_for_rows_that_see_nothing() -> None:
-    layer = mh.MultiHeadAttention(12, 3, dropout=0.5, sinks=mh.Sinks())
+    layer = mh.MultiHeadAttention(12, 3, dropout=0.5, sinks=Sinks())
     nn.init.normal_(layer.o_proj.bias)
     x = torch.randn(2, 5, 12, requires_grad=True)
     out = layer(x, mask=mask.lengths([5, 0]))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import multihead as mh
 from multihead import cache, mask, position
+from multihead.errors import CacheError, SizeError, TypeMismatchError
 
 WIDTH, HEADS = 30, 6
 
@@ -35,125 +36,125 @@ Mistake = tuple[Callable[[], Any], type[mh.MultiheadError], list[str]]
 MISTAKES: dict[str, Mistake] = {
     # ---- sizes that do not divide
     "heads do not divide the width": (
-        lambda: layer(num_heads=7), mh.SizeError, ["num_heads=7", "d_model=30", "1, 2, 3, 5, 6, 10, 15, 30"]
+        lambda: layer(num_heads=7), SizeError, ["num_heads=7", "d_model=30", "1, 2, 3, 5, 6, 10, 15, 30"]
     ),
     "kv heads do not divide the heads": (
-        lambda: layer(num_kv_heads=4), mh.SizeError, ["num_kv_heads=4", "num_heads=6", "1, 2, 3, 6"]
+        lambda: layer(num_kv_heads=4), SizeError, ["num_kv_heads=4", "num_heads=6", "1, 2, 3, 6"]
     ),
-    "no kv heads": (lambda: layer(num_kv_heads=0), mh.SizeError, ["num_kv_heads=0", "num_heads=6"]),
-    "zero heads of unknown size": (lambda: layer(num_heads=0), mh.SizeError, ["num_heads=0", "head_dim"]),
-    "odd rotary": (lambda: layer(position=position.Rotary()), mh.SizeError, ["head_dim=5", "even"]),
+    "no kv heads": (lambda: layer(num_kv_heads=0), SizeError, ["num_kv_heads=0", "num_heads=6"]),
+    "zero heads of unknown size": (lambda: layer(num_heads=0), SizeError, ["num_heads=0", "head_dim"]),
+    "odd rotary": (lambda: layer(position=position.Rotary()), SizeError, ["head_dim=5", "even"]),
     "rotary wider than the head": (
-        lambda: layer(position=position.Rotary(dim=8)), mh.SizeError, ["dim=8", "head_dim=5"]
+        lambda: layer(position=position.Rotary(dim=8)), SizeError, ["dim=8", "head_dim=5"]
     ),
     # ---- options
     "a map of the wrong length": (
-        lambda: layer(kv_of_head=[0, 1]), mh.SizeError, ["[0, 1]", "6 query heads"]
+        lambda: layer(kv_of_head=[0, 1]), SizeError, ["[0, 1]", "6 query heads"]
     ),
     "a map to a head that is not there": (
         lambda: layer(kv_of_head=[0, 0, 1, 1, 2, 2], num_kv_heads=2),
-        mh.SizeError,
+        SizeError,
         ["[0, 0, 1, 1, 2, 2]", "2 kv heads"],
     ),
-    "a negative head in the map": (lambda: layer(kv_of_head=[0, 0, 1, 1, -1, 2]), mh.SizeError, ["-1"]),
-    "dropout above one": (lambda: layer(dropout=1.5), mh.SizeError, ["dropout", "1.5"]),
-    "dropout below zero": (lambda: layer(dropout=-0.1), mh.SizeError, ["dropout", "-0.1"]),
-    "softcap of zero": (lambda: layer(softcap=0.0), mh.SizeError, ["softcap", "0.0"]),
-    "negative sizes": (lambda: layer(head_dim=-3), mh.SizeError, ["head_dim", "-3"]),
-    "value size of zero": (lambda: layer(value_dim=0), mh.SizeError, ["value_dim", "got 0"]),
-    "a bias that is no projection": (lambda: layer(bias="qx"), mh.SizeError, ["'qx'", "qkvo"]),
+    "a negative head in the map": (lambda: layer(kv_of_head=[0, 0, 1, 1, -1, 2]), SizeError, ["-1"]),
+    "dropout above one": (lambda: layer(dropout=1.5), SizeError, ["dropout", "1.5"]),
+    "dropout below zero": (lambda: layer(dropout=-0.1), SizeError, ["dropout", "-0.1"]),
+    "softcap of zero": (lambda: layer(softcap=0.0), SizeError, ["softcap", "0.0"]),
+    "negative sizes": (lambda: layer(head_dim=-3), SizeError, ["head_dim", "-3"]),
+    "value size of zero": (lambda: layer(value_dim=0), SizeError, ["value_dim", "got 0"]),
+    "a bias that is no projection": (lambda: layer(bias="qx"), SizeError, ["'qx'", "qkvo"]),
     "a bias for other heads": (
-        lambda: layer(position=position.ALiBi(4)), mh.SizeError, ["ALiBi", "4 heads", "6 heads", "ALiBi(6)"]
+        lambda: layer(position=position.ALiBi(4)), SizeError, ["ALiBi", "4 heads", "6 heads", "ALiBi(6)"]
     ),
-    "a position that is none": (lambda: layer(position="rotary"), mh.TypeMismatchError, ["str", "Rotary()"]),
+    "a position that is none": (lambda: layer(position="rotary"), TypeMismatchError, ["str", "Rotary()"]),
     # ---- inputs
-    "wrong width": (lambda: layer()(x(width=29)), mh.SizeError, ["query", "(2, 7, 29)", "30"]),
+    "wrong width": (lambda: layer()(x(width=29)), SizeError, ["query", "(2, 7, 29)", "30"]),
     "wrong key width": (
-        lambda: layer(d_key=11)(x(), x(width=12)), mh.SizeError, ["key", "(2, 7, 12)", "11"]
+        lambda: layer(d_key=11)(x(), x(width=12)), SizeError, ["key", "(2, 7, 12)", "11"]
     ),
     "wrong value width": (
-        lambda: layer(d_value=11)(x(), x(), x(width=12)), mh.SizeError, ["value", "(2, 7, 12)", "11"]
+        lambda: layer(d_value=11)(x(), x(), x(width=12)), SizeError, ["value", "(2, 7, 12)", "11"]
     ),
-    "one axis": (lambda: layer()(torch.randn(30)), mh.SizeError, ["query", "(30,)"]),
-    "four axes": (lambda: layer()(torch.randn(1, 2, 7, 30)), mh.SizeError, ["query", "(1, 2, 7, 30)"]),
-    "key and value lengths differ": (lambda: layer()(x(), x(), x(tokens=5)), mh.SizeError, ["tokens", "7 and 5"]),
-    "batches differ": (lambda: layer()(x(), x(batch=3)), mh.SizeError, ["batch 2", "batch 3", "key"]),
-    "a value without a key": (lambda: layer()(x(), None, x()), mh.SizeError, ["value", "no key"]),
-    "self-attention of a cross layer": (lambda: layer(d_key=11)(x()), mh.SizeError, ["d_key=11", "d_model=30"]),
+    "one axis": (lambda: layer()(torch.randn(30)), SizeError, ["query", "(30,)"]),
+    "four axes": (lambda: layer()(torch.randn(1, 2, 7, 30)), SizeError, ["query", "(1, 2, 7, 30)"]),
+    "key and value lengths differ": (lambda: layer()(x(), x(), x(tokens=5)), SizeError, ["tokens", "7 and 5"]),
+    "batches differ": (lambda: layer()(x(), x(batch=3)), SizeError, ["batch 2", "batch 3", "key"]),
+    "a value without a key": (lambda: layer()(x(), None, x()), SizeError, ["value", "no key"]),
+    "self-attention of a cross layer": (lambda: layer(d_key=11)(x()), SizeError, ["d_key=11", "d_model=30"]),
     # ---- kinds
     "double into float": (
-        lambda: layer()(x().double()), mh.TypeMismatchError, ["query", "torch.float64", "torch.float32"]
+        lambda: layer()(x().double()), TypeMismatchError, ["query", "torch.float64", "torch.float32"]
     ),
-    "half key": (lambda: layer()(x(), x().half()), mh.TypeMismatchError, ["key", "torch.float16", "torch.float32"]),
+    "half key": (lambda: layer()(x(), x().half()), TypeMismatchError, ["key", "torch.float16", "torch.float32"]),
     "token ids": (
-        lambda: layer()(torch.ones(2, 7, 30, dtype=torch.long)), mh.TypeMismatchError, ["query", "torch.int64"]
+        lambda: layer()(torch.ones(2, 7, 30, dtype=torch.long)), TypeMismatchError, ["query", "torch.int64"]
     ),
-    "another device": (lambda: layer()(x().to("meta")), mh.TypeMismatchError, ["query", "meta", "cpu"]),
-    "keys on another device": (lambda: layer()(x(), x().to("meta")), mh.TypeMismatchError, ["key", "meta", "cpu"]),
+    "another device": (lambda: layer()(x().to("meta")), TypeMismatchError, ["query", "meta", "cpu"]),
+    "keys on another device": (lambda: layer()(x(), x().to("meta")), TypeMismatchError, ["key", "meta", "cpu"]),
     # ---- masks
     "mask of another size": (
-        lambda: layer()(x(), mask=torch.ones(7, 8, dtype=torch.bool)), mh.SizeError, ["7 x 8", "(2, 6, 7, 7)"]
+        lambda: layer()(x(), mask=torch.ones(7, 8, dtype=torch.bool)), SizeError, ["7 x 8", "(2, 6, 7, 7)"]
     ),
     "mask of another batch": (
-        lambda: layer()(x(), mask=torch.zeros(3, 7, 7)), mh.SizeError, ["3 x 7 x 7", "(2, 6, 7, 7)", "is (batch,"]
+        lambda: layer()(x(), mask=torch.zeros(3, 7, 7)), SizeError, ["3 x 7 x 7", "(2, 6, 7, 7)", "is (batch,"]
     ),
     "mask of other heads": (
-        lambda: layer()(x(), mask=torch.zeros(2, 5, 7, 7)), mh.SizeError, ["2 x 5 x 7 x 7", "(2, 6, 7, 7)"]
+        lambda: layer()(x(), mask=torch.zeros(2, 5, 7, 7)), SizeError, ["2 x 5 x 7 x 7", "(2, 6, 7, 7)"]
     ),
     "a float mask of 0 and 1": (
-        lambda: layer()(x(), mask=torch.ones(7, 7).tril()), mh.SizeError, ["(7, 7)", "bool()"]
+        lambda: layer()(x(), mask=torch.ones(7, 7).tril()), SizeError, ["(7, 7)", "bool()"]
     ),
     "mask of numbers 0 and 1": (
-        lambda: layer()(x(), mask=torch.ones(7, 7, dtype=torch.long)), mh.TypeMismatchError, ["int64", "bool()"]
+        lambda: layer()(x(), mask=torch.ones(7, 7, dtype=torch.long)), TypeMismatchError, ["int64", "bool()"]
     ),
-    "mask that is a list": (lambda: layer()(x(), mask=[1, 0]), mh.TypeMismatchError, ["[1, 0]", "tensor"]),
+    "mask that is a list": (lambda: layer()(x(), mask=[1, 0]), TypeMismatchError, ["[1, 0]", "tensor"]),
     "causal with more queries than keys": (
-        lambda: layer()(x(), x(tokens=5), mask=mask.causal()), mh.SizeError, ["7 queries", "5 keys", "first 2"]
+        lambda: layer()(x(), x(tokens=5), mask=mask.causal()), SizeError, ["7 queries", "5 keys", "first 2"]
     ),
     "length beyond the keys": (
-        lambda: layer()(x(), mask=mask.lengths([7, 8])), mh.SizeError, ["row 1", "got 8", "0..7"]
+        lambda: layer()(x(), mask=mask.lengths([7, 8])), SizeError, ["row 1", "got 8", "0..7"]
     ),
-    "negative length": (lambda: layer()(x(), mask=mask.lengths([-1, 7])), mh.SizeError, ["row 0", "got -1"]),
+    "negative length": (lambda: layer()(x(), mask=mask.lengths([-1, 7])), SizeError, ["row 0", "got -1"]),
     "lengths of another batch": (
-        lambda: layer()(x(), mask=mask.lengths([7, 7, 7])), mh.SizeError, ["got 3", "batch of 2"]
+        lambda: layer()(x(), mask=mask.lengths([7, 7, 7])), SizeError, ["got 3", "batch of 2"]
     ),
     "ragged length beyond the tokens": (
-        lambda: layer()(x(), mask=mask.ragged([8, 2])), mh.SizeError, ["row 0", "got 8", "0..7"]
+        lambda: layer()(x(), mask=mask.ragged([8, 2])), SizeError, ["row 0", "got 8", "0..7"]
     ),
     "ragged lengths of another batch": (
-        lambda: layer()(x(), mask=mask.ragged([1, 2, 3])), mh.SizeError, ["got 3", "batch of 2"]
+        lambda: layer()(x(), mask=mask.ragged([1, 2, 3])), SizeError, ["got 3", "batch of 2"]
     ),
     "ragged across": (
-        lambda: layer()(x(), x(tokens=5), mask=mask.ragged([5, 2])), mh.SizeError, ["7 queries", "5 keys"]
+        lambda: layer()(x(), x(tokens=5), mask=mask.ragged([5, 2])), SizeError, ["7 queries", "5 keys"]
     ),
     "documents that end early": (
-        lambda: layer()(x(), mask=mask.documents(offsets=[0, 3])), mh.SizeError, ["3 tokens", "7 keys"]
+        lambda: layer()(x(), mask=mask.documents(offsets=[0, 3])), SizeError, ["3 tokens", "7 keys"]
     ),
     # ---- the rest of the call
-    "gate of other heads": (lambda: layer()(x(), head_gate=torch.ones(5)), mh.SizeError, ["(5,)", "6"]),
+    "gate of other heads": (lambda: layer()(x(), head_gate=torch.ones(5)), SizeError, ["(5,)", "6"]),
     "gate of other queries": (
-        lambda: layer()(x(), head_gate=torch.ones(2, 6, 6)), mh.SizeError, ["(2, 6, 6)", "(2, 6, 7)"]
+        lambda: layer()(x(), head_gate=torch.ones(2, 6, 6)), SizeError, ["(2, 6, 6)", "(2, 6, 7)"]
     ),
     "positions of another length": (
-        lambda: layer(position=position.Rotary(dim=4))(x(), positions=torch.arange(6)), mh.SizeError, ["6", "7"]
+        lambda: layer(position=position.Rotary(dim=4))(x(), positions=torch.arange(6)), SizeError, ["6", "7"]
     ),
     "positions that are no integers": (
         lambda: layer(position=position.Rotary(dim=4))(x(), positions=torch.rand(7)), mh.MultiheadError, ["float32"]
     ),
-    "an unknown route": (lambda: layer()(x(), route="flash"), mh.SizeError, ["'flash'", "reference"]),
+    "an unknown route": (lambda: layer()(x(), route="flash"), SizeError, ["'flash'", "reference"]),
     "a route that cannot": (
-        lambda: layer(softcap=2.0)(x(), route="fused"), mh.SizeError, ["'fused'", "softcap", "blocked"]
+        lambda: layer(softcap=2.0)(x(), route="fused"), SizeError, ["'fused'", "softcap", "blocked"]
     ),
-    "an unknown question": (lambda: layer()(x(), ask="attention"), mh.SizeError, ["'attention'", "weights"]),
+    "an unknown question": (lambda: layer()(x(), ask="attention"), SizeError, ["'attention'", "weights"]),
     # ---- caches
     "a static cache that is full": (
-        lambda: layer()(x(tokens=2).detach(), cache=full_static()), mh.CacheError, ["capacity=5", "6"]
+        lambda: layer()(x(tokens=2).detach(), cache=full_static()), CacheError, ["capacity=5", "6"]
     ),
     "a cache of another batch": (
-        lambda: layer()(x(batch=3), cache=full_static()), mh.CacheError, ["(2, 6, 5)", "(3, 6, 5)"]
+        lambda: layer()(x(batch=3), cache=full_static()), CacheError, ["(2, 6, 5)", "(3, 6, 5)"]
     ),
     "a cache of another dtype": (
-        lambda: layer(dtype=torch.float64)(x().double(), cache=full_static()), mh.CacheError, ["float32", "float64"]
+        lambda: layer(dtype=torch.float64)(x().double(), cache=full_static()), CacheError, ["float32", "float64"]
     ),
 }  # fmt: skip
 
@@ -173,10 +174,10 @@ def test_mistake(mistake: str) -> None:
 
 def test_errors_are_also_pythons_own() -> None:
     """So that `except ValueError` and friends go on working."""
-    assert issubclass(mh.SizeError, ValueError)
-    assert issubclass(mh.TypeMismatchError, TypeError)
-    assert issubclass(mh.CacheError, RuntimeError)
-    assert all(issubclass(e, mh.MultiheadError) for e in (mh.SizeError, mh.TypeMismatchError, mh.CacheError))
+    assert issubclass(SizeError, ValueError)
+    assert issubclass(TypeMismatchError, TypeError)
+    assert issubclass(CacheError, RuntimeError)
+    assert all(issubclass(e, mh.MultiheadError) for e in (SizeError, TypeMismatchError, CacheError))
 
 
 def test_a_refused_call_leaves_the_cache_alone() -> None:
@@ -196,5 +197,5 @@ def test_a_refused_call_leaves_the_cache_alone() -> None:
 
 
 def test_grad_through_a_static_cache_is_refused() -> None:
-    with pytest.raises(mh.CacheError, match="grad"):
+    with pytest.raises(CacheError, match="grad"):
         layer()(x(tokens=2), cache=cache.Static(2, HEADS, 5, 5))

@@ -15,6 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import multihead as mh
 from multihead import cache, mask, position
+from multihead.errors import SizeError
+from multihead.layer import Sinks
 from multihead.layer._attend import KERNELS
 from multihead.layer._plan import ROUTES
 
@@ -70,7 +72,7 @@ VARIANTS: dict[str, Any] = {
     "plain": {},
     "grouped": {"num_kv_heads": 2},
     "softcap": {"softcap": 2.0},
-    "sinks": {"sinks": mh.Sinks()},
+    "sinks": {"sinks": Sinks()},
     "dropout": {"dropout": 0.1},
     "alibi": {"position": position.ALiBi(HEADS)},
     "relative": {"position": position.RelativeBias(HEADS)},
@@ -228,7 +230,7 @@ def test_without_a_batch_and_with_bad_input() -> None:
     layer, x = layer_of(), torch.randn(13, WIDTH)
     assert layer.explain(x).flops == layer.explain(x[None]).flops
     assert layer.explain(x, x[:3]).sizes.startswith("batch 1, 13 queries, 3 keys")
-    with pytest.raises(mh.SizeError, match="29"):
+    with pytest.raises(SizeError, match="29"):
         layer.explain(x[:, :-1])
-    with pytest.raises(mh.SizeError, match="causal"):
+    with pytest.raises(SizeError, match="causal"):
         layer.explain(x, x[:3], mask=mask.causal())

@@ -11,6 +11,7 @@ from torch import nn
 
 import multihead as mh
 from multihead import position
+from multihead.layer import QKNorm, Sinks, init
 
 WIDTH, HEADS = 210, 7  # of 30 each
 SIZES: dict[str, Any] = {"num_kv_heads": 1, "value_dim": 11, "d_key": 130, "d_value": 70, "d_out": 110}
@@ -27,7 +28,7 @@ def fans(layer: mh.MultiHeadAttention, *, per_head: bool) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("gain", [1.0, 1.7])
-@pytest.mark.parametrize("init, per_head", [(mh.init.XavierPerHead, True), (mh.init.Xavier, False)])
+@pytest.mark.parametrize("init, per_head", [(init.XavierPerHead, True), (init.Xavier, False)])
 def test_xavier_is_uniform_up_to_its_bound(init: Any, per_head: bool, gain: float) -> None:
     layer = made(init(gain))
     for name, both in fans(layer, per_head=per_head).items():
@@ -43,7 +44,7 @@ def test_per_head_is_the_default_and_scores_do_not_depend_on_the_number_of_heads
     torch.manual_seed(1)
     default = mh.MultiHeadAttention(64, 4)
     torch.manual_seed(1)
-    said = mh.MultiHeadAttention(64, 4, init=mh.init.XavierPerHead())
+    said = mh.MultiHeadAttention(64, 4, init=init.XavierPerHead())
     assert torch.equal(default.q_proj.weight, said.q_proj.weight)
     spread = []
     for heads in (1, 16):
@@ -55,15 +56,15 @@ def test_per_head_is_the_default_and_scores_do_not_depend_on_the_number_of_heads
 
 
 def test_normal_with_depth() -> None:
-    layer = made(mh.init.Normal(0.03, layers=8))
+    layer = made(init.Normal(0.03, layers=8))
     for name in "qkv":
         assert getattr(layer, f"{name}_proj").weight.std().item() == pytest.approx(0.03, rel=0.07)
     assert layer.o_proj.weight.std().item() == pytest.approx(0.03 / 4, rel=0.07)
-    assert made(mh.init.Normal(0.03)).o_proj.weight.std().item() == pytest.approx(0.03, rel=0.07)
+    assert made(init.Normal(0.03)).o_proj.weight.std().item() == pytest.approx(0.03, rel=0.07)
 
 
 def test_biases_norms_and_sinks_start_where_they_should() -> None:
-    layer = made(None, qk_norm=mh.QKNorm("layer"), sinks=mh.Sinks(-1.5), position=position.RelativeBias(HEADS))
+    layer = made(None, qk_norm=QKNorm("layer"), sinks=Sinks(-1.5), position=position.RelativeBias(HEADS))
     assert not any(getattr(layer, f"{n}_proj").bias.any() for n in "qkvo")
     for norm in (layer.q_norm, layer.k_norm):
         assert isinstance(norm, nn.LayerNorm)
@@ -73,7 +74,7 @@ def test_biases_norms_and_sinks_start_where_they_should() -> None:
     assert (layer.sink_logits == -1.5).all()
 
 
-@pytest.mark.parametrize("init", [None, mh.init.Xavier(), mh.init.Normal()])
+@pytest.mark.parametrize("init", [None, init.Xavier(), init.Normal()])
 def test_same_seed_same_weights(init: Any) -> None:
     layers = []
     for _ in range(2):
@@ -100,7 +101,7 @@ def test_one_draw_per_projection_in_order() -> None:
     "options",
     [
         {},
-        {"qk_norm": mh.QKNorm("layer"), "sinks": mh.Sinks(1.0)},
+        {"qk_norm": QKNorm("layer"), "sinks": Sinks(1.0)},
         {"position": "rotary"},
         {"position": "alibi"},
         {"position": "learned"},

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 import multihead as mh
 from multihead import interop, mask, position
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.layer import QKNorm, Sinks, dropin, init
 from multihead.layer._layouts import LAYOUTS, linears
 
 BATCH, HEADS, KV, DIM, TOKENS, KEYS, WIDTH = 3, 6, 2, 5, 7, 11, 31
@@ -26,7 +27,7 @@ def _double(fp64: None) -> None:
 
 
 def _layer(**options: Any) -> mh.MultiHeadAttention:
-    attn = mh.MultiHeadAttention(WIDTH, HEADS, **({"head_dim": DIM} | options), init=mh.init.XavierPerHead(3.0))
+    attn = mh.MultiHeadAttention(WIDTH, HEADS, **({"head_dim": DIM} | options), init=init.XavierPerHead(3.0))
     for name, p in attn.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(p)
@@ -97,7 +98,7 @@ def test_drawn_there_and_back(
 
 def test_our_own_layout_is_our_own_state_dict() -> None:
     options: dict[str, Any] = {
-        "num_kv_heads": KV, "qk_norm": mh.QKNorm(), "sinks": mh.Sinks(1.5), "position": position.RelativeBias(HEADS)
+        "num_kv_heads": KV, "qk_norm": QKNorm(), "sinks": Sinks(1.5), "position": position.RelativeBias(HEADS)
     }  # fmt: skip
     attn = _layer(**options)
     state = interop.to_state_dict(attn)
@@ -173,7 +174,7 @@ def test_modulo_computes_what_the_map_says() -> None:
 
 
 def test_modulo_refuses_what_belongs_to_single_heads() -> None:
-    for options in ({"sinks": mh.Sinks()}, {"position": position.ALiBi(HEADS)}):
+    for options in ({"sinks": Sinks()}, {"position": position.ALiBi(HEADS)}):
         attn = _layer(num_kv_heads=KV, **options)
         with pytest.raises(SizeError, match=f"query heads, and {next(iter(options))}"):
             interop.to_state_dict(attn, order="modulo")
@@ -224,7 +225,7 @@ def test_methods_and_functions_are_the_same() -> None:
     theirs = nn.MultiheadAttention(WIDTH - 1, HEADS)
     attn = mh.MultiHeadAttention.from_torch(theirs)
     assert torch.equal(attn.to_torch().in_proj_weight, theirs.in_proj_weight)
-    assert interop.from_torch(mh.dropin.MultiheadAttention(WIDTH - 1, HEADS)).num_heads == HEADS
+    assert interop.from_torch(dropin.MultiheadAttention(WIDTH - 1, HEADS)).num_heads == HEADS
 
 
 def test_torch_learned_key_is_refused() -> None:
@@ -250,10 +251,10 @@ def test_torch_zero_key_is_a_sink_that_does_not_train() -> None:
         ({"d_out": 29}, ["d_out=29", "d_model=30"]),
         ({"bias": "qkv"}, ["bias on qkv only"]),
         ({"position": position.ALiBi(HEADS)}, ["position=ALiBi"]),
-        ({"qk_norm": mh.QKNorm()}, ["qk_norm=QKNorm"]),
+        ({"qk_norm": QKNorm()}, ["qk_norm=QKNorm"]),
         ({"scale": 1.0}, ["scale=1, not 0.447214"]),
         ({"softcap": 30.0}, ["softcap=30.0"]),
-        ({"sinks": mh.Sinks(0.5)}, ["sinks whose logits are not 0"]),
+        ({"sinks": Sinks(0.5)}, ["sinks whose logits are not 0"]),
         ({"softcap": 30.0, "scale": 1.0}, ["scale=1, not 0.447214", "softcap=30.0"]),
     ],
 )
@@ -322,11 +323,11 @@ def test_two_layouts_at_once_are_ambiguous() -> None:
 
 
 def test_what_would_be_dropped_is_said() -> None:
-    options = {"qk_norm": mh.QKNorm()}
+    options = {"qk_norm": QKNorm()}
     _said(SizeError, ["q_norm.weight", "qk_norm=", "strict=False"], lambda: _read(options=options))
-    _said(SizeError, ["missing keys: ['q_norm.weight', 'k_norm.weight']"], lambda: _read(qk_norm=mh.QKNorm()))
+    _said(SizeError, ["missing keys: ['q_norm.weight', 'k_norm.weight']"], lambda: _read(qk_norm=QKNorm()))
     assert _read(options=options, strict=False).q_norm is None
-    assert _read(options=options, qk_norm=mh.QKNorm()).q_norm is not None
+    assert _read(options=options, qk_norm=QKNorm()).q_norm is not None
 
 
 def test_packing_needs_one_width_and_all_biases() -> None:

@@ -10,6 +10,8 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import cache, mask
+from multihead.errors import CacheError, SizeError
+from multihead.layer import Cells, QKNorm, Sinks
 
 BATCH, TOKENS, WIDTH = 2, 7, 20
 
@@ -25,7 +27,7 @@ def x() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("low", [-1e4, -1e6, -1e9, torch.finfo(torch.float32).min])
-@pytest.mark.parametrize("sinks", [None, mh.Sinks(-1e9)])
+@pytest.mark.parametrize("sinks", [None, Sinks(-1e9)])
 def test_a_row_of_large_finite_negatives_is_a_plain_softmax(x, low, sinks) -> None:
     layer = mh.MultiHeadAttention(WIDTH, 4, sinks=sinks).eval()
     scores = torch.zeros(TOKENS, TOKENS)
@@ -39,7 +41,7 @@ def test_a_row_of_large_finite_negatives_is_a_plain_softmax(x, low, sinks) -> No
 def test_a_cross_cache_of_another_batch_is_refused(layer, x) -> None:
     kept = cache.Cross()
     layer(x, torch.randn(BATCH, 5, WIDTH), cache=kept)
-    with pytest.raises(mh.CacheError, match=r"batch 2.*batch 1"):
+    with pytest.raises(CacheError, match=r"batch 2.*batch 1"):
         layer(x[:1], cache=kept)
 
 
@@ -50,7 +52,7 @@ def test_a_cross_cache_hides_what_its_lengths_hide(layer, x) -> None:
 
 
 def test_other_keys_with_a_cache_of_own_tokens_are_refused(layer, x) -> None:
-    with pytest.raises(mh.SizeError, match="Cross"):
+    with pytest.raises(SizeError, match="Cross"):
         layer(x[:, :3], torch.randn(BATCH, 5, WIDTH), cache=cache.Growing())
 
 
@@ -66,8 +68,8 @@ def test_no_new_tokens(layer, x) -> None:
 def test_asking_for_a_head_that_is_not_there_leaves_the_cache_alone(layer, x) -> None:
     kept = cache.Growing()
     layer(x[:, :4], mask=mask.causal(), cache=kept)
-    with pytest.raises(mh.SizeError, match=r"head.*got 9"):
-        layer(x[:, 4:5], cache=kept, ask=mh.Cells(heads=[9]))
+    with pytest.raises(SizeError, match=r"head.*got 9"):
+        layer(x[:, 4:5], cache=kept, ask=Cells(heads=[9]))
     assert kept.length == 4
 
 
@@ -86,8 +88,8 @@ def test_one_ragged_length_serves_all_rows_of_a_cache(layer, x) -> None:
         lambda: mask.window(2.5),
         lambda: mask.lengths([1.5, 2]),
         lambda: mask.lengths(torch.tensor([3.0, 2.0])),
-        lambda: mh.QKNorm("foo"),
-        lambda: mh.QKNorm("rms", when="never"),
+        lambda: QKNorm("foo"),
+        lambda: QKNorm("rms", when="never"),
         lambda: mh.MultiHeadAttention(WIDTH, 4, sinks=True),
         lambda: mh.MultiHeadAttention(WIDTH, 4, qk_norm="rms"),
         lambda: mh.MultiHeadAttention(WIDTH, 4, head_dim=0),

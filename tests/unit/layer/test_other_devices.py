@@ -14,6 +14,7 @@ from torch import Tensor
 
 import multihead as mh
 from multihead import cache, mask, position
+from multihead.layer import QKNorm, Sinks
 from multihead.layer.latent import LatentAttention
 
 WIDTH, HEADS, BATCH = 60, 5, 3
@@ -60,8 +61,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "uneven groups": {"kv_of_head": [0, 0, 0, 1, 1]},
     "wide keys": {"value_dim": 8},
     "softcap": {"softcap": 5.0},
-    "sinks": {"sinks": mh.Sinks()},
-    "qk-norm": {"qk_norm": mh.QKNorm()},
+    "sinks": {"sinks": Sinks()},
+    "qk-norm": {"qk_norm": QKNorm()},
     "rotary": {"position": position.Rotary()},
     "dynamic NTK": {"position": position.Rotary(scaling=position.DynamicNTK(2.0, 4))},
     "ALiBi": {"position": position.ALiBi(HEADS)},

@@ -14,7 +14,8 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import cache, mask, position
-from multihead.layer import _rotary
+from multihead.errors import SizeError
+from multihead.layer import LatentAttention, _rotary, init
 
 ROUTES = ("folded", "tiled", "fused", "blocked", "reference")
 
@@ -25,7 +26,7 @@ def _double(fp64: None) -> None:
 
 
 def layer(heads: int = 2, **options: Any) -> mh.MultiHeadAttention:
-    return mh.MultiHeadAttention(8, heads, init=mh.init.XavierPerHead(1.4), **options).eval()
+    return mh.MultiHeadAttention(8, heads, init=init.XavierPerHead(1.4), **options).eval()
 
 
 def r(*shape: int) -> Tensor:
@@ -53,7 +54,7 @@ def by_route(attn: mh.MultiHeadAttention, x: Tensor, **options: Any) -> dict[str
     for route in (None, *ROUTES):
         try:
             outs[route] = attn(x, **options, route=route)
-        except mh.SizeError as refusal:
+        except SizeError as refusal:
             assert f"route={route!r}" in refusal.message
     assert None in outs
     return outs
@@ -276,7 +277,7 @@ def test_a_cross_cache_refuses_another_key() -> None:
 
 @torch.no_grad()
 def test_a_refused_call_of_latent_attention_leaves_the_cache_as_it_was() -> None:
-    attn, kept = mh.LatentAttention(8, 2, latent_dim=4, nope_dim=4, rope_dim=2, value_dim=4), cache.Growing()
+    attn, kept = LatentAttention(8, 2, latent_dim=4, nope_dim=4, rope_dim=2, value_dim=4), cache.Growing()
     with pytest.raises(mh.MultiheadError):
         attn(r(1, 3, 8), cache=kept, head_gate=torch.ones(5))
     assert kept.lengths.tolist() == []
@@ -293,7 +294,7 @@ def test_a_refused_call_of_latent_attention_leaves_the_cache_as_it_was() -> None
 )
 def test_latent_attention_refuses_a_wrong_dtype_and_a_wrong_gate(call: Callable[[nn.Module], object]) -> None:
     with pytest.raises(mh.MultiheadError):
-        call(mh.LatentAttention(8, 2, latent_dim=4, nope_dim=4, rope_dim=2, value_dim=4))
+        call(LatentAttention(8, 2, latent_dim=4, nope_dim=4, rope_dim=2, value_dim=4))
 
 
 # ---- torch.func -------------------------------------------------------------------------------------------
@@ -397,7 +398,7 @@ def test_a_two_dimensional_mask_is_query_by_key() -> None:
     attn, x = layer(), r(3, 3, 8)
     allowed = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
     assert_close(attn(x, mask=allowed), attn(x, mask=allowed[None, None].expand(3, 1, 3, 3)))
-    with pytest.raises(mh.SizeError, match=r"mask\.padding"):
+    with pytest.raises(SizeError, match=r"mask\.padding"):
         attn(r(2, 3, 8), mask=torch.ones(2, 3, dtype=torch.bool))
 
 
@@ -409,7 +410,7 @@ def test_a_float_mask_of_zeros_and_ones_is_refused() -> None:
 
 
 def test_more_document_ids_than_keys_are_refused() -> None:
-    with pytest.raises(mh.SizeError, match="3 keys"):
+    with pytest.raises(SizeError, match="3 keys"):
         layer()(r(1, 3, 8), mask=mask.documents([0, 0, 1, 1]))
 
 

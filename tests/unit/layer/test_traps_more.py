@@ -12,12 +12,14 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import cache, interop, mask, position
+from multihead.errors import CacheError, SizeError, TypeMismatchError
+from multihead.layer import LatentAttention, Sinks, init
 
 r = torch.randn
 
 
 def layer(d_model: int = 16, heads: int = 2, **options: Any) -> mh.MultiHeadAttention:
-    return mh.MultiHeadAttention(d_model, heads, init=mh.init.XavierPerHead(1.4), **options).eval()
+    return mh.MultiHeadAttention(d_model, heads, init=init.XavierPerHead(1.4), **options).eval()
 
 
 # ---- second derivatives -------------------------------------------------------------------------------
@@ -40,8 +42,8 @@ def test_a_second_derivative_is_right_or_refused(options: dict[str, Any]) -> Non
 # ---- projections that are more than a matrix ----------------------------------------------------------
 
 
-def latent() -> mh.LatentAttention:
-    return mh.LatentAttention(16, 2, latent_dim=4, nope_dim=8, rope_dim=4, value_dim=8).eval()
+def latent() -> LatentAttention:
+    return LatentAttention(16, 2, latent_dim=4, nope_dim=8, rope_dim=4, value_dim=8).eval()
 
 
 def patch_forward(up: nn.Linear) -> None:
@@ -68,7 +70,7 @@ def test_latent_attention_calls_a_kv_up_that_is_more_than_a_matrix(change: Calla
     kept = cache.Growing()
     steps = [attn(x[:, i : i + 1], mask=mask.causal(), cache=kept) for i in range(40)]
     assert_close(torch.cat(steps, 1), attn(x, mask=mask.causal(), absorb=False))
-    with pytest.raises(mh.TypeMismatchError, match=r"absorb.*kv_up"):
+    with pytest.raises(TypeMismatchError, match=r"absorb.*kv_up"):
         attn(x, absorb=True)
 
 
@@ -110,7 +112,7 @@ def test_a_bias_that_is_no_parameter(buffer: bool) -> None:
 def test_a_filled_cross_cache_refuses_the_query_as_key() -> None:
     attn, kept, x = layer(), cache.Cross(), r(1, 2, 16)
     attn(x, r(1, 5, 16), cache=kept)
-    with pytest.raises(mh.CacheError, match="key"):
+    with pytest.raises(CacheError, match="key"):
         attn(x, x, cache=kept)
 
 
@@ -128,7 +130,7 @@ def test_a_cross_cache_notices_changed_keys_in_inference_mode() -> None:
     attn(x, key, cache=kept)
     attn(x, key, cache=kept)
     key[0, 1] += 1
-    with pytest.raises(mh.CacheError, match="key"):
+    with pytest.raises(CacheError, match="key"):
         attn(x, key, cache=kept)
 
 
@@ -177,7 +179,7 @@ def test_the_route_does_not_change_a_large_bias(dtype: torch.dtype, bias: float,
     for way in (route, "reference"):
         try:
             kept.append(attn(x[:, :4], x, mask=scores, route=way))
-        except mh.SizeError as refusal:
+        except SizeError as refusal:
             assert "tiled" in refusal.message
             return  # refused, which is no other result
     assert kept[1].any()
@@ -196,7 +198,7 @@ def test_alibi_of_late_keys_in_bfloat16() -> None:
 
 @torch.no_grad()
 def test_sinks_beside_a_bias_in_half_precision() -> None:
-    attn, x = layer(sinks=mh.Sinks(init=1001.0)).bfloat16(), r(1, 6, 16).bfloat16()
+    attn, x = layer(sinks=Sinks(init=1001.0)).bfloat16(), r(1, 6, 16).bfloat16()
     scores = mask.additive(torch.full((6, 6), 1001.0))
     assert_close(attn(x, mask=scores), attn(x, mask=scores, route="reference"), rtol=0.02, atol=0.02)
 
@@ -222,7 +224,7 @@ class Unscaled(nn.Module):
     ids=["zeros", "one token", "equal tokens", "tiny"],
 )  # fmt: skip
 def test_an_example_that_proves_nothing_is_refused(example: Tensor) -> None:
-    with pytest.raises(mh.SizeError, match="example does not decide"):
+    with pytest.raises(SizeError, match="example does not decide"):
         interop.from_module(Unscaled(), example=example)
     book, x = Unscaled(), r(2, 5, 16)
     assert_close(interop.from_module(book, example=x, scale=1.0)(x), book(x))
@@ -241,7 +243,7 @@ def test_a_rule_that_fails_on_the_block_leaves_the_cache_as_it_was(make: Callabl
     attn, x, kept, twin = layer(), r(1, 6, 16), make(), make()
     for one in (kept, twin):
         attn(x[:, :5], mask=mask.causal(), cache=one)
-    with pytest.raises(mh.SizeError, match="rule"):
+    with pytest.raises(SizeError, match="rule"):
         attn(x[:, 5:], mask=mask.causal() & mask.where(only_one_cell), cache=kept)
     assert kept.length == 5
     assert_close(attn(x[:, 5:], cache=kept), attn(x[:, 5:], cache=twin))
@@ -306,13 +308,13 @@ def test_a_step_without_a_graph_does_not_write_over_one_with(make: Callable[[], 
 def test_static_refuses_trainable_queries() -> None:
     attn = layer().requires_grad_(False)
     attn.q_proj.requires_grad_(True)
-    with pytest.raises(mh.CacheError, match="require grad"):
+    with pytest.raises(CacheError, match="require grad"):
         attn(r(1, 1, 16), cache=cache.Static(1, 2, 4, 8))
 
 
 @pytest.mark.parametrize("option", ["sinks", "position"])
 def test_a_cache_under_trainable_scores(option: str) -> None:
-    options = {"sinks": mh.Sinks(), "position": position.ALiBi(2, learned=True)}
+    options = {"sinks": Sinks(), "position": position.ALiBi(2, learned=True)}
     attn = layer(**{option: options[option]}).requires_grad_(False)
     parameter = attn.sink_logits if option == "sinks" else attn.get_parameter("position.weight")
     assert parameter is not None
@@ -352,7 +354,7 @@ def test_a_cross_cache_of_inference_mode_and_queries_in_a_graph() -> None:
     attn, x, kept = layer(), r(1, 2, 16), cache.Cross()
     with torch.inference_mode():
         attn(x, r(1, 5, 16), cache=kept)
-    with pytest.raises(mh.CacheError, match="inference mode"):
+    with pytest.raises(CacheError, match="inference mode"):
         attn(x, cache=kept)
     with torch.no_grad():
         attn(x, cache=kept)
@@ -363,7 +365,7 @@ def test_a_cross_cache_of_autocast_and_queries_without() -> None:
     attn, x, kept = layer(), r(1, 2, 16), cache.Cross()
     with torch.autocast("cpu", torch.bfloat16):
         attn(x, r(1, 5, 16), cache=kept)
-    with pytest.raises(mh.CacheError, match="bfloat16"):
+    with pytest.raises(CacheError, match="bfloat16"):
         attn(x, cache=kept)
 
 
@@ -374,7 +376,7 @@ def test_lengths_count_the_tokens_of_a_ring_not_its_slots() -> None:
         attn(x[:, i : i + 1], mask=mask.causal(), cache=kept)
     seen = mask.causal() & mask.window(4) & mask.lengths([7, 5])
     assert_close(attn(x[:, 6:], mask=mask.lengths([7, 5]), cache=kept), attn(x, mask=seen)[:, 6:])
-    with pytest.raises(mh.SizeError, match=r"0\.\.8"):
+    with pytest.raises(SizeError, match=r"0\.\.8"):
         attn(x[:, 6:], mask=mask.lengths([9, 5]), cache=kept)
 
 
@@ -393,7 +395,7 @@ def test_frozen_keys_stay_out_of_the_graph() -> None:
 def test_mixed_dtypes_are_refused_for_any_number_of_tokens(tokens: int) -> None:
     attn = layer()
     attn.k_proj.bfloat16()
-    with pytest.raises(mh.TypeMismatchError, match=r"float32.*bfloat16"):
+    with pytest.raises(TypeMismatchError, match=r"float32.*bfloat16"):
         attn(r(1, tokens, 16))
 
 
@@ -426,5 +428,39 @@ def test_projections_of_another_size(sizes: dict[str, tuple[int, int]], name: st
     attn = layer()
     for part, (width, features) in sizes.items():
         setattr(attn, part, nn.Linear(width, features))
-    with pytest.raises(mh.SizeError, match=rf"{name}.*\(\d+, \d+\)"), torch.set_grad_enabled(grad):
+    with pytest.raises(SizeError, match=rf"{name}.*\(\d+, \d+\)"), torch.set_grad_enabled(grad):
         attn(r(1, tokens, 16))
+
+
+# ---- hidden keys of any size ------------------------------------------------------------------------------------
+
+
+HIDING = {
+    "causal": mask.causal(),
+    "window": mask.causal() & mask.window(2),
+    "lengths": mask.lengths([4]),
+    "tensor": torch.tensor([[True, True, True, True, False]]).expand(5, 5),
+    "documents": mask.documents([0, 0, 0, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("route", ["fused", "tiled", "folded", "blocked", "reference", None])
+@pytest.mark.parametrize("hides", HIDING)
+def test_a_finite_hidden_key_whose_product_overflows_has_no_effect(hides: str, route: str | None) -> None:
+    attn, x = layer(), r(1, 5, 16)
+    huge = x.clone()
+    huge[0, 4] *= 1e38
+    try:
+        expected = attn(x, mask=HIDING[hides], route=route)[:, :4]
+    except SizeError as refused:
+        assert "cannot compute" in str(refused)
+        return
+    assert_close(attn(huge, mask=HIDING[hides], route=route)[:, :4], expected)
+
+
+def test_the_gradient_beside_a_hidden_key_whose_product_overflows() -> None:
+    attn, x, key = layer(), r(1, 3, 16).requires_grad_(), r(1, 5, 16)
+    huge = key.clone()
+    huge[0, 4] *= 1e38
+    slopes = [torch.autograd.grad(attn(x, k, mask=mask.lengths([4])).sum(), x)[0] for k in (key, huge)]
+    assert_close(slopes[1], slopes[0])

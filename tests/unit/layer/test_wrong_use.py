@@ -20,7 +20,11 @@ from torch.testing import assert_close
 
 import annotation_checks
 import multihead as mh
-from multihead.dropin import MultiheadAttention, replace_all
+from multihead import layer as layers
+from multihead.errors import CacheError
+from multihead.layer import LatentAttention
+from multihead.layer.dropin import MultiheadAttention, replace_all
+from multihead.parallel import context_parallel, tensor_parallel_plan
 
 WIDTH, HEADS = 24, 4
 NAN, INF = math.nan, math.inf
@@ -29,11 +33,11 @@ NAN, INF = math.nan, math.inf
 mask: Any = mh.mask
 position: Any = mh.position
 cache: Any = mh.cache
-init: Any = mh.init
-QKNorm: Any = mh.QKNorm
-Sinks: Any = mh.Sinks
-Ask: Any = mh.Ask
-Cells: Any = mh.Cells
+init: Any = layers.init
+QKNorm: Any = layers.QKNorm
+Sinks: Any = layers.Sinks
+Ask: Any = layers.Ask
+Cells: Any = layers.Cells
 Dropin: Any = MultiheadAttention
 
 Wrong = tuple[Callable[[], Any], str, str]
@@ -46,7 +50,7 @@ def layer(d_model: Any = WIDTH, num_heads: Any = HEADS, **options: Any) -> Any:
 
 def latent(**options: Any) -> Any:
     sizes: dict[str, Any] = {"latent_dim": 6, "nope_dim": 4, "rope_dim": 4, "value_dim": 5}
-    return mh.LatentAttention(**({"d_model": WIDTH, "num_heads": HEADS} | sizes | options))
+    return LatentAttention(**({"d_model": WIDTH, "num_heads": HEADS} | sizes | options))
 
 
 def rotary_layer() -> Any:
@@ -515,18 +519,18 @@ DROPIN: list[Wrong] = [
 ]
 
 PARALLEL: list[Wrong] = [
-    (lambda: mh.tensor_parallel_plan(None), "module", "None"),  # type: ignore[arg-type]
-    (lambda: mh.tensor_parallel_plan("attn"), "module", "'attn'"),  # type: ignore[arg-type]
-    (lambda: mh.tensor_parallel_plan(mh.MultiHeadAttention), "module", "class MultiHeadAttention"),  # type: ignore[arg-type]
-    (lambda: mh.tensor_parallel_plan(nn.Linear(2, 2)), "MultiHeadAttention", "Linear"),
-    (lambda: mh.context_parallel(None, 8), "mesh", "None"),  # type: ignore[arg-type]
-    (lambda: mh.context_parallel("cpu", 8), "mesh", "'cpu'"),  # type: ignore[arg-type]
-    (lambda: mh.context_parallel(DeviceMesh, 8), "mesh", "class DeviceMesh"),  # type: ignore[arg-type]
-    (lambda: mh.context_parallel(mesh(), 8.5), "tokens", "8.5"),  # type: ignore[arg-type]
-    (lambda: mh.context_parallel(mesh(), "8"), "tokens", "'8'"),  # type: ignore[arg-type]
-    (lambda: mh.context_parallel(mesh(), 1), "tokens", "1"),
-    (lambda: mh.context_parallel(mesh(), 8).split([1.0]), "x", "[1.0]"),  # type: ignore[arg-type]
-    (lambda: mh.context_parallel(mesh(), 8).join(None), "x", "None"),  # type: ignore[arg-type]
+    (lambda: tensor_parallel_plan(None), "module", "None"),  # type: ignore[arg-type]
+    (lambda: tensor_parallel_plan("attn"), "module", "'attn'"),  # type: ignore[arg-type]
+    (lambda: tensor_parallel_plan(mh.MultiHeadAttention), "module", "class MultiHeadAttention"),  # type: ignore[arg-type]
+    (lambda: tensor_parallel_plan(nn.Linear(2, 2)), "MultiHeadAttention", "Linear"),
+    (lambda: context_parallel(None, 8), "mesh", "None"),  # type: ignore[arg-type]
+    (lambda: context_parallel("cpu", 8), "mesh", "'cpu'"),  # type: ignore[arg-type]
+    (lambda: context_parallel(DeviceMesh, 8), "mesh", "class DeviceMesh"),  # type: ignore[arg-type]
+    (lambda: context_parallel(mesh(), 8.5), "tokens", "8.5"),  # type: ignore[arg-type]
+    (lambda: context_parallel(mesh(), "8"), "tokens", "'8'"),  # type: ignore[arg-type]
+    (lambda: context_parallel(mesh(), 1), "tokens", "1"),
+    (lambda: context_parallel(mesh(), 8).split([1.0]), "x", "[1.0]"),  # type: ignore[arg-type]
+    (lambda: context_parallel(mesh(), 8).join(None), "x", "None"),  # type: ignore[arg-type]
 ]
 
 WRONG = [*LAYER, *LATENT, *OPTIONS, *POSITION, *MASK, *CALL, *CACHE, *DROPIN, *PARALLEL]
@@ -607,15 +611,15 @@ def test_one_cache_of_two_layers(kind: str) -> None:
     key = x(3) if kind == "cross" else None
     with torch.no_grad():
         first(x(3), key, cache=kept)
-        with pytest.raises(mh.CacheError, match="different layer"):
+        with pytest.raises(CacheError, match="different layer"):
             second(x(3), key, cache=kept)
         del first
-        with pytest.raises(mh.CacheError, match="different layer"):
+        with pytest.raises(CacheError, match="different layer"):
             second(x(3), key, cache=kept)
 
 
 def test_a_cache_takes_floats() -> None:
-    with pytest.raises(mh.CacheError, match="int64"):
+    with pytest.raises(CacheError, match="int64"):
         cache.Growing().append(torch.ones(1, 2, 3, 4, dtype=torch.long), torch.ones(1, 2, 3, 4, dtype=torch.long))
 
 
@@ -627,7 +631,7 @@ def test_a_mask_cannot_be_inverted() -> None:
 @torch.no_grad()
 def test_a_static_cache_of_other_values_keeps_its_lengths() -> None:
     kept = static(value_dim=5)
-    with pytest.raises(mh.CacheError, match=r"v .*\(2, 4, 5\), got \(2, 4, 6\)"):
+    with pytest.raises(CacheError, match=r"v .*\(2, 4, 5\), got \(2, 4, 6\)"):
         layer()(x(), cache=kept)
     assert kept.length == 0
 

@@ -25,11 +25,11 @@ from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.losses import LanguageModel, MaskedLanguageModel
 from multihead.measures.kinds.kinds import DocumentEvidence, kinds_options
 from multihead.measures.kinds.shuffled import ShuffledTokens
-from multihead.measures.measure import StatisticsSum
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
+from multihead.measures.statistics_sum import StatisticsSum
 from multihead.model.statistics.options import Statistics
-from multihead.page.pairs import TokenPairs
+from multihead.show.token_pairs import TokenPairs
 
 VOCABULARY = 101
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import multihead as mh
+from multihead.errors import SizeError
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 from unit.measures.test_table import drawn
@@ -98,23 +99,23 @@ def test_words() -> None:
     found = BEFORE.compare(AFTER).findings(["kind:changed"])
     assert repr(found) == "[kind:changed>0 at L0H1: next → dead]"
     assert heads("kind:changed>1") == []
-    with pytest.raises(mh.SizeError, match=r"kind>0.5: a change between words has no size"):
+    with pytest.raises(SizeError, match=r"kind>0.5: a change between words has no size"):
         heads("kind>0.5")
-    with pytest.raises(mh.SizeError, match="column 'x' holds numbers"):
+    with pytest.raises(SizeError, match="column 'x' holds numbers"):
         heads("x:changed")
-    with pytest.raises(mh.SizeError, match="x=foo: 'foo' is not a number"):
+    with pytest.raises(SizeError, match="x=foo: 'foo' is not a number"):
         heads("x=foo")
 
 
 def test_conditions_that_cannot_be_asked() -> None:
-    with pytest.raises(mh.SizeError, match="there is no column 'z'") as caught:
+    with pytest.raises(SizeError, match="there is no column 'z'") as caught:
         heads("z>1")
     assert caught.value.hint == "both have x, y, kind"
-    with pytest.raises(mh.SizeError, match="only the first table has column 'old'"):
+    with pytest.raises(SizeError, match="only the first table has column 'old'"):
         heads("old>1")
-    with pytest.raises(mh.SizeError, match="only the second table has column 'new'"):
+    with pytest.raises(SizeError, match="only the second table has column 'new'"):
         heads("new>1")
-    with pytest.raises(mh.SizeError, match="no head in common: L0H0 and L5H0"):
+    with pytest.raises(SizeError, match="no head in common: L0H0 and L5H0"):
         made(("L0H0",), x=[1.0]).compare(made(("L5H0",), x=[1.0]))
     with pytest.raises(mh.MultiheadError, match="column 'x' holds numbers in one table and words in the other"):
         made(("L0H0",), x=[1.0]).compare(made(("L0H0",), x=("a",)))

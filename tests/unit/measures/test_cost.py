@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +17,11 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 import multihead as mh
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.measures.cost.configurations import CONFIGURATIONS, configuration
+from multihead.layer import LatentAttention, QKNorm, Sinks
+from multihead.measures.cost.config_sizes import sizes_without_weights
 from multihead.measures.cost.cost import Cost, cost
+from multihead.measures.cost.known_models import find_known_model, known_models
+from multihead.measures.cost.sizes import sizes_of
 from multihead.measures.cost.spec import Latent, Spec
 from zoo import ZOO
 
@@ -46,8 +51,8 @@ SHAPES = [
     {"d_model": 30, "num_heads": 6, "num_kv_heads": 2},
     {"d_model": 35, "num_heads": 5, "num_kv_heads": 1, "bias": False},
     {"d_model": 22, "num_heads": 3, "head_dim": 10, "value_dim": 7, "bias": "qv"},
-    {"d_model": 24, "num_heads": 4, "qk_norm": mh.QKNorm(), "sinks": mh.Sinks()},
-    {"d_model": 26, "num_heads": 2, "qk_norm": mh.QKNorm("layer"), "d_out": 11},
+    {"d_model": 24, "num_heads": 4, "qk_norm": QKNorm(), "sinks": Sinks()},
+    {"d_model": 26, "num_heads": 2, "qk_norm": QKNorm("layer"), "d_out": 11},
     {"d_model": 24, "num_heads": 4, "position": mh.position.RelativeBias(4)},
 ]
 
@@ -66,7 +71,7 @@ def test_flops_and_parameters_of_our_layer(options: dict[str, Any], batch: int, 
 
 @pytest.mark.parametrize("query_dim, bias", [(None, False), (13, True)])
 def test_flops_and_parameters_of_latent_attention(query_dim: int | None, bias: bool) -> None:
-    attn = mh.LatentAttention(
+    attn = LatentAttention(
         34, 3, latent_dim=10, nope_dim=6, rope_dim=4, value_dim=7, query_dim=query_dim, bias=bias
     ).eval()
     found = cost(attn, batch=2, tokens=11)
@@ -76,7 +81,7 @@ def test_flops_and_parameters_of_latent_attention(query_dim: int | None, bias: b
 
 def test_flops_of_one_new_token_are_those_of_decoding() -> None:
     plain = mh.MultiHeadAttention(30, 6, num_kv_heads=2).eval()
-    latent = mh.LatentAttention(34, 3, latent_dim=10, nope_dim=6, rope_dim=4, value_dim=7, query_dim=13).eval()
+    latent = LatentAttention(34, 3, latent_dim=10, nope_dim=6, rope_dim=4, value_dim=7, query_dim=13).eval()
     for attn in (plain, latent):
         kept, x = mh.cache.Growing(), torch.randn(2, 11, attn.d_model)
         with torch.no_grad():
@@ -141,7 +146,7 @@ def test_flops_and_parameters_of_models(name: str) -> None:
         hook.remove()
     lengths = [shape[1] for shape in shapes.values()]
     both = len(set(lengths)) > 1
-    found = cost(model, batch=2, tokens=min(lengths) if both else lengths[0], source=max(lengths))
+    found = cost(model, batch=2, tokens=min(lengths), source=max(lengths) if both else None)
     assert found.flops == attention_of(flops, words)
     norms = 0 if name != "bert" else sum(parameters(m.output.LayerNorm) for m in modules.values())
     assert found.parameters == sum(parameters(m) for m in modules.values()) - norms
@@ -169,7 +174,7 @@ def test_layers_that_share_weights_count_them_once() -> None:
     found = cost(model, tokens=11)
     attention = next(m for m in model.modules() if type(m).__name__ == "AlbertAttention")
     (spec,) = found.specs
-    assert (spec.stored, spec.layers) == (1, model.config.num_hidden_layers)
+    assert (spec.unique_layers, spec.layers) == (1, model.config.num_hidden_layers)
     assert found.parameters == parameters(attention) - parameters(attention.LayerNorm)
 
 
@@ -178,6 +183,76 @@ def test_windows_of_a_model_are_seen() -> None:
     assert {s.window for s in cost(model).specs} == {None, model.config.sliding_window}
     assert all(s.causal for s in cost(model).specs)
     assert not any(s.causal for s in cost(ZOO["bert"].build()).specs)
+
+
+# ---- from the config alone ------------------------------------------------------------------------
+
+OTHER_CROSS = "siglip"
+"""The pooling head of its image tower is cross-attention, which only a run tells."""
+
+
+@pytest.mark.parametrize("name", [name for name, model in ZOO.items() if hasattr(model.build(), "config")])
+def test_sizes_without_weights_are_those_verified_on_a_run(name: str) -> None:
+    model = ZOO[name].build()
+    with torch.device("meta"):
+        empty = type(model)(model.config)
+    found, verified = (sorted(map(str, f(m))) for f, m in ((sizes_without_weights, empty), (sizes_of, model)))
+    if name == OTHER_CROSS:
+        assert cost(sizes_without_weights(empty)).parameters == cost(model).parameters
+    else:
+        assert found == verified
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "whisper"])
+def test_a_folder_needs_only_its_config(name: str, tmp_path: Path) -> None:
+    model = ZOO[name].build()
+    model.config.save_pretrained(tmp_path / "small")
+    found, loaded = cost(tmp_path / "small"), cost(model)
+    assert (found.name, found.tokens, found.total) == ("small", loaded.tokens, loaded.total)
+    assert found.origin == f"config.json of {tmp_path / 'small'}"
+
+
+def test_a_model_on_the_hub_needs_only_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that holds config.json and nothing else, in place of the network."""
+    snapshot = tmp_path / "models--some--llama" / "snapshots" / "abc"
+    ZOO["llama"].build().config.save_pretrained(snapshot)
+    refs = tmp_path / "models--some--llama" / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path))
+    found = cost("some/llama")
+    assert (found.name, found.specs[0].shape) == ("some/llama", "6 heads of 4 on 2 kv")
+
+
+def test_large_models_are_counted_without_memory_for_their_weights(tmp_path: Path) -> None:
+    """405 billion parameters."""
+    transformers.LlamaConfig(
+        hidden_size=16384, intermediate_size=53248, num_attention_heads=128, num_key_value_heads=8,
+        num_hidden_layers=126, max_position_embeddings=131072,
+    ).save_pretrained(tmp_path)  # fmt: skip
+    assert cost(tmp_path).total == cost("llama-3.1-405b").total
+
+
+def test_attention_of_an_unknown_layout_is_refused() -> None:
+    model = ZOO["qwen3"].build()
+    layer = model.model.layers[1].self_attn
+    layer.gate_proj = nn.Linear(36, 24)
+    with pytest.raises(MultiheadError, match=r"(?s)layers\.1\.self_attn.*gate_proj.*hint: load the model"):
+        sizes_without_weights(model)
+    del layer.gate_proj
+    layer.q_proj = nn.Linear(36, 48)  # a gate beside every query, as in Qwen3-Next
+    with pytest.raises(MultiheadError, match=r"layers\.1\.self_attn.*6 heads do not fit the shapes"):
+        sizes_without_weights(model)
+
+
+@pytest.mark.parametrize("name, limit", [("bert", 37), ("gpt2", 37), ("vit", 10), ("whisper", 37)])
+def test_costs_are_at_a_length_that_the_model_reads(name: str, limit: int) -> None:
+    assert cost(ZOO[name].build()).tokens == limit
+
+
+def test_without_a_known_limit_costs_are_at_2048_tokens() -> None:
+    assert cost(nn.TransformerEncoderLayer(12, 3)).tokens == 2048
 
 
 # ---- closed forms -------------------------------------------------------------------------------
@@ -265,7 +340,7 @@ def test_pruned_and_grouped_layers_are_counted_as_torch_counts_them() -> None:
 
 # ---- known configurations -----------------------------------------------------------------------
 
-DEFAULTS = [c for c in CONFIGURATIONS.values() if c.checked.endswith("Config")]
+DEFAULTS = [c for c in known_models().values() if c.checked.endswith("Config")]
 
 
 @pytest.mark.parametrize("known", DEFAULTS, ids=lambda c: c.name)
@@ -293,7 +368,8 @@ def test_known_configurations_are_the_defaults_of_transformers(known: Any) -> No
 
 @pytest.mark.parametrize("name", ["bert-base", "gpt2", "whisper-tiny", "vit-base", "t5-small"])
 def test_parameters_of_known_models_are_those_of_transformers(name: str) -> None:
-    known = configuration(name)
+    known = find_known_model(name)
+    assert known is not None
     with torch.device("meta"):
         config = getattr(transformers, known.checked)()
         model = transformers.AutoModel.from_config(config)
@@ -304,7 +380,7 @@ def test_parameters_of_known_models_are_those_of_transformers(name: str) -> None
     modules = [m for path, m in model.named_modules() if path.rsplit(".", 1)[-1] in words]
     if name == "bert-base":
         modules += [m.dense for path, m in model.named_modules() if path.endswith("attention.output")]
-    assert cost(known).parameters == sum(parameters(m) for m in modules)
+    assert cost(name).parameters == sum(parameters(m) for m in modules)
 
 
 def test_the_issue_names_these() -> None:
@@ -313,10 +389,9 @@ def test_the_issue_names_these() -> None:
         "gpt2-large": (1280, 20, 64), "gpt3": (12288, 96, 128),
     }  # fmt: skip
     for name, expected in sizes.items():
-        spec = configuration(name).specs[0]
+        (spec,) = cost(name).specs
         assert (spec.d_model, spec.heads, spec.head_dim) == expected
-    assert len(CONFIGURATIONS) >= 17
-    assert all(c.origin and c.checked for c in CONFIGURATIONS.values())
+    assert all(c.origin and c.checked for c in known_models().values())
 
 
 # ---- what people give and read ------------------------------------------------------------------
@@ -329,7 +404,7 @@ def test_a_name_needs_no_torch() -> None:
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", list(CONFIGURATIONS))
+@pytest.mark.parametrize("name", list(known_models()))
 def test_every_configuration_fits_in_a_terminal(name: str) -> None:
     found = cost(name, batch=2)
     after = found.pruned(1)
@@ -357,7 +432,7 @@ def test_bad_input_says_what_to_do() -> None:
         cost("gpt3", dtype="half-ish")
     with pytest.raises(SizeError, match=r"kv_heads=5 does not divide heads=32\n\nhint: choose one of 1, 2, 4"):
         cost("llama-3-8b").grouped(5)
-    with pytest.raises(SizeError, match="heads must be between 1 and 32, got 33"):
+    with pytest.raises(SizeError, match="heads must be at most 32, got 33"):
         cost("llama-3-8b").pruned(33)
     with pytest.raises(SizeError, match="latent attention has no kv heads"):
         cost("deepseek-v3").grouped(2)
@@ -365,5 +440,36 @@ def test_bad_input_says_what_to_do() -> None:
         Spec(64, 5)
     with pytest.raises(SizeError, match="kv_heads must be at most heads=8, got 16"):
         Spec(64, 8, kv_heads=16)
-    with pytest.raises(TypeMismatchError, match="a module, got float"):
+    with pytest.raises(TypeMismatchError, match=r"a module, .* got the float 3\.5"):
         cost(3.5)  # type: ignore[arg-type]
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "no name": (lambda: cost(" "), "model must not be an empty name"),
+    "no folder": (lambda: cost("./nowhere/at/all"), "config of ./nowhere/at/all cannot be read"),
+    "a list of others": (lambda: cost([Spec(8, 2), "gpt3"]), "must be a name, .* got"),  # type: ignore[list-item]
+    "causal": (lambda: cost("gpt3", causal="yes"), "causal must be True, False or None, got the str .yes."),  # type: ignore[arg-type]
+    "batch": (lambda: cost("gpt3", batch=True), "batch must be an integer, got True"),
+    "no encoder": (lambda: cost("gpt3", source=5), "gpt3 has no encoder, got source=5"),
+    "half a head": (lambda: cost("gpt3").pruned(1.5), r"heads must be an integer, got 1\.5"),  # type: ignore[arg-type]
+    "half a kv head": (lambda: cost("gpt3").grouped(1.5), r"kv_heads must be an integer, got 1\.5"),  # type: ignore[arg-type]
+    "width": (lambda: Spec("768", 12), "d_model must be an integer, got '768'"),  # type: ignore[arg-type]
+    "heads": (lambda: Spec(768, 0), "heads must be at least 1, got 0"),
+    "kv heads": (lambda: Spec(768, 12, -4), "kv_heads must be at least 0, got -4"),
+    "biases": (lambda: Spec(768, 12, biases="qx"), "biases must be letters of 'qkvo', got 'qx'"),
+    "keys": (lambda: Spec(768, 12, keys="image"), "keys must be 'tokens' or 'source', got 'image'"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_use_is_named(name: str) -> None:
+    call, message = WRONG[name]
+    with pytest.raises(MultiheadError, match=message):
+        call()
+
+
+def test_the_config_of_a_cut_model_is_not_used(tmp_path: Path) -> None:
+    model = mh.embedded()[0]
+    mh.save(mh.cut(model, mh.plan(model, remove=["L0H1"]), refit=False), tmp_path / "cut")
+    with pytest.raises(MultiheadError, match=r"(?s)written by mh\.save.*hint: mh\.cost\(mh\.load\("):
+        cost(tmp_path / "cut")

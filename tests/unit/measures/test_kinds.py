@@ -18,6 +18,7 @@ import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.run import BatchRunner
+from multihead.errors import SizeError
 from multihead.measures.kinds.controls import fixed, quiet, shuffled
 from multihead.measures.kinds.evidence import ENOUGH, RULES, DocumentMeans
 from multihead.measures.kinds.kinds import KindsMeasure, kinds
@@ -260,7 +261,7 @@ def test_repeats_repeat_at_many_distances() -> None:
     periods = [next(p for p in range(1, 40) if bool((row[1 + p : 41] == row[1 : 41 - p]).all())) for row in ids]
     assert len(set(periods)) == 9
     assert (min(periods), max(periods)) == (10, 20)
-    with pytest.raises(mh.SizeError, match="got 5 tokens from 3 ids"):
+    with pytest.raises(SizeError, match="got 5 tokens from 3 ids"):
         repeats(range(3), rows=1, tokens=5, generator=torch.Generator())
 
 
@@ -380,7 +381,7 @@ class TestBadInput:
     def test_no_such_head(self) -> None:
         got = kinds(Planted(["previous"]), documents(2))
         assert got["L0H0"] is got["0.0"] is got[0, 0]
-        with pytest.raises(mh.SizeError, match="no head 'L7H0'"):
+        with pytest.raises(SizeError, match="no head 'L7H0'"):
             got["L7H0"]
 
     def test_words_need_a_tokenizer(self) -> None:
@@ -444,7 +445,7 @@ def test_classes_of_minilm(minilm: tuple[Any, Any]) -> None:
     assert word("##ing") in got["word pieces"]
     assert len(got.get("capitalised", ())) < 5, "an uncased vocabulary"
     assert as_ids("x", [",", 5], tokenizer) == (5, word(","))
-    with pytest.raises(mh.SizeError, match="'zyxwvut' must be a single token"):
+    with pytest.raises(SizeError, match="'zyxwvut' must be a single token"):
         as_ids("x", ["zyxwvut"], tokenizer)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import multihead as mh
 from multihead.corpus.text_files import ending, files_in, json_texts, lines, parquet_texts
+from multihead.errors import SizeError
 
 TEXTS = ["the cat sat", "ein schöner Tag", " spaces around ", "", "last"]
 WANTED = ["the cat sat", "ein schöner Tag", "spaces around", "last"]
@@ -125,5 +126,5 @@ def test_batches_by_length_pad_less_and_measure_the_same() -> None:
     by_row = mh.measure(model, rows, tokenizer=Letters())
     by_text = mh.measure(model, ["a", "b c"], tokenizer=Letters())
     assert by_row.to_json() == by_text.to_json()
-    with pytest.raises(mh.SizeError, match="window must be at least 1, got 0"):
+    with pytest.raises(SizeError, match="window must be at least 1, got 0"):
         mh.measure(model, documents, window=0)

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import multihead as mh
 from multihead import mask
+from multihead.errors import SizeError
 from multihead.layer import Groups, Problem, attend
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._problem import ScoreConfig
@@ -280,15 +280,15 @@ class TestKeeping:
 class TestErrors:
     def test_they_say_both_values(self) -> None:
         q, k, v = drawn()
-        with pytest.raises(mh.SizeError, match="4 heads, got 3"):
+        with pytest.raises(SizeError, match="4 heads, got 3"):
             HeadStatistics(4).update(problem_of(q, k, v), v, Tokens(), Tokens())
-        with pytest.raises(mh.SizeError, match="no statistic 'entorpy'"):
+        with pytest.raises(SizeError, match="no statistic 'entorpy'"):
             HeadStatistics(4).mean("entorpy")
-        with pytest.raises(mh.SizeError, match="cannot merge"):
+        with pytest.raises(SizeError, match="cannot merge"):
             HeadStatistics(4).merge(HeadStatistics(4, Statistics(offsets=3)))
-        with pytest.raises(mh.SizeError, match="cannot merge"):
+        with pytest.raises(SizeError, match="cannot merge"):
             HeadStatistics(4).merge(HeadStatistics(3))
-        with pytest.raises(mh.SizeError, match="no histogram"):
+        with pytest.raises(SizeError, match="no histogram"):
             HeadStatistics(4).histogram("offset+2")
-        with pytest.raises(mh.SizeError, match="offsets must be at least 1, got 0"):
+        with pytest.raises(SizeError, match="offsets must be at least 1, got 0"):
             Statistics(offsets=0)

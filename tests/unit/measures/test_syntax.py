@@ -17,9 +17,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import model_and_batch
-from multihead.measures.syntax.conllu import Sentence, Word, read_conllu
-from multihead.measures.syntax.syntax import ENOUGH, syntax, wilson
-from multihead.measures.syntax.word_alignment import align, examples, pointing
+from multihead.errors import SizeError
+from multihead.measures.treebank.conllu import Sentence, Word, read_conllu
+from multihead.measures.treebank.syntax import ENOUGH, syntax, wilson
+from multihead.measures.treebank.word_alignment import align, examples, pointing
 from unit.measures.planted import HOT, PLACES
 
 SMALL = Path(__file__).with_name("small.conllu")
@@ -293,14 +294,14 @@ def test_errors(planted: tuple[Pointer, Any, list[Sentence]], treebank: list[Sen
         align(treebank[0], object())
     with pytest.raises(mh.MultiheadError, match="nothing to measure: 0 sentences"):
         syntax(model, [], tokenizer=tokenizer)
-    with pytest.raises(mh.SizeError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(SizeError, match="batch_size must be at least 1, got 0"):
         syntax(model, sentences, tokenizer=tokenizer, batch_size=0)
     with pytest.raises(mh.MultiheadError, match="reads two"):
         syntax(zoo.model("t5"), sentences, tokenizer=tokenizer)
     got = syntax(model, sentences, tokenizer=tokenizer)
-    with pytest.raises(mh.SizeError, match="unknown relation 'dobj' to head"):
+    with pytest.raises(SizeError, match="unknown relation 'dobj' to head"):
         got["dobj"]
-    with pytest.raises(mh.SizeError, match="unknown head 'L9H9'"):
+    with pytest.raises(SizeError, match="unknown head 'L9H9'"):
         got.of("det", head="L9H9")
 
 

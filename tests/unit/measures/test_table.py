@@ -15,6 +15,7 @@ from rich.console import Console
 
 import multihead as mh
 import zoo
+from multihead.errors import SizeError, TypeMismatchError
 from multihead.model.statistics.catalogue import SHARE
 from multihead.table.condition import Condition
 from multihead.table.meaning import Meaning
@@ -63,31 +64,31 @@ def test_a_row_and_a_column() -> None:
 def test_stacks_are_told_apart() -> None:
     two = HeadTable(("encoder.L0H1", "decoder.L0H1"), {"x": torch.ones(2)}, {"x": Meaning("", "")})
     assert two.row("decoder.L0H1") == {"name": "decoder.L0H1", "stack": "decoder", "layer": 0, "head": 1, "x": 1.0}
-    with pytest.raises(mh.SizeError, match=r"'0.1' is in 2 stacks: encoder.L0H1, decoder.L0H1"):
+    with pytest.raises(SizeError, match=r"'0.1' is in 2 stacks: encoder.L0H1, decoder.L0H1"):
         two.row("0.1")
 
 
 def test_what_is_not_there() -> None:
-    with pytest.raises(mh.SizeError, match="there is no column 'entropie'") as caught:
+    with pytest.raises(SizeError, match="there is no column 'entropie'") as caught:
         table()["entropie"]
     assert caught.value.hint == "choose one of entropy, kind, worth"
-    with pytest.raises(mh.SizeError, match="there is no head 'L9H0'"):
+    with pytest.raises(SizeError, match="there is no head 'L9H0'"):
         table().row("L9H0")
-    with pytest.raises(mh.SizeError, match="'H3' is not a head name"):
+    with pytest.raises(SizeError, match="'H3' is not a head name"):
         table().row("H3")
-    with pytest.raises(mh.TypeMismatchError, match="column 'kind' holds words, not numbers"):
+    with pytest.raises(TypeMismatchError, match="column 'kind' holds words, not numbers"):
         table().top("kind")
 
 
 def test_a_table_that_does_not_fit() -> None:
     meaning = {"x": Meaning("", "")}
-    with pytest.raises(mh.SizeError, match=r"column 'x' .* 3 heads, got 2"):
+    with pytest.raises(SizeError, match=r"column 'x' .* 3 heads, got 2"):
         HeadTable(("L0H0", "L0H1", "L0H2"), {"x": torch.ones(2)}, meaning)
-    with pytest.raises(mh.SizeError, match="column 'x' has no meaning"):
+    with pytest.raises(SizeError, match="column 'x' has no meaning"):
         HeadTable(("L0H0",), {"x": torch.ones(1)}, {})
-    with pytest.raises(mh.SizeError, match="head 'L0H0' is in the table twice"):
+    with pytest.raises(SizeError, match="head 'L0H0' is in the table twice"):
         HeadTable(("L0H0", "L0H0"), {"x": torch.ones(2)}, meaning)
-    with pytest.raises(mh.SizeError, match="a column cannot be named 'layer'"):
+    with pytest.raises(SizeError, match="a column cannot be named 'layer'"):
         HeadTable(("L0H0",), {"layer": torch.ones(1)}, {"layer": Meaning("", "")})
 
 
@@ -132,7 +133,7 @@ def test_top() -> None:
     assert table().top("entropy", 2).heads == ("L0H1", "L0H2")
     assert len(table().top("entropy")) == 4, "one has no number"
     assert table().top("entropy", 2).reasons == {}
-    with pytest.raises(mh.SizeError, match=r"count must be .* 1, got 0"):
+    with pytest.raises(SizeError, match=r"count must be .* 1, got 0"):
         table().top("entropy", 0)
 
 
@@ -144,7 +145,7 @@ def test_filter() -> None:
     assert table().filter(lambda row: row["layer"] == 1, "worth>=7").heads == ("L1H1",)
     assert table().filter(heads=["1.1", "L0H0"]).heads == ("L1H1", "L0H0")
     assert len(table().filter("entropy>100")) == 0
-    with pytest.raises(mh.SizeError, match="kind>1 compares numbers, column 'kind' holds words"):
+    with pytest.raises(SizeError, match="kind>1 compares numbers, column 'kind' holds words"):
         table().filter("kind>1")
     with pytest.raises(mh.MultiheadError, match="entropy:drop>1 needs two tables"):
         table().filter("entropy:drop>1")
@@ -191,10 +192,10 @@ def test_join_goes_by_the_name_of_the_head() -> None:
     assert list(both.columns) == ["entropy", "kind", "worth", "n"]
     assert both.about == {**table().about, "seed": 3}
     assert both.reasons == table().reasons
-    with pytest.raises(mh.SizeError, match="column 'entropy' is in both tables"):
+    with pytest.raises(SizeError, match="column 'entropy' is in both tables"):
         both.join(table())
     fewer = HeadTable(HEADS[:2] + ("L7H7",), {"n": torch.ones(3)}, {"n": Meaning("", "")})
-    with pytest.raises(mh.SizeError, match="only in the first L0H2, L1H0, L1H1; only in the second L7H7"):
+    with pytest.raises(SizeError, match="only in the first L0H2, L1H0, L1H1; only in the second L7H7"):
         table().join(fewer)
 
 
@@ -351,7 +352,7 @@ def test_text() -> None:
     assert lines[3].split() == ["L0H2", "–", "0.333"]
     assert lines[4].split() == ["L1H0", "dead", "–"]
     assert repr(table()) == table().text()
-    with pytest.raises(mh.SizeError, match="there is no column 'x'"):
+    with pytest.raises(SizeError, match="there is no column 'x'"):
         table().text(["x"])
 
 
@@ -407,7 +408,7 @@ def test_what_a_model_has_no_number_for_has_a_reason() -> None:
     [(["a"], "'x' .* got a list"), ((1.0,), "'x' .* got a tuple"), (torch.ones(1, 2), r"Tensor of shape \(1, 2\)")],
 )
 def test_a_column_of_neither_numbers_nor_words_is_refused(column: Any, said: str) -> None:
-    with pytest.raises(mh.TypeMismatchError, match=said):
+    with pytest.raises(TypeMismatchError, match=said):
         HeadTable(("L0H0",), {"x": column}, {"x": Meaning("", "")})
 
 

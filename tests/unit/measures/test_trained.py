@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-import multihead as mh
 from golden.make_minilm_statistics import measured, model_and_batch
+from multihead.measures import Statistics
 
 MODELS = Path(os.environ.get("MULTIHEAD_MODELS") or Path(__file__).parents[3].parent / "shared" / "models")
 
@@ -101,9 +101,7 @@ def stories() -> Trained:
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     written = json.loads((folder / "sample.json").read_text())["ids"]
     ids = torch.tensor([story for story in written if len(story) == 256][:16])
-    return Trained(
-        measured(model, {"input_ids": ids}, mh.Statistics()), ids, torch.ones_like(ids, dtype=torch.bool)
-    )
+    return Trained(measured(model, {"input_ids": ids}, Statistics()), ids, torch.ones_like(ids, dtype=torch.bool))
 
 
 def test_a_story_teller_has_previous_token_heads_and_looks_at_nothing_to_come(stories: Trained) -> None:

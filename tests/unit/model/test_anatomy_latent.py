@@ -168,9 +168,9 @@ def test_a_gate_that_mixes_heads_is_refused() -> None:
 def test_the_theory_refuses_both() -> None:
     texts = [[5 + (3 * i + j * j) % 90 for j in range(11)] for i in range(2)]
     with pytest.raises(AnatomyError, match=r"latent attention .*DeepseekV3Attention"):
-        mh.claims(MODELS["deepseek-v3"].build(), texts)
+        mh.theory(MODELS["deepseek-v3"].build(), texts)
     with pytest.raises(AnatomyError, match=r"gated attention .*AfmoeAttention"):
-        mh.claims(MODELS["afmoe"].build(), texts)
+        mh.theory(MODELS["afmoe"].build(), texts)
 
 
 def test_similarity_compares_what_is_comparable() -> None:

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 import multihead as mh
+from multihead.edit import Plan
 from multihead.edit.calibration import Calibration
 from multihead.edit.kv_sharing.moments import moments_of
 from multihead.model import block_run
@@ -113,6 +114,103 @@ def test_every_layer_is_seen_as_from_the_start(family: str) -> None:
             model.get_parameter(layer.weights["o"].parameter).mul_(0.7)
         run.weights_changed(model)
     assert run.cache.size > 0, "it was run from the start all the time"
+
+
+MAPS = {
+    "bert": ("attention.output.dense", "output.dense"),
+    "gpt2": ("attn.c_proj", "mlp.c_proj"),
+    "llama": ("self_attn.o_proj", "mlp.down_proj"),
+    "t5": ("SelfAttention.o", "EncDecAttention.o", "wo"),
+    "torch": ("linear2",),
+}
+
+
+@pytest.mark.fast("llama", "bert")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_runs_start_inside_a_block(family: str) -> None:
+    """At every output map, each changed once it was passed: nothing in front of it runs again."""
+    make, batch_of = FAMILIES[family]
+    torch.manual_seed(0)
+    model = sharp(0.4, make())
+    batches, example = [batch_of(IDS[:5]), batch_of(IDS[5:16])], batch_of(IDS[16:18])
+    blocks = list(blocks_of([layer.path for layer in mh.anatomy(model, example)]).values())
+    inside = [name for name, _ in model.named_modules() if name.endswith(MAPS[family])]
+    run = BlockRun([model], blocks, example, fronts=fronts_of(model, [*blocks, *inside], example))
+    assert set(run.fronts) == {*blocks, *inside}
+    computed = {name: _forwards(model, name) for name in inside}
+    for stop in run.fronts:
+        run.advance(stop)
+        for batch in batches:
+            _of_module(model, stop, run, batch)
+        for calls in computed.values():
+            calls.clear()
+        resumed = [_of_module(model, stop, run, batch) for batch in batches]
+        earlier = list(run.fronts)[: list(run.fronts).index(stop)]
+        assert [name for name in inside if computed[name] and name in earlier] == []
+        for x, batch in zip(resumed, batches, strict=True):
+            assert torch.equal(x, _of_module(model, stop, Forward.run, batch))
+        if stop in inside:
+            with torch.no_grad():
+                model.get_parameter(f"{stop}.weight").mul_(0.7)
+        run.weights_changed(model)
+
+
+def _forwards(model: nn.Module, path: str) -> list[int]:
+    """A 1 for every run of a module's code; hooks also run where an answer takes its place."""
+    calls: list[int] = []
+    module = model.get_submodule(path)
+    forward = module.forward
+
+    def count(*args: Any) -> Any:
+        calls.append(1)
+        return forward(*args)
+
+    module.forward = count
+    return calls
+
+
+def _of_module(model: nn.Module, path: str, run: Any, batch: Mapping[str, Any]) -> Tensor:
+    """The first output of a module."""
+    outputs: list[Tensor] = []
+    handle = model.get_submodule(path).register_forward_hook(
+        lambda _, __, out: outputs.append((out if isinstance(out, Tensor) else out[0]).clone())
+    )
+    forward = Forward(model)
+    with forward.listening():
+        run(forward, batch)
+    handle.remove()
+    return outputs[-1]
+
+
+def test_one_model_advances_inside_the_block_and_the_other_stays() -> None:
+    torch.manual_seed(0)
+    models = [sharp(0.4, FAMILIES["llama"][0]()) for _ in range(2)]
+    example, batch = _padded(IDS[16:18]), _padded(IDS[:5])
+    blocks, inside = [f"layers.{i}" for i in range(3)], [f"layers.{i}.self_attn.o_proj" for i in range(3)]
+    run = BlockRun(models, blocks, example, fronts=fronts_of(models[0], [*blocks, *inside], example))
+    run.advance("layers.1")
+    run.advance("layers.1.self_attn.o_proj", models[1])
+    queries = [_forwards(model, "layers.1.self_attn.q_proj") for model in models]
+    for model in models:
+        forward = Forward(model)
+        with forward.listening():
+            for _ in range(3):
+                run(forward, batch)
+    assert [len(calls) for calls in queries] == [3, 1]
+
+
+def test_values_that_save_part_of_a_block_leave_room_for_the_states_of_blocks() -> None:
+    """And where a new value does not fit, the old one stays."""
+    cache = block_run.ActivationCache(100)
+    assert cache.put("a", "original", 40, share=0.5)
+    assert not cache.put("b", "original", 20, share=0.5)
+    assert cache.put("c", "state", 60)
+    assert not cache.put("c", "larger", 61)
+    assert (cache.get("c"), cache.size) == ("state", 100)
+    assert cache.put("c", "smaller", 10)
+    assert cache.size == 50
+    cache.move("a", "c")
+    assert (cache.get("a"), cache.get("c"), cache.size) == (None, "original", 40)
 
 
 def test_a_block_runs_once_if_its_weights_stay() -> None:
@@ -275,7 +373,7 @@ def test_a_block_that_runs_several_times_is_no_place_to_start() -> None:
     assert list(fronts_of(model, ["first", "second", "third"], example)) == ["first", "third"]
 
 
-@pytest.mark.fast("llama")
+@pytest.mark.fast("bert")
 @pytest.mark.parametrize(
     "family, asked", [("bert", {"keep": 0.5}), ("llama", {"keep": 0.4, "kv_heads": 1}), ("t5", {"keep": 0.5})]
 )
@@ -299,9 +397,9 @@ def test_a_cut_layer_without_heads_knows_its_padding(monkeypatch: pytest.MonkeyP
     _same_without_cache(model, plan, monkeypatch)
 
 
-def _same_without_cache(model: nn.Module, plan: mh.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def _same_without_cache(model: nn.Module, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     cached = mh.cut(model, plan)
-    monkeypatch.setattr(block_run.ActivationCache, "put", lambda self, key, value, size: False)
+    monkeypatch.setattr(block_run.ActivationCache, "put", lambda self, key, value, size, share=1.0: False)
     plain = mh.cut(copy.deepcopy(model), plan)
     for (name, a), (_, b) in zip(plain.state_dict().items(), cached.state_dict().items(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)

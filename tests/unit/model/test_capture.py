@@ -14,6 +14,8 @@ from torch import Tensor, nn
 import multihead as mh
 import zoo
 from multihead import cache, mask, position
+from multihead.errors import SizeError
+from multihead.model import adapter
 from multihead.model.keep import Keep
 from multihead.model.stack_names import layers_of
 from multihead.table.head_names import parse
@@ -38,7 +40,7 @@ def test_stacks_are_named(name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["L3", "", "H7L3", (1, 2, 3, 4), 5, ("a", "b")])
 def test_what_is_no_name_is_refused(name: Any) -> None:
-    with pytest.raises(mh.SizeError, match="is not a head name"):
+    with pytest.raises(SizeError, match="is not a head name"):
         parse(name)
 
 
@@ -53,7 +55,7 @@ def test_stacks_of_a_translator() -> None:
         model(**batch)
     assert [s.label for s in heads.sites][:4] == ["encoder.L0", "encoder.L1", "decoder.L0", "cross.L0"]
     assert heads["cross.L1H2"].site.cross
-    with pytest.raises(mh.SizeError, match=r"ambiguous: encoder\.L0, decoder\.L0, cross\.L0"):
+    with pytest.raises(SizeError, match=r"ambiguous: encoder\.L0, decoder\.L0, cross\.L0"):
         heads["L0H0"]
 
 
@@ -61,9 +63,9 @@ def test_an_unknown_head_is_an_error_that_lists_the_known() -> None:
     model, batch = build("gpt2")
     with mh.capture(model) as heads:
         model(**batch)
-    with pytest.raises(mh.SizeError, match=r"'L7H0'; the model has L0 \(3 heads\), L1 \(3 heads\)"):
+    with pytest.raises(SizeError, match=r"'L7H0'; the model has L0 \(3 heads\), L1 \(3 heads\)"):
         heads["L7H0"]
-    with pytest.raises(mh.SizeError, match="L1 has 3 heads, got head 3"):
+    with pytest.raises(SizeError, match="L1 has 3 heads, got head 3"):
         heads[1, 3]
     assert "L1H2" in heads
     assert "L1H3" not in heads
@@ -92,11 +94,11 @@ def test_some_layers_only() -> None:
     with pytest.raises(mh.MultiheadError, match="no statistics of L1"):
         heads["L1H0"].mean("entropy")
     with (
-        pytest.raises(mh.SizeError, match="unknown layer 'L9'; the model has L0, L1"),
+        pytest.raises(SizeError, match="unknown layer 'L9'; the model has L0, L1"),
         mh.capture(model, keep=Keep(qk=["L9"])),
     ):
         pass
-    with pytest.raises(mh.SizeError, match="unknown keep='maps'"), mh.capture(model, keep="maps"):
+    with pytest.raises(SizeError, match="unknown keep='maps'"), mh.capture(model, keep="maps"):
         pass
 
 
@@ -138,7 +140,7 @@ def test_a_map_that_does_not_fit_says_so() -> None:
     model, batch = build("gpt2")
     with mh.capture(model, keep="qk") as heads:
         model(**batch)
-    with pytest.raises(mh.SizeError, match=r"the map of L0H0 .* 2 x 11 x 11 cells") as caught:
+    with pytest.raises(SizeError, match=r"the map of L0H0 .* 2 x 11 x 11 cells") as caught:
         heads["L0H0"].weights(largest=500)
     assert caught.value.hint is not None
     assert "weights(rows=range(5))" in caught.value.hint
@@ -217,7 +219,7 @@ def test_no_attention_is_an_error_that_says_what_was_looked_at() -> None:
         model(torch.randn(2, 5, 12))
         model(torch.randn(2, 5, 12))
     assert caught.value.hint is not None
-    assert "@mh.adapter" in caught.value.hint
+    assert "@multihead.model.adapter" in caught.value.hint
     with pytest.raises(mh.MultiheadError, match=r"Linear ran 1 times.*No module is named like attention"):
         linear = nn.Linear(2, 2)
         with mh.capture(linear):
@@ -230,7 +232,7 @@ def test_an_adapter_shows_it() -> None:
     class Mine(ByHand):
         pass
 
-    @mh.adapter(Mine)
+    @adapter(Mine)
     def forward(module: Mine, attend: Any, x: Tensor) -> Tensor:
         q, k, v = module.split(x)
         return module.out(attend(q, k, v).transpose(1, 2).flatten(2))
@@ -252,7 +254,7 @@ def test_a_wrong_adapter_is_found_out() -> None:
     class Mine(ByHand):
         pass
 
-    @mh.adapter(Mine)
+    @adapter(Mine)
     def forward(module: Mine, attend: Any, x: Tensor) -> Tensor:
         q, k, v = module.split(x)
         return module.out(attend(q, k, v, scale=1 / math.sqrt(12)).transpose(1, 2).flatten(2))
@@ -282,7 +284,7 @@ def test_too_many_tokens_are_refused_before_the_run(name: str, limit: int) -> No
         model(input_ids=fits)  # the limit is the model's own
         with mh.capture(model):
             model(input_ids=fits)
-        with pytest.raises(mh.SizeError, match=f"positions for {limit} tokens, got {limit + 1}"):
+        with pytest.raises(SizeError, match=f"positions for {limit} tokens, got {limit + 1}"):
             with mh.capture(model):
                 model(input_ids=torch.randint(5, 90, (1, limit + 1)))
 

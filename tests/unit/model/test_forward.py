@@ -13,10 +13,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import multihead as mh
 from cli.conftest import tokenizer
 from multihead.errors import MultiheadError, TypeMismatchError
+from multihead.measures import syntax
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
-from multihead.page.attended import Lines
-from multihead.page.texts import TextMaps, read_text
+from multihead.show.encode import BlobTable
+from multihead.show.text_maps import TextMaps, read_text
 
 MANY = torch.randint(0, 31, (23, 17), generator=torch.Generator().manual_seed(0)).tolist()
 IDS = [[5, 9, 2, 6, 5, 3, 5, 8], [9, 7, 9, 3, 2, 3, 8, 4], [6, 2, 6, 4, 3, 3, 8, 3]]
@@ -135,12 +136,12 @@ TREEBANK = [
 
 
 def text_of(model: nn.Module) -> Any:
-    lines = Lines()
-    return read_text(model, IDS[0], TextMaps(lines)).data, lines.texts
+    blobs = BlobTable()
+    return read_text(model, IDS[0], TextMaps(blobs)), blobs.texts
 
 
 def pointing(model: nn.Module) -> str:
-    return str(mh.syntax(model, "\n".join(TREEBANK * 5), tokenizer=tokenizer()))
+    return str(syntax(model, "\n".join(TREEBANK * 5), tokenizer=tokenizer()))
 
 
 MEASURED: dict[str, Callable[[nn.Module], Any]] = {
@@ -152,7 +153,7 @@ MEASURED: dict[str, Callable[[nn.Module], Any]] = {
     "similarity": lambda model: mh.similarity(model, IDS)["cka"].nan_to_num().tolist(),
     "plan": lambda model: mh.plan(model, MANY, keep=0.5).to_json(),
     "check": lambda model: mh.check(model, model, MANY, rounds=0).metrics,
-    "claims": lambda model: mh.claims(model, IDS, only=["5"]).to_json(),
+    "theory": lambda model: mh.theory(model, IDS, only=["5"]).to_json(),
     "syntax": pointing,
     "texts": text_of,
 }

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import multihead as mh
 import zoo
 from multihead import mask
+from multihead.errors import SizeError
 from parity.test_zoo_capture import output
 
 FAMILIES = ("bert", "llama", "gemma2", "gpt-oss", "t5", "torch-encoder", "bloom", "multihead", "gpt2")
@@ -111,9 +112,9 @@ def test_uniform_looks_at_everything_visible_alike(name: str) -> None:
 
 def test_names_are_checked_before_the_run() -> None:
     model, _ = build("gpt2")
-    with pytest.raises(mh.SizeError, match="unknown layer in 'L9H0'"), mh.ablate(model, ["L9H0"]):
+    with pytest.raises(SizeError, match="unknown layer in 'L9H0'"), mh.ablate(model, ["L9H0"]):
         pass
-    with pytest.raises(mh.SizeError, match="got 'half'"), mh.ablate(model, ["L0H0"], replace="half"):  # type: ignore[arg-type]
+    with pytest.raises(SizeError, match="got 'half'"), mh.ablate(model, ["L0H0"], replace="half"):  # type: ignore[arg-type]
         pass
 
 
@@ -196,10 +197,10 @@ def test_gates_can_be_trained() -> None:
             losses.append(loss.item())
     assert losses == sorted(losses, reverse=True)
     assert not torch.equal(gates["L1"], torch.ones(6))
-    with pytest.raises(mh.SizeError, match=r"no gate for layer 'L7'.*L0, L1"):
+    with pytest.raises(SizeError, match=r"no gate for layer 'L7'.*L0, L1"):
         gates["L7"]
     with (
-        pytest.raises(mh.SizeError, match=r"got shape \(5,\) for 'L0'"),
+        pytest.raises(SizeError, match=r"got shape \(5,\) for 'L0'"),
         mh.gate(model, {"L0": torch.ones(5)}),
     ):
         pass
@@ -256,7 +257,7 @@ def test_patching_some_rows() -> None:
     got = heads["L0H1"].output()
     assert torch.equal(got[:, [2, 6]], source["L0H1"].output()[:, [2, 6]])
     assert torch.equal(got[:, [0, 1, 3, 4, 5]], plain["L0H1"].output()[:, [0, 1, 3, 4, 5]])
-    with pytest.raises(mh.SizeError, match="7 rows, got row 7"), mh.patch(model, source, ["L0H1"], rows=[7]):
+    with pytest.raises(SizeError, match="7 rows, got row 7"), mh.patch(model, source, ["L0H1"], rows=[7]):
         model(X)
 
 
@@ -264,7 +265,7 @@ def test_what_does_not_fit_is_said() -> None:
     model = Small()
     with mh.capture(model, keep="outputs") as source:
         model(Y)
-    with pytest.raises(mh.SizeError, match=r"this run, \(3, 1, 5, 4\), got \(3, 1, 7, 4\)"):
+    with pytest.raises(SizeError, match=r"this run, \(3, 1, 5, 4\), got \(3, 1, 7, 4\)"):
         with mh.patch(model, source, ["L0H1"]):
             model(X[:, :5])
     with (
@@ -272,7 +273,7 @@ def test_what_does_not_fit_is_said() -> None:
         mh.patch(model, source, ["L0H1"], what="q"),
     ):
         pass
-    with pytest.raises(mh.SizeError, match="got 'w'"), mh.patch(model, source, ["L0H1"], what="w"):  # type: ignore[arg-type]
+    with pytest.raises(SizeError, match="got 'w'"), mh.patch(model, source, ["L0H1"], what="w"):  # type: ignore[arg-type]
         pass
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import multihead as mh
+from multihead.model import adapter
 from multihead.model.lazy_scores import lazily
 
 BATCH, HEADS, TOKENS, DIM = 2, 3, 7, 5
@@ -45,7 +46,7 @@ class ByHand(nn.Module):
         return self.out(z.reshape(BATCH, HEADS, TOKENS, DIM).transpose(1, 2).flatten(2))
 
 
-@mh.adapter(ByHand)
+@adapter(ByHand)
 def forward(module: ByHand, attend: Callable[..., Tensor], x: Tensor) -> Tensor:
     return lazily(module, attend, "forward", x)
 

@@ -273,7 +273,8 @@ def test_a_capture_warns_of_attention_that_it_did_not_see() -> None:
 def test_measure_and_anatomy_note_what_they_did_not_see() -> None:
     model = half_seen()
     kind = "ByHandAttention"
-    note = f"1 of 2 attentions are not seen: layers.1.attn ({kind}); write an adapter: @mh.adapter({kind})"
+    adapter = f"@multihead.model.adapter({kind})"
+    note = f"1 of 2 attentions are not seen: layers.1.attn ({kind}); write an adapter: {adapter}"
     assert mh.measure(model, {"x": X, "memory": X}).about["notes"] == [note]
     anatomy = mh.anatomy(model, (X, X))
     assert anatomy.notes == (note,)

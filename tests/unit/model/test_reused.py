@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import multihead as mh
 import zoo
 from multihead.edit.kv_sharing.moments import moments_of
+from multihead.model import adapter
 from multihead.model.call import Call, Compute
 from multihead.model.intercept import intercept
 
@@ -40,7 +41,7 @@ class ByHand(Sdpa):
         return self.out(((q @ k.mT / 2).softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
-@mh.adapter(ByHand)
+@adapter(ByHand)
 def _by_hand(module: Any, attend: Any, x: Tensor) -> Tensor:
     return module.out(attend(*module.split(x)).transpose(1, 2).flatten(2))
 

@@ -14,16 +14,16 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
-from multihead._base.html import plot
-from multihead._base.pictures import map_picture, measure_picture, pooled
+from multihead._base.chart_html import head_grid_html, heatmap_html, line_chart_html
+from multihead._base.charts import HeadGrid, Heatmap, Line, LineChart, number, pooled
 from multihead.edit.check.curve import Curve, Point
 from multihead.edit.check.metrics import Quality
 from multihead.edit.check.report import CheckReport
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
 from multihead.measures.similarity.result import Similarity
-from multihead.statements.claim import Claim, Finding
-from multihead.statements.run import Claims, Row
+from multihead.statements.run import Row, Theory
+from multihead.statements.statement import Comparison, Result, Side, Statement
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -164,9 +164,9 @@ def test_what_was_measured_shows_itself() -> None:
     at = list(alike.clusters.order)
     expected = 1 + np.round(254 * alike["cka"][at][:, at].double().clamp(0, 1).numpy())
     assert np.array_equal(pixels(found.pictures[0]), expected.astype(np.uint8))
-    claims = mh.claims(model, TEXTS, only=["2", "16"])
+    theory = mh.theory(model, TEXTS, only=["2", "16"])
     assert "L1" in mh.measure(model, TEXTS)._repr_html_()
-    assert read(claims._repr_html_()).seen.count("tr") == 3
+    assert read(theory._repr_html_()).seen.count("tr") == 3
 
 
 def test_what_is_text_in_a_terminal_is_text_or_a_table() -> None:
@@ -201,9 +201,9 @@ def test_nothing_that_is_shown_is_markup() -> None:
     check = CheckReport({"parameters": (1.0, 2.0)}, Quality("outputs", {}, 1, 2, (EVIL,)), {}, (EVIL,))
     points = tuple(Point(EVIL, k / 3, k, {"cosine": k / 3}) for k in (1, 2))
     curve = Curve(points, "cosine", {"cosine": 1.0}, 3, 5, (EVIL,))
-    finding = Finding("holds", EVIL, EVIL, EVIL, EVIL)
-    claims = Claims((Row(Claim("1", EVIL, EVIL, lambda s: finding), "L0", finding),), EVIL)
-    for shown in (table, plan, check, curve, claims):
+    result = Result(Comparison(Side(EVIL, 0.0), "=", Side(EVIL, 0.0)), EVIL)
+    theory = Theory((Row(Statement("1", EVIL, EVIL, EVIL, lambda layer: result), "L0", result),), EVIL)
+    for shown in (table, plan, check, curve, theory):
         found = read(shown._repr_html_())
         assert "alert(1)" in "".join(found.words)
 
@@ -243,8 +243,48 @@ def test_pooling_keeps_the_largest_of_those_that_fall_together() -> None:
 
 def test_pictures_of_numbers_that_are_none() -> None:
     cells = np.array([[0.0, 1.0, np.nan], [2.0, -1.0, 0.5]])
-    assert pixels(read(map_picture(cells)).pictures[0]).tolist() == [[0, 255, 0], [255, 0, 180]]
-    assert pixels(read(measure_picture(cells)).pictures[0]).tolist() == [[1, 255, 0], [255, 1, 128]]
-    assert plot({"a": [(1.0, float("nan"))]}, ["#000000"], across="", up="") == ""
-    one = plot({"a": [(1.0, 2.0)]}, ["#000000"], across="x", up="y")
-    assert "nan" not in one
+    shades = lambda chart: pixels(read(heatmap_html(chart, side=99)).pictures[0]).tolist()
+    assert shades(Heatmap.attention(cells)) == [[0, 255, 0], [255, 0, 180]]
+    assert shades(Heatmap(cells)) == [[1, 255, 0], [255, 1, 128]]
+    assert shades(Heatmap(cells, low=1.0, high=0.0)) == [[255, 1, 0], [1, 255, 128]], "a distance"
+    assert shades(Heatmap(cells, low=-1.0)) == [[128, 255, 0], [255, 1, 191]]
+    chart = lambda *points: LineChart([Line("a", points)], "x", "y")
+    assert line_chart_html(chart((1.0, float("nan")))) == ""
+    assert "nan" not in line_chart_html(chart((1.0, 2.0)))
+
+
+def test_pooling_of_missing_numbers_and_of_distances() -> None:
+    cells = np.array([[np.nan, 0.25, np.nan, np.nan], [np.nan, 0.5, np.nan, np.nan]])
+    assert np.array_equal(pooled(cells, 1, 2), [[0.5, np.nan]], equal_nan=True)
+    near = Heatmap(np.array([[0.9, 0.1]]), low=1.0, high=0.0).pooled(1)
+    assert near.cells.tolist() == [[0.1]], "of two distances the smaller is kept"
+
+
+def test_a_grid_of_heads_as_svg() -> None:
+    heads = ("L0H0", "L0H1", "L1H0")
+    found = read(head_grid_html(HeadGrid(heads, words=("broad", EVIL, "broad"), hollow=frozenset(["L1H0"]))))
+    assert found.seen.count("circle") == 3
+    assert f"L0H1: {EVIL}" in found.words
+    assert "broad 2" in " ".join(found.words)
+    numbers = head_grid_html(HeadGrid(heads, numbers=np.array([0.0, np.nan, 1.0])))
+    assert [numbers.count(f'fill="{c}"') for c in ("#440154", "#dfe3e8", "#fde725")] == [1, 1, 1]
+    shares = np.array([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]])
+    rings = head_grid_html(HeadGrid(heads, shares=shares, parts=("a", "b"), part_colours=("#111111", "#222222")))
+    assert read(rings).seen.count("circle") == 5, "a share of zero has no arc"
+    assert rings.count('stroke="#222222"') == 2
+
+
+def test_sizes_of_heads_grow_with_the_root() -> None:
+    grid = HeadGrid(("L0H0", "L0H1", "L0H2"), sizes=np.array([0.0, 4.0, 1.0]))
+    small, large, middle = grid.diameters.tolist()
+    assert middle == pytest.approx((small + large) / 2)
+    assert (grid.layers, grid.width) == (["L0"], 3)
+
+
+@pytest.mark.parametrize(
+    "x, text",
+    [(0.12345, "0.123"), (12.0, "12"), (1234.5, "1234"), (0.00099, "9.9e-4"), (2.5e7, "2.5e7"), (-0.5, "-0.5"),
+     (99.96, "100"), (math.nan, "–"), (math.inf, "∞"), (0.0, "0")],
+)  # fmt: skip
+def test_numbers_are_written_one_way(x: float, text: str) -> None:
+    assert number(x) == text

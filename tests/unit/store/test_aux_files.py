@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from multihead.cli.load import model_folder
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import model_folder
 from multihead.store.load import load
 from multihead.store.save import save
 from unit.store.cutting import bytes_of, drop, same_state, uneven
@@ -69,7 +69,7 @@ def test_modules_outside_of_the_source(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize("listed", ["", "{}x", "[1]", '[{"path": ""}]'])
 def test_modules_that_are_none(tmp_path: Path, listed: str) -> None:
     given = source(tmp_path / "source", {"modules.json": listed})
-    with pytest.raises(MultiheadError, match=r"modules.json is damaged"):
+    with pytest.raises(MultiheadError, match=r"modules.json is (damaged|not JSON)"):
         save(ZOO["bert"].build(), tmp_path / "a", source=given)
 
 

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import BertModel
 
 import multihead as mh
+from multihead.edit.sensitivity import output_distance
 from multihead.edit.surgery.record import record_of, remember
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.model.pooling import Pooling, pooling_of
 from multihead.store import tensors
 from multihead.store.load import load
 from multihead.store.save import save
+from unit.model.encoder_folder import encoder_folder
 from unit.store.cutting import bytes_of, drop, equal, even, outputs, same_state, uneven
 from zoo import ZOO
 
@@ -129,6 +133,21 @@ def test_a_changed_table_is_stored(tmp_path: Path) -> None:
     assert same_state(load(tmp_path / "a"), model)
     save(ZOO["llama"].build(), tmp_path / "b")
     assert not (tmp_path / "b" / "buffers.safetensors").exists()
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean"])
+def test_an_encoder_keeps_its_pooling(tmp_path: Path, mode: str) -> None:
+    """Also without the files of sentence-transformers, and through a second save."""
+    encoder_folder(tmp_path / "source", {"pooling_mode": mode})
+    model = BertModel.from_pretrained(tmp_path / "source").eval()
+    save(drop(model, uneven), tmp_path / "a")
+    once = load(tmp_path / "a")
+    assert once.config._name_or_path == str(tmp_path / "a")  # type: ignore[union-attr]
+    save(once, tmp_path / "b")
+    twice = load(tmp_path / "b")
+    assert [pooling_of(m) for m in (once, twice)] == [Pooling((mode,))] * 2
+    assert output_distance(twice, {"input_ids": torch.ones(2, 5).long()}).pooling == Pooling((mode,))
+    assert str(tmp_path) not in (tmp_path / "b" / "config.json").read_text()
 
 
 def test_the_plan_is_carried_along(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
 import multihead as mh
-from multihead.cli.load import model_folder
 from multihead.edit.surgery.install import install
 from multihead.errors import MultiheadError
 from multihead.model.head_weights import HeadWeights
+from multihead.sources.pretrained import model_folder
 from multihead.store.encoder import encoder
 from multihead.store.formats.sentence import OURS, THEIRS
 from multihead.store.load import load

@@ -111,6 +111,10 @@ MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no steps": (lambda d: d.update(cut={}), "its steps or its plan are missing"),
     "steps that are none": (lambda d: d["cut"].update(steps=[1]), "a step must be .* got 1"),
     "kinds": (lambda d: d.update(shared=[]), r"shared must be a dict, got \[\]"),
+    "values of shared": (lambda d: d.update(shared={"a": [1]}), "shared must map names to texts"),
+    "texts": (lambda d: d["cut"].update(plan={"texts": 5}), "its texts are not sketches"),
+    "a text": (lambda d: d["cut"].update(plan={"texts": [{}]}), "its texts are not sketches"),
+    "pooling": (lambda d: d.update(pooling=["median"]), "unknown pooling mode 'median'"),
     "a config that is none": (
         lambda d: d.update(config={"hidden_size": 25}),
         "BertForMaskedLM cannot be built with this config: The hidden size",
@@ -131,7 +135,7 @@ def test_a_description_that_is_none(copied: Path, name: str) -> None:
 )
 def test_a_description_that_is_no_json(copied: Path, text: str) -> None:
     (copied / "multihead.json").write_text(text, encoding="latin1")
-    with pytest.raises(MultiheadError, match=r"multihead.json (is not JSON|is damaged)"):
+    with pytest.raises(MultiheadError, match=r"multihead.json (is not JSON|must hold a JSON object)"):
         load(copied)
 
 
@@ -166,6 +170,14 @@ def test_a_flipped_bit_in_the_buffers(tmp_path: Path) -> None:
     file = tmp_path / "a" / "buffers.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\x01")
     with pytest.raises(MultiheadError, match=r"buffers.safetensors is damaged: .*SHA-256"):
+        load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("text", ["[]", "[" * 100_000, "{"])
+def test_a_generation_config_that_is_none(tmp_path: Path, text: str) -> None:
+    save(ZOO["llama"].build(), tmp_path / "a")
+    (tmp_path / "a" / "generation_config.json").write_text(text)
+    with pytest.raises(MultiheadError, match=r"generation_config.json (is not JSON|must hold a JSON object)"):
         load(tmp_path / "a")
 
 

@@ -152,6 +152,13 @@ def test_the_umask(tmp_path: Path) -> None:
     assert {path.stat().st_mode for path in written} == {(tmp_path / "other").stat().st_mode}
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "file"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(path, b"x")
+    assert caught.value.filename == str(path)
+
+
 # ---- save_pretrained --------------------------------------------------------------------------
 
 

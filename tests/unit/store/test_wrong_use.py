@@ -32,6 +32,21 @@ WRONG: dict[str, tuple[Callable[[Any, Path], object], str]] = {
     "load into a name": (lambda m, out: mh.load(out, model="Linear"), "model must be a torch.nn.Module or None"),  # type: ignore
     "an unknown device": (lambda m, out: mh.load(out, model=m, device="gpu"), "device='gpu' cannot be used"),
     "a device that is not here": (lambda m, out: mh.load(out, model=m, device="cuda:77"), "device='cuda:77'"),
+    "no device": (lambda m, out: mh.load(out, model=m, device=None), "device must be a device, got None"),  # type: ignore
+    "a device without values": (
+        lambda m, out: mh.load(out, model=m, device="meta"),
+        "device must hold values, got 'meta'",
+    ),
+    "a device by number": (
+        lambda m, out: mh.load(out, model=m, device=0),
+        "device must be a device, got the int 0",
+    ),  # type: ignore
+    "a dtype to store in": (
+        lambda m, out: mh.load(out, model=m, dtype=torch.float8_e4m3fn),
+        "dtype must be one that models compute in, got torch.float8_e4m3fn",
+    ),
+    "a name with a null character": (lambda m, out: mh.save(m, f"{out}\0"), "must not hold a null character"),
+    "a long name": (lambda m, out: mh.save(m, f"{out}{'a' * 300}"), "File name too long"),
     "a dtype by name": (
         lambda m, out: mh.load(out, model=m, dtype="float16"),  # type: ignore[arg-type]
         "dtype must be a floating-point torch.dtype, got 'float16'",

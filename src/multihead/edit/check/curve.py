@@ -24,8 +24,9 @@ from typing import Any
 from torch import nn
 
 from multihead._base import html
-from multihead._base.arguments import check_flag, describe
-from multihead._base.colours import LINES
+from multihead._base.arguments import check_data, check_flag, check_function, check_model, check_seed, describe
+from multihead._base.chart_html import line_chart_html
+from multihead._base.charts import Line, LineChart
 from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.metrics import METRICS, Metric, quality
@@ -109,16 +110,26 @@ class Curve:
     def _repr_html_(self) -> str:
         """A plot and a table, for notebooks."""
         titles, rows = self.rows()
-        whole = (float(self.heads), float(self.original[self.shown]))
-        series = {
-            method: [
-                whole,
-                *((float(p.kept), float(p.numbers[self.shown])) for p in self.points if p.method == method),
-            ]
-            for method in self.methods
-        }
-        drawn = html.plot(series, LINES, across=f"heads kept, of {self.heads}", up=self.shown)
-        return drawn + html.table(titles, rows) + html.lines([self._summary(), *(f"note: {n}" for n in self.notes)])
+        return (
+            line_chart_html(self.chart())
+            + html.table(titles, rows)
+            + html.lines([self._summary(), *(f"note: {n}" for n in self.notes)])
+        )
+
+    def chart(self) -> LineChart:
+        """A line per method from the original to its smallest cut, and the knee."""
+        intact = (float(self.heads), float(self.original[self.shown]))
+        lines: list[Line] = []
+        for method in self.methods:
+            cuts = [p for p in self.points if p.method == method and p.kept < self.heads]
+            cuts.sort(key=lambda p: -p.kept)
+            lines.append(Line(method, [intact, *((float(p.kept), float(p.numbers[self.shown])) for p in cuts)]))
+        metric, knee = METRICS[self.shown], self.knee()
+        return LineChart(
+            lines, f"heads kept, of {self.heads}", f"{metric.label}\n({self.documents} held-out documents)",
+            x_descends=True, y_logarithmic=metric.ratio,
+            marks=() if knee is None else [(float(knee.kept), f"knee: {knee.kept} heads")],
+        )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -152,7 +163,12 @@ def curve(
     Each method ranks the heads once; its shares are prefixes of this order. `seen` is called with every point and
     the model that was cut for it.
     """
+    check_model(model)
+    check_data(held_out)
     check_flag("refit", refit)
+    check_seed(seed)
+    check_function("progress", progress)
+    check_function("seen", seen)
     _check(shares, methods)
     text = calibrate(model, calibration, tokenizer)
     documents = list(held_out)

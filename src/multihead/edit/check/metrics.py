@@ -27,10 +27,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_data, check_instance, check_model
+from multihead._base.arguments import check_data, check_function, check_instance, check_model
 from multihead._base.progress import Report
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.batches import Document, batches, vocabulary_size
+from multihead.corpus.batches import BATCH_SIZE, Document, batches, vocabulary_size
 from multihead.edit.calibration import PIECE
 from multihead.edit.surgery.record import calibration_overlap
 from multihead.edit.text_sketch import whole_documents
@@ -98,6 +98,7 @@ METRICS = {
 
 def check_metric(name: str, measured: Iterable[str] = METRICS) -> None:
     """Raise unless a metric has this name and is among the measured ones."""
+    check_instance("the name of a metric", name, str, "a text", hint="'nn10'")
     if name not in METRICS:
         close = get_close_matches(name, METRICS, n=2)
         hint = f"did you mean {' or '.join(close)}?" if close else f"the metrics are {', '.join(METRICS)}"
@@ -153,13 +154,14 @@ def quality(
     data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
-    batch_size: int = 16,
+    batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     progress: Report | None = None,
 ) -> Quality:
     """Run both models on the same documents and compare their outputs; one vector per document is kept."""
     check_pair(before, after)
     check_data(data)
+    check_function("progress", progress)
     documents: list[Any] = [data] if isinstance(data, Mapping) else list(data)
     piece = min(PIECE, learned_positions(before) or PIECE) if max_tokens is None else max_tokens
     prepared = list(batches(before, documents, tokenizer=tokenizer, batch_size=batch_size, max_tokens=piece))

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from multihead._base import html
-from multihead._base.arguments import check_count, check_data, check_instance
+from multihead._base.arguments import check_count, check_instance
+from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.progress import Report
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.batches import Document
+from multihead.corpus.batches import BATCH_SIZE, Document, batches
+from multihead.corpus.documents import Documents
 from multihead.edit.check.metrics import METRICS, Pair, Quality, check_metric, check_pair, quality, read_condition
 from multihead.edit.check.speed import Timing, attention_layers, whole_model
 from multihead.edit.plan_text import table
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 MODEL_TOKENS, ATTENTION_TOKENS = 128, 512
+STARTUP, PER_ROUND = 3.0, 0.2
+"""Seconds that a check takes with any model, and a round of timing."""
 TITLES = ["", "original", "cut", "change"]
 
 
@@ -139,7 +143,7 @@ def check(
     data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
-    batch_size: int = 16,
+    batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     rounds: int = 15,
     progress: Report | None = None,
@@ -150,7 +154,6 @@ def check(
         rounds: rounds of timing; with 0, speed is not measured.
     """
     check_pair(before, after)
-    check_data(data)
     check_count("rounds", rounds, least=0)
     layers, cut_layers = anatomy(before), _anatomy(after)
     judged = quality(
@@ -163,6 +166,26 @@ def check(
         speed["speed_model"] = whole_model(before, after, short, rounds=rounds, progress=progress)
         speed["speed_attention"] = attention_layers(before, after, layers, long, rounds=rounds, progress=progress)
     return CheckReport(sizes, judged, speed, tuple(notes))
+
+
+def check_estimate(
+    before: nn.Module,
+    after: nn.Module,
+    documents: Documents,
+    *,
+    tokenizer: Any = None,
+    batch_size: int = BATCH_SIZE,
+    max_tokens: int | None = None,
+    rounds: int = 15,
+) -> Estimate:
+    """About how long `check` takes: both models on every batch, and twice per round on examples of two lengths."""
+    check_pair(before, after)
+    data: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
+    cost = ForwardCost.of(before, next(batches(before, documents, **data)), Forward(before))
+    timed = 2 * rounds * (MODEL_TOKENS + ATTENTION_TOKENS / 3) / max(1, cost.tokens)
+    return cost.estimate(
+        1, 2 * documents.count / batch_size + timed, overhead=STARTUP + rounds * PER_ROUND, copies=2
+    )
 
 
 def _anatomy(model: nn.Module) -> Anatomy | None:

@@ -24,6 +24,9 @@ VALUE_SHRINK, KEY_SHRINK = 0.2, 0.5
 RIDGE = 1e-3
 """Of the mean variance, added in every direction: no row of a map grows without bound."""
 
+ROUNDING = 1e-5
+"""Of E‖x̃‖²: a smaller variance of the inputs of a head is rounding, since their means are computed in fp32."""
+
 Dims = slice | list[int]
 
 
@@ -97,7 +100,8 @@ def attended_covariance(moments: Moments, heads: Sequence[int]) -> Metrics:
     block = attended.block[list(heads)]
     for one, head in zip(block, heads, strict=True):  # one by one: no second copy of the block
         one -= context.block[head]
-    return _without_one(Metrics(block, attended.diagonal[list(heads)] - context.diagonal[list(heads)]))
+    covariance = Metrics(block, attended.diagonal[list(heads)] - context.diagonal[list(heads)])
+    return _without_one(_positive(covariance, _size(attended)[list(heads)]))
 
 
 def outer(o: Tensor) -> Squares:
@@ -118,19 +122,34 @@ def with_bias(w: Tensor, b: Tensor | None, heads: Sequence[int]) -> Float64[Tens
 def _covariance(moment: HeadMoment, heads: Sequence[int]) -> Metrics:
     block, mean = moment.block[list(heads)], moment.block[list(heads), :, -1]
     block.baddbmm_(mean[:, :, None], mean[:, None, :], alpha=-1)
-    return Metrics(block, (moment.diagonal - moment.rest_mean.square())[list(heads)])
+    covariance = Metrics(block, (moment.diagonal - moment.rest_mean.square())[list(heads)])
+    return _positive(covariance, _size(moment)[list(heads)])
 
 
 def _mean_covariance(moment: HeadMoment) -> Metrics:
     mean = moment.block[:, :, -1]
     block = moment.block.mean(0) - mean.mT @ mean / len(mean)
-    return Metrics(block, (moment.diagonal - moment.rest_mean.square()).mean(0))
+    covariance = Metrics(block, (moment.diagonal - moment.rest_mean.square()).mean(0))
+    return _positive(covariance, _size(moment).mean())
 
 
 def _mean_attended_covariance(moments: Moments) -> Metrics:
     attended, context = moments.attended_key_moment, moments.key_context_moment
     block = attended.block.mean(0) - context.block.mean(0)
-    return _without_one(Metrics(block, (attended.diagonal - context.diagonal).mean(0)))
+    covariance = Metrics(block, (attended.diagonal - context.diagonal).mean(0))
+    return _without_one(_positive(covariance, _size(attended).mean()))
+
+
+def _size(moment: HeadMoment) -> Float64[Tensor, " head"]:
+    """E‖x̃‖²"""
+    return Metrics(moment.block, moment.diagonal).trace
+
+
+def _positive(covariance: Metrics, size: Float64[Tensor, "*head"]) -> Metrics:
+    """Add a ridge if the inputs are all equal: their covariance is then rounding, and may be negative."""
+    ridge = torch.where(covariance.trace < ROUNDING * size, ROUNDING * size / covariance.width, 0.0)
+    covariance.block.diagonal(dim1=-2, dim2=-1).add_(ridge[..., None])
+    return Metrics(covariance.block, covariance.diagonal + ridge[..., None])
 
 
 def _shrunk(own: Metrics, mean: Metrics, share: float) -> Metrics:

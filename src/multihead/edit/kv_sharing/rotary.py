@@ -95,7 +95,8 @@ def find_pairs(rotations: Rotations) -> Pairs | None:
     if not candidates:
         return None
     best = min(candidates, key=lambda pairs: pairs.error(rotations))
-    return best if best.error(rotations) <= tolerance(rotations[0][1]) else None
+    # transformers computes sine and cosine in fp32, also for a model in fp64.
+    return best if best.error(rotations) <= max(tolerance(rotations[0][1]), 1e-6) else None
 
 
 @dataclass(frozen=True)

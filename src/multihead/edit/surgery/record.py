@@ -82,5 +82,6 @@ def refuse_save_pretrained(*_: Any, **__: Any) -> None:
     """transformers would write the config of the original beside the weights of the cut."""
     raise MultiheadError(
         "save_pretrained would write the original's config with the cut weights, which then do not load",
-        hint="mh.save(model, folder); from_pretrained loads it, if transformers can express the cut",
+        hint="mh.save(model, folder) and mh.load(folder); if every layer was cut alike, from_pretrained may load "
+        "the folder too, and mh.save says so",
     )

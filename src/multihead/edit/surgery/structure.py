@@ -21,13 +21,10 @@ from multihead.layer.position import PositionBias
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.families import SIZES, Cutting
 from multihead.model.head_weights import HeadWeights
+from multihead.model.sites import CUT
 
 Way = Literal["sizes", "kernel", "copies"]
 """How heads share keys and values: by the module's own code, by our kernel behind it, by copies in front of it."""
-
-NAME = "multihead_heads"
-"""The attribute in which a cut module says which heads of the uncut one it has."""
-
 
 Told = dict[str, Any]
 """{"q": {"heads": [...], "of": n}, "kv": ...}"""
@@ -69,7 +66,7 @@ class Attention:
 
     def _ids(self, what: str) -> list[int] | None:
         """What the heads that `layer` counts are called in the uncut model; None: it does not know of a cut."""
-        told: Told | None = getattr(self.layer.module, NAME, None)
+        told: Told | None = getattr(self.layer.module, CUT, None)
         if self.layer.module is self.module and self.cut_since:
             told = None
         return None if told is None else told[what]["heads"]
@@ -79,11 +76,11 @@ class Attention:
         """Whether the module was cut after `layer` was looked at."""
         if self.layer.module is self.module:
             return any(p is not self.layer.parameters[name] for name, p in self.own_parameters().items())
-        return getattr(self.layer.module, NAME, None) != getattr(self.module, NAME, None)
+        return getattr(self.layer.module, CUT, None) != getattr(self.module, CUT, None)
 
     def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
         """`origin` counts the heads of the layer at hand: of the model as it is now, or of the uncut one."""
-        told: Told | None = getattr(self.module, NAME, None)
+        told: Told | None = getattr(self.module, CUT, None)
         ids = self._ids(what)
         first = list(origin) if ids is None else [ids[h] for h in origin]
         if told is None:
@@ -155,7 +152,7 @@ class Attention:
         module, path, new = self.module, self.layer.path, self.new
         say = made.steps.append
         origin = {"q": {"heads": self.q.first, "of": self.q.of}, "kv": {"heads": self.kv.first, "of": self.kv.of}}
-        say(Step("set", path, NAME, origin))
+        say(Step("set", path, CUT, origin))
         kv_of_head = list(new.groups.kv_of_head)
         if isinstance(module, MultiHeadAttention):
             self._told_ours(made)
@@ -218,7 +215,7 @@ class Attention:
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
         # A module that runs none of its code needs no sizes; our own layer says its groups.
         kinds = ("resize", "kv_of_head") if isinstance(self.module, MultiHeadAttention) else ("resize",)
-        made.steps = [s for s in made.steps if s.do in kinds or s.name in (NAME, "num_heads")]
+        made.steps = [s for s in made.steps if s.do in kinds or s.name in (CUT, "num_heads")]
         told = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
         made.steps.append(Step("patch", self.layer.path, "no heads", told))
 

@@ -18,12 +18,13 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.run import Runner
 from multihead.edit.surgery.patched_modules import RepeatKV
 from multihead.edit.surgery.steps import Step, apply
-from multihead.edit.surgery.structure import NAME, Attention, Structure
+from multihead.edit.surgery.structure import Attention, Structure
 from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
 from multihead.model.forward import Forward, ModelInputs, StopForward
+from multihead.model.sites import CUT
 
 Inputs = ModelInputs | Tensor | None
 Candidate = tuple[str, Callable[[], Structure]]
@@ -33,7 +34,7 @@ _FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, Attri
 def put(root: nn.Module, made: Structure) -> list[Step]:
     """Do the steps and write the numbers; into new parameters where other heads are there than before."""
     done = apply(root, made.steps)
-    other = any(step.name == NAME for step in done)
+    other = any(step.name == CUT for step in done)
     with torch.no_grad():
         for name, x in made.numbers.items():
             own = root.get_parameter(name)
@@ -47,7 +48,7 @@ def put(root: nn.Module, made: Structure) -> list[Step]:
 
 def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[Step]:
     """Apply the first strategy with which the module computes what it should."""
-    known = getattr(attention.module, NAME, None)
+    known = getattr(attention.module, CUT, None)
     if known is not None and attention.cut_since:  # the strategy is known
         return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
     root, layer = attention.root, attention.layer
@@ -115,7 +116,7 @@ def _remembering(attention: Attention, way: str, make: Callable[[], Structure]) 
     def made() -> Structure:
         structure = make()
         structure.steps = [
-            Step(s.do, s.at, s.name, s.value | {"way": way}) if s.name == NAME else s for s in structure.steps
+            Step(s.do, s.at, s.name, s.value | {"way": way}) if s.name == CUT else s for s in structure.steps
         ]
         return structure
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from multihead._base.arguments import check_count
-from multihead._base.html import plain
-from multihead.errors import SizeError, TypeMismatchError
-from multihead.measures.cost.configurations import Configuration, configuration
+from multihead._base.arguments import check_count, check_instance, describe
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.cost.cost_text import LINES, comparison_text, cost_text
+from multihead.measures.cost.known_models import find_known_model, similar_names
 from multihead.measures.cost.spec import Spec
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ BYTES = {
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Counts:
     """Counts for one or more layers: integers that can be added."""
 
     parameters: int = 0
@@ -57,12 +57,12 @@ class Numbers:
     decode_bytes: int = 0
     """memory traffic of decoding one token: every weight and the whole cache"""
 
-    def __add__(self, other: Numbers) -> Numbers:
-        return Numbers(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
-    def times(self, layers: int, stored: int) -> Numbers:
-        scaled = Numbers(**{f.name: getattr(self, f.name) * layers for f in fields(self)})
-        return replace(scaled, parameters=self.parameters * stored)
+    def times(self, layers: int, unique_layers: int) -> Counts:
+        scaled = Counts(**{f.name: getattr(self, f.name) * layers for f in fields(self)})
+        return replace(scaled, parameters=self.parameters * unique_layers)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Change:
         return self.after / self.before if self.before else float("nan")
 
 
-class Comparison(dict[str, Change]):
+class CostComparison(dict[str, Change]):
     """Two costs side by side: row name → change. Prints as a table."""
 
     def __init__(self, before: Cost, after: Cost) -> None:
@@ -117,15 +117,15 @@ class Cost:
     itemsize: int
     origin: str = ""
 
-    def layer(self, spec: Spec) -> Numbers:
+    def layer(self, spec: Spec) -> Counts:
         """Counts for one layer of this kind."""
         length = {"tokens": self.tokens, "source": self.source}
-        return _numbers(spec, self.batch, length[spec.queries], length[spec.keys], self.itemsize)
+        return _counts(spec, self.batch, length[spec.queries], length[spec.keys], self.itemsize)
 
     @property
-    def total(self) -> Numbers:
+    def total(self) -> Counts:
         """Counts for all layers."""
-        return sum((self.layer(s).times(s.layers, s.stored) for s in self.specs), Numbers())
+        return sum((self.layer(s).times(s.layers, s.unique_layers) for s in self.specs), Counts())
 
     @property
     def parameters(self) -> int:
@@ -181,9 +181,9 @@ class Cost:
         specs = tuple(s.grouped(kv_heads) for s in self.specs)
         return replace(self, specs=specs, name=f"{self.name}, {kv_heads} kv heads")
 
-    def compare(self, other: Cost) -> Comparison:
+    def compare(self, other: Cost) -> CostComparison:
         """Compare this cost (before) with another (after)."""
-        return Comparison(self, other)
+        return CostComparison(self, other)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-compatible data: sizes, counts for one layer of each kind, and totals."""
@@ -201,14 +201,17 @@ class Cost:
         return cost_text(self)
 
     def _repr_html_(self) -> str:
+        from multihead._base.html import plain  # imports numpy, and counting does not need it
+
         return plain(str(self))
 
 
 _MOST_TOKENS = 2**40
+_NAMES = "`multihead cost --list` shows all names"
 
 
 def cost(
-    spec: str | Spec | Sequence[Spec] | Configuration | nn.Module,
+    model: str | Path | Spec | Sequence[Spec] | nn.Module,
     *,
     batch: int = 1,
     tokens: int | None = None,
@@ -216,30 +219,84 @@ def cost(
     dtype: str | torch.dtype = "bf16",
     causal: bool | None = None,
 ) -> Cost:
-    """Count the parameters, FLOPs and bytes of attention in a known model, given sizes, or a module.
+    """Count the parameters, FLOPs and bytes of the attention of a model. No weights are read.
 
     Args:
-        spec: a name (`multihead cost --list`), a `Spec` or several, or a module.
-        tokens: sequence length; default: 2048, or the model's context length if shorter.
-        source: length of the encoder's sequence, if any; default: the model's, or `tokens`.
+        model: a known name (`multihead cost --list`); a folder with config.json, or "org/name" on the hub, of which
+            only the config is downloaded; a module; or sizes, as one `Spec` or several.
+        tokens: sequence length; default: 2048, or what the model can read if that is less.
+        source: length of the encoder's sequence; default: the model's, or `tokens`.
         causal: overrides the causality read from a module; affects only the visible pairs and the cache.
     """
-    config = configuration(spec) if isinstance(spec, str) else spec
-    if isinstance(config, Configuration):
-        name, specs, context, origin = config.name, config.specs, config.context, config.origin
-        source = config.source if source is None else source
-    else:
-        name, specs, context, origin = *_name_and_specs(config), USUAL_TOKENS, ""
+    subject = _subject(model)
+    name, specs = subject.name, subject.specs
+    check_instance("causal", causal, bool | None, "True, False or None", hint="causal=True")
     if causal is not None:
         specs = tuple(replace(s, causal=causal) if s.queries == s.keys == "tokens" else s for s in specs)
-    tokens = min(USUAL_TOKENS, context) if tokens is None else tokens
-    source = tokens if source is None else source
+    if source is not None and all(s.queries == s.keys == "tokens" for s in specs):
+        raise SizeError(f"{name} has no encoder, got source={source}", hint=f"tokens={source}")
+    tokens = min(USUAL_TOKENS, subject.context or USUAL_TOKENS) if tokens is None else tokens
+    source = (subject.source or tokens) if source is None else source
     for argument, size in (("batch", batch), ("tokens", tokens), ("source", source)):
         check_count(argument, size)
     dtype_name = str(dtype).removeprefix("torch.")
     if dtype_name not in BYTES:
         raise SizeError(f"unknown dtype {dtype_name!r} for {name}", hint=f"choose one of {', '.join(BYTES)}")
-    return Cost(name, specs, batch, tokens, source, dtype_name, BYTES[dtype_name], origin)
+    return Cost(name, specs, batch, tokens, source, dtype_name, BYTES[dtype_name], subject.origin)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What the cost is of."""
+
+    name: str
+    specs: tuple[Spec, ...]
+    context: int | None = None
+    source: int | None = None
+    origin: str = ""
+
+
+def _subject(model: object) -> _Subject:
+    if isinstance(model, str | Path):
+        return _named(model)
+    if isinstance(model, Spec):
+        return _Subject(model.name or "layer", (model,))
+    if isinstance(model, Sequence) and not model:
+        raise SizeError("model must not be an empty list", hint="pass a name, a Spec, several Specs or a module")
+    if isinstance(model, Sequence) and all(isinstance(s, Spec) for s in cast(Sequence[object], model)):
+        return _Subject("model", tuple(cast(Sequence[Spec], model)))
+    from torch import nn  # slow to import, and names and sizes do not need it
+
+    if isinstance(model, nn.Module):
+        from multihead.measures.cost.sizes import context_of, sizes_of  # imports torch
+
+        return _Subject(type(model).__name__, sizes_of(model), context_of(model))
+    raise TypeMismatchError(
+        f"model must be a name, a folder, a module, a Spec or a list of Specs, got {describe(model)}",
+        hint='mh.cost("gpt3"), mh.cost(model)',
+    )
+
+
+def _named(source: str | Path) -> _Subject:
+    """A folder, a known model or a model on the hub, in this order."""
+    name, folder = str(source), Path(source)
+    if not name.strip():
+        raise MultiheadError("model must not be an empty name", hint=_NAMES)
+    known = None if folder.is_dir() else find_known_model(name)
+    if known is not None:
+        return _Subject(known.name, known.specs, known.context, known.source, known.origin)
+    if not folder.is_dir() and "/" not in name:
+        similar = similar_names(name)
+        raise MultiheadError(
+            f"unknown model {name!r}",
+            hint=f"did you mean {' or '.join(similar)}?" if similar else _NAMES,
+        )
+    from multihead.measures.cost.config_sizes import meta_model, read_config, sizes_without_weights  # imports torch
+    from multihead.measures.cost.sizes import context_of
+
+    model = meta_model(read_config(source))
+    shown = folder.resolve().name if folder.is_dir() else name
+    return _Subject(shown, sizes_without_weights(model), context_of(model), origin=f"config.json of {name}")
 
 
 def _finite_or_none(x: float) -> float | None:
@@ -247,29 +304,13 @@ def _finite_or_none(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
 
-def _name_and_specs(spec: object) -> tuple[str, tuple[Spec, ...]]:
-    if isinstance(spec, Spec):
-        return spec.name or "layer", (spec,)
-    if isinstance(spec, Sequence) and not spec:
-        raise SizeError("spec must not be empty", hint="pass a name, a Spec, several Specs, or a module")
-    if isinstance(spec, Sequence) and all(isinstance(s, Spec) for s in cast(Sequence[object], spec)):
-        return "model", tuple(cast(Sequence[Spec], spec))
-    from torch import nn  # slow to import, and names and sizes do not need it
-
-    if isinstance(spec, nn.Module):
-        from multihead.measures.cost.sizes import sizes_of  # imports torch
-
-        return type(spec).__name__, sizes_of(spec)
-    raise TypeMismatchError(f"spec must be a name, a Spec, a list of Specs or a module, got {type(spec).__name__}")
-
-
-def _numbers(spec: Spec, batch: int, queries: int, keys: int, itemsize: int) -> Numbers:
+def _counts(spec: Spec, batch: int, queries: int, keys: int, itemsize: int) -> Counts:
     dims, heads = spec.head_dim + spec.value_dim, spec.heads
     pairs = batch * heads * queries * keys
     expanded = (
         heads * dims if spec.latent is not None else 0
     )  # k and v of every head, expanded from the latent vector
-    moved = queries * (spec.d_model + spec.d_out + heads * spec.head_dim) + keys * (spec.kept + expanded)
+    moved = queries * (spec.d_model + spec.d_out + heads * spec.head_dim) + keys * (spec.cache_dim + expanded)
     if spec.keys != spec.queries:
         moved += keys * spec.d_key
     cached_tokens = keys if spec.window is None else min(keys, spec.window)
@@ -281,14 +322,14 @@ def _numbers(spec: Spec, batch: int, queries: int, keys: int, itemsize: int) -> 
         read = spec.parameters - spec.weights + weights
         latent = spec.latent
         width = dims if latent is None else 2 * latent.latent_dim + latent.rope_dim
-        cache = batch * cached_tokens * spec.kept
+        cache = batch * cached_tokens * spec.cache_dim
         decode = {
             "cache_bytes": itemsize * cache,
             "decode_projection_flops": 2 * batch * weights,
             "decode_attention_flops": 2 * batch * heads * cached_tokens * width,
             "decode_bytes": itemsize * (read + batch * (spec.d_model + spec.d_out + heads * spec.head_dim) + cache),
         }
-    return Numbers(
+    return Counts(
         parameters=spec.parameters,
         projection_flops=2 * batch * (queries * spec.query_weights + keys * spec.key_weights),
         attention_flops=2 * pairs * dims,

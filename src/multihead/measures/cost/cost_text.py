@@ -37,7 +37,7 @@ def cost_text(cost: Cost) -> str:
     if len(names) > 1:
         columns, heading = [*columns, cost], [*names, "all"]
     elif len(cost.specs) == 1:
-        columns.insert(0, _with_specs(cost, [replace(cost.specs[0], layers=1, stored=1)]))
+        columns.insert(0, _with_specs(cost, [replace(cost.specs[0], layers=1, unique_layers=1)]))
         heading = ["one layer", f"all {cost.specs[0].layers}"]
     else:
         heading = [f"all {sum(s.layers for s in cost.specs)}"]
@@ -49,8 +49,8 @@ def cost_text(cost: Cost) -> str:
 def title(cost: Cost) -> list[str]:
     kinds: dict[str, tuple[int, int]] = {}
     for spec in cost.specs:
-        layers, stored = kinds.get(_sizes(spec), (0, 0))
-        kinds[_sizes(spec)] = layers + spec.layers, stored + spec.stored
+        layers, unique = kinds.get(_sizes(spec), (0, 0))
+        kinds[_sizes(spec)] = layers + spec.layers, unique + spec.unique_layers
     lines = [cost.name, *(f"  {_describe(sizes, *count)}" for sizes, count in kinds.items())]
     if cost.origin:
         lines += wrap(cost.origin, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
@@ -114,9 +114,9 @@ def _sizes(spec: Spec) -> str:
     return f"{spec.name}|{spec.shape}, d_model {spec.d_model}{window}"
 
 
-def _describe(sizes: str, layers: int, stored: int) -> str:
+def _describe(sizes: str, layers: int, unique: int) -> str:
     name, _, shape = sizes.partition("|")
-    shared = "" if stored == layers else f" (weights of {stored})"
+    shared = "" if unique == layers else f" (weights of {unique})"
     return f"{f'{name}: ' if name else ''}{layers} layer{'s' if layers > 1 else ''}{shared} of {shape}"
 
 

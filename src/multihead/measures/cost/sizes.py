@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from multihead.corpus.batches import default_max_tokens
 from multihead.errors import AnatomyError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
@@ -27,17 +28,15 @@ def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
         return (_spec_of_latent(model),)
     config, causal = getattr(model, "config", None), bool(getattr(model, "is_causal", False))
     if getattr(config, "kv_lora_rank", None):
-        return (_spec_of_config(config),)
-    specs: list[Spec] = []
+        return (latent_spec(config),)
+    specs, unique = list[Spec](), list[bool]()
     used: set[str] = set()
     parameters = dict(model.named_parameters())
     for layer in anatomy(model):
-        names = {layer.weights["q"].parameter}
-        specs.append(
-            replace(_spec_of_anatomy(layer, config, parameters, causal), stored=int(not names & used) or -1)
-        )
-        used |= names
-    return _merge_equal(specs)
+        specs.append(_spec_of_anatomy(layer, config, parameters, causal))
+        unique.append(layer.weights["q"].parameter not in used)
+        used.add(layer.weights["q"].parameter)
+    return merge_equal(specs, unique)
 
 
 def _spec_of_layer(attn: MultiHeadAttention) -> Spec:
@@ -55,7 +54,7 @@ def _spec_of_layer(attn: MultiHeadAttention) -> Spec:
         d_key=attn.d_key,
         d_value=attn.d_value,
         d_out=attn.d_out,
-        beside=sum(p.numel() for p in norms),
+        extra_params=sum(p.numel() for p in norms),
         per_head=sinks + sum(p.numel() for p in tables) // attn.num_heads,
     )
 
@@ -69,11 +68,11 @@ def _spec_of_latent(attn: LatentAttention) -> Spec:
         value_dim=attn.value_dim,
         biases="qko" if attn.o_proj.bias is not None else "",  # pyright: ignore[reportUnnecessaryComparison]
         latent=Latent(attn.latent_dim, attn.rope_dim, query),
-        beside=attn.latent_dim + (query or 0),
+        extra_params=attn.latent_dim + (query or 0),
     )
 
 
-def _spec_of_config(config: Any) -> Spec:
+def latent_spec(config: Any) -> Spec:
     """Latent attention from the fields of DeepSeek's config: without a run, so also on the meta device."""
     query: int | None = config.q_lora_rank
     return Spec(
@@ -84,7 +83,7 @@ def _spec_of_config(config: Any) -> Spec:
         layers=config.num_hidden_layers,
         biases="qko" if getattr(config, "attention_bias", False) else "",
         latent=Latent(config.kv_lora_rank, config.qk_rope_head_dim, query),
-        beside=config.kv_lora_rank + (query or 0),
+        extra_params=config.kv_lora_rank + (query or 0),
     )
 
 
@@ -115,37 +114,45 @@ def _spec_of_anatomy(
         layer.key_dim,
         layer.value_dim,
         biases="".join(x for x in "qkvo" if layer.weights[x].bias is not None),
-        window=_window(module),
-        causal=not layer.site.cross and not encodes and _is_causal(module, causal),
+        window=window_of(module),
+        causal=not layer.site.cross and not encodes and is_causal(module, causal),
         queries="source" if encodes else "tokens",
         keys="source" if encodes or layer.site.cross else "tokens",
         d_key=layer.W_K[0].shape[1],
         d_value=layer.W_V[0].shape[1],
         d_out=layer.W_O[0].shape[0],
-        beside=shared,
+        extra_params=shared,
         per_head=per_head,
         per_kv_head=per_kv_head,
         name=stack,
     )
 
 
-def _window(module: nn.Module) -> int | None:
+def context_of(model: nn.Module) -> int | None:
+    """The longest sequence that a model reads; None if its modules and its config do not say."""
+    limit = default_max_tokens(model) or getattr(getattr(model, "config", None), "max_target_positions", None)
+    if isinstance(limit, int):
+        return limit
+    tables = ("position_embeddings", "position_embedding", "pos_embed")  # of images: (1, tokens, width)
+    return next((p.shape[1] for name, p in model.named_parameters() if name.endswith(tables) and p.ndim == 3), None)
+
+
+def window_of(module: nn.Module) -> int | None:
     size = getattr(module, "sliding_window", None)
-    return size if isinstance(size, int) and size > 0 and _is_causal(module) else None
+    return size if isinstance(size, int) and size > 0 and is_causal(module) else None
 
 
-def _is_causal(module: nn.Module, default: bool = False) -> bool:
+def is_causal(module: nn.Module, default: bool = False) -> bool:
     """Whether a module is causal by its attributes; without any, `default`."""
     return bool(getattr(module, "is_causal", getattr(module, "is_decoder", default)))
 
 
-def _merge_equal(specs: Sequence[Spec]) -> tuple[Spec, ...]:
-    """Merge equal layers into one spec with a count; layers that share weights are stored once."""
+def merge_equal(layers: Sequence[Spec], unique: Iterable[bool]) -> tuple[Spec, ...]:
+    """Merge equal layers into one spec with a count. `unique`: whether its weights are new."""
     counts: dict[Spec, tuple[int, int]] = {}
-    for spec in specs:
-        kind = replace(spec, stored=1)
-        layers, stored = counts.get(kind, (0, 0))
-        counts[kind] = layers + 1, stored + (spec.stored > 0)
+    for layer, own_weights in zip(layers, unique, strict=True):
+        total, different = counts.get(layer, (0, 0))
+        counts[layer] = total + 1, different + own_weights
     if not counts:
-        raise AnatomyError("no attention layer was found", hint="pass the sizes: mh.cost(Spec(...))")
-    return tuple(replace(kind, layers=n, stored=max(s, 1)) for kind, (n, s) in counts.items())
+        raise AnatomyError("the model has no attention layer", hint="pass the sizes: mh.cost(Spec(...))")
+    return tuple(replace(layer, layers=n, unique_layers=max(m, 1)) for layer, (n, m) in counts.items())

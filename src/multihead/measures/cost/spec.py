@@ -10,10 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from multihead._base.arguments import check_count
 from multihead.errors import SizeError
 
 Side = Literal["tokens", "source"]
 """The model's sequence, or the encoder's sequence in an encoder-decoder model."""
+
+_SIZES = (
+    "kv_heads", "head_dim", "value_dim", "unique_layers", "d_key", "d_value", "d_out",
+    "extra_params", "per_head", "per_kv_head",
+)  # fmt: skip
+"""Fields whose default is 0: none, or a value derived from the others."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +39,12 @@ class Spec:
 
     Args:
         head_dim, value_dim: size of a head's query/key and value; by default d_model / heads.
-        layers, stored: number of layers, and how many of them have separate weights (ALBERT: 1).
+        layers, unique_layers: number of layers, and of those with weights of their own (ALBERT: 1).
         biases: projections with a bias, letters of "qkvo"; with `latent`, "q" and "k" are the down-projections.
         window: number of keys that a query sees, itself included; if None, all.
         causal: queries see no later keys, and keys are cached.
         queries, keys: their sequences; ("tokens", "source") is cross-attention, ("source", "source") its encoder.
-        beside, per_head, per_kv_head: other parameters, in total, per query head (sinks), per kv head.
+        extra_params, per_head, per_kv_head: other parameters: in total, per query head (sinks), per kv head.
     """
 
     d_model: int
@@ -46,7 +53,7 @@ class Spec:
     head_dim: int = 0
     value_dim: int = 0
     layers: int = 1
-    stored: int = 0
+    unique_layers: int = 0
     biases: str = ""
     window: int | None = None
     causal: bool = True
@@ -56,29 +63,36 @@ class Spec:
     d_value: int = 0
     d_out: int = 0
     latent: Latent | None = None
-    beside: int = 0
+    extra_params: int = 0
     per_head: int = 0
     per_kv_head: int = 0
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not self.head_dim and (self.heads < 1 or self.d_model % self.heads):
+        for field in ("d_model", "heads", "layers"):
+            check_count(field, getattr(self, field))
+        for field in _SIZES:
+            check_count(field, getattr(self, field), least=0)
+        if self.window is not None:
+            check_count("window", self.window)
+        if not set(self.biases) <= set("qkvo"):
+            raise SizeError(f"biases must be letters of 'qkvo', got {self.biases!r}", hint="biases='qkv'")
+        for field in ("queries", "keys"):
+            if getattr(self, field) not in ("tokens", "source"):
+                raise SizeError(f"{field} must be 'tokens' or 'source', got {getattr(self, field)!r}")
+        if not self.head_dim and self.d_model % self.heads:
             raise SizeError(f"heads={self.heads} does not divide d_model={self.d_model}", hint="pass head_dim")
         defaults = {
             "kv_heads": self.heads,
-            "head_dim": self.d_model // max(self.heads, 1),
+            "head_dim": self.d_model // self.heads,
             "d_key": self.d_model,
             "d_out": self.d_model,
-            "stored": self.layers,
+            "unique_layers": self.layers,
         }
         for field, value in defaults.items():
             object.__setattr__(self, field, getattr(self, field) or value)
         object.__setattr__(self, "value_dim", self.value_dim or self.head_dim)
         object.__setattr__(self, "d_value", self.d_value or self.d_key)
-        for field in ("d_model", "heads", "kv_heads", "head_dim", "value_dim", "layers", "window"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise SizeError(f"{field} must be at least 1, got {value}")
         if self.kv_heads > self.heads:
             raise SizeError(
                 f"kv_heads must be at most heads={self.heads}, got {self.kv_heads}",
@@ -129,12 +143,12 @@ class Spec:
         if self.latent is not None:
             widths |= {"q": self.latent.query_dim or 0, "k": self.latent.latent_dim + self.latent.rope_dim, "v": 0}
         biases = sum(widths[letter] for letter in self.biases)
-        other = self.beside + self.heads * self.per_head + self.kv_heads * self.per_kv_head
+        other = self.extra_params + self.heads * self.per_head + self.kv_heads * self.per_kv_head
         return self.weights + biases + other
 
     @property
-    def kept(self) -> int:
-        """Values cached per token."""
+    def cache_dim(self) -> int:
+        """Values in the cache per token."""
         if self.latent is not None:
             return self.latent.latent_dim + self.latent.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
@@ -152,8 +166,7 @@ class Spec:
 
     def pruned(self, heads: int) -> Spec:
         """The spec with `heads` query heads, and as many kv heads as they need at the same group size."""
-        if not 1 <= heads <= self.heads:
-            raise SizeError(f"heads must be between 1 and {self.heads}, got {heads}")
+        check_count("heads", heads, most=self.heads)
         group = -(-self.heads // self.kv_heads)
         return replace(self, heads=heads, kv_heads=min(-(-heads // group), self.kv_heads))
 
@@ -163,7 +176,8 @@ class Spec:
             raise SizeError(
                 f"{self.shape}: latent attention has no kv heads to group", hint="its cache is already small"
             )
-        if not 1 <= kv_heads <= self.heads or self.heads % kv_heads:
+        check_count("kv_heads", kv_heads, most=self.heads)
+        if self.heads % kv_heads:
             divisors = [n for n in range(1, self.heads + 1) if self.heads % n == 0]
             raise SizeError(
                 f"kv_heads={kv_heads} does not divide heads={self.heads}",

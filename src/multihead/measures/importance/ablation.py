@@ -163,7 +163,7 @@ class Ablation(HeadMoments):
     def end(self, batch: Batch, run: BatchRun) -> None:
         seen, target, intact = self.changes.intact(batch, run)
         sites = run.forward.recorded.sites
-        names = [site.name(head) for site in sites for head in range(site.heads)]
+        names = [name for site in sites for name in site.names]
         ablated = [
             ({site.key: [head]}, replace)
             for replace in self.replace

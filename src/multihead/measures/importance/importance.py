@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_data
+from multihead._base.arguments import check_data, check_seed
 from multihead._base.html import line, lines
 from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document
@@ -155,6 +155,7 @@ def importance(
     if method not in METHODS:
         raise SizeError(f"method must be one of {', '.join(METHODS)}, got {method!r}", hint='method="gradient"')
     check_data(data)
+    check_seed(seed)
     corpus = Corpus(model, rereadable(data), tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
     chosen = choose_loss(loss, model, corpus.first().inputs, tokenizer, seed=seed)
     means = MeanOutputs() if method != "gradient" and "mean" in replace else None

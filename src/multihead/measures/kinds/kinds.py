@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_seed
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.corpus.batches import BATCH_SIZE, Document
@@ -32,7 +33,7 @@ from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import ShuffledTokens
 from multihead.measures.kinds.token_classes import as_ids, classes_of
 from multihead.measures.kinds.token_ids import batch_generator, token_ids_name
-from multihead.measures.measure import with_special
+from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.sites import Site
@@ -65,6 +66,7 @@ def kinds(
         classes: further classes of tokens: name → ids or words.
         offsets: the largest distance that counts as one.
     """
+    check_seed(seed)
     options = kinds_options(tokenizer, special=special, classes=classes, offsets=offsets)
     measured = KindsMeasure(model, options, seed=seed)
     corpus = Corpus(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
@@ -140,10 +142,9 @@ class KindsMeasure:
     def result(self) -> Kinds:
         evidence: list[Evidence] = []
         for site in self.text.sites:
-            names = [site.name(head) for head in range(site.heads)]
             drivers = self.shuffled.drivers(site.key, site.heads, cross=site.cross)
             again = self.repeats.of.get(site.key) or self.repeats.make(site)
-            evidence += judge(names, self.text.of[site.key], again, drivers)
+            evidence += judge(site.names, self.text.of[site.key], again, drivers)
         counts = {"documents": self.text.documents, "copies": self.text.copies}
         repeated = 0 if self.shuffled.reason else REPEATS
         return Kinds(evidence, {"kinds": {**counts, "repeats": repeated, "seed": self.seed}})

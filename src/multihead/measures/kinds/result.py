@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from multihead._base.colours import KINDS
+from multihead._base.charts import KIND_COLOURS
 from multihead._base.html import dots
 from multihead.errors import SizeError
 from multihead.measures.kinds.evidence import RULES, Evidence, Score
@@ -74,7 +74,7 @@ class Kinds:
         """The number of heads of each kind, then a table of the evidence."""
         counts = dict(Counter(e.kind for e in self).most_common())
         columns = ("kind", "kind_detail", "kind_score", "kind_low", "kind_high", "kind_control", "driven", "second")
-        return dots(counts, KINDS) + self.table.select(columns)._repr_html_()  # pyright: ignore[reportPrivateUsage]
+        return dots(counts, KIND_COLOURS) + self.table.select(columns)._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
 def _line(e: Evidence) -> tuple[str, ...]:

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.chart_html import heatmap_html
+from multihead._base.charts import Heatmap, fraction
 from multihead._base.html import line, lines, table
-from multihead._base.pictures import measure_picture, pooled
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped
 from multihead.table.meaning import Meaning
@@ -143,11 +143,35 @@ class Similarity:
         reasons = self.undefined.get(column.removeprefix("most_similar_"), ()) or self.undefined.get(self.by, ())
         return "; ".join(reasons) or NEVER
 
+    def heatmap(self, by: str | None = None, *, order: str = "clusters") -> Heatmap:
+        """All pairs of heads, by "clusters" (similar heads are neighbours, clusters framed) or by "layers"."""
+        by = self.by if by is None else by
+        values = self[by]
+        if order not in ("clusters", "layers"):
+            raise SizeError(f"order must be 'clusters' or 'layers', got {order!r}")
+        index = list(self.clusters.order) if order == "clusters" else list(range(len(self.heads)))
+        names = [self.heads[i] for i in index]
+        frames: list[tuple[int, int]] = []
+        place = {head: i for i, head in enumerate(index)}
+        for members in self.clusters.members() if order == "clusters" else ():
+            places = sorted(place[head] for head in members)
+            if places[-1] - places[0] + 1 == len(places):
+                frames.append((places[0], len(places)))
+        layers = [_layer(name) for name in names]
+        unit = PAIRS[by].unit if by in PAIRS else ""
+        return Heatmap(
+            values[index][:, index].double().numpy(), names, names,
+            ramp="signed" if by == "correlation" else "measure",
+            low={"correlation": -1.0, "attention": 1.0}.get(by, 0.0), high=0.0 if by == "attention" else 1.0,
+            value=f"{by} ({unit})" if unit else by, frames=frames,
+            rules=[] if order == "clusters" else [i for i in range(1, len(names)) if layers[i] != layers[i - 1]],
+        )  # fmt: skip
+
     def text(self, count: int = 8) -> str:
         """The closest pairs and the clusters, for a terminal."""
         lines = [["heads", *self.pairs]]
         for a, b, _ in self.most_similar(count):
-            lines.append([f"{a} {b}", *(f"{v:.2f}" if v == v else "–" for v in self.pair(a, b).values())])
+            lines.append([f"{a} {b}", *(fraction(v) for v in self.pair(a, b).values())])
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         body = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
         groups = [" ".join(group) for group in self.groups()] or ["none"]
@@ -161,16 +185,10 @@ class Similarity:
 
     def _repr_html_(self) -> str:
         """The closest pairs, and a map of all pairs in the order of the dendrogram."""
-        rows = [
-            [a, b, *(f"{v:.2f}" if v == v else "–" for v in self.pair(a, b).values())]
-            for a, b, _ in self.most_similar(8)
-        ]
+        rows = [[a, b, *(fraction(v) for v in self.pair(a, b).values())] for a, b, _ in self.most_similar(8)]
         summary = f"{len(self.heads)} heads over {self.about['tokens']} tokens; closest by {self.by}"
-        order = list(self.clusters.order)
-        values = self[self.by][order][:, order].double().numpy()
-        similar = 1 - values if self.by == "attention" else values
-        cells = pooled(np.nan_to_num(similar, nan=-1.0), SHOWN)
-        picture = measure_picture(np.where(cells < -0.5, np.nan, cells), side=max(120, min(420, 6 * len(order))))
+        side = max(120, min(420, 6 * len(self.heads)))
+        picture = heatmap_html(self.heatmap().pooled(SHOWN), side=side, alt="heads by heads")
         groups = [f"cluster: {' '.join(group)}" for group in self.groups()]
         more = [f"and {len(groups) - 12} more"] if len(groups) > 12 else []
         note = f"all pairs of heads, by {self.by}, in the order of the dendrogram: bright pairs are similar"

@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_seed
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, State
 from multihead.corpus.batches import BATCH_SIZE, Document
@@ -73,6 +74,7 @@ def similarity(
     """
     if by not in PAIRS:
         raise SizeError(f"by must be one of {', '.join(PAIRS)}, got {by!r}", hint='by="cka"')
+    check_seed(seed)
     weights = find_weights(model)
     options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
     if weights.reason:  # the weights were not found on an example input: try the data
@@ -242,7 +244,7 @@ class SimilaritySum(Accumulator):
     def state(self) -> dict[str, Any]:
         groups = [
             {
-                "sites": [[s.path, s.call_index, s.stack, s.layer, s.heads, int(s.cross)] for s in group.sites],
+                "sites": Sites(group.sites).state(),
                 "value_dims": group.outputs.value_dims(group.sites),
                 "outputs": group.outputs.state(),
                 "attention": [distances.state() for _, distances in sorted(group.attention.items())],
@@ -256,10 +258,7 @@ class SimilaritySum(Accumulator):
         self.batches, self.notes, self._groups = int(state["batches"]), list(state["notes"]), []
         self._undefined = {measure: list(reasons) for measure, reasons in state["undefined"].items()}
         for saved in state["groups"]:
-            sites = [
-                Site(path, index, stack, layer, heads, bool(cross))
-                for path, index, stack, layer, heads, cross in saved["sites"]
-            ]
+            sites = list(Sites.from_state(saved["sites"]))
             sizes = {site.key: int(size) for site, size in zip(sites, saved["value_dims"], strict=True)}
             group = self._group(sites, sizes)
             group.outputs.load(saved["outputs"])
@@ -350,7 +349,7 @@ class SimilaritySum(Accumulator):
 
 
 def _names(sites: Sequence[Site]) -> list[str]:
-    return [site.name(head) for site in sites for head in range(site.heads)]
+    return [name for site in sites for name in site.names]
 
 
 def _set_block(pairs: Float[Tensor, "head other"], heads: Sequence[int], block: Float[Tensor, "some some"]) -> None:

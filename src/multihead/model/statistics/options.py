@@ -15,8 +15,8 @@ def check_statistics(statistics: object) -> None:
     """Raise unless `statistics` is None or a `Statistics`."""
     if statistics is not None and not isinstance(statistics, Statistics):
         raise TypeMismatchError(
-            f"statistics must be a mh.Statistics or None, got {statistics!r}",
-            hint="mh.Statistics() measures the default statistics",
+            f"statistics must be a Statistics or None, got {statistics!r}",
+            hint="multihead.measures.Statistics() measures the default statistics",
         )
 
 

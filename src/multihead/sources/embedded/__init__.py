@@ -1,1 +1,8 @@
-"""The small language model that comes with the package, and all that it was made of: words, language, training."""
+"""The small trained model inside the package: network, tokenizer, weights, texts. tools/embedded trains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "trained"
+"""Weights, sizes, words, sample texts and the model card, written by `make embedded`."""

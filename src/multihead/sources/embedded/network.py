@@ -34,10 +34,10 @@ class EmbeddedConfig:
     head_dim: int = 24
     hidden: int = 128
     rotary_dim: int = 8
-    """dimensions of a head that turn with the position; the others compare words, however far apart they are"""
+    """dimensions of a head that are rotated; the others compare words at any distance"""
     rotary_base: float = 100.0
     max_position_embeddings: int = 512
-    """positions are computed; documents longer than those that it learned from are read less well"""
+    """positions are computed; the model was trained on 72 tokens and reads longer documents less well"""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,18 +47,18 @@ class EmbeddedConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> EmbeddedConfig:
-        """Fields that are not its own are left out."""
+        """Unknown fields are ignored."""
         return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
 
 
 @dataclass
 class Output:
-    """What a call gives."""
+    """The result of a call."""
 
     logits: Float[Tensor, "batch token word"]
 
 
-class Block(nn.Module):
+class EmbeddedBlock(nn.Module):
     """x + attention(norm(x)), then x + hidden layer of norm(x)."""
 
     def __init__(self, config: EmbeddedConfig) -> None:
@@ -79,39 +79,21 @@ class Block(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.hidden_norm(x))))
 
 
-@torch.no_grad()
-def _prefer_distances(attention: MultiHeadAttention, config: EmbeddedConfig) -> None:
-    """Head h begins with a mild preference for the distance h, as a bias: cos((distance − h) θ) of every pair.
-
-    Where no head knows yet who stands before whom, none can learn to complete a string: from a start without places
-    1,200 steps of a trial did not bring that about. Softmax gives about half to the distance at first.
-    """
-    half = config.rotary_dim // 2
-    turns = torch.tensor([config.rotary_base ** (-i / half) for i in range(half)])
-    size = (2 * config.head_dim**0.5) ** 0.5
-    for head in range(config.heads):
-        q, k = (p.bias[head * config.head_dim :][: config.rotary_dim] for p in (attention.q_proj, attention.k_proj))
-        q[:half] = size
-        k[:half], k[half:] = size * (head * turns).cos(), size * (head * turns).sin()
-
-
 class EmbeddedModel(nn.Module):
-    """Words in, a guess of the next word at every place out."""
+    """Predicts the next word at every position."""
 
     config_class = EmbeddedConfig
     is_causal = True
-    """no word sees a later one: masks are made inside, so it has to be said (`mh.cost`)"""
+    """forward builds its causal mask, which a caller cannot see (`mh.cost`)"""
 
     def __init__(self, config: EmbeddedConfig) -> None:
         super().__init__()
         self.config = config
         self.words = nn.Embedding(config.vocab_size, config.width)
-        blocks = [Block(config) for _ in range(config.layers)]
-        _prefer_distances(blocks[0].attention, config)
-        self.layers = nn.ModuleList(blocks)
+        self.layers = nn.ModuleList([EmbeddedBlock(config) for _ in range(config.layers)])
         self.norm = nn.LayerNorm(config.width)
         self.guess = nn.Linear(config.width, config.vocab_size, bias=False)
-        self.guess.weight = self.words.weight  # a word that was found is a word to say
+        self.guess.weight = self.words.weight
         nn.init.normal_(self.words.weight, std=config.width**-0.5)
 
     @property
@@ -126,7 +108,7 @@ class EmbeddedModel(nn.Module):
         input_ids: Int[Tensor, "batch token"],
         attention_mask: Int[Tensor, "batch token"] | None = None,
     ) -> Output:
-        """`attention_mask` is 0 at padding, which nobody sees."""
+        """`attention_mask` is 0 at padding, which is masked out."""
         seen = mask.causal()
         if attention_mask is not None:
             seen = seen & mask.padding(attention_mask.bool())

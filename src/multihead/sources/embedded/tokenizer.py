@@ -17,36 +17,40 @@ from pathlib import Path
 from typing import Any
 
 from multihead.errors import MultiheadError
-from multihead.sources.embedded.lexicon import BEGIN, PAD, SPECIAL, UNKNOWN, VOCABULARY
+from multihead.sources.embedded import FOLDER
 
-FILE = "vocab.txt"
+PAD, BEGIN, UNKNOWN = "<pad>", "<s>", "<unk>"
+FILE, SAMPLE = "vocab.txt", "sample_texts.txt"
 _WORD = re.compile(r"<\w+>|\w+|[^\w\s]")
 
 
 class WordTokenizer:
-    """The methods of a tokenizer of transformers that multihead calls. A word that it does not know is `<unk>`."""
+    """The methods of a tokenizer of transformers that multihead calls. Unknown words become `<unk>`.
+
+    Words in angle brackets are special tokens. Default: the words of the embedded model.
+    """
 
     is_fast = False
 
-    def __init__(self, words: Sequence[str] = VOCABULARY) -> None:
-        self.words = tuple(words)
+    def __init__(self, words: Sequence[str] | None = None) -> None:
+        self.words = _read_words(FOLDER) if words is None else tuple(words)
         self._ids = {word: i for i, word in enumerate(self.words)}
-        missing = [word for word in SPECIAL if word not in self._ids]
-        if missing or len(self._ids) != len(self.words):
+        missing = next((word for word in (PAD, BEGIN, UNKNOWN) if word not in self._ids), None)
+        repeated = next((word for i, word in enumerate(self.words) if self._ids[word] != i), None)
+        if missing or repeated:
             raise MultiheadError(
-                f"the {len(self.words)} words are no vocabulary: "
-                + (f"{missing[0]} is missing" if missing else "a word is there twice"),
-                hint=f"one word a line, {' '.join(SPECIAL)} among them",
+                f"the vocabulary lacks {missing}" if missing else f"the vocabulary has {repeated!r} twice",
+                hint=f"one word a line, {PAD}, {BEGIN} and {UNKNOWN} among them",
             )
         self.pad_token_id, self.bos_token_id, self.unk_token_id = (self._ids[w] for w in (PAD, BEGIN, UNKNOWN))
-        self.all_special_ids = [self._ids[word] for word in SPECIAL]
-        self.all_special_tokens = list(SPECIAL)
+        self.all_special_tokens = [word for word in self.words if word.startswith("<") and word.endswith(">")]
+        self.all_special_ids = [self._ids[word] for word in self.all_special_tokens]
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __call__(self, text: str, *, add_special_tokens: bool = True, **_: Any) -> dict[str, list[int]]:
-        """`<s>` and the words; case does not matter where only one of them is a word."""
+        """`<s>` and the words; case is ignored where the vocabulary has only one form."""
         ids = [self._id(word) for word in _WORD.findall(text)]
         ids = [self.bos_token_id, *ids] if add_special_tokens else ids
         return {"input_ids": ids, "attention_mask": [1] * len(ids)}
@@ -69,19 +73,20 @@ class WordTokenizer:
         return " ".join(self.words[i] for i in ids if i not in dropped)
 
     def sample_texts(self) -> list[str]:
-        """Documents of the language that the model was not trained on: what is read where no text is given."""
-        from multihead.sources.embedded.language import sample
+        """40 documents of the model's language that it was not trained on, for when no text is passed."""
+        return (FOLDER / SAMPLE).read_text(encoding="utf-8").splitlines()
 
-        return [" ".join(words[1:]) for words in sample()]
-
-    # ---- keeping ------------------------------------------------------------------------------
+    # ---- files --------------------------------------------------------------------------------
 
     def save_pretrained(self, folder: str | Path) -> None:
         (Path(folder) / FILE).write_text("\n".join(self.words) + "\n", encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> WordTokenizer:
-        path = Path(folder) / FILE
-        if not path.is_file():
-            raise MultiheadError(f"there is no {FILE} in {folder}", hint="save_pretrained writes it")
-        return cls(path.read_text(encoding="utf-8").split())
+        return cls(_read_words(Path(folder)))
+
+
+def _read_words(folder: Path) -> tuple[str, ...]:
+    if not (folder / FILE).is_file():
+        raise MultiheadError(f"there is no {FILE} in {folder}", hint="save_pretrained writes it")
+    return tuple((folder / FILE).read_text(encoding="utf-8").split())

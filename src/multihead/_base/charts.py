@@ -1,0 +1,283 @@
+"""Charts as data, and the palettes, scales and number formats of every face that draws them.
+
+A `Heatmap`, a `HeadGrid` or a `LineChart` says what is drawn. Four faces draw it: notebooks (`_base.chart_html`),
+figures (`show.figure`), the terminal (`show.terminal`) and the page, which receives `page_style()` as JSON.
+
+>>> import numpy as np
+>>> from multihead._base.charts import Heatmap, number, shade
+>>> shade("measure", 0.0), shade("measure", 1.0)
+('#440154', '#fde725')
+>>> attention = Heatmap.attention(np.array([[1.0, 0.0], [0.75, 0.25]]), ["the", "cat"], ["the", "cat"])
+>>> attention.levels().tolist()[0], float(attention.levels()[1, 1])
+([1.0, 0.0], 0.5)
+>>> number(0.12345), number(1_234_567.0), number(float("nan"))
+('0.123', '1.2e6', '–')
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+Cells = Float[np.ndarray, "row column"]
+
+# ---- palettes ---------------------------------------------------------------------------------
+
+KIND_COLOURS = {
+    "first": "#0072b2", "delimiter": "#56b4e9", "self": "#b59a00", "previous": "#e69f00", "next": "#d55e00",
+    "offset": "#96631a", "window": "#e8a07c", "duplicate": "#cc79a7", "induction": "#8f2d6b", "class": "#009e73",
+    "alignment": "#44aa99", "broad": "#7d74c9", "dead": "#444b55", "mixed": "#9aa3ad", "too little data": "#c3c8cf",
+}  # fmt: skip
+"""Colours of head kinds: Okabe and Ito (2008) and neighbours, distinct with every kind of colour vision."""
+
+LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444b55")
+"""Colours of lines (Okabe and Ito 2008)."""
+
+NO_VALUE = "#dfe3e8"
+"""A cell without a number."""
+
+RAMPS = {
+    # attention weights: from the background to ink, one hue
+    "weight": ("#ffffff", "#a9cbe6", "#2f7fc0", "#06284d"),
+    "weight-dark": ("#171d25", "#1d4f7c", "#58a8e8", "#f2f8ff"),
+    # viridis (Smith and van der Walt 2015)
+    "measure": (
+        *("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c"),
+        *("#28ae80", "#5ec962", "#addc30", "#fde725"),
+    ),
+    # values of both signs: blue below zero, orange above
+    "signed": ("#3b6fb6", "#8fb3dc", "#f1f3f6", "#eeb27f", "#c8601f"),
+}
+"""Colours of 0 … 1, evenly spaced; between two of them colours are mixed."""
+
+
+def shade(ramp: str, level: float) -> str:
+    """The #rrggbb colour of a level from 0 to 1."""
+    stops = RAMPS[ramp]
+    position = min(max(level, 0.0), 1.0) * (len(stops) - 1)
+    low = min(int(position), len(stops) - 2)
+    pair = [[int(stop[i : i + 2], 16) for i in (1, 3, 5)] for stop in stops[low : low + 2]]
+    return "#" + "".join(f"{round(a + (position - low) * (b - a)):02x}" for a, b in zip(*pair, strict=True))
+
+
+def word_colours(words: Sequence[str]) -> dict[str, str]:
+    """A colour for each word, the most frequent first: kinds have their own, other words the next free one."""
+    ordered = [word for word, _ in Counter(words).most_common()]
+    free = [colour for kind, colour in KIND_COLOURS.items() if kind not in ordered]
+    colours: dict[str, str] = {}
+    for word in ordered:
+        colours[word] = KIND_COLOURS.get(word) or (free.pop(0) if word and free else NO_VALUE)
+    return colours
+
+
+# ---- numbers ----------------------------------------------------------------------------------
+
+MISSING = "–"
+DIGITS = 3
+"""significant digits of a number"""
+PLAIN = (1e-3, 1e6)
+"""Numbers in this range are written without an exponent."""
+FRACTION_DIGITS = 2
+"""decimals of a fraction"""
+
+
+def number(x: float, digits: int = DIGITS) -> str:
+    """A number with a few significant digits; integers below a million in full."""
+    if math.isnan(x):
+        return MISSING
+    if math.isinf(x):
+        return "∞" if x > 0 else "-∞"
+    if x == int(x) and abs(x) < PLAIN[1]:
+        return str(int(x))
+    if not PLAIN[0] <= abs(x) < PLAIN[1]:
+        mantissa, _, exponent = f"{x:.1e}".partition("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(x))))
+    return f"{float(f'{x:.{digits}g}'):.{decimals}f}".rstrip("0").rstrip(".") if decimals else f"{x:.0f}"
+
+
+def fraction(x: float) -> str:
+    """A number from 0 to 1, with two decimals."""
+    return MISSING if math.isnan(x) else f"{x:.{FRACTION_DIGITS}f}"
+
+
+def page_style() -> dict[str, Any]:
+    """Palettes and formats as the page's script reads them."""
+    return {
+        "kinds": KIND_COLOURS,
+        "lines": LINE_COLOURS,
+        "ramps": RAMPS,
+        "no_value": NO_VALUE,
+        "weight_exponent": WEIGHT_EXPONENT,
+        "size": [SMALLEST, LARGEST],
+        "format": {
+            "missing": MISSING,
+            "digits": DIGITS,
+            "plain": PLAIN,
+            "fraction_digits": FRACTION_DIGITS,
+        },
+    }
+
+
+# ---- heatmaps ---------------------------------------------------------------------------------
+
+WEIGHT_EXPONENT = 0.5
+"""Weights are drawn by their square root, so that small ones are visible."""
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """A matrix drawn as coloured cells: an attention map, or a measure of every pair of heads.
+
+    The colour of a value x is `shade(ramp, ((x − low) / (high − low)) ** exponent)`; NaN has none. A distance has
+    `low` above `high`: what is near is drawn like what is large.
+    """
+
+    cells: Cells
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    ramp: str = "measure"
+    low: float = 0.0
+    high: float = 1.0
+    exponent: float = 1.0
+    title: str = ""
+    value: str = ""
+    """the title of the colour bar"""
+    row_title: str = ""
+    column_title: str = ""
+    frames: Sequence[tuple[int, int]] = ()
+    """(start, length) of runs of rows and columns that belong together"""
+    rules: Sequence[int] = ()
+    """a line is drawn before each of these rows and columns"""
+
+    @staticmethod
+    def attention(
+        weights: Cells, queries: Sequence[str] = (), keys: Sequence[str] = (), *, title: str = "", top: float = 1.0
+    ) -> Heatmap:
+        """The map of a head: queries down, keys across; `top` is the weight that is drawn darkest."""
+        return Heatmap(
+            weights, queries, keys, ramp="weight", high=top, exponent=WEIGHT_EXPONENT, title=title,
+            value="weight", row_title="query", column_title="key",
+        )  # fmt: skip
+
+    def levels(self) -> Cells:
+        """Where each cell is on the ramp, 0 … 1; NaN where there is no number."""
+        scaled = (self.cells - self.low) / (self.high - self.low)
+        return np.clip(scaled, 0.0, 1.0) ** self.exponent
+
+    def pooled(self, most: int) -> Heatmap:
+        """At most `most` cells along each side, without labels."""
+        sign = 1.0 if self.high > self.low else -1.0  # the strongest cell is the one drawn furthest up the ramp
+        cells = sign * pooled(sign * self.cells, most)
+        return replace(self, cells=cells, rows=(), columns=(), frames=(), rules=())
+
+
+def pooled(cells: Cells, rows: int, columns: int | None = None) -> Float[np.ndarray, "pooled_row pooled_column"]:
+    """Max-pool to at most `rows` × `columns` cells; a cell without any number stays NaN."""
+    down, across = (bin_starts(n, most) for n, most in zip(cells.shape, (rows, columns or rows), strict=True))
+    return np.fmax.reduceat(np.fmax.reduceat(cells, down, axis=0), across, axis=1)
+
+
+def bin_starts(count: int, bins: int) -> list[int]:
+    """The first index of each of at most `bins` runs of nearly equal length."""
+    bins = min(count, bins)
+    return [i * count // bins for i in range(bins)]
+
+
+# ---- the grid of heads ------------------------------------------------------------------------
+
+SMALLEST, LARGEST = 0.22, 0.86
+"""Diameters of the least and the most important head, of a cell."""
+
+UNSIZED = 0.62
+"""The diameter of every head where nothing sets it."""
+
+
+@dataclass(frozen=True)
+class HeadGrid:
+    """All heads of a model, layers down and heads across: each has a word, a number, or shares of several parts."""
+
+    heads: Sequence[str]
+    words: Sequence[str] | None = None
+    numbers: Float[np.ndarray, " head"] | None = None
+    value: str = ""
+    """the title of the words or numbers"""
+    sizes: Float[np.ndarray, " head"] | None = None
+    """the larger, the larger the circle"""
+    size_title: str = ""
+    hollow: frozenset[str] = frozenset()
+    """heads that can be pruned"""
+    shares: Float[np.ndarray, "head part"] | None = None
+    """of each head, how much each part is of the whole: drawn as a ring"""
+    parts: Sequence[str] = ()
+    part_colours: Sequence[str] = ()
+    title: str = ""
+
+    @property
+    def layers(self) -> list[str]:
+        return list(dict.fromkeys(name.rpartition("H")[0] for name in self.heads))
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The row and the column of each head."""
+        rows = {layer: row for row, layer in enumerate(self.layers)}
+        split = [name.rpartition("H") for name in self.heads]
+        return [(rows[layer], int(head)) for layer, _, head in split]
+
+    @property
+    def width(self) -> int:
+        """Columns: the number of heads of the widest layer."""
+        return 1 + max(column for _, column in self.places)
+
+    @property
+    def diameters(self) -> Float[np.ndarray, " head"]:
+        """The area of a circle grows with its size."""
+        if self.sizes is None:
+            return np.full(len(self.heads), UNSIZED)
+        sizes = np.nan_to_num(np.clip(self.sizes, 0, None), nan=0.0, posinf=0.0)
+        most = sizes.max(initial=0.0)
+        return SMALLEST + (LARGEST - SMALLEST) * np.sqrt(sizes / most if most > 0 else sizes)
+
+    def heatmap(self) -> Heatmap:
+        """The numbers as cells; where there are both signs, zero is in the middle of the ramp."""
+        assert self.numbers is not None
+        cells = np.full((len(self.layers), self.width), np.nan)
+        for place, x in zip(self.places, self.numbers, strict=True):
+            cells[place] = x
+        known = self.numbers[np.isfinite(self.numbers)]
+        low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+        if low < 0 < high:
+            end = max(-low, high)
+            return Heatmap(cells, self.layers, ramp="signed", low=-end, high=end, value=self.value)
+        return Heatmap(cells, self.layers, low=low, high=high if high > low else low + 1.0, value=self.value)
+
+
+# ---- lines ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points (x, y) in the order in which they are joined."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over one axis."""
+
+    lines: Sequence[Line]
+    x_title: str
+    y_title: str
+    x_descends: bool = False
+    y_logarithmic: bool = False
+    marks: Sequence[tuple[float, str]] = ()
+    """(x, text): vertical lines with a label"""
+    title: str = ""

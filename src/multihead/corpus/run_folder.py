@@ -1,0 +1,132 @@
+"""The folder of a run that can be resumed: a lock, the state until the run ends, then the table.
+
+    table.json      the result
+    state/          what was learned so far (see `checkpoint`), until there is a result
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> from multihead.corpus.ranks import Ranks
+>>> from multihead.corpus.run_folder import RunFolder
+>>> with tempfile.TemporaryDirectory() as home:
+...     with RunFolder(Path(home) / "run", Ranks.alone()).opened() as folder:
+...         checkpoint, table = folder.checkpoint({"model": "a"})
+...         checkpoint.folder.name, table
+('state', None)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multihead._base.arguments import check_flag, check_number
+from multihead.corpus.checkpoint import EVERY, Checkpoint, check_identity
+from multihead.corpus.lock import locked
+from multihead.corpus.ranks import Ranks, job, restarted
+from multihead.errors import MultiheadError
+from multihead.table.table import HeadTable
+
+STATE, TABLE = "state", "table.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run saves its state and its table.
+
+    Args:
+        resume: continue a run that was stopped, or return the table of a finished one.
+        force: start again, replacing what the folder holds.
+        save_every: seconds between two saves of the state.
+    """
+
+    path: Path
+    ranks: Ranks
+    resume: bool = False
+    force: bool = False
+    save_every: float = EVERY
+    say: Callable[[str], None] = lambda text: None
+
+    def check(self) -> None:
+        """Raise unless a run may write here; nothing is loaded yet."""
+        check_flag("resume", self.resume)
+        check_flag("force", self.force)
+        check_number("save_every", self.save_every, least=0)
+        if self.resume and self.force:
+            raise MultiheadError("resume continues a run and force starts again", hint="choose one of them")
+        if self.path.exists() and not self.path.is_dir():
+            raise MultiheadError(f"{self.path} is a file", hint="pass a folder")
+        if self.ranks.leads:
+            self._check_contents()
+
+    def _check_contents(self) -> None:
+        if self.resumes() or self.force:
+            return
+        if (self.path / STATE).exists():
+            raise MultiheadError(
+                f"{self.path} holds a run that was stopped", hint="--resume continues it, --force starts again"
+            )
+        if (self.path / TABLE).exists():
+            raise MultiheadError(
+                f"{self.path} holds a table", hint="--force measures again, or choose a different folder"
+            )
+
+    def resumes(self) -> bool:
+        """Whether the run continues: on request, or because torchrun has restarted it (--max-restarts).
+
+        Not every machine is told of a restart; but the state in the folder names the job that began it.
+        """
+        try:
+            begun = json.loads((self.path / STATE / "run.json").read_bytes()).get("job", "")
+        except (OSError, ValueError):
+            begun = ""
+        return self.resume or restarted() or (begun != "" and begun == job())
+
+    @contextmanager
+    def opened(self) -> Generator[RunFolder]:
+        """Create and lock the folder while the block runs."""
+
+        def prepare() -> None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(self.path))
+            self._check_contents()  # again: another run may have ended meanwhile
+            if self.force and not self.resumes():
+                shutil.rmtree(self.path / STATE, ignore_errors=True)
+
+        self.check()
+        with ExitStack() as stack:
+            self.ranks.on_rank_zero(prepare)
+            yield self
+
+    def checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint, HeadTable | None]:
+        """Where to save, resumed if there is a state; and the table, if an equal run has finished."""
+        checkpoint, file = Checkpoint(self.path / STATE, identity, every=self.save_every), self.path / TABLE
+
+        def look() -> str:
+            if checkpoint.file.exists():
+                checkpoint.resume()
+                return "state"
+            if file.exists() and not self.force:
+                check_identity(HeadTable.load(file).about.get("run", {}), checkpoint.identity, file)
+                return "table"
+            if self.resume:
+                self.say(f"there is no run to resume in {self.path}: starting a new one")
+            return ""
+
+        state = self.ranks.on_rank_zero(look)
+        if state == "state":
+            checkpoint.resume()
+        return checkpoint, HeadTable.load(file) if state == "table" else None
+
+    def finish(self, checkpoint: Checkpoint, table: HeadTable) -> Path:
+        """Write the table, and delete the state and what a killed run has left."""
+        file = self.path / TABLE
+        table.save(file)
+        checkpoint.forget()
+        for left in (*self.path.glob(f".{TABLE}.*.part"), *self.path.glob(".stdin-*")):
+            left.unlink(missing_ok=True)
+        return file

@@ -1,0 +1,285 @@
+/** The grid of heads: layers down, heads across; every head one mark. */
+
+import { headLink } from "./address.js";
+import { FONT, colorBar, fillVertical, sizeCanvas } from "./canvas.js";
+import { announce, el, pointerOn } from "./dom.js";
+import { formatFraction, formatNumber } from "./format.js";
+import { kindLabel } from "./glossary.js";
+import { columnHelp, help, kindHelp } from "./help.js";
+import { kindColor, shade, themeColor } from "./palettes.js";
+import * as data from "./report.js";
+import { ARROWS, column, neighbour, numberIn, places, prunable, report } from "./report.js";
+
+/**
+ * How a head is drawn.
+ * @typedef {object} Mark
+ * @property {"dot" | "square"} shape
+ * @property {string} color
+ * @property {number} [size] 0 … 1
+ * @property {boolean} [hollow]
+ * @property {boolean} [faded]
+ */
+
+const GUTTER = 62; // pixels left of the grid: the axis title and the layers
+const CAPTION = 40; // pixels above it: the axis title and the numbers of the heads
+const LARGEST_CELL = 46;
+const SMALLEST_CELL = 5;
+
+/** By shape: draw a mark into a square cell. @type {Record<Mark["shape"], Draw>} */
+const DRAW = { dot: drawDot, square: drawSquare };
+
+/** @typedef {(context: CanvasRenderingContext2D, mark: Mark, x: number, y: number, side: number) => void} Draw */
+
+/** @type {Draw} */
+function drawDot(context, { color, size = 0.6, hollow }, x, y, side) {
+  const [smallest, largest] = report.charts.size;
+  const radius = Math.max(1.2, (side / 2) * (smallest + (largest - smallest) * size));
+  context.beginPath();
+  context.arc(x + side / 2, y + side / 2, radius, 0, 2 * Math.PI);
+  context.lineWidth = Math.max(1, Math.min(2.5, side / 12));
+  context.strokeStyle = context.fillStyle = color;
+  if (hollow) context.stroke();
+  else context.fill();
+}
+
+/** @type {Draw} */
+function drawSquare(context, { color }, x, y, side) {
+  const gap = gapOf(side);
+  context.fillStyle = color;
+  context.fillRect(x + gap, y + gap, side - 2 * gap, side - 2 * gap);
+}
+
+/** @param {number} side */
+const gapOf = (side) => (side > 12 ? 1.5 : 0.5);
+
+/**
+ * The mark of every head: by kind, sized by importance; or coloured by one measure.
+ * @param {string} by "kind" or a column
+ * @param {string | undefined} chosen the kind that is not faded
+ * @returns {(head: number) => Mark}
+ */
+function marks(by, chosen) {
+  if (by === "kind") {
+    const importance = report.heads.map((_, head) => data.importanceOf(head));
+    const [, most] = range(importance);
+    return (head) => ({
+      shape: "dot",
+      color: kindColor(data.kindOf(head)),
+      size: most > 0 ? Math.sqrt(Math.max(importance[head] ?? 0, 0) / most) : 0.6,
+      hollow: prunable.has(report.heads[head]),
+      faded: chosen !== undefined && data.kindOf(head) !== chosen,
+    });
+  }
+  const values = data.numbersOf(by);
+  const { ramp, low, high } = scaleOf(values);
+  return (head) => {
+    const value = values[head];
+    const color = value === null ? themeColor("--line") : shade(ramp, high > low ? (value - low) / (high - low) : 0.5);
+    return { shape: "square", color };
+  };
+}
+
+/**
+ * The colours of a measure; where it has both signs, zero is in the middle.
+ * @param {(number | null)[]} values
+ * @returns {{ramp: "measure" | "signed", low: number, high: number}}
+ */
+function scaleOf(values) {
+  const [low, high] = range(values);
+  const end = Math.max(-low, high);
+  return low < 0 && high > 0 ? { ramp: "signed", low: -end, high: end } : { ramp: "measure", low, high };
+}
+
+/**
+ * @param {(number | null)[]} values
+ * @returns {[number, number]}
+ */
+function range(values) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const x of values) {
+    if (x !== null && x < low) low = x;
+    if (x !== null && x > high) high = x;
+  }
+  return [low, high];
+}
+
+/** Click or Enter opens a head, arrow keys move, a line below says what is under the pointer. */
+export class Grid {
+  /**
+   * @param {string} by "kind" or a column
+   * @param {string} [chosen] the kind that is not faded
+   */
+  constructor(by, chosen) {
+    this.by = by;
+    this.chosen = chosen;
+    this.columns = 1 + Math.max(...places.map((place) => place.number));
+    /** @type {Map<string, number>} */
+    this.headAt = new Map(places.map(({ site, number }, head) => [`${site} ${number}`, head]));
+    this.side = LARGEST_CELL;
+    this.picked = 0;
+    /** @type {number | null} */
+    this.hovered = null;
+    this.canvas = el("canvas", {
+      tabindex: "0",
+      role: "application",
+      class: "grid",
+      "aria-label": "Grid of heads, layers down, heads across. Arrow keys move, Enter opens the head.",
+    });
+    this.note = el("p", { class: "hover", "aria-hidden": "true" });
+    this.box = el("div", { class: "gridbox" }, this.canvas);
+    this.canvas.addEventListener("pointermove", (event) => this.hover(this.under(event)));
+    this.canvas.addEventListener("pointerleave", () => this.hover(null));
+    this.canvas.addEventListener("click", (event) => {
+      const head = this.under(event);
+      if (head !== null) location.hash = headLink(head);
+    });
+    this.canvas.addEventListener("keydown", (event) => this.onKey(event));
+    this.canvas.addEventListener("focus", () => this.draw());
+    this.canvas.addEventListener("blur", () => this.draw());
+    this.describe(null);
+  }
+
+  /** @param {MouseEvent} event */
+  under(event) {
+    const [x, y] = pointerOn(event, this.canvas);
+    const [site, number] = [Math.floor((y - CAPTION) / this.side), Math.floor((x - GUTTER) / this.side)];
+    return this.headAt.get(`${site} ${number}`) ?? null;
+  }
+
+  /** @param {number | null} head */
+  hover(head) {
+    if (head === this.hovered) return;
+    this.hovered = head;
+    this.canvas.style.cursor = head === null ? "default" : "pointer";
+    this.draw();
+    this.describe(head);
+  }
+
+  /** @param {number | null} head */
+  describe(head) {
+    const hint = "Point at a head for its numbers; click to open it.";
+    this.note.textContent = head === null ? hint : headLine(head, this.by);
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    if (event.key === "Enter") location.hash = headLink(this.picked);
+    const step = ARROWS[event.key];
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.picked = neighbour(this.picked, step);
+    this.draw();
+    this.describe(this.picked);
+    announce(headLine(this.picked, this.by));
+  }
+
+  draw() {
+    const rows = report.sites.length;
+    const fits = ((this.box.clientWidth || 600) - GUTTER) / this.columns;
+    this.side = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL, fits > 12 ? Math.floor(fits) : fits));
+    const [width, height] = [this.side * this.columns, this.side * rows];
+    const context = sizeCanvas(this.canvas, GUTTER + width, CAPTION + height + 2);
+    this.drawAxes(context, width, height);
+    const mark = marks(this.by, this.chosen);
+    const focused = document.activeElement === this.canvas ? this.picked : null;
+    places.forEach(({ site, number }, head) => {
+      const [x, y] = [GUTTER + number * this.side, CAPTION + site * this.side];
+      const how = mark(head);
+      context.globalAlpha = how.faded ? 0.16 : 1;
+      DRAW[how.shape](context, how, x, y, this.side);
+      context.globalAlpha = 1;
+      if (head !== this.hovered && head !== focused) return;
+      context.strokeStyle = themeColor("--ink");
+      context.lineWidth = 1.5;
+      context.strokeRect(x + 0.75, y + 0.75, this.side - 1.5, this.side - 1.5);
+    });
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} width
+   * @param {number} height
+   */
+  drawAxes(context, width, height) {
+    context.font = `600 12px ${FONT}`;
+    context.fillStyle = themeColor("--ink");
+    context.textBaseline = "middle";
+    context.textAlign = "center";
+    context.fillText("head", GUTTER + Math.min(width, this.box.clientWidth - GUTTER) / 2, 8);
+    fillVertical(context, "layer", 8, CAPTION + height / 2);
+    context.font = `11px ${FONT}`;
+    context.fillStyle = themeColor("--dim");
+    const every = Math.max(1, Math.ceil(18 / this.side));
+    for (let h = 0; h < this.columns; h += every) {
+      context.fillText(String(h), GUTTER + (h + 0.5) * this.side, CAPTION - 11);
+    }
+    context.textAlign = "right";
+    const short = report.sites.length > 40 || this.side < 14;
+    report.sites.forEach(({ label, layer }, s) => {
+      if (s % every) return;
+      const text = short ? String(layer) : label.replace(/^(enc|dec)oder\./, "$1.");
+      context.fillText(text, GUTTER - 8, CAPTION + (s + 0.5) * this.side);
+    });
+  }
+}
+
+/**
+ * A head in one line.
+ * @param {number} head
+ * @param {string} [measure]
+ */
+export function headLine(head, measure) {
+  const parts = [report.heads[head]];
+  if (column("kind")) {
+    const score = numberIn("kind_score", head);
+    parts.push(`${kindText(head)}${score === null ? "" : ` ${formatFraction(score)}`}`);
+  }
+  if (report.importance) parts.push(`importance ${formatNumber(data.importanceOf(head), 2)}`);
+  const similar = data.textIn("most_similar", head);
+  if (similar) parts.push(`most similar ${similar} ${formatFraction(numberIn("most_similar_cka", head))}`);
+  const shown = measure === "kind" || measure === report.importance ? null : column(measure);
+  if (measure && shown) parts.push(`${measure} ${formatNumber(numberIn(measure, head))}`);
+  if (prunable.has(report.heads[head])) parts.push("can be pruned");
+  return parts.join(" · ");
+}
+
+/** The kind of a head in words: "neighbourhood ±2". @param {number} head */
+export const kindText = (head) =>
+  [kindLabel(data.kindOf(head)), data.textIn("kind_detail", head)].filter(Boolean).join(" ");
+
+/**
+ * What the colours mean. Kinds are buttons that select the heads of a kind.
+ * @param {string} by "kind" or a column
+ * @param {string | undefined} chosen
+ * @param {(kind: string | undefined) => void} choose
+ */
+export function legend(by, chosen, choose) {
+  if (by !== "kind") return measureLegend(by);
+  /** @type {Map<string, number>} */
+  const count = new Map();
+  report.heads.forEach((_, head) => count.set(data.kindOf(head), (count.get(data.kindOf(head)) ?? 0) + 1));
+  const keys = [...count].sort((a, b) => b[1] - a[1]).map(([kind, heads]) => {
+    const dot = el("i", { class: "dot" });
+    dot.style.background = kindColor(kind);
+    const on = kind === chosen;
+    const onclick = () => choose(on ? undefined : kind);
+    const button = el("button", { type: "button", class: "key", "aria-pressed": String(on), onclick });
+    button.append(dot, kindLabel(kind), el("small", {}, String(heads)));
+    return el("span", { class: "keyhelp" }, button, kindHelp(kind));
+  });
+  const size = report.importance ? el("span", { class: "dim" }, "Larger: more important ", help("importance")) : null;
+  const hollow = prunable.size ? el("span", { class: "dim" }, "Hollow: can be pruned ", help("can be pruned")) : null;
+  const title = el("b", {}, "Kinds of heads ", help("kind"));
+  const hint = el("span", { class: "dim" }, "Click a kind to list its heads.");
+  return el("div", { class: "legend" }, title, keys, size, hollow, hint);
+}
+
+/** @param {string} name */
+function measureLegend(name) {
+  const { ramp, low, high } = scaleOf(data.numbersOf(name));
+  if (low > high) return el("p", { class: "legend" });
+  const bar = colorBar((level) => shade(ramp, level));
+  const label = el("span", { class: "dim" }, name, " ", columnHelp(name));
+  return el("p", { class: "legend" }, formatNumber(low), bar, formatNumber(high), label);
+}

@@ -1,0 +1,60 @@
+/** Requests to the server that the page came from. */
+
+import { byId } from "./dom.js";
+
+/**
+ * Show a fault of the connection in every view until it is over.
+ * @param {string} text
+ */
+function showTrouble(text) {
+  byId("trouble").textContent = text;
+  byId("trouble").hidden = !text;
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, string | number>} query
+ * @param {AbortSignal} [signal]
+ */
+export async function ask(path, query, signal) {
+  const parts = Object.entries(query).map(([key, value]) => [key, String(value)]);
+  let response;
+  try {
+    response = await fetch(`${path}?${new URLSearchParams(parts)}`, { signal, cache: "no-store" });
+  } catch (error) {
+    if (!isAbort(error)) showTrouble("The server does not answer. Is multihead serve still running?");
+    throw error;
+  }
+  if (!response.ok) {
+    const message = await response.text();
+    showTrouble(message);
+    throw new Error(message);
+  }
+  showTrouble("");
+  return response;
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, string | number>} query
+ * @param {AbortSignal} [signal]
+ */
+export async function askBytes(path, query, signal) {
+  const response = await ask(path, query, signal);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+/** @param {unknown} error */
+export const isAbort = (error) => error instanceof DOMException && error.name === "AbortError";
+
+/**
+ * Let the model read a text. Returns its windows and the index of the first.
+ * @param {string} text
+ * @returns {Promise<{texts: import("./types.js").Text[], first: number}>}
+ */
+export async function sendText(text) {
+  const headers = { "Content-Type": "text/plain" };
+  const response = await fetch("text", { method: "POST", body: text, headers });
+  if (!response.ok) throw new Error(await response.text());
+  return response.json();
+}

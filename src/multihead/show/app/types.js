@@ -1,0 +1,165 @@
+/**
+ * The data of a page, as multihead.show.html writes it, and the shapes that the views share.
+ *
+ * @typedef {object} Site one attention layer
+ * @property {string} label "L3", "encoder.L3", "cross.L3"
+ * @property {string} stack "encoder", "decoder", or "" where there is one stack
+ * @property {number} layer
+ * @property {number} heads
+ * @property {number} kv number of key/value heads
+ *
+ * @typedef {object} Column a measure of every head, in the order of `Report.heads`
+ * @property {string} unit
+ * @property {string} meaning
+ * @property {(number | string | null)[]} values
+ * @property {Record<string, string[]>} why a reason → the heads that have no value for it
+ *
+ * @typedef {object} Sequence the tokens along one side of a map
+ * @property {string[]} shown
+ * @property {boolean[]} joined_to_previous joined to the previous token, without a space
+ * @property {boolean[]} special
+ *
+ * @typedef {object} StoredMap where the attention of a head is kept: as a map, as q and k, or on the server
+ * @property {number} [map]
+ * @property {number} [q]
+ * @property {number} [k]
+ * @property {number} [dim]
+ * @property {boolean} [wide] single precision, otherwise half
+ * @property {number} [first] the first key that each query sees
+ * @property {number} [end] the key after the last one
+ * @property {number} [bias] added to the scores, by distance
+ * @property {number} [softcap]
+ * @property {number} [sink]
+ * @property {boolean} [served]
+ *
+ * @typedef {object} TextLayer
+ * @property {string} label
+ * @property {number} queries
+ * @property {number} keys
+ * @property {number} rows the sequence along the rows
+ * @property {number} columns the sequence along the columns
+ * @property {number | null} norms
+ * @property {(StoredMap | null)[]} heads
+ *
+ * @typedef {object} Text
+ * @property {string} name
+ * @property {string} note
+ * @property {[number, number]} window which window of how many
+ * @property {number} source windows of one text have the same
+ * @property {number} [at] the number of a served text
+ * @property {Sequence[]} sequences
+ * @property {TextLayer[]} layers
+ * @property {string} lengths the vector whose length weights the norm-weighted map: "W_O v" or "v"
+ *
+ * @typedef {object} PairMeasure
+ * @property {string} name
+ * @property {string} meaning
+ * @property {number} low the smallest possible value; the largest is 1
+ * @property {number} line the blob with its values
+ *
+ * @typedef {object} Pairs
+ * @property {string[]} heads
+ * @property {PairMeasure[]} measures
+ * @property {number[]} order similar heads next to each other
+ * @property {string[][]} groups
+ * @property {string} by
+ * @property {string[]} notes
+ *
+ * @typedef {object} Speed
+ * @property {number} ratio
+ * @property {number} low
+ * @property {number} high
+ * @property {number} batch
+ * @property {number} tokens
+ * @property {number} rounds
+ * @property {string} verdict
+ *
+ * @typedef {object} CurvePoint
+ * @property {number} kept
+ * @property {number} gone
+ * @property {number} lost share of the quality
+ * @property {string[]} [heads] the removed heads
+ * @property {number} [parameters]
+ * @property {string[] | null} [cost]
+ * @property {Speed} [speed]
+ *
+ * @typedef {object} CurveLine
+ * @property {string} method
+ * @property {CurvePoint[]} points
+ * @property {string[]} order
+ *
+ * @typedef {object} Curve
+ * @property {CurveLine[]} curves
+ * @property {string} unit
+ * @property {number} limit the share of quality that may be lost
+ * @property {number} prunable
+ * @property {boolean} [cut] every point is a model that was pruned and refitted
+ * @property {number} [heads]
+ * @property {number} [fitted]
+ * @property {number} [judged]
+ *
+ * @typedef {object} Cost
+ * @property {string[]} title
+ * @property {string[]} heading
+ * @property {string[][]} rows
+ *
+ * @typedef {object} LayerVerdict
+ * @property {string} verdict
+ * @property {string} lhs
+ * @property {string} rhs
+ * @property {string} because
+ *
+ * @typedef {object} Statement
+ * @property {string} id
+ * @property {string} title
+ * @property {string} formula
+ * @property {string} holds_when
+ * @property {string} verdict
+ * @property {string} tally
+ * @property {Record<string, LayerVerdict>} layers
+ *
+ * @typedef {object} Charts palettes and formats, the same in every face of the report
+ * @property {Record<string, string>} kinds
+ * @property {string[]} lines
+ * @property {Record<"weight" | "weight-dark" | "measure" | "signed", string[]>} ramps
+ * @property {string} no_value
+ * @property {number} weight_exponent
+ * @property {[number, number]} size diameters of the least and the most important head, in cells
+ * @property {{missing: string, digits: number, plain: [number, number], fraction_digits: number}} format
+ *
+ * @typedef {object} Report
+ * @property {string} version
+ * @property {string} made
+ * @property {Charts} charts
+ * @property {{name: string, class: string, parameters: number}} model
+ * @property {{name: string, documents: number, tokens?: number, loss?: string}} corpus
+ * @property {boolean} stopped
+ * @property {boolean} served
+ * @property {string[]} notes
+ * @property {{text: string, link: string}[]} findings
+ * @property {Site[]} sites
+ * @property {string[]} heads names; a head of a pruned model keeps its original one
+ * @property {Record<string, Column> | null} table
+ * @property {string | null} importance the column of importance
+ * @property {Record<string, {meaning: string, threshold: number}>} kinds
+ * @property {Record<string, string> | null} why the evidence for each head's kind
+ * @property {Record<string, [string, string, number, number][]> | null} often
+ * @property {Pairs | null} pairs
+ * @property {Curve | null} curve
+ * @property {{about: string, statements: Statement[]} | null} theory
+ * @property {Cost | null} cost
+ * @property {Text[]} texts
+ *
+ * @typedef {Record<string, string | undefined>} State the parts of the address
+ *
+ * @typedef {object} View what stands below the tabs
+ * @property {HTMLElement} element
+ * @property {() => void | Promise<void>} [start] called once the element is in the document
+ * @property {() => void} [resize]
+ * @property {() => void} [stop] called before another view replaces it
+ * @property {(state: State, head: number) => Promise<void> | null} [moveTo] show another head in place, if it can
+ *
+ * @typedef {{x: number, y: number, w: number, h: number}} Window a part of a map, in cells
+ */
+
+export {};

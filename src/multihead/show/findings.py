@@ -1,0 +1,192 @@
+"""Up to three sentences about a model, each with a link to its evidence on the page.
+
+>>> from multihead.show.findings import count_of
+>>> count_of(31, 72, "head"), count_of(1, 72, "head")
+('31 of 72 heads', 'One of 72 heads')
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from multihead.measures.kinds.evidence import TOO_LITTLE
+from multihead.measures.similarity.result import Similarity
+from multihead.show.curve import QualityCurve
+from multihead.statements.run import Theory
+from multihead.table.head_names import parse
+from multihead.table.table import HeadTable
+from multihead.table.view import importance_column
+
+MOST = 3
+
+OFTEN = 0.25
+"""The share of the heads from which on a common kind is the first finding."""
+
+TWINS = 0.8
+"""CKA from which on two heads are near-twins."""
+
+SENTENCE = {
+    "first": "look mostly at the first token (an attention sink)",
+    "delimiter": "look mostly at delimiters (an attention sink)",
+    "self": "look at their own position",
+    "previous": "look one token back",
+    "next": "look one token ahead",
+    "offset": "look at one fixed distance",
+    "duplicate": "look for the same token elsewhere",
+    "induction": "look at what followed the same token before",
+    "class": "look at one class of tokens",
+    "alignment": "move along the other sequence",
+    "window": "look at their near neighbours",
+    "broad": "spread their weight over everything",
+    "dead": "write almost nothing",
+}
+_ALONE = {
+    "look ": "looks ",
+    "move ": "moves ",
+    "spread their ": "spreads its ",
+    "write ": "writes ",
+    "their": "its",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence, and the fragment of the page's URL that shows its evidence."""
+
+    text: str
+    link: str
+
+
+def findings(
+    table: HeadTable | None,
+    similarity: Similarity | None,
+    curve: QualityCurve | None,
+    theory: Theory | None = None,
+) -> list[Finding]:
+    """The most informative sentences; fewer if less was measured."""
+    kinds, special = _kinds(table), _special(table)
+    if kinds is not None and special is not None and special.text.partition(" ")[0] in kinds.text:
+        special = None  # the first sentence names this head
+    sentences = (kinds, _curve(curve) or _importance(table), _twins(similarity), special, _theory(theory))
+    return [sentence for sentence in sentences if sentence is not None][:MOST]
+
+
+def count_of(some: int, every: int, word: str) -> str:
+    return f"{'One' if some == 1 else some} of {every} {word}s"
+
+
+def _kinds(table: HeadTable | None) -> Finding | None:
+    """The most common kind; if it is rare, the number of heads with a kind, and the clearest of them."""
+    if table is None or "kind" not in table.columns:
+        return None
+    counts = Counter(k for k in table["kind"] if k in SENTENCE)
+    if not counts:
+        few = TOO_LITTLE in table["kind"]
+        text = "There is too little text to say what heads do" if few else "No head does only one thing"
+        return Finding(f"{text}.", "#view=heads")
+    kind, some = counts.most_common(1)[0]
+    if some >= OFTEN * len(table):
+        return Finding(f"{count_of(some, len(table), 'head')} {_verb(kind, some)}.", f"#view=heads&kind={kind}")
+    clear = count_of(sum(counts.values()), len(table), "head")
+    does = "does" if sum(counts.values()) == 1 else "do"
+    example = _special(table)
+    name, _, rest = ("", "", "") if example is None else example.text.partition(" ")
+    such = f"; {name}, for one, {rest}" if rest else "."
+    return Finding(f"{clear} {does} one clear thing{such}", "#view=heads&sort=score")
+
+
+def _special(table: HeadTable | None) -> Finding | None:
+    """The head with the highest score among the rare kinds."""
+    if table is None or "kind" not in table.columns:
+        return None
+    counts = Counter(table["kind"])
+    scores: list[float] = table["kind_score"].tolist()
+    few = max(3, len(table) // 20)
+    rare = [
+        (score, name, kind)
+        for score, name, kind in zip(scores, table.heads, table["kind"], strict=True)
+        if kind in SENTENCE and counts[kind] <= few and kind not in ("dead", "broad")
+    ]
+    if not rare:
+        return None
+    score, name, kind = max(rare)
+    return Finding(f"{name} {_verb(kind, 1)} with {score * 100:.0f} % of its weight.", head_link(name))
+
+
+def _verb(kind: str, some: int) -> str:
+    text = SENTENCE[kind]
+    if some == 1:
+        for many, one in _ALONE.items():
+            text = text.replace(many, one, 1)
+    return text
+
+
+def _curve(curve: QualityCurve | None) -> Finding | None:
+    if curve is None:
+        return None
+    cost, prunable = f"{curve.limit * 100:g} % of quality", curve.prunable
+    if not prunable:
+        return Finding(f"No head can be pruned for less than {cost}.", "#view=pruning")
+    together = "" if prunable == 1 else " together"
+    heads = count_of(prunable, curve.heads, "head")
+    return Finding(f"{heads} can be pruned{together} for less than {cost}.", "#view=pruning")
+
+
+def _importance(table: HeadTable | None) -> Finding | None:
+    by = None if table is None else importance_column(table)
+    if table is None or by is None:
+        return None
+    best = table.sort(by, descending=True)
+    top = max(1, len(best) // 10)
+    importance: Tensor = best[by].nan_to_num(0.0).clamp_min(0)
+    share = float(importance[:top].sum() / importance.sum()) if float(importance.sum()) else 0.0
+    have = f"{count_of(top, len(best), 'head')} {'has' if top == 1 else 'have'}"
+    text = f"{have} {share * 100:.0f} % of the importance; {best.heads[0]} matters most."
+    return Finding(text, "#view=heads&sort=importance")
+
+
+def _twins(similarity: Similarity | None) -> Finding | None:
+    """The largest group of near-copies inside a layer; else the two most similar heads."""
+    pairs = [] if similarity is None else similarity.most_similar(1)
+    if similarity is None or not pairs:
+        return None
+    groups = [(len(group), group) for group in similarity.groups() if _least_similar(similarity, group) >= TWINS]
+    inside = [(size, group) for size, group in groups if len({_layer(name) for name in group}) == 1]
+    if inside:
+        size, group = max(inside)
+        names = " and ".join(group) if size == 2 else f"{size} heads of {_layer(group[0])}"
+        return Finding(f"{names} are near-twins: they write nearly the same.", f"#view=similarity&pick={group[0]}")
+    first, second, cka = pairs[0]
+    if cka >= TWINS:
+        return Finding(
+            f"{first} and {second} are near-twins: they write nearly the same.", f"#view=similarity&pick={first}"
+        )
+    text = f"No two heads are copies: the most similar, {first} and {second}, have a CKA of {cka:.2f}."
+    return Finding(text, f"#view=similarity&pick={first}")
+
+
+def _least_similar(similarity: Similarity, group: Sequence[str]) -> float:
+    """The similarity of the least similar two of a group."""
+    indices = [similarity.heads.index(name) for name in group]
+    return min(float(similarity.closeness[i, j]) for i in indices for j in indices if i != j)
+
+
+def _layer(name: str) -> str:
+    return name.rpartition("H")[0]
+
+
+def _theory(theory: Theory | None) -> Finding | None:
+    if theory is None or not theory.summary:
+        return None
+    fails = sum(line.verdict == "fails" for line in theory.summary)
+    return Finding(f"{fails} of {len(theory.summary)} statements of the theory fail on this model.", "#view=theory")
+
+
+def head_link(name: str) -> str:
+    """The fragment that opens a head: `#layer=3&head=7`."""
+    stack, layer, head = parse(name)
+    return f"#{f'stack={stack}&' if stack else ''}layer={layer}&head={head}"

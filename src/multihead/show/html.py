@@ -1,0 +1,199 @@
+"""The page of a report: one HTML file with its script, style and data, which needs nothing else to open.
+
+Nothing that was measured or read is in it as markup: data is base64, and the table that a browser without scripts
+shows is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from multihead import __version__
+from multihead._base.charts import page_style
+from multihead.measures.cost.cost import LINES, Cost
+from multihead.measures.cost.cost_text import title
+from multihead.measures.kinds.evidence import RULES
+from multihead.measures.similarity.result import PAIRS, Similarity
+from multihead.show.cuts import cost_cells
+from multihead.show.encode import deflated, shares_text
+from multihead.show.tokens import show_control_chars
+from multihead.statements.run import Theory
+from multihead.table.table import HeadTable
+from multihead.table.view import importance_column, shown, word
+
+if TYPE_CHECKING:
+    from multihead.show.report import Report
+
+PAIRED = 1024
+"""Heads up to which the similarity of every pair is in the page."""
+
+DIGITS = 6
+"""significant digits of every number of the table"""
+
+
+def page(report: Report, *, served: bool = False) -> str:
+    """The HTML. `served`: the page asks the server that it came from for maps, and may ask no other."""
+    blobs = list(report.blobs.texts)
+    data = json.dumps(_data(report, blobs) | {"served": served}, separators=(",", ":"), allow_nan=False)
+    script, style = _file("bundles/report.js"), _file("app/style.css")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
+        f"img-src data: blob:; connect-src {_SELF if served else _NONE}; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    name = escape(show_control_chars(report.model.name))
+    return Template(_file("app/page.html")).substitute(
+        policy=policy,
+        title=f"{name}: what every head does",
+        name=name,
+        style=style,
+        script=script,
+        data=deflated(data.encode()),
+        lines="\n".join(blobs),
+        plain=_plain(report),
+    )
+
+
+_SELF, _NONE = "'self'", "'none'"
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(sha256(text.encode()).digest()).decode()
+
+
+def _file(name: str) -> str:
+    return files("multihead.show").joinpath(name).read_text(encoding="utf-8")
+
+
+# ---- the data: its types are in app/types.js ----------------------------------------------------
+
+
+def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
+    model, corpus = report.model.to_json(), report.corpus.to_json()
+    pairs = report.pairs
+    return {
+        "version": __version__,
+        "charts": page_style(),
+        "made": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "model": model | {"name": show_control_chars(report.model.name)},
+        "corpus": corpus | {"name": show_control_chars(report.corpus.name)},
+        "stopped": report.stopped,
+        "notes": [show_control_chars(note) for note in report.notes],
+        "findings": [vars(finding) for finding in report.findings],
+        "sites": [layer.to_json() for layer in report.layers],
+        "heads": report.heads,
+        "table": None if report.table is None else _table(report.table, report.heads),
+        "importance": None if report.table is None else importance_column(report.table),
+        "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
+        "why": None if report.kinds is None else {e.head: e.why for e in report.kinds},
+        "often": None if pairs is None else {head: [list(pair) for pair in some] for head, some in pairs.items()},
+        "pairs": _similarity(report.similarity, blobs),
+        "curve": None if report.curve is None else report.curve.to_json(),
+        "theory": _theory(report.theory),
+        "cost": None if report.cost is None else _cost(report.cost),
+        "texts": [text.to_json() for text in report.texts],
+    }
+
+
+def _table(table: HeadTable, heads: Sequence[str]) -> dict[str, Any]:
+    """Columns in the order of the heads; numbers rounded, None for NaN."""
+    index_of = {name: i for i, name in enumerate(table.heads)}
+    rows = [index_of[name] for name in heads]
+    columns: dict[str, Any] = {}
+    for name, column in table.columns.items():
+        cells: list[Any] = rounded(column.tolist()) if isinstance(column, Tensor) else list(column)
+        why: dict[str, list[str]] = {}
+        for head, reason in table.reasons.get(name, {}).items():
+            why.setdefault(reason, []).append(head)
+        meaning = table.meaning[name]
+        columns[name] = {
+            "unit": meaning.unit, "meaning": meaning.text, "values": [cells[i] for i in rows], "why": why,
+        }  # fmt: skip
+    return columns
+
+
+def rounded(numbers: Sequence[float]) -> list[float | None]:
+    """Some digits of each; None for NaN and infinity."""
+    return [float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None for x in numbers]
+
+
+def _similarity(similarity: Similarity | None, blobs: list[str]) -> dict[str, Any] | None:
+    """Every measure as bytes, unless there are too many heads."""
+    if similarity is None or not 2 <= len(similarity.heads) <= PAIRED:
+        return None
+    measures: list[dict[str, Any]] = []
+    for name, values in similarity.pairs.items():
+        low = -1.0 if name == "correlation" else 0.0
+        meaning = PAIRS[name]
+        blobs.append(shares_text(values, low))
+        measures.append(
+            {"name": name, "unit": meaning.unit, "meaning": meaning.text, "low": low, "line": len(blobs) - 1}
+        )
+    return {
+        "heads": list(similarity.heads),
+        "measures": measures,
+        "order": [similarity.heads.index(name) for name in similarity.order],
+        "groups": [list(group) for group in similarity.groups()],
+        "by": similarity.by,
+        "notes": [show_control_chars(str(note)) for note in similarity.about.get("notes", [])],
+    }
+
+
+def _theory(theory: Theory | None) -> dict[str, Any] | None:
+    """Without the numbers behind the verdicts: `multihead theory --json` has them."""
+    if theory is None:
+        return None
+    data = theory.to_json()
+    for statement in data["statements"]:
+        for result in statement["layers"].values():
+            del result["numbers"]
+    return data
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    """Now, and with half the heads."""
+    half = cost.pruned(max(1, max(s.heads for s in cost.specs) // 2)) if _can_halve(cost) else None
+    columns = [cost] if half is None else [cost, half]
+    rows = [[label, *cells] for label, *cells in zip(LINES, *(cost_cells(c) for c in columns), strict=True)]
+    heading = ["now"] if half is None else ["now", "with half the heads"]
+    return {"title": [line.strip() for line in title(cost)], "heading": heading, "rows": rows}
+
+
+def _can_halve(cost: Cost) -> bool:
+    """Whether all layers have the same even number of heads, each with its own keys and values."""
+    return len({s.heads for s in cost.specs}) == 1 and all(
+        s.heads % 2 == 0 and s.kv_heads == s.heads and s.latent is None for s in cost.specs
+    )
+
+
+# ---- without JavaScript -----------------------------------------------------------------------
+
+
+def _plain(report: Report) -> str:
+    """Card, findings and table as plain HTML, for a browser that runs no script."""
+    items = "".join(f"<li>{escape(finding.text)}</li>" for finding in report.findings)
+    parts = [f"<p>{escape(report.card)}</p>", f"<ul>{items}</ul>" if items else ""]
+    table = report.table
+    if table is not None:
+        names = shown(table)
+        head = "".join(f'<th scope="col">{escape(n)}</th>' for n in ("head", *names))
+        columns = [
+            [escape(show_control_chars(word(table.columns[n], i))) for i in range(len(table))] for n in names
+        ]
+        rows = (
+            f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+            for name, *cells in zip(table.heads, *columns, strict=True)
+        )
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+    return "\n".join(parts)

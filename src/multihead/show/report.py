@@ -1,0 +1,231 @@
+"""Everything that was measured of a model, as one object. The page, the server, notebooks and figures read it.
+
+>>> import multihead as mh
+>>> from transformers import GPT2Config, GPT2LMHeadModel
+>>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
+>>> report = mh.report(model, [[3, 1, 4, 1, 5], [9, 2, 6]], parts=("measure", "cost"))
+>>> report.card
+'40.3 k parameters · 2 layers × 3 heads · 6 kv heads · 8 tokens in 2 documents'
+>>> len(report.table), report.texts[0].name, report.curve is None
+(6, '3 1 4 1 5', True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from multihead._base.atomic_files import write_atomically
+from multihead._base.chart_html import head_grid_html, line_chart_html
+from multihead._base.html import line, lines
+from multihead.edit.plan_text import table as text_table
+from multihead.errors import MultiheadError
+from multihead.measures.cost.cost import Cost
+from multihead.measures.cost.cost_text import amount
+from multihead.measures.kinds.result import Kinds
+from multihead.measures.similarity.result import Similarity
+from multihead.show import html
+from multihead.show.curve import QualityCurve
+from multihead.show.encode import BlobTable
+from multihead.show.findings import Finding, findings
+from multihead.show.text_maps import LayerShape, ShownText
+from multihead.statements.run import Theory
+from multihead.table.head_grid import head_grid
+from multihead.table.table import HeadTable
+from multihead.table.view import importance_column
+
+NAMED = 8
+"""Heads of a kind that the summary names."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The model that was measured."""
+
+    name: str
+    kind: str
+    """its class"""
+    parameters: int
+
+    @staticmethod
+    def of(model: nn.Module, name: str | None = None) -> ModelInfo:
+        kind = type(model).__name__
+        return ModelInfo(name or kind, kind, sum(p.numel() for p in model.parameters()))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "class": self.kind, "parameters": self.parameters}
+
+
+@dataclass(frozen=True)
+class CorpusInfo:
+    """The documents that it was measured over."""
+
+    name: str
+    documents: int
+    tokens: int | None = None
+    """None: not counted"""
+    loss: str | None = None
+    """with which importance was measured"""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if x is not None}
+
+
+class WordPair(NamedTuple):
+    """A head's strongest pairs over the corpus: the query attended to the key more than to any other token."""
+
+    query: str
+    key: str
+    times: int
+    weight: float
+    """the mean"""
+
+
+class KindRow(NamedTuple):
+    """The heads of one kind."""
+
+    kind: str
+    heads: list[str]
+    importance: float | None
+    """the mean"""
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What was measured of a model. A part is None or empty if it was not requested, not possible, or stopped."""
+
+    model: ModelInfo
+    corpus: CorpusInfo
+    layers: tuple[LayerShape, ...] = ()
+    """every attention, in the order in which they run"""
+    texts: tuple[ShownText, ...] = ()
+    """the texts whose maps are shown; a window of a long text is a text"""
+    blobs: BlobTable = field(default_factory=BlobTable)
+    """the maps, encoded"""
+    table: HeadTable | None = None
+    """a row per head, with the columns of all measures"""
+    kinds: Kinds | None = None
+    similarity: Similarity | None = None
+    curve: QualityCurve | None = None
+    theory: Theory | None = None
+    cost: Cost | None = None
+    pairs: Mapping[str, Sequence[WordPair]] | None = None
+    """the tokens that each head connects most, over the corpus"""
+    notes: tuple[str, ...] = ()
+    """what was not possible, and why"""
+    stopped: bool = False
+    """whether Ctrl-C ended it before all parts were measured"""
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    @property
+    def heads(self) -> list[str]:
+        """The name of every head."""
+        return [name for layer in self.layers for name in layer.site.names]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Up to three sentences that say most about the model."""
+        return findings(self.table, self.similarity, self.curve, self.theory)
+
+    @property
+    def card(self) -> str:
+        """Parameters, layers × heads, kv heads, tokens read."""
+        widths = {layer.site.heads for layer in self.layers}
+        count, heads = len(self.layers), len(self.heads)
+        shape = f"{count} layers × {widths.pop()} heads" if len(widths) == 1 else f"{heads} heads in {count} layers"
+        parts = [f"{amount(self.model.parameters)} parameters", shape]
+        if kv_heads := sum(layer.kv_heads for layer in self.layers):
+            parts.append(f"{kv_heads} kv heads")
+        documents = f"{self.corpus.documents} document{'s' if self.corpus.documents != 1 else ''}"
+        parts.append(f"{self.corpus.tokens:,} tokens in {documents}" if self.corpus.tokens else documents)
+        return " · ".join(parts)
+
+    def kind_rows(self) -> list[KindRow]:
+        """The heads of each kind and their mean importance, the most frequent kind first."""
+        table = self.table
+        if table is None or "kind" not in table.columns:
+            return []
+        by = importance_column(table)
+        rows: dict[str, list[int]] = {}
+        for i, kind in enumerate(table["kind"]):
+            rows.setdefault(kind, []).append(i)
+        return [
+            KindRow(kind, [table.heads[i] for i in at], None if by is None else float(table[by][at].nanmean()))
+            for kind, at in sorted(rows.items(), key=lambda item: -len(item[1]))
+        ]
+
+    # ---- showing ------------------------------------------------------------------------------
+
+    def summary(self) -> str:
+        """Plain text: the card, the findings, and a line per kind."""
+        text = [f"{self.model.name}: {self.card}", *(f"  • {finding.text}" for finding in self.findings)]
+        rows = self.kind_rows()
+        if rows:
+            text += ["", *text_table(*_kind_table(rows))]
+        if self.stopped:
+            text += ["", "stopped before everything was measured"]
+        return "\n".join(text)
+
+    __repr__ = summary
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the card, the findings, the grid of heads, and the curve."""
+        parts = [line(f"{self.model.name}: {self.card}", small=False)]
+        parts.append(lines([finding.text for finding in self.findings]))
+        if self.table is not None:
+            hollow = () if self.curve is None else self.curve.prunable_heads
+            parts.append(head_grid_html(head_grid(self.table, hollow=hollow)))
+        if self.curve is not None:
+            parts.append(line_chart_html(self.curve.chart()))
+        return "".join(parts) + lines([f"note: {note}" for note in self.notes])
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain data: `multihead report --json` prints it. The numbers are in `table.to_json()`."""
+        return {
+            "model": self.model.to_json(),
+            "corpus": self.corpus.to_json(),
+            "heads": len(self.heads),
+            "findings": [vars(finding) for finding in self.findings],
+            "kinds": {row.kind: row.heads for row in self.kind_rows()},
+            "prunable": None if self.curve is None else self.curve.prunable,
+            "texts": [
+                {"name": text.name, "tokens": text.tokens, "window": text.window[0], "windows": text.window[1]}
+                for text in self.texts
+            ],
+            "notes": list(self.notes),
+            "stopped": self.stopped,
+        }
+
+    def html(self, *, served: bool = False) -> str:
+        """The page. `served`: it asks the server that it came from for maps."""
+        return html.page(self, served=served)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page as one HTML file, completely or not at all; returns its path."""
+        path, data = Path(path), self.html().encode("utf-8", errors="replace")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, data)
+        except OSError as error:
+            raise MultiheadError(
+                f"the page ({len(data) / 1e6:.1f} MB) cannot be written to {path}: {error.strerror}",
+                hint="choose a path that can be written to, on a disk with enough room",
+            ) from error
+        return path
+
+
+def _kind_table(rows: Sequence[KindRow]) -> tuple[list[str], list[list[str]]]:
+    """Titles and cells."""
+    measured = any(row.importance is not None for row in rows)
+    titles = ["kind", "heads", *(["mean importance"] if measured else []), "which"]
+    cells: list[list[str]] = []
+    for kind, heads, importance in rows:
+        which = " ".join(heads[:NAMED]) + (" ..." if len(heads) > NAMED else "")
+        mean = ["–" if importance is None else f"{importance:.3g}"] if measured else []
+        cells.append([kind, str(len(heads)), *mean, which])
+    return titles, cells

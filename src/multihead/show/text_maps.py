@@ -1,0 +1,311 @@
+"""The texts of a report: their tokens, and the attention of every head on them.
+
+>>> from transformers import GPT2Config, GPT2Model
+>>> from multihead.show.encode import BlobTable
+>>> from multihead.show.text_maps import TextMaps, read_text
+>>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
+>>> maps = TextMaps(BlobTable())
+>>> read_text(model, [3, 1, 4, 1, 5], maps).sequences[0].shown, len(maps.shapes)
+(['3', '1', '4', '1', '5'], 2)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
+from multihead.corpus.batches import Document, batches, default_max_tokens
+from multihead.corpus.run import BatchRunner
+from multihead.errors import MultiheadError
+from multihead.layer import Problem
+from multihead.model.anatomy import anatomy
+from multihead.model.call import Call
+from multihead.model.call_tokens import learned_positions
+from multihead.model.capture import Capture
+from multihead.model.keep import Keep
+from multihead.model.sites import Site
+from multihead.show.encode import BlobTable, singles_text
+from multihead.show.qk import Storage, StoredMap, last_problem, norms_of, store_heads
+from multihead.show.tokens import Words, show_control_chars
+
+NOT_TOKENS = ("attention_mask", "token_type_ids", "position_ids", "labels")
+"""Inputs of integers that are not token ids."""
+
+TITLE = 60
+"""Characters of a text that name it."""
+
+
+# ---- texts as they are shown ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextLayer:
+    """The maps of a layer on one text."""
+
+    label: str
+    queries: int
+    keys: int
+    heads: tuple[StoredMap | None, ...]
+    norms: int | None = None
+    """the blob with the lengths that weight norm-weighted maps"""
+    rows: int = 0
+    """the index of the sequence along the rows"""
+    columns: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        heads = [None if head is None else head.to_json() for head in self.heads]
+        return {**vars(self), "heads": heads}
+
+
+@dataclass(frozen=True)
+class ShownText:
+    """A text whose maps are shown, or one window of it."""
+
+    name: str
+    note: str
+    window: tuple[int, int]
+    """index, of how many"""
+    sequences: tuple[Words, ...]
+    layers: tuple[TextLayer, ...]
+    lengths: str
+    """the vector whose length weights norm-weighted maps: "W_O v" or "v" """
+    source: int = 0
+    """windows of one text have the same"""
+    number: int | None = None
+    """of a served text"""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.sequences[0].shown) if self.sequences else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page has it."""
+        data = {n: x for n, x in vars(self).items() if n not in ("number", "sequences", "layers")}
+        data |= {"sequences": [asdict(s) for s in self.sequences], "layers": [x.to_json() for x in self.layers]}
+        return data | ({} if self.number is None else {"at": self.number})
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One attention that ran, and the sizes it ran with."""
+
+    site: Site
+    queries: int
+    keys: int
+    key_dim: int
+    kv_of_head: tuple[int, ...]
+
+    @staticmethod
+    def of(site: Site, problem: Problem) -> LayerShape:
+        size = problem.coordinates
+        return LayerShape(site, size.queries, size.keys, problem.q.shape[3], tuple(problem.groups.kv_of_head))
+
+    @property
+    def kv_heads(self) -> int:
+        return len(set(self.kv_of_head))
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page has it."""
+        site = self.site
+        return {
+            "label": site.label,
+            "stack": site.stack,
+            "layer": site.layer,
+            "heads": site.heads,
+            "cross": site.cross,
+            "dim": self.key_dim,
+            "kv": self.kv_heads,
+            "kv_of_head": list(self.kv_of_head),
+        }
+
+
+# ---- windows ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """A document, or a piece of it that the model can read: number `at` of `count`, of at most `longest` tokens."""
+
+    document: Document
+    batch: Inputs
+    at: int
+    count: int
+    longest: int | None
+
+    @property
+    def note(self) -> str:
+        return "" if self.count == 1 else f"window {self.at + 1} of {self.count}, of {self.longest} tokens each"
+
+
+def windows_of(
+    model: nn.Module, document: Document, *, tokenizer: Any = None, max_tokens: int | None = None
+) -> list[Window]:
+    """The document as one window, or as several if it is longer than the model or `max_tokens` allow."""
+    longest = default_max_tokens(model) if max_tokens is None else max_tokens
+    longest = min((n for n in (learned_positions(model), longest) if n is not None), default=None)
+    pieces = list(batches(model, [document], tokenizer=tokenizer, batch_size=1, max_tokens=longest))
+    first = [{n: x[:1] if isinstance(x, Tensor) and x.ndim else x for n, x in piece.items()} for piece in pieces]
+    return [Window(document, batch, at, len(first), longest) for at, batch in enumerate(first)]
+
+
+def long_text(name: str, windows: Sequence[Window], stored: int) -> str:
+    """Which windows of a text are in the page, for a text that is longer than the model can read."""
+    some = "all" if len(windows) == stored else "the first" if stored == 1 else f"the first {stored}"
+    return (
+        f"“{name}” is longer than the model can read at once: {len(windows)} windows, {some} "
+        f"{'is' if stored == 1 else 'are'} in the page"
+    )
+
+
+# ---- maps -------------------------------------------------------------------------------------
+
+
+def output_projections(model: nn.Module) -> tuple[dict[str, list[Tensor]], str]:
+    """W_O of every head, by layer; or an empty dict, and why."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            layers = anatomy(model)
+        for layer in layers:
+            layer.require("the size of what a head writes", ungated=True)
+        return {layer.name: list(layer.W_O) for layer in layers}, ""
+    except MultiheadError as refused:
+        return {}, refused.message.partition("\n")[0]
+
+
+def encode_maps(
+    heads: Capture,
+    blobs: BlobTable,
+    *,
+    writes: Mapping[str, Sequence[Tensor]] | None = None,
+    only: Storage | None = None,
+    chosen: Sequence[str] | None = None,
+) -> list[TextLayer]:
+    """Store the maps of every head in a capture of one text (keep="qk v").
+
+    Args:
+        writes: W_O of every head by layer, for norm-weighted maps.
+        only: "maps" or "qk", instead of the smaller.
+        chosen: the heads whose maps are stored; default: all.
+    """
+    layers: list[TextLayer] = []
+    for site in heads.sites:
+        problem = last_problem(heads, site)
+        size = problem.coordinates
+        wanted = [h for h in range(size.heads) if chosen is None or site.name(h) in chosen]
+        norms = None
+        if problem.v.shape[3] and size.batch == 1:
+            norms = blobs.add(singles_text(norms_of(problem, (writes or {}).get(site.label)).flatten()))
+        stored = store_heads(problem, wanted, blobs, only)
+        layers.append(TextLayer(site.label, size.queries, size.keys, tuple(stored), norms))
+    return layers
+
+
+class TextMaps(Accumulator):
+    """The attention of every head on windows of texts, each encoded when its forward ends: one is held at a time.
+
+    Args:
+        blobs: where the encoded maps are added.
+        writes, only, chosen: as for `encode_maps`.
+    """
+
+    name = "maps"
+    sharded = True
+
+    def __init__(
+        self,
+        blobs: BlobTable,
+        *,
+        writes: Mapping[str, Sequence[Tensor]] | None = None,
+        only: Storage | None = None,
+        chosen: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.blobs, self.writes, self.chosen = blobs, writes, chosen
+        self.only: Storage | None = only
+        self.layers: list[TextLayer] = []
+        """of the last window"""
+        self.shapes: list[LayerShape] = []
+        """of the last window"""
+        self._capture = _empty_capture()
+
+    def add(self, call: Call, out: HeadOutputs) -> None:
+        self._capture.add(call, out)
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        heads, self._capture = self._capture, _empty_capture()
+        self.layers = encode_maps(heads, self.blobs, writes=self.writes, only=self.only, chosen=self.chosen)
+        self.shapes = [LayerShape.of(site, last_problem(heads, site)) for site in heads.sites]
+
+    def text(self, window: Window, tokenizer: Any = None) -> ShownText:
+        """The last window."""
+        return shown_text(window, self.shapes, self.layers, tokenizer, "W_O v" if self.writes else "v")
+
+
+def _empty_capture() -> Capture:
+    return Capture(None, Keep.of("qk v"))
+
+
+def read_text(model: nn.Module, document: Document | Window, maps: TextMaps, *, tokenizer: Any = None) -> ShownText:
+    """Run the model on a window, or on the first window of a document."""
+    window = document if isinstance(document, Window) else windows_of(model, document, tokenizer=tokenizer)[0]
+    BatchRunner(model, [maps]).run(Batch(window.batch))
+    return maps.text(window, tokenizer)
+
+
+# ---- tokens -----------------------------------------------------------------------------------
+
+
+def shown_text(
+    window: Window, shapes: Sequence[LayerShape], layers: Sequence[TextLayer], tokenizer: Any, lengths: str
+) -> ShownText:
+    """The tokens of a window, and the sequences along the rows and columns of each layer's maps."""
+    text = window.document if isinstance(window.document, str) else None
+    sequences, sides = _sequences(window, shapes, tokenizer, text)
+    placed = [replace(x, rows=rows, columns=columns) for x, (rows, columns) in zip(layers, sides, strict=True)]
+    name = (text if text is not None else " ".join(sequences[0].shown)) if sequences else "a text"
+    return ShownText(_title(name), window.note, (window.at, window.count), tuple(sequences), tuple(placed), lengths)
+
+
+def _title(text: str) -> str:
+    line = show_control_chars(" ".join(text.split()))
+    return line if len(line) <= TITLE else f"{line[: TITLE - 1].rstrip()}…"
+
+
+def _sequences(
+    window: Window, shapes: Sequence[LayerShape], tokenizer: Any, text: str | None
+) -> tuple[list[Words], list[tuple[int, int]]]:
+    """The sequences that were read, and the indices of those along the rows and columns of each layer's maps."""
+    ids = {
+        n: x[0].tolist()
+        for n, x in window.batch.items()
+        if isinstance(x, Tensor) and x.ndim == 2 and not x.is_floating_point() and n not in NOT_TOKENS
+    }
+    words: dict[tuple[str, int], Words] = {}
+
+    def side(count: int, decoding: bool) -> tuple[str, int]:
+        order = sorted(ids, key=lambda n: ("decoder" in n) != decoding)
+        name = next((n for n in order if len(ids[n]) == count), "")
+        if (name, count) not in words:
+            if name:
+                source = text if len(ids) == 1 else None
+                words[name, count] = Words.of(
+                    ids[name], tokenizer, source, longest=window.longest, window=window.at
+                )
+            else:
+                words[name, count] = Words.positions(count)
+        return name, count
+
+    sides: list[tuple[tuple[str, int], tuple[str, int]]] = []
+    for shape in shapes:
+        site = shape.site
+        late = "decoder" in site.stack.split("_") or site.cross
+        sides.append((side(shape.queries, late), side(shape.keys, late and not site.cross)))
+    index = {key: i for i, key in enumerate(words)}
+    return list(words.values()), [(index[rows], index[columns]) for rows, columns in sides]

@@ -1,0 +1,123 @@
+"""A few heads of a layer on a few of its own tokens, small enough to train; nothing is approximated.
+
+n tokens span at most n dimensions, so W x = (W U)(Uᵀ x) with an orthonormal basis U of their span. The outputs
+lie in the span of the heads' W_O. A bias is the column of an input that is always 1. Positions and norms between
+projection and kernel are excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from multihead.statements.layer_sample import LayerSample
+
+Weights = tuple[Tensor, Tensor, Tensor, Tensor]
+"""W_Q (head, key_dim, width), W_K and W_V (kv_head, …, key_width), W_O (head, out, value_dim)"""
+
+Loss = Callable[[Weights], Tensor]
+
+
+@dataclass(frozen=True)
+class ToyLayer:
+    """softmax(q kᵀ · scale) v W_O of some heads, as a function of their weights."""
+
+    x: Float[Tensor, "batch query width"]
+    y: Float[Tensor, "batch key key_width"]
+    """the input of keys and values: x itself in self-attention"""
+    weights: Weights
+    kv_of_head: tuple[int, ...]
+    scale: float
+    causal: bool
+
+    @staticmethod
+    def of(layer: LayerSample, heads: int = 2, sequences: int = 4, tokens: int = 8) -> ToyLayer:
+        """The first heads of a layer on the first tokens of its longest sequences."""
+        x, memory = layer.batch(sequences, tokens)
+        w, read = layer.weights, list(layer.kv_of_head[:heads])
+        kv = sorted(set(read))
+        x, basis = _in_basis(x)
+        y, key_basis = (x, basis) if memory is None else _in_basis(memory)
+        o = w.o[:heads]
+        o_in_basis = torch.linalg.qr(o.transpose(0, 1).flatten(1)).R  # keeps norms and products of outputs
+        weights = (
+            _with_bias(w.q[:heads], w.bias("q")[:heads], basis),
+            _with_bias(w.k[kv], w.bias("k")[kv], key_basis),
+            _with_bias(w.v[kv], w.bias("v")[kv], key_basis),
+            o_in_basis.unflatten(1, (o.shape[0], -1)).transpose(0, 1).contiguous(),
+        )
+        return ToyLayer(x, y, weights, tuple(kv.index(h) for h in read), layer.scores.scale, layer.causal)
+
+    @property
+    def heads(self) -> int:
+        return len(self.kv_of_head)
+
+    def project(self, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v of every query head: (batch, head, token, dim)."""
+        inputs = (self.x, self.y, self.y)
+        q, k, v = (torch.einsum("btw,hdw->bhtd", x, w) for x, w in zip(inputs, weights[:3], strict=True))
+        kv = list(self.kv_of_head)
+        return q, k[:, kv], v[:, kv]
+
+    def maps(self, q: Float[Tensor, "batch head query dim"], k: Float[Tensor, "batch head key dim"]) -> Tensor:
+        """Softmax over the keys that a query may see."""
+        return causal_softmax(q @ k.mT * self.scale, causal=self.causal)
+
+    def run(self, weights: Weights) -> Float[Tensor, "batch query out"]:
+        q, k, v = self.project(weights)
+        return torch.einsum("bhtv,hov->bhto", self.maps(q, k) @ v, weights[3]).sum(1)
+
+    def draw(self, generator: torch.Generator) -> Weights:
+        """Normal weights of variance 1 / fan-in: a layer before training."""
+
+        def normal(w: Tensor, fan_in: int) -> Tensor:
+            return torch.randn(w.shape, dtype=w.dtype, generator=generator) * fan_in**-0.5
+
+        q, k, v, o = self.weights
+        drawn = (*(normal(w, w.shape[2]) for w in (q, k, v)), normal(o, o.shape[0] * o.shape[2]))
+        # Inputs of real layers may be large or small; the scores of a new layer have a spread of about 1.
+        size_x, size_y = (x.square().sum(-1).mean().sqrt() / x.shape[2] ** 0.5 for x in (self.x, self.y))
+        return drawn[0] / size_x, drawn[1] / size_y, drawn[2] / size_y, drawn[3]
+
+    def imitation_losses(self) -> Callable[[Weights, Float[Tensor, " batch"]], Tensor]:
+        """‖student − teacher‖² / ‖teacher‖² / 2 with a weight for every sequence; the teacher is this layer.
+
+        So a minimum is known: the teacher's own weights, where the loss is 0.
+        """
+        with torch.no_grad():
+            target = self.run(self.weights)
+            size = float(target.square().mean()) or 1.0
+        return lambda w, shares: ((self.run(w) - target).square().mean((1, 2)) * shares).sum() / (2 * size)
+
+    def imitation_loss(self) -> Loss:
+        """The same with equal weights."""
+        losses, batch = self.imitation_losses(), self.x.shape[0]
+        return lambda w: losses(w, torch.full((batch,), 1 / batch, dtype=torch.float64))
+
+
+def trainable(weights: Weights) -> Weights:
+    """A copy that records gradients."""
+    q, k, v, o = (w.detach().clone().requires_grad_() for w in weights)
+    return q, k, v, o
+
+
+def causal_softmax(scores: Float[Tensor, "*batch query key"], *, causal: bool) -> Tensor:
+    """Softmax over keys; with `causal` over those up to the query, aligned at the last key."""
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + scores.shape[-1] - scores.shape[-2])
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return scores.softmax(-1)
+
+
+def _in_basis(x: Float[Tensor, "batch token d_model"]) -> tuple[Tensor, Float[Tensor, "d_model width"]]:
+    """Tokens in an orthonormal basis of their span, with a last column of ones; and that basis."""
+    basis = torch.linalg.qr(x.flatten(0, 1).T).Q
+    return torch.cat((x @ basis, torch.ones_like(x[..., :1])), -1), basis
+
+
+def _with_bias(w: Float[Tensor, "head dim d_model"], b: Float[Tensor, "head dim"], basis: Tensor) -> Tensor:
+    return torch.cat((w @ basis, b[..., None]), -1).contiguous()

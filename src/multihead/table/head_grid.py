@@ -1,0 +1,58 @@
+"""The grid of all heads as a chart: layers down, heads across.
+
+>>> from multihead.table.head_grid import head_grid
+>>> from multihead.table.meaning import Meaning
+>>> from multihead.table.table import HeadTable
+>>> table = HeadTable(("L0H0", "L0H1", "L1H0"), {"kind": ("broad", "previous", "broad")}, {"kind": Meaning("", "")})
+>>> grid = head_grid(table)
+>>> grid.words, grid.places
+(('broad', 'previous', 'broad'), [(0, 0), (0, 1), (1, 0)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from multihead._base.charts import HeadGrid
+from multihead.errors import MultiheadError, SizeError
+from multihead.table.table import HeadTable
+from multihead.table.view import importance_column
+
+
+def head_grid(
+    table: HeadTable, by: str | None = None, *, size: str | None = None, hollow: Iterable[str] = (), title: str = ""
+) -> HeadGrid:
+    """The heads coloured by a column of words or numbers.
+
+    Args:
+        by: the column; default: the kind if there is one, else the first column of numbers.
+        size: for a column of words, the column that sets the size of a circle; default: the measured importance.
+        hollow: names of heads that can be pruned.
+    """
+    if not len(table):
+        raise SizeError("the table has no heads to draw", hint="mh.measure(model, texts)")
+    by = _default_column(table) if by is None else by
+    column = table[by]
+    if not isinstance(column, tuple):
+        unit = table.meaning[by].unit
+        value = f"{by} ({unit})" if unit else by
+        return HeadGrid(table.heads, numbers=table.numbers(by).double().numpy(), value=value, title=title)
+    size = importance_column(table) if size is None else size
+    return HeadGrid(
+        table.heads,
+        words=column,
+        value=by,
+        sizes=None if size is None else table.numbers(size).double().numpy(),
+        size_title=size or "",
+        hollow=frozenset(table.row(name)["name"] for name in ([hollow] if isinstance(hollow, str) else hollow)),
+        title=title,
+    )
+
+
+def _default_column(table: HeadTable) -> str:
+    if "kind" in table.columns:
+        return "kind"
+    numbers = next((name for name, column in table.columns.items() if not isinstance(column, tuple)), None)
+    if numbers is None:
+        raise MultiheadError("the table has no column to colour heads by", hint='name a column: by="entropy"')
+    return numbers
