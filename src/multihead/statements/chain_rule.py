@@ -45,9 +45,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead.statements.curvature import curvature
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import Comparison, Result, Side, short, statement
-from multihead.statements.toy_layer import Loss, ToyLayer, Weights, trainable
+from multihead.statements.toy_layer import Loss, ToyLayer, Weights, descend, trainable
 
 EXACT = 1e-8
 """Relative difference of two ways to compute one value in fp64."""
@@ -127,19 +128,14 @@ def _slope_error(loss: Loss, weights: Weights, gradient: Tensor, size: float, he
     return _relative(abs(measured - predicted), max(size, 1e-9 * abs(ahead) / epsilon))
 
 
-def _norms_of_a_student(toy: ToyLayer, seed: int) -> tuple[Tensor, Tensor]:
+def _norms_of_a_student(toy: ToyLayer, seed: int) -> list[Tensor]:
     """‖∂L/∂W_Qⁱ‖ per head of a student at the start, and after twenty steps towards the teacher."""
-    loss, weights = toy.imitation_loss(), trainable(toy.draw(torch.Generator().manual_seed(seed)))
-    optimiser = torch.optim.Adam(weights, lr=0.02)
-    norms: list[Tensor] = []
-    for step in range(21):
-        gradient = torch.autograd.grad(loss(weights), weights)
-        if step in (0, 20):
-            norms.append(gradient[0].flatten(1).norm(dim=1))
-        for w, g in zip(weights, gradient, strict=True):
-            w.grad = g
-        optimiser.step()
-    return norms[0], norms[1]
+    generator = torch.Generator().manual_seed(seed)
+    loss, start, first = toy.imitation_loss(), toy.draw(generator), toy.draw(generator)
+    _, largest = curvature(loss, start, first, lowest=False)
+    after = descend(loss, start, rate=0.5 / max(largest, 1e-12), steps=20)
+    students = (trainable(weights) for weights in (start, after))
+    return [torch.autograd.grad(loss(w), w[0])[0].flatten(1).norm(dim=1) for w in students]
 
 
 def _relative(error: float, size: float) -> float:

@@ -3,7 +3,8 @@
 >>> import torch
 >>> from multihead.statements.curvature import curvature
 >>> loss = lambda w: (5 * w[0].square().sum() + w[1].square().sum() - w[2].square().sum() + w[3].square().sum()) / 2
->>> lowest, largest = curvature(loss, tuple(torch.zeros(4, 10, dtype=torch.float64)))
+>>> at, first = torch.zeros(4, 10, dtype=torch.float64), torch.randn(4, 10, dtype=torch.float64)
+>>> lowest, largest = curvature(loss, tuple(at), tuple(first))
 >>> round(lowest), round(largest)
 (-1, 5)
 """
@@ -24,9 +25,10 @@ Vector = NDArray[np.float64]
 Times = Callable[[Vector], Vector]
 
 
-def curvature(loss: Loss, weights: Weights, seed: int = 0, *, lowest: bool = True) -> tuple[float, float]:
+def curvature(loss: Loss, weights: Weights, first: Weights, *, lowest: bool = True) -> tuple[float, float]:
     """Smallest and largest eigenvalue of ∂²L/∂W², by Lanczos on Hessian–vector products (Pearlmutter 1994).
 
+    Lanczos begins at `first`, any random weights.
     The smallest is the top of λ_max − H: its tolerance is relative to the largest, and zeros cannot stall it.
     """
     flat = torch.cat([w.detach().flatten() for w in weights]).requires_grad_()
@@ -38,7 +40,7 @@ def curvature(loss: Loss, weights: Weights, seed: int = 0, *, lowest: bool = Tru
         vector = torch.from_numpy(np.ascontiguousarray(v, dtype=np.float64).reshape(-1))
         return torch.autograd.grad(slope, flat, vector, retain_graph=True)[0].numpy()
 
-    start = np.random.default_rng(seed).standard_normal(flat.numel())
+    start = torch.cat([w.flatten() for w in first]).numpy()
     largest = _top(times, start, (1e-2, 1e-1))
     if not lowest:
         return math.nan, largest

@@ -96,7 +96,8 @@ def _squared_norms(toy: ToyLayer, seed: int) -> Float[Tensor, "run step"]:
     batch = toy.x.shape[0]
     generators = [torch.Generator().manual_seed(seed + run) for run in range(RUNS)]
     drawn = [toy.draw(generator) for generator in generators]
-    rate = 1 / max(curvature(toy.imitation_loss(), drawn[0], seed, lowest=False)[1], 1e-12)
+    largest = curvature(toy.imitation_loss(), drawn[0], drawn[1], lowest=False)[1]
+    rate = 1 / max(largest, 1e-12)
     weights = cast(Weights, tuple(torch.stack(parts) for parts in zip(*drawn, strict=True)))
     gradients = torch.func.vmap(torch.func.grad(toy.imitation_losses()))
     even = torch.full((RUNS, batch), 1 / batch, dtype=torch.float64)

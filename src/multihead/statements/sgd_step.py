@@ -7,7 +7,7 @@
 A student of the layer's sizes, drawn at random, has the loss ‖student − layer‖² / (2‖layer‖²) on the layer's own
 inputs. `torch.optim.SGD` takes one step on a copy of its weights; the other side is W − η ∂L/∂W with the gradient
 of autograd. They are compared bit for bit (as `torch.add(W, grad, alpha=-η)`, which rounds once). For comparison:
-the same step by Adam has a cosine of 0.61 with the gradient on layer 3 of MiniLM.
+the same step by Adam has a cosine of 0.58 with the gradient on layer 3 of MiniLM.
 
 ```python
 import torch
@@ -24,14 +24,15 @@ assert result.verdict == "holds" and result.numbers["adam_cosine"] < 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import Comparison, Result, Side, short, statement
-from multihead.statements.toy_layer import ToyLayer, trainable
+from multihead.statements.toy_layer import ToyLayer, Weights, trainable
 
 RATE = 0.1
 ROUNDING = 1e-15
@@ -47,16 +48,9 @@ def sgd_step(layer: LayerSample) -> Result:
     toy = ToyLayer.of(layer, heads=8)
     loss, before = toy.imitation_loss(), toy.draw(torch.Generator().manual_seed(layer.seed))
 
-    def step(optimiser: Callable[[list[Tensor]], torch.optim.Optimizer]) -> tuple[list[Tensor], list[Tensor]]:
-        weights = trainable(before)
-        gradient = torch.autograd.grad(loss(weights), weights)
-        for w, g in zip(weights, gradient, strict=True):
-            w.grad = g.clone()
-        optimiser(list(weights)).step()
-        return [w.detach() for w in weights], list(gradient)
-
-    after, gradient = step(lambda w: torch.optim.SGD(w, lr=RATE))
-    adam, _ = step(lambda w: torch.optim.Adam(w, lr=RATE))
+    weights = trainable(before)
+    gradient = torch.autograd.grad(loss(weights), weights)
+    after = _stepped(list(before), gradient, lambda w: torch.optim.SGD(w, lr=RATE))
     exact = all(torch.equal(a, b.add(g, alpha=-RATE)) for a, b, g in zip(after, before, gradient, strict=True))
     difference = max(
         float((a - (b - RATE * g)).abs().max()) / max(float(a.abs().max()), 1e-300)
@@ -64,8 +58,11 @@ def sgd_step(layer: LayerSample) -> Result:
     )
     moved = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(after, before, strict=True)))
     expected = RATE * math.sqrt(sum(float(g.square().sum()) for g in gradient))
-    change = torch.cat([(a - b).flatten() for a, b in zip(adam, before, strict=True)])
-    cosine = float(torch.cosine_similarity(change, -torch.cat([g.flatten() for g in gradient]), dim=0))
+    # Adam takes a step per weight, so it depends on the coordinates: those of the model.
+    slope = toy.in_model_coordinates(cast(Weights, gradient))
+    change = _stepped([torch.zeros_like(g) for g in slope], slope, lambda w: torch.optim.Adam(w, lr=RATE))
+    directions = (torch.cat([x.flatten() for x in parts]) for parts in (change, slope))
+    cosine = -float(torch.cosine_similarity(*directions, dim=0))
     comparison = Comparison(
         Side(f"‖ΔW‖ {short(moved)}", 0.0 if exact else difference),  # relative, of W after the step
         "=",
@@ -80,3 +77,16 @@ def sgd_step(layer: LayerSample) -> Result:
         "moved": moved, "rate_times_gradient": expected, "largest_difference": difference, "adam_cosine": cosine,
     }  # fmt: skip
     return Result(comparison, because, numbers)
+
+
+def _stepped(
+    weights: Sequence[Tensor],
+    gradient: Sequence[Tensor],
+    optimiser: Callable[[list[Tensor]], torch.optim.Optimizer],
+) -> list[Tensor]:
+    """Copies of the weights after one step."""
+    copies = [w.clone().requires_grad_() for w in weights]
+    for w, g in zip(copies, gradient, strict=True):
+        w.grad = g.clone()
+    optimiser(copies).step()
+    return [w.detach() for w in copies]
