@@ -153,7 +153,8 @@ def test_gates_of_one_change_nothing_and_have_the_right_gradient() -> None:
     with mh.gate(model) as gates:
         out = model(X)
         out.square().sum().backward()
-    assert torch.equal(out, model(X))
+    # Products of other memory layouts round differently on some processors.
+    torch.testing.assert_close(out, model(X), rtol=1e-13, atol=1e-13)
     assert gates.labels == ["L0", "L1"]
     assert len(gates.parameters()) == 2
 
