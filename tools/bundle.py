@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHOW = ROOT / "src/multihead/show"
 ESBUILD = ROOT / ".venv/node/node_modules/esbuild/bin/esbuild"
 
-ENTRY_POINTS = {"report": "app/main.js"}
+ENTRY_POINTS = {"report": "app/main.js", "play": "app/play/main.js"}
 """Name of a bundle → its entry point in src/multihead/show."""
 
 

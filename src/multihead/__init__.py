@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from multihead.model.interventions import ablate, gate, patch
     from multihead.show import figure
     from multihead.show.collect import report
+    from multihead.show.play import play
     from multihead.sources.embedded.embedded import embedded
     from multihead.sources.pretrained import load_pretrained
     from multihead.statements.run import theory
@@ -65,6 +66,7 @@ else:
         "multihead.store.load:load",
         "multihead.sources.pretrained:load_pretrained",
         "multihead.show.collect:report",
+        "multihead.show.play:play",
         "multihead.show.figure",
         "multihead.sources.embedded.embedded:embedded",
         "multihead.layer.interop",
@@ -95,6 +97,7 @@ __all__ = [
     "load",
     "load_pretrained",
     "report",
+    "play",
     "figure",
     "embedded",
     "interop",

@@ -21,6 +21,7 @@ from multihead.errors import MultiheadError
 COMMANDS = {
     "report": "write one page that shows what every head does",
     "serve": "show the page from a local server: long texts, and texts that you type",
+    "play": "write a page with a small transformer in it, whose heads you switch",
     "measure": "write a table of what every head does and how important it is",
     "show": "print a table, or the attention map of one head",
     "compare": "compare two tables; a gate for CI",

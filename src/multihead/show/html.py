@@ -6,15 +6,11 @@ shows is escaped.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from html import escape
-from importlib.resources import files
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -27,6 +23,7 @@ from multihead.measures.kinds.evidence import RULES
 from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.show.cuts import cost_cells
 from multihead.show.encode import deflated, shares_text
+from multihead.show.page_file import fill_page, page_part
 from multihead.show.tokens import show_control_chars
 from multihead.statements.run import Theory
 from multihead.table.table import HeadTable
@@ -46,34 +43,18 @@ def page(report: Report, *, served: bool = False) -> str:
     """The HTML. `served`: the page asks the server that it came from for maps, and may ask no other."""
     blobs = list(report.blobs.texts)
     data = json.dumps(_data(report, blobs) | {"served": served}, separators=(",", ":"), allow_nan=False)
-    script, style = _file("bundles/report.js"), _file("app/style.css")
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
-        f"img-src data: blob:; connect-src {_SELF if served else _NONE}; base-uri 'none'; form-action 'none'; "
-        "require-trusted-types-for 'script'; trusted-types 'none'"
-    )
     name = escape(show_control_chars(report.model.name))
-    return Template(_file("app/page.html")).substitute(
-        policy=policy,
+    return fill_page(
+        page_part("app/page.html"),
+        script=page_part("bundles/report.js"),
+        style=page_part("app/style.css"),
+        connect="'self'" if served else "'none'",
         title=f"{name}: what every head does",
         name=name,
-        style=style,
-        script=script,
         data=deflated(data.encode()),
         lines="\n".join(blobs),
         plain=_plain(report),
     )
-
-
-_SELF, _NONE = "'self'", "'none'"
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(sha256(text.encode()).digest()).decode()
-
-
-def _file(name: str) -> str:
-    return files("multihead.show").joinpath(name).read_text(encoding="utf-8")
 
 
 # ---- the data: its types are in app/types.js ----------------------------------------------------

@@ -19,11 +19,9 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from multihead._base.atomic_files import write_atomically
 from multihead._base.chart_html import head_grid_html, line_chart_html
 from multihead._base.html import line, lines
 from multihead.edit.plan_text import table as text_table
-from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import Cost
 from multihead.measures.cost.cost_text import amount
 from multihead.measures.kinds.result import Kinds
@@ -32,6 +30,7 @@ from multihead.show import html
 from multihead.show.curve import QualityCurve
 from multihead.show.encode import BlobTable
 from multihead.show.findings import Finding, findings
+from multihead.show.page_file import save_page
 from multihead.show.text_maps import LayerShape, ShownText
 from multihead.statements.run import Theory
 from multihead.table.head_grid import head_grid
@@ -207,16 +206,7 @@ class Report:
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file, completely or not at all; returns its path."""
-        path, data = Path(path), self.html().encode("utf-8", errors="replace")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, data)
-        except OSError as error:
-            raise MultiheadError(
-                f"the page ({len(data) / 1e6:.1f} MB) cannot be written to {path}: {error.strerror}",
-                hint="choose a path that can be written to, on a disk with enough room",
-            ) from error
-        return path
+        return save_page(self.html(), path)
 
 
 def _kind_table(rows: Sequence[KindRow]) -> tuple[list[str], list[list[str]]]:

@@ -1,6 +1,6 @@
 /** Numbers and words as the page writes them; the formats are those of every face (multihead._base.charts). */
 
-import { report } from "./report.js";
+import { charts } from "./charts.js";
 
 /** @param {unknown} x @returns {x is null | undefined} */
 const missing = (x) => x === null || x === undefined || Number.isNaN(x);
@@ -10,8 +10,8 @@ const missing = (x) => x === null || x === undefined || Number.isNaN(x);
  * @param {number | null | undefined} x
  * @param {number} [digits]
  */
-export function formatNumber(x, digits = report.charts.format.digits) {
-  const { missing: none, plain } = report.charts.format;
+export function formatNumber(x, digits = charts.format.digits) {
+  const { missing: none, plain } = charts.format;
   if (missing(x)) return none;
   const size = Math.abs(x);
   if (Number.isInteger(x) && size < plain[1]) return String(x);
@@ -24,7 +24,7 @@ export function formatNumber(x, digits = report.charts.format.digits) {
  * @param {number | null | undefined} x
  */
 export function formatFraction(x) {
-  const { missing: none, fraction_digits } = report.charts.format;
+  const { missing: none, fraction_digits } = charts.format;
   return missing(x) ? none : x.toFixed(fraction_digits);
 }
 

@@ -2,10 +2,12 @@
 
 import { headLink } from "./address.js";
 import { FONT, colorBar, fillVertical, sizeCanvas } from "./canvas.js";
+import { charts } from "./charts.js";
+import { columnHelp, kindHelp } from "./definitions.js";
 import { announce, el, pointerOn } from "./dom.js";
 import { formatFraction, formatNumber } from "./format.js";
 import { kindLabel } from "./glossary.js";
-import { columnHelp, help, kindHelp } from "./help.js";
+import { help } from "./help.js";
 import { kindColor, shade, themeColor } from "./palettes.js";
 import * as data from "./report.js";
 import { ARROWS, column, neighbour, numberIn, places, prunable, report } from "./report.js";
@@ -32,7 +34,7 @@ const DRAW = { dot: drawDot, square: drawSquare };
 
 /** @type {Draw} */
 function drawDot(context, { color, size = 0.6, hollow }, x, y, side) {
-  const [smallest, largest] = report.charts.size;
+  const [smallest, largest] = charts.size;
   const radius = Math.max(1.2, (side / 2) * (smallest + (largest - smallest) * size));
   context.beginPath();
   context.arc(x + side / 2, y + side / 2, radius, 0, 2 * Math.PI);

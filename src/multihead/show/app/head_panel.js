@@ -1,11 +1,12 @@
 /** What is known of one head, beside its map. */
 
 import { headLink, link } from "./address.js";
+import { columnHelp, kindHelp } from "./definitions.js";
 import { el, svg } from "./dom.js";
 import { formatFraction, formatNumber, formatPercent, sentence, shorten } from "./format.js";
 import { GLOSSARY, kindLabel } from "./glossary.js";
 import { kindText } from "./grid.js";
-import { columnHelp, heading, help, kindHelp } from "./help.js";
+import { heading, help } from "./help.js";
 import { kindColor } from "./palettes.js";
 import { RemoteMap } from "./remote_map.js";
 import * as data from "./report.js";

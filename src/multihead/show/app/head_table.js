@@ -1,10 +1,11 @@
 /** The table of all heads: sortable, a link per head. */
 
 import { go, headLink } from "./address.js";
+import { columnHelp } from "./definitions.js";
 import { el, saveFile } from "./dom.js";
 import { formatFraction, formatNumber } from "./format.js";
 import { kindText } from "./grid.js";
-import { columnHelp, help } from "./help.js";
+import { help } from "./help.js";
 import { kindColor } from "./palettes.js";
 import { cell, column, importanceError, importanceOf, kindOf, numberIn, places, report, textIn } from "./report.js";
 

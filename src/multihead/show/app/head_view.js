@@ -2,6 +2,7 @@
 
 import { ALL_HEADS, go, headLink, indexIn, link, replace } from "./address.js";
 import { colorBar } from "./canvas.js";
+import { charts } from "./charts.js";
 import { choice, el, idle, toggle } from "./dom.js";
 import { formatFraction, sentence, shorten } from "./format.js";
 import { kindSentence } from "./glossary.js";
@@ -359,7 +360,7 @@ function weightBar() {
   const bar = colorBar((level) => shade(weightRamp(), level));
   const ticks = [0, 0.1, 0.25, 0.5, 1].map((weight) => {
     const tick = el("span", {}, String(weight));
-    tick.style.left = `${100 * weight ** report.charts.weight_exponent}%`;
+    tick.style.left = `${100 * weight ** charts.weight_exponent}%`;
     return tick;
   });
   const scale = el("div", { class: "scale" }, bar, el("div", { class: "ticks", "aria-hidden": "true" }, ticks));

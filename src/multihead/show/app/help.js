@@ -1,9 +1,7 @@
 /** The "?" beside a term: a button that opens its definition. Works with pointer, touch and keyboard. */
 
 import { announce, el } from "./dom.js";
-import { sentence } from "./format.js";
-import { GLOSSARY, kindLabel, kindSentence } from "./glossary.js";
-import { column, report } from "./report.js";
+import { GLOSSARY } from "./glossary.js";
 
 const box = el("div", { id: "definition", role: "note", hidden: true });
 /** @type {HTMLElement | null} */
@@ -71,29 +69,6 @@ export function help(term, text = GLOSSARY[term]) {
   });
   button.textContent = "?";
   return button;
-}
-
-/**
- * A measure of the table: plain words where the glossary has them, then its formula and unit.
- * @param {string} name
- */
-export function columnHelp(name) {
-  const found = column(name);
-  const plain = Object.hasOwn(GLOSSARY, name) ? GLOSSARY[name] : name === report.importance ? GLOSSARY.importance : "";
-  const exact = found ? `${sentence(found.meaning)}${found.unit ? ` Unit: ${found.unit}.` : ""}` : "";
-  return help(name, [plain, exact].filter(Boolean).join(" "));
-}
-
-/** @param {string} kind */
-export function kindHelp(kind) {
-  return help(kindLabel(kind), kindMeaning(kind));
-}
-
-/** @param {string} kind */
-export function kindMeaning(kind) {
-  const known = Object.hasOwn(report.kinds, kind) ? report.kinds[kind] : null;
-  const exact = known ? `${sentence(known.meaning)} Its score must be above ${known.threshold} and above chance.` : "";
-  return [kindSentence(kind), exact].filter(Boolean).join(" ");
 }
 
 /**

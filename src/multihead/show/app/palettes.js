@@ -1,17 +1,17 @@
 /** Colours of the page's data (multihead._base.charts) and of its theme. */
 
-import { report } from "./report.js";
+import { charts } from "./charts.js";
 
 const STEPS = 256;
 
 /** @param {string} kind */
 export function kindColor(kind) {
-  const { kinds, no_value } = report.charts;
+  const { kinds, no_value } = charts;
   return Object.hasOwn(kinds, kind) ? kinds[kind] : no_value;
 }
 
 /** @param {number} index */
-export const lineColor = (index) => report.charts.lines[index % report.charts.lines.length];
+export const lineColor = (index) => charts.lines[index % charts.lines.length];
 
 /** @param {string} hex */
 const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
@@ -42,7 +42,7 @@ const ramps = new Map();
 function ramp(name) {
   let colors = ramps.get(name);
   if (!colors) {
-    colors = mix(report.charts.ramps[name]);
+    colors = mix(charts.ramps[name]);
     ramps.set(name, colors);
   }
   return colors;

@@ -2,6 +2,7 @@
 
 import { go, headLink, indexIn, replace } from "./address.js";
 import { FONT, fillVertical, sizeCanvas } from "./canvas.js";
+import { charts } from "./charts.js";
 import { el } from "./dom.js";
 import { formatCount, formatNumber, formatPercent, plural } from "./format.js";
 import { GLOSSARY } from "./glossary.js";
@@ -80,7 +81,7 @@ class CostTable {
     const after = point?.cost;
     const columns = after ? [titles[0], `with ${point.kept} heads`] : titles;
     const lines = after ? rows.map(([label, now], i) => [label, now, after[i]]) : rows;
-    const none = ["none", report.charts.format.missing];
+    const none = ["none", charts.format.missing];
     const known = lines.filter(([, ...cells]) => cells.some((text) => !none.includes(text)));
     const head = el("tr", {}, el("td"), columns.map((text) => el("th", { scope: "col" }, text)));
     const body = known.map(([label, ...cells]) =>

@@ -1,6 +1,7 @@
 /** The data of the page, and what the views ask of it. */
 
 import { readData } from "./blobs.js";
+import { setCharts } from "./charts.js";
 
 /** @typedef {import("./types.js").Report} Report */
 
@@ -27,6 +28,7 @@ export let prunable = new Set();
 
 export async function loadReport() {
   report = await readData();
+  setCharts(report.charts);
   if (report.served) report.texts = byNumber(report.texts);
   indexOf = new Map(report.heads.map((name, index) => [name, index]));
   places = [];

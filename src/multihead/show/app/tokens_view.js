@@ -1,6 +1,7 @@
 /** One token, and where every head looks from it. */
 
 import { go, headLink, headState, indexIn, link, replace } from "./address.js";
+import { charts } from "./charts.js";
 import { el, toggle } from "./dom.js";
 import { formatFraction, shorten } from "./format.js";
 import { SEEN, directionChoice } from "./head_view.js";
@@ -127,7 +128,7 @@ class TokenScene {
 }
 
 /** @param {number} weight its share of the colour, in percent: a square-root scale, and words stay readable */
-const strengthOf = (weight) => Math.round(78 * weight ** report.charts.weight_exponent);
+const strengthOf = (weight) => Math.round(78 * weight ** charts.weight_exponent);
 
 /** @param {number} strength */
 const shadeOf = (strength) => `color-mix(in srgb, var(--shade) ${strength}%, transparent)`;

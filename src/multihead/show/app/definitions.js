@@ -1,0 +1,29 @@
+/** The "?" beside a measure or a kind of the report: its definition is in the data. */
+
+import { sentence } from "./format.js";
+import { GLOSSARY, kindLabel, kindSentence } from "./glossary.js";
+import { help } from "./help.js";
+import { column, report } from "./report.js";
+
+/**
+ * A measure of the table: plain words where the glossary has them, then its formula and unit.
+ * @param {string} name
+ */
+export function columnHelp(name) {
+  const found = column(name);
+  const plain = Object.hasOwn(GLOSSARY, name) ? GLOSSARY[name] : name === report.importance ? GLOSSARY.importance : "";
+  const exact = found ? `${sentence(found.meaning)}${found.unit ? ` Unit: ${found.unit}.` : ""}` : "";
+  return help(name, [plain, exact].filter(Boolean).join(" "));
+}
+
+/** @param {string} kind */
+export function kindHelp(kind) {
+  return help(kindLabel(kind), kindMeaning(kind));
+}
+
+/** @param {string} kind */
+export function kindMeaning(kind) {
+  const known = Object.hasOwn(report.kinds, kind) ? report.kinds[kind] : null;
+  const exact = known ? `${sentence(known.meaning)} Its score must be above ${known.threshold} and above chance.` : "";
+  return [kindSentence(kind), exact].filter(Boolean).join(" ");
+}

@@ -1,0 +1,136 @@
+/** The list of lessons, the steps of the present one, and what it shows beside the model. */
+
+import { announce, closest, el } from "../dom.js";
+import { formatFraction, formatNumber, formatPercent } from "../format.js";
+import { help } from "../help.js";
+import { gradientNorms } from "./gradient_norms.js";
+import { LESSONS, begin } from "./lessons.js";
+import { nameOf } from "./settings.js";
+
+/** @typedef {import("./session.js").Session} Session */
+
+export class LessonView {
+  /**
+   * @param {Session} session
+   * @param {() => void} changed
+   */
+  constructor(session, changed) {
+    this.session = session;
+    this.changed = changed;
+    /** How many steps of each lesson are done. @type {Map<string, number>} */
+    this.progress = new Map();
+    this.tabs = el("div", { class: "lessontabs", role: "group", "aria-label": "lessons" });
+    this.tabs.append(el("button", { type: "button", "data-lesson": "" }, "Free play"));
+    for (const { id, title } of LESSONS) this.tabs.append(el("button", { type: "button", "data-lesson": id }, title));
+    this.tabs.addEventListener("click", (event) => {
+      const button = closest(event, "button[data-lesson]");
+      if (button) this.open(button.dataset.lesson ?? "");
+    });
+    this.panel = el("div", { class: "lesson" });
+    this.box = el("section", { class: "lessons", "aria-label": "lessons" }, this.tabs, this.panel);
+  }
+
+  get lesson() {
+    return LESSONS.find(({ id }) => id === this.session.lesson) ?? null;
+  }
+
+  /** @param {string} id */
+  open(id) {
+    const lesson = LESSONS.find((one) => one.id === id);
+    if (lesson) {
+      this.progress.delete(id);
+      begin(this.session, lesson);
+    } else {
+      this.session.lesson = "";
+    }
+    this.changed();
+  }
+
+  /** Advance past the steps that are done; each is checked once the one before it is done. */
+  check() {
+    const { lesson, session } = this;
+    if (!lesson) return;
+    const reached = this.progress.get(lesson.id) ?? 0;
+    const step = lesson.steps[reached];
+    if (!step?.done(session)) return;
+    this.progress.set(lesson.id, reached + 1);
+    announce(
+      reached + 1 === lesson.steps.length ? `Lesson done. ${lesson.learned(session)}` : `Step ${reached + 1} done.`,
+    );
+  }
+
+  update() {
+    this.check();
+    const { lesson, session } = this;
+    for (const tab of this.tabs.querySelectorAll("button")) {
+      const id = tab.dataset.lesson ?? "";
+      tab.setAttribute("aria-pressed", String(id === (lesson?.id ?? "")));
+      const steps = LESSONS.find((one) => one.id === id)?.steps.length;
+      tab.classList.toggle("done", steps !== undefined && this.progress.get(id) === steps);
+    }
+    this.panel.hidden = !lesson;
+    if (!lesson) return;
+    const reached = this.progress.get(lesson.id) ?? 0;
+    const finished = reached === lesson.steps.length;
+    const steps = lesson.steps.map((step, i) => {
+      const state = i < reached ? "done" : i === reached ? "now" : "later";
+      const sign = el(
+        "span",
+        { class: "sign", "aria-label": state === "done" ? "done" : null },
+        state === "done" ? "✓" : `${i + 1}`,
+      );
+      return el(
+        "li",
+        { class: state, "aria-current": state === "now" ? "step" : null },
+        sign,
+        el("span", {}, step.text(session)),
+      );
+    });
+    this.panel.replaceChildren(
+      el("p", { class: "lead" }, lesson.about(session)),
+      el("ol", { class: "lessonsteps" }, ...steps),
+      finished ? el("p", { class: "learned" }, el("b", {}, "Done. "), lesson.learned(session)) : "",
+      lesson.needs === "gradients" ? this.gradients() : "",
+    );
+  }
+
+  /** Outputs and gradients of one head and of many. */
+  gradients() {
+    const { session } = this;
+    const { layer, sizes, token } = session;
+    const merged = session.settings[layer].merged;
+    const [before, after] = [gradientNorms(session, layer, "before"), gradientNorms(session, layer, "after")];
+    const rows = Array.from({ length: sizes.heads }, (_, h) => {
+      const row = session.row("before", nameOf(layer, h));
+      const key = row.indexOf(row.reduce((most, x) => Math.max(most, x)));
+      const looks = `${session.word(key)} ${formatFraction(row[key])}`;
+      const gradient = merged ? el("td", {}, formatNumber(after[h])) : null;
+      return el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, nameOf(layer, h)),
+        el("td", {}, looks),
+        el("td", {}, formatNumber(before[h])),
+        gradient,
+      );
+    });
+    const head = el(
+      "tr",
+      {},
+      el("th", { scope: "col" }, "head"),
+      el("th", { scope: "col" }, "looks most at"),
+      el("th", { scope: "col" }, "gradient of W_Q ", help("gradient")),
+      merged ? el("th", { scope: "col" }, "its part of W_Q, merged") : null,
+    );
+    const apart = merged
+      ? `After “${session.word(token)}”, the outputs of layer ${layer} differ by ` +
+        `${formatPercent(session.difference(layer))} from those of separate heads.`
+      : `Layer ${layer} has separate heads.`;
+    return el(
+      "div",
+      { class: "beside" },
+      el("p", { class: "apart" }, apart),
+      el("table", { class: "gradients" }, el("thead", {}, head), el("tbody", {}, ...rows)),
+    );
+  }
+}

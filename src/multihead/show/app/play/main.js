@@ -1,0 +1,250 @@
+/** The page of `multihead play`: the model, what is switched, and the views of both. */
+
+import { readBlob, readData } from "../blobs.js";
+import { setCharts } from "../charts.js";
+import { byId, closest, el } from "../dom.js";
+import { formatCount, formatNumber, formatPercent, plural } from "../format.js";
+import { help } from "../help.js";
+import { resetThemeColors } from "../palettes.js";
+import { ComputationView } from "./computation_view.js";
+import "./glossary.js";
+import { InputView } from "./input_view.js";
+import { LessonView } from "./lesson_view.js";
+import { MapPanes } from "./map_panes.js";
+import { Model, intact } from "./model.js";
+import { PredictionView } from "./prediction_view.js";
+import { SampleLoss } from "./sample_loss.js";
+import { Session } from "./session.js";
+import { nameOf } from "./settings.js";
+import { HeadSwitches } from "./switches.js";
+import { readWeights } from "./weights.js";
+
+const ADDRESS_DELAY = 250; // milliseconds; browsers limit how often the address may change
+const MEASURE_DELAY = 200;
+const FIRST_TEXT = "<now> <town> the keys that the man near the door sees";
+
+class Page {
+  /** @param {Session} session */
+  constructor(session) {
+    this.session = session;
+    const changed = () => this.changed();
+    const choose = (/** @type {number} */ token) => {
+      session.chosen = token;
+      changed();
+    };
+    this.lessons = new LessonView(session, changed);
+    this.input = new InputView(session, changed);
+    this.predictions = new PredictionView(session, choose);
+    this.maps = new MapPanes(session, choose);
+    this.computation = new ComputationView(session, (layer) => {
+      session.layer = layer;
+      changed();
+    });
+    this.switches = this.makeSwitches();
+    this.undo = el("button", { type: "button", id: "undo", onclick: () => this.act(() => session.undo()) }, "Undo");
+    const reset = () =>
+      this.act(() => session.switch((settings) => settings.splice(0, settings.length, ...intact(session.sizes))));
+    this.reset = el("button", { type: "button", id: "reset", onclick: reset }, "Reset");
+    this.facts = el("dl", { class: "facts", id: "facts" });
+    const heads = el(
+      "section",
+      { class: "heads", "aria-label": "heads" },
+      el("div", { class: "inputtop" }, el("h2", {}, "Heads"), help("head"), this.undo, this.reset),
+      this.switches.box,
+      this.facts,
+    );
+    byId("main").replaceChildren(
+      this.lessons.box,
+      this.input.box,
+      el("div", { class: "two" }, heads, this.predictions.box),
+      this.maps.box,
+      this.computation.box,
+    );
+    this.samples = new SampleLoss(session, () => this.measured());
+    this.addressTimer = 0;
+    this.measureTimer = 0;
+    this.frame = 0;
+  }
+
+  makeSwitches() {
+    const { session } = this;
+    const { layers, heads } = session.sizes;
+    const names = Array.from({ length: layers }, (_, layer) =>
+      Array.from({ length: heads }, (_, head) => ({
+        name: nameOf(layer, head),
+        kind: session.card.kinds[nameOf(layer, head)],
+      })),
+    );
+    const set = (/** @type {(settings: import("./model.js").Settings) => void} */ change) =>
+      this.act(() => session.switch(change));
+    return new HeadSwitches(names, {
+      select: (layer, head) =>
+        this.act(() => {
+          session.layer = layer;
+          session.head = head;
+        }),
+      scale: (layer, head, scale) => set((settings) => void (settings[layer].heads[head].scale = scale)),
+      pattern: (layer, head, pattern) => set((settings) => void (settings[layer].heads[head].pattern = pattern)),
+      merge: (layer, merged) => set((settings) => void (settings[layer].merged = merged)),
+      share: (layer, kvHeads) => set((settings) => void (settings[layer].kvHeads = kvHeads)),
+    });
+  }
+
+  /** @param {() => void} change */
+  act(change) {
+    change();
+    this.changed();
+  }
+
+  /** Show a change in the next frame: several changes in one frame are computed once. */
+  changed() {
+    delete document.body.dataset.ready;
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.update();
+    });
+  }
+
+  update() {
+    const { session } = this;
+    session.compute();
+    this.input.update();
+    this.switches.update(session.settings, session.layer, session.head);
+    this.undo.disabled = !session.past.length;
+    this.reset.disabled = !session.changed;
+    this.predictions.update();
+    this.maps.update();
+    this.computation.update();
+    this.lessons.update();
+    this.drawFacts();
+    clearTimeout(this.addressTimer);
+    this.addressTimer = window.setTimeout(() => this.writeAddress(), ADDRESS_DELAY);
+    clearTimeout(this.measureTimer);
+    this.measureTimer = window.setTimeout(() => this.samples.measure(), MEASURE_DELAY);
+    document.body.dataset.took = session.took.toFixed(1);
+    document.body.dataset.ready = "play";
+  }
+
+  measured() {
+    this.drawFacts();
+    this.lessons.update();
+  }
+
+  writeAddress() {
+    try {
+      history.replaceState(null, "", this.session.hash);
+    } catch {
+      // inside a notebook the frame has no address of its own
+    }
+  }
+
+  drawFacts() {
+    const { session } = this;
+    const all = session.sizes.layers * session.sizes.heads;
+    const [base, growth] = [session.losses.get(""), session.lossGrowth()];
+    const signed = growth === null ? "" : `${growth >= 0 ? "+" : "−"}${formatPercent(Math.abs(growth))}`;
+    const loss =
+      base === undefined
+        ? "measuring…"
+        : growth === null
+          ? `${formatNumber(base)} → measuring…`
+          : session.changed
+            ? `${formatNumber(base)} → ${formatNumber(base * (1 + growth))} (${signed})`
+            : formatNumber(base);
+    const copied = session.round ? session.copied("after") : NaN;
+    /** @type {[string, string, string][]} */
+    const rows = [
+      ["heads on", `${all - session.off.length} of ${all}`, "head"],
+      [`mean loss over ${session.data.samples.length} sample texts`, loss, "mean loss"],
+      ["KV cache", `${session.cacheBytes} bytes per word`, "KV cache"],
+    ];
+    if (!Number.isNaN(copied)) rows.push(["words copied", formatPercent(copied, 3), "words copied"]);
+    this.facts.replaceChildren(
+      ...rows.map(([name, value, term]) =>
+        el("div", {}, el("dt", {}, name, " ", help(term)), el("dd", { "data-fact": term }, value)),
+      ),
+    );
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    if (event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey) return;
+    if (closest(event, "textarea, input[type=text]")) return;
+    event.preventDefault();
+    this.act(() => this.session.undo());
+  }
+
+  resize() {
+    this.maps.resize();
+    this.computation.draw();
+  }
+}
+
+/** @param {import("./session.js").Data} data */
+function frame(data) {
+  const { layers, heads, width, headDim, words } = data.sizes;
+  /** @type {[string, string, string][]} */
+  const parts = [
+    [formatCount(data.parameters), "parameters", "parameters"],
+    [`${plural(layers, "layer")} × ${plural(heads, "head")}`, `d_model ${width}, d_k ${headDim}`, "head"],
+    [String(words), "words", "the language"],
+  ];
+  byId("card").replaceChildren(
+    ...parts.map(([value, unit, term]) => el("span", {}, el("b", {}, value), ` ${unit} `, help(term))),
+  );
+  byId("foot").replaceChildren(
+    el(
+      "p",
+      {},
+      `multihead ${data.version}. The model runs in this page, which sends nothing. The URL saves words and ` +
+        `switches. Ctrl+Z undoes a switch.`,
+    ),
+  );
+}
+
+/** @param {string} name */
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  resetThemeColors();
+}
+
+async function start() {
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  setTheme(dark.matches ? "dark" : "light");
+  if (typeof DecompressionStream === "undefined") {
+    const text = "This browser is too old for this page. Use Chrome 111, Safari 16.4, Firefox 113 or a newer one.";
+    byId("main").append(el("p", { class: "lead" }, text));
+    return;
+  }
+  /** @type {import("./session.js").Data} */
+  const data = await readData();
+  setCharts(data.charts);
+  frame(data);
+  const session = new Session(data, new Model(data.sizes, readWeights(await readBlob(0), data.layout)));
+  session.text = FIRST_TEXT;
+  const place = session.card.agreement.match(/\d+/g)?.map(Number);
+  if (place) [session.layer, session.head] = place;
+  if (location.hash.length > 1) session.restore(location.hash);
+  const page = new Page(session);
+  const repaint = (/** @type {string} */ name) => {
+    setTheme(name);
+    page.update();
+  };
+  const other = () => (document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  byId("tools").append(el("button", { type: "button", id: "theme", onclick: () => repaint(other()) }, "Light / dark"));
+  dark.addEventListener("change", () => repaint(dark.matches ? "dark" : "light"));
+  window.addEventListener("hashchange", () => {
+    if (location.hash !== session.hash) page.act(() => session.restore(location.hash));
+  });
+  window.addEventListener("keydown", (event) => page.onKey(event));
+  let timer = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(() => page.resize(), 80);
+  });
+  page.update();
+  Object.defineProperty(window, "multihead", { value: Object.freeze({ session, page }) }); // for the console, and for tests
+}
+
+start();

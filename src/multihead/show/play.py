@@ -1,0 +1,128 @@
+"""`mh.play()`: the embedded model in one page that runs it, with a switch on every head.
+
+>>> import multihead as mh
+>>> page = mh.play()
+>>> page
+the embedded model as a page: 12 heads, 0.5 MB
+>>> len(page.html()) < 1.5e6
+True
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from multihead import __version__
+from multihead._base.charts import page_style
+from multihead.show.encode import deflated, halves_text
+from multihead.show.page_file import fill_page, page_part, save_page
+from multihead.sources.embedded import FOLDER
+from multihead.sources.embedded.embedded import embedded
+
+SAMPLES = 20
+"""Sample texts in the page, over which it measures the loss."""
+
+INLINE_HEIGHT = 900
+"""Pixels of the page inside a notebook."""
+
+
+def play(path: str | Path | None = None) -> PlayPage:
+    """The embedded model as one page that needs no network: type words, switch heads off, follow every number.
+
+    With a path, the page is written there.
+    """
+    page = PlayPage()
+    if path is not None:
+        page.save(path)
+    return page
+
+
+class PlayPage:
+    """The page. A notebook shows it inline."""
+
+    @cached_property
+    def _html(self) -> str:
+        return _page()
+
+    def html(self) -> str:
+        return self._html
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page as one HTML file, completely or not at all; returns its path."""
+        return save_page(self.html(), path)
+
+    def __repr__(self) -> str:
+        heads = len(_card()["kinds"])
+        return f"the embedded model as a page: {heads} heads, {len(self.html()) / 1e6:.1f} MB"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, which can run its script and nothing else."""
+        return (
+            f'<iframe srcdoc="{escape(self.html())}" sandbox="allow-scripts" title="the embedded model" '
+            f'style="width: 100%; height: {INLINE_HEIGHT}px; border: 1px solid #8886"></iframe>'
+        )
+
+
+def _page() -> str:
+    model, tokenizer = embedded()
+    weights = {name: x for name, x in model.state_dict().items() if name != "guess.weight"}  # is words.weight
+    config = model.config
+    data: dict[str, Any] = {
+        "version": __version__,
+        "charts": page_style(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "sizes": {
+            "words": config.vocab_size,
+            "width": config.width,
+            "layers": config.layers,
+            "heads": config.heads,
+            "headDim": config.head_dim,
+            "hidden": config.hidden,
+            "rotaryDim": config.rotary_dim,
+            "rotaryBase": config.rotary_base,
+        },
+        "words": tokenizer.words,
+        "special": tokenizer.all_special_tokens,
+        "context": _card()["recipe"]["tokens"],
+        "samples": tokenizer.sample_texts()[:SAMPLES],
+        "layout": [[name, x.numel()] for name, x in weights.items()],
+        "card": _page_card(),
+    }
+    return fill_page(
+        page_part("app/play/page.html"),
+        script=page_part("bundles/play.js"),
+        style=page_part("app/style.css") + page_part("app/play/play.css"),
+        data=deflated(json.dumps(data, separators=(",", ":"), allow_nan=False).encode()),
+        lines=halves_text(torch.cat([x.flatten() for x in weights.values()])[None]),
+    )
+
+
+# ---- the model card ---------------------------------------------------------------------------
+
+
+def _card() -> dict[str, Any]:
+    return json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
+
+
+def _page_card() -> dict[str, Any]:
+    """The jobs of heads, as they were measured when the model was trained. Lessons name heads by these alone."""
+    card = _card()
+    by_kind = {kind: row["heads"] for kind, row in card["by kind"].items()}
+    return {
+        "kinds": {head: row["kind"] for head, row in card["kinds"].items()},
+        "heads": by_kind,
+        "agreement": card["pointing"]["head"],
+        "marks": card["marking"]["head"],
+        "copying": _without(card, by_kind["previous"], "copying"),
+    }
+
+
+def _without(card: dict[str, Any], heads: list[str], ability: str) -> float:
+    """What is left of an ability without the head that it loses most by."""
+    return min(card["by head"][head][ability] for head in heads)
