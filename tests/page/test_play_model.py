@@ -105,7 +105,10 @@ def plain_forward(
         q, k = rotate(q), rotate(k)
         if number == 2:
             k, v = (
-                y.view(kv_heads, -1, n, 24).mean(1, keepdim=True).expand(-1, 4 // kv_heads, -1, -1).reshape(4, n, 24)
+                y.view(kv_heads, -1, n, 24)
+                .mean(1, keepdim=True)
+                .expand(-1, 4 // kv_heads, -1, -1)
+                .reshape(4, n, 24)
                 for y in (k, v)
             )
         scores = q @ k.transpose(1, 2) / 24**0.5
@@ -197,7 +200,9 @@ def test_tokens(tmp_path: Path) -> None:
         "</script><script>alert(1)</script>",
         "<<now>>",
     ]
-    program = "for (const text of input.texts) { put(new tokenizer.Tokenizer(input.words).read(text).map((t) => t.id));}"
+    program = (
+        "for (const text of input.texts) { put(new tokenizer.Tokenizer(input.words).read(text).map((t) => t.id));}"
+    )
     got = run_node(program, tmp_path, texts=texts, words=list(tokenizer.words))
     want = [i for text in texts for i in tokenizer(text)["input_ids"]]
     assert got.astype(int).tolist() == want

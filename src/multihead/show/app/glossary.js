@@ -95,6 +95,9 @@ export const GLOSSARY = {
   verdict: "Holds, fails, or holds only under a condition: both sides were computed on this model.",
 };
 
+/** Add the terms of another page. @param {Record<string, string>} terms */
+export const define = (terms) => Object.assign(GLOSSARY, terms);
+
 /** What a kind is called where there is room for it. @type {Record<string, string>} */
 const KIND_LABELS = {
   first: "first token",

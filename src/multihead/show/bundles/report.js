@@ -73,16 +73,15 @@ ens":"Arithmetic per byte of memory traffic when a text is read at once. Above a
 e, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"The length of text above which comparing tokens costs more than \
 the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the mask allows.","as computed":"The left side of the statement, com\
 puted on this model.","as stated":"The right side: the value that the statement predicts.",statement:"A claim about multi-head attention from a paper or a textb\
-ook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."},Xe={first:"first token",delimiter:"\
-delimiters",self:"own position",previous:"previous token",next:"next token",offset:"fixed offset",duplicate:"same token",class:"token class",window:"neighbourho\
-od"},V=s=>Object.hasOwn(Xe,s)?Xe[s]:s,Ze={dead:"This head writes almost nothing, whatever the text.",first:"Every token looks mostly at the first token. The hea\
-d has nothing to add there: it rests (attention sink).",delimiter:"Every token looks mostly at delimiters such as [SEP]. The head rests there (attention sink).",
-self:"Every token looks at itself.",previous:"Every token looks at the token right before it.",next:"Every token looks at the token right after it.",offset:"Eve\
-ry token looks at the token a fixed distance away.",duplicate:"Every token looks at other copies of the same token in the text.",induction:"Every token looks at\
- what followed its earlier copy: in “A B … A”, at B. The head continues repetition.",class:"Every token looks at tokens of one class, such as punctuation \
-or numbers.",alignment:"Every token looks at the matching place of the other text.",window:"Every token looks at its neighbours, some tokens to both sides.",broad:"\
-Every token looks at many tokens at once: the head averages over the text.",mixed:"This head does several things, or none of those tested: no kind is clear enou\
-gh.","too little data":"There are too few documents to say what this head does."},Jt=s=>Object.hasOwn(Ze,s)?Ze[s]:"";var it=a("div",{id:"definition",role:"note",hidden:!0}),rt=null;function Wt(){rt?.setAttribute("aria-expanded","false"),rt=null,it.hidden=!0}function Js(s,t,e){
+ook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."};var Xe={first:"first token",delimiter:"delimiters",self:"own position",previous:"previous token",next:"next token",offset:"fixed offset",duplicate:"same token",
+class:"token class",window:"neighbourhood"},V=s=>Object.hasOwn(Xe,s)?Xe[s]:s,Ze={dead:"This head writes almost nothing, whatever the text.",first:"Every token l\
+ooks mostly at the first token. The head has nothing to add there: it rests (attention sink).",delimiter:"Every token looks mostly at delimiters such as [SEP]. \
+The head rests there (attention sink).",self:"Every token looks at itself.",previous:"Every token looks at the token right before it.",next:"Every token looks a\
+t the token right after it.",offset:"Every token looks at the token a fixed distance away.",duplicate:"Every token looks at other copies of the same token in th\
+e text.",induction:"Every token looks at what followed its earlier copy: in “A B … A”, at B. The head continues repetition.",class:"Every token looks at t\
+okens of one class, such as punctuation or numbers.",alignment:"Every token looks at the matching place of the other text.",window:"Every token looks at its nei\
+ghbours, some tokens to both sides.",broad:"Every token looks at many tokens at once: the head averages over the text.",mixed:"This head does several things, or\
+ none of those tested: no kind is clear enough.","too little data":"There are too few documents to say what this head does."},Jt=s=>Object.hasOwn(Ze,s)?Ze[s]:"";var it=a("div",{id:"definition",role:"note",hidden:!0}),rt=null;function Wt(){rt?.setAttribute("aria-expanded","false"),rt=null,it.hidden=!0}function Js(s,t,e){
 Wt(),rt=s,s.setAttribute("aria-expanded","true"),it.replaceChildren(a("b",{},t),a("p",{},e)),document.body.append(it),it.hidden=!1;let n=s.getBoundingClientRect(),
 {width:o,height:i}=it.getBoundingClientRect(),r=Math.max(8,Math.min(n.left-12,document.documentElement.clientWidth-o-8)),l=n.bottom+6+i<=window.innerHeight||n.top<
 i+6;it.style.left=`${r+window.scrollX}px`,it.style.top=`${(l?n.bottom+6:n.top-i-6)+window.scrollY}px`,et(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{

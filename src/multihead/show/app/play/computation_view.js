@@ -44,6 +44,7 @@ export class ComputationView {
   }
 
   clearReadout() {
+    this.readout.classList.remove("on");
     this.value.textContent = "";
     this.formula.textContent =
       "Point at any cell, tap it, or reach it with Tab and the arrow keys: its value and its formula are shown here.";
@@ -55,6 +56,7 @@ export class ComputationView {
    * @param {Strip} strip
    */
   inspect(vector, index, strip) {
+    this.readout.classList.add("on");
     this.value.textContent = `${cellName(vector, index)} = ${write(vector.values[index])}`;
     this.formula.textContent = `= ${vector.formula(index)}`;
     const before = this.marked;

@@ -1,8 +1,8 @@
 /** The terms of this page in plain words; the others are those of the report. */
 
-import { GLOSSARY } from "../glossary.js";
+import { define } from "../glossary.js";
 
-Object.assign(GLOSSARY, {
+define({
   "the language":
     "The model reads a small invented language of 214 words. “<now> <town> the keys that the man sees " +
     "are new .” is a " +

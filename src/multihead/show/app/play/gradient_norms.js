@@ -3,9 +3,12 @@
 import { gradients } from "./backward.js";
 import { intact } from "./model.js";
 
-/** @typedef {import("./session.js").Session} Session */
+/**
+ * @typedef {import("./session.js").Session} Session
+ * @typedef {{run: object, found: import("./backward.js").Gradients[]}} Latest
+ */
 
-/** The last runs and their gradients: one of the trained model, one with switches. @type {Map<string, {run: object, found: import("./backward.js").Gradients[]}>} */
+/** The last runs and their gradients: one of the trained model, one with switches. @type {Map<string, Latest>} */
 const latest = new Map();
 
 /**

@@ -46,6 +46,12 @@ export class LessonView {
     this.changed();
   }
 
+  /** @param {number} token */
+  choose(token) {
+    this.session.chosen = token;
+    this.changed();
+  }
+
   /** Advance past the steps that are done; each is checked once the one before it is done. */
   check() {
     const { lesson, session } = this;
@@ -126,10 +132,18 @@ export class LessonView {
       ? `After “${session.word(token)}”, the outputs of layer ${layer} differ by ` +
         `${formatPercent(session.difference(layer))} from those of separate heads.`
       : `Layer ${layer} has separate heads.`;
+    const words = merged
+      ? session.tokens.map((_, i) => {
+          const text = `${session.word(i)} ${Math.round(100 * session.difference(layer, i))}`;
+          return el("button", { type: "button", class: "suggestion", onclick: () => this.choose(i) }, text);
+        })
+      : [];
     return el(
       "div",
       { class: "beside" },
       el("p", { class: "apart" }, apart),
+      merged ? el("p", { class: "dim" }, "Difference after each word, in percent:") : null,
+      el("div", { class: "suggestions" }, ...words),
       el("table", { class: "gradients" }, el("thead", {}, head), el("tbody", {}, ...rows)),
     );
   }

@@ -244,7 +244,8 @@ async function start() {
     timer = window.setTimeout(() => page.resize(), 80);
   });
   page.update();
-  Object.defineProperty(window, "multihead", { value: Object.freeze({ session, page }) }); // for the console, and for tests
+  // for the console of the browser, and for tests
+  Object.defineProperty(window, "multihead", { value: Object.freeze({ session, page }) });
 }
 
 start();

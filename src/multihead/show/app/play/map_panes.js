@@ -94,7 +94,8 @@ export class MapPanes {
       return;
     }
     const weight = session.row(which, session.headName, cell[0])[cell[1]];
-    this.said.textContent = `“${session.word(cell[0])}” looks at “${session.word(cell[1])}” with weight ${formatFraction(weight)}`;
+    const [query, key] = cell.map((token) => `“${session.word(token)}”`);
+    this.said.textContent = `${query} looks at ${key} with weight ${formatFraction(weight)}`;
   }
 
   resize() {

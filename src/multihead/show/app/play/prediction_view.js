@@ -50,12 +50,7 @@ export class PredictionView {
         { class: id === actual ? "guess actual" : "guess", "data-word": words[id] },
         el("span", { class: "guessed" }, words[id], id === actual ? el("small", {}, " (in the text)") : null),
         el("span", { class: "barpair" }, bar("before", before[id]), changed ? bar("after", after[id]) : null),
-        el(
-          "span",
-          { class: "chance" },
-          formatPercent(before[id]),
-          changed ? el("b", {}, formatPercent(after[id])) : null,
-        ),
+        el("span", { class: "chance" }, chance(before[id]), changed ? el("b", {}, chance(after[id])) : null),
       ),
     );
     const legend = el(
@@ -90,6 +85,9 @@ export class PredictionView {
     this.list.replaceChildren(el("p", {}, title), ...buttons, more ?? "");
   }
 }
+
+/** @param {number} share */
+const chance = (share) => (share < 0.001 ? "< 0.1\u00a0%" : formatPercent(share, share < 0.01 ? 1 : 2));
 
 /**
  * @param {string} name

@@ -34,7 +34,7 @@ export class Strip {
     this.width = 0;
     this.caption = el("span", {});
     this.shape = el("small", { class: "shape" });
-    this.canvas = el("canvas", { class: "strip", tabindex: "0", role: "slider", "aria-valuemin": 0 });
+    this.canvas = el("canvas", { class: "cells", tabindex: "0", role: "slider", "aria-valuemin": 0 });
     this.room = el("div", { class: "striproom" }, this.canvas);
     this.box = el("div", { class: "vector" }, el("div", { class: "vectortop" }, this.caption, this.shape), this.room);
     this.canvas.addEventListener("pointermove", (event) => this.point(event));

@@ -52,7 +52,8 @@ export class Tokenizer {
   completions(start, count) {
     const lower = start.toLowerCase();
     const found = this.words.filter((word) => word.toLowerCase().startsWith(lower) && word.toLowerCase() !== lower);
-    return found.filter(isTyped).slice(0, count);
+    const [same, other] = [true, false].map((as) => found.filter((word) => word.startsWith(start) === as));
+    return [...same, ...other].filter(isTyped).slice(0, count);
   }
 
   /**

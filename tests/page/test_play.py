@@ -1,0 +1,385 @@
+"""The page of `multihead play` in a real browser: typing, switches, every number, every lesson."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import multihead as mh
+from multihead.model.capture import capture
+from multihead.model.interventions import ablate
+from multihead.sources.embedded import FOLDER
+from page.conftest import Open, Opened
+from page.play_node import rounded_model
+from page.test_untrusted import HOSTILE
+
+CARD = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
+LIMIT = 1.5e6
+
+CELL = 4
+"""The cell of every vector that is read: of the weights, that of “keys”."""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mh.play().save(tmp_path_factory.mktemp("play") / "play.html")
+
+
+def act(shown: Opened, script: str, argument: Any = None) -> None:
+    """Run a script that changes something, and wait until the change is shown."""
+    shown.page.evaluate(f"argument => {{ {script} }}", argument)
+    shown.ready()
+
+
+def set_head(shown: Opened, name: str, on: bool) -> None:
+    box = shown.page.locator(f"[data-switch={name}]")
+    if box.is_checked() != on:
+        act(shown, "document.querySelector(`[data-switch=${argument}]`).click()", name)
+
+
+def choose_head(shown: Opened, name: str) -> None:
+    act(shown, "document.querySelector(`[data-head=${argument}]`).click()", name)
+
+
+def choose_word(shown: Opened, token: int) -> None:
+    act(shown, "document.querySelector(`.wordchip[data-i='${argument}']`).click()", token)
+
+
+def write(shown: Opened, text: str) -> None:
+    shown.page.fill("#text", text)
+    shown.ready()
+
+
+def select(shown: Opened, selector: str, value: str) -> None:
+    shown.page.select_option(selector, value)
+    shown.ready()
+
+
+def press(shown: Opened, selector: str) -> None:
+    act(shown, "document.querySelector(argument).click()", selector)
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def test_it_opens_and_is_quick(file: Path, opened: Open) -> None:
+    assert file.stat().st_size < LIMIT
+    html = file.read_text(encoding="utf-8")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'none'" in policy[1]
+    shown = opened(file)
+    write(shown, mh.embedded()[1].sample_texts()[0])
+    assert shown.page.locator(".wordchip").count() == 72
+    best = shown.page.evaluate("""() => Math.min(...Array.from({ length: 7 }, () => {
+      const { model, before } = multihead.session;
+      const began = performance.now();
+      model.run(before.ids);
+      return performance.now() - began;
+    }))""")
+    assert best < 50
+    assert "undefined" not in shown.text("body")
+    assert "NaN" not in shown.text("body")
+
+
+@pytest.mark.fast("360-dark", "1440-light")
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "light"), (3840, "light")])
+def test_it_fits_every_screen(width: int, scheme: str, file: Path, opened: Open) -> None:
+    lesson = "lesson=merge&merge=1&scale=L0H1:0.5,L2H1:0&text=whale+key+whale+key+zebra"
+    shown = opened(file, lesson, width=width, color_scheme=scheme)
+    assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+    for button in shown.page.locator("button.help").all():
+        button.evaluate("e => e.click()")
+        assert len(shown.text("#definition p")) > 15
+    shown.shot(f"play-{width}-{scheme}")
+
+
+def test_it_runs_inside_a_notebook(file: Path, opened: Open, tmp_path: Path) -> None:
+    notebook = tmp_path / "notebook.html"
+    html = f"<!doctype html><meta charset=utf-8><body data-ready>{mh.play()._repr_html_()}"  # pyright: ignore
+    notebook.write_text(html, encoding="utf-8")
+    shown = opened(notebook)
+    frame = shown.page.frame_locator("iframe")
+    frame.locator("body[data-ready=play]").wait_for()
+    frame.locator("[data-switch=L1H3]").click()
+    frame.locator(".bar.after").first.wait_for()
+    shown.page.wait_for_timeout(400)  # the address is written later, and here it cannot be
+
+
+# ---- words --------------------------------------------------------------------------------------
+
+
+def test_typing(file: Path, opened: Open) -> None:
+    shown = opened(file)
+    write(shown, "")
+    shown.page.type("#text", "The ke")
+    shown.ready()
+    assert shown.page.locator(".suggestion[data-word]").all_inner_texts() == ["key", "keys", "Kemp"]
+    shown.page.click(".suggestion[data-word=keys]")
+    shown.ready()
+    assert shown.page.input_value("#text") == "The keys "
+    assert shown.page.locator(".wordchip > span").all_inner_texts() == ["<s>", "the", "keys"]
+    write(shown, "the zebra sinks")
+    assert "“zebra” is not one of the 214 words" in shown.text(".notes")
+    assert shown.page.locator(".wordchip.unknown").inner_text().startswith("zebra")
+    write(shown, "the " * 90)
+    assert shown.page.locator(".wordchip").count() == 72
+    assert "19 words are not read" in shown.text(".notes")
+    shown.page.locator(".wordchip").nth(3).focus()
+    shown.page.keyboard.press("ArrowRight")
+    shown.ready()
+    assert shown.page.get_attribute(".wordchip.from", "data-i") == "4"
+
+
+def test_hostile_text(file: Path, opened: Open) -> None:
+    shown = opened(file)
+    for text in HOSTILE.values():
+        written = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        act(
+            shown,
+            "const f = document.getElementById('text'); f.value = argument; f.dispatchEvent(new Event('input'))",
+            written,
+        )
+    assert shown.page.evaluate("window.hit") is None
+    assert shown.page.locator("main img, main iframe, main script, main form").count() == 0
+    assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for fragment in (
+        "text=</script><script>window.hit=1</script>&head=__proto__&scale=L9H9:0,L0H0:7,x&kv=9:9,0:3",
+        "lesson=constructor&pattern=L0H0:constructor&merge=99,__proto__&token=1e9&head=<img src=x>",
+    ):
+        shown.page.evaluate("document.body.removeAttribute('data-ready')")
+        shown.go(fragment)
+        assert shown.page.evaluate("window.hit") is None
+        assert shown.page.locator("[data-switch]:checked").count() == 12
+        assert shown.text("[data-fact='KV cache']") == "1152 bytes per word"
+
+
+# ---- switches -----------------------------------------------------------------------------------
+
+
+def test_switches_change_what_torch_changes(file: Path, opened: Open) -> None:
+    shown = opened(file)
+    head, text = CARD["pointing"]["head"], "<now> <town> the keys that the man near the door sees"
+    write(shown, text)
+    set_head(shown, head, False)
+    model, (_, tokenizer) = rounded_model(), mh.embedded()
+    ids = tokenizer(text)["input_ids"]
+    with torch.no_grad(), ablate(model, [head]):
+        chances = model(torch.tensor([ids])).logits[0].softmax(-1)
+    for which in ("are", "is"):
+        want = float(chances[-1, tokenizer.get_vocab()[which]])
+        got = shown.page.evaluate("w => multihead.session.probability('after', [w])", which)
+        assert got == pytest.approx(want, rel=1e-4, abs=1e-7)
+        written = f"{100 * want:.2g}" if want >= 0.01 else "< 0.1"
+        assert shown.text(f".guess[data-word={which}] b") == f"{written}\u00a0%"
+    assert "changed after" in shown.text(".changes")
+    assert shown.text("[data-fact=head]") == "11 of 12"
+    press(shown, "#undo")
+    assert shown.page.locator(".bar.after").count() == 0
+    act(
+        shown,
+        "const s = document.querySelector('[data-scale=L0H1]'); s.value = 0.3; s.dispatchEvent(new Event('input'))",
+    )
+    choose_head(shown, "L0H2")
+    select(shown, ".detail select", "first")
+    act(shown, "document.querySelector('[data-merge=\"2\"]').click()")
+    select(shown, "[data-share='1']", "2")
+    choose_word(shown, 5)
+    assert shown.text("[data-fact='KV cache']") == "960 bytes per word"
+    shown.page.wait_for_function("() => location.hash.includes('kv=')")
+    address = shown.page.evaluate("location.hash")
+    before = shown.page.evaluate("Array.from(multihead.session.after.logits)")
+    again = opened(file, address[1:])
+    assert again.page.evaluate("Array.from(multihead.session.after.logits)") == before
+    assert again.page.get_attribute(".wordchip.from", "data-i") == "5"
+    assert again.page.get_attribute("[data-head=L0H2]", "aria-pressed") == "true"
+    press(shown, "#reset")
+    assert shown.page.evaluate("multihead.session.changed") is False
+    shown.page.keyboard.press("Control+z")
+    shown.ready()
+    assert shown.page.evaluate("Array.from(multihead.session.after.logits)") == before
+
+
+def test_every_number_can_be_read(file: Path, opened: Open) -> None:
+    """By keyboard: the values are those of torch, with the formula that they come from."""
+    shown = opened(file)
+    text = "<now> <town> the keys that the man near the door sees"
+    write(shown, text)
+    choose_head(shown, "L1H3")
+    model, (_, tokenizer) = rounded_model(), mh.embedded()
+    ids = tokenizer(text)["input_ids"]
+    with torch.no_grad(), capture(model, statistics=None, keep="qk v outputs") as heads:
+        model(torch.tensor([ids]))
+    head = heads[1, 3]
+    card = shown.page.locator(".headcard").nth(3)
+    parts = {
+        0: (head.query()[0, -1], f"W_Q[{CELL}] · x̂ + bias"),
+        1: (head.key()[0, -1], f"W_K[{CELL}] · x̂ + bias"),
+        2: (head.value()[0, -1], f"W_V[{CELL}] · x̂ + bias"),
+        4: (head.weights()[0, -1], "e^(score − largest)"),
+        5: (head.output()[0, -1], f"Σ weight · v[{CELL}]"),
+    }
+    for number, (vector, formula) in parts.items():
+        strip = card.locator("canvas.cells").nth(number)
+        strip.focus()
+        strip.press("Home")
+        for _ in range(CELL):
+            strip.press("ArrowRight")
+        value = float(shown.text("#readout b").rpartition("=")[2].replace("−", "-"))
+        assert value == pytest.approx(float(vector[CELL]), rel=6e-3, abs=1e-6), number
+        assert formula in shown.text("#readout span")
+        assert strip.get_attribute("aria-valuenow") == str(CELL)
+    assert "64 = d_model" in shown.text(".computation")
+    assert "96 = 4 heads × d_k" in shown.text(".computation")
+    box = card.locator("canvas.cells").nth(3).bounding_box()
+    shown.page.mouse.move(box["x"] + box["width"] * 4.5 / len(ids), box["y"] + 5)
+    assert "score of “keys”" in shown.text("#readout b")
+
+
+# ---- lessons ------------------------------------------------------------------------------------
+
+Perform = Callable[[Opened], None]
+
+
+def _measured(shown: Opened) -> None:
+    """Wait until the loss with the present switches is measured."""
+    shown.page.wait_for_function("() => multihead.session.lossGrowth() !== null")
+
+
+def _only_off(names: list[str], measured: bool = False) -> Perform:
+    def perform(shown: Opened) -> None:
+        for head in CARD["kinds"]:
+            set_head(shown, head, head not in names)
+        if measured:
+            _measured(shown)
+
+    return perform
+
+
+def _head_and_word(head: str, word: int) -> Perform:
+    def perform(shown: Opened) -> None:
+        choose_head(shown, head)
+        choose_word(shown, word)
+
+    return perform
+
+
+def _word_that_differs(low: float, high: float) -> Perform:
+    def perform(shown: Opened) -> None:
+        apart = shown.page.evaluate("multihead.session.tokens.map((_, i) => multihead.session.difference(1, i))")
+        choose_word(shown, next(i for i, x in enumerate(apart) if i and low < x < high))
+
+    return perform
+
+
+def _largest_gradient(shown: Opened) -> None:
+    press(shown, "#reset")
+    rows = shown.page.locator(".gradients tbody tr").all()
+    norms = {row.locator("th").inner_text(): float(row.locator("td").nth(1).inner_text()) for row in rows}
+    choose_head(shown, max(norms, key=lambda head: norms[head]))
+
+
+def _copying_word(shown: Opened) -> None:
+    head = CARD["by kind"]["induction"]["heads"][0]
+    choose_head(shown, head)
+    rows = shown.page.evaluate(
+        "h => multihead.session.tokens.map((_, i) => Array.from(multihead.session.row('after', h, i)))", head
+    )
+    choose_word(shown, next(i for i in range(10, 18) if rows[i][i - 8] > 0.5))
+
+
+def _by_hand(shown: Opened) -> None:
+    press(shown, "#reset")
+    choose_head(shown, PREVIOUS)
+    select(shown, ".detail select", "previous")
+
+
+def _pairs_of_every_layer(shown: Opened) -> None:
+    for layer in (0, 1, 2):  # the last is the cheapest
+        press(shown, "#reset")
+        select(shown, f"[data-share='{layer}']", "2")
+        _measured(shown)
+
+
+def _all_share(shown: Opened) -> None:
+    for layer in range(3):
+        select(shown, f"[data-share='{layer}']", "1")
+    _measured(shown)
+
+
+def _share_one(shown: Opened) -> None:
+    select(shown, "[data-share='2']", "1")
+    _measured(shown)
+
+
+def _rewrite(old: str, new: str) -> Perform:
+    def perform(shown: Opened) -> None:
+        press(shown, "#reset")
+        text = shown.page.input_value("#text")
+        assert old in text
+        write(shown, text.replace(old, new))
+
+    return perform
+
+
+INDUCTION = CARD["by kind"]["induction"]["heads"]
+PREVIOUS = CARD["by kind"]["previous"]["heads"][0]
+CHEAP = ["L1H1", "L2H3", "L2H2", "L0H2", "L1H2"]
+"""Taken out one after the other, each the cheapest that is left."""
+
+LESSONS: dict[str, list[Perform]] = {
+    "merge": [
+        lambda shown: act(shown, "document.querySelector('[data-merge=\"1\"]').click()"),
+        _word_that_differs(0.0, 0.15),
+        _word_that_differs(0.5, 9.0),
+        _largest_gradient,
+    ],
+    "induction": [_copying_word, lambda shown: choose_head(shown, PREVIOUS), _only_off([PREVIOUS]), _by_hand],
+    "agreement": [
+        _head_and_word(CARD["pointing"]["head"], 11),
+        _only_off([CARD["pointing"]["head"]]),
+        _rewrite("keys", "key"),
+    ],
+    "delimiters": [
+        lambda shown: choose_head(shown, CARD["marking"]["head"]),
+        _only_off([CARD["marking"]["head"]]),
+        _rewrite("<now>", "<past>"),
+    ],
+    "redundancy": [_only_off(INDUCTION[:1]), _only_off(INDUCTION), _only_off(INDUCTION[2:])],
+    "grouped": [_share_one, _pairs_of_every_layer, _all_share],
+    "pruning": [_only_off(CHEAP[:n], measured=True) for n in (1, 3, 5)],
+}
+
+
+def test_lessons(file: Path, opened: Open) -> None:
+    """Each step is done by what it says, in its order, and not before."""
+    shown = opened(file)
+    assert shown.page.locator("[data-lesson]").count() == 1 + len(LESSONS)
+    for lesson, steps in LESSONS.items():
+        press(shown, f"[data-lesson={lesson}]")
+        assert shown.page.locator(".lessonsteps li").count() == len(steps), lesson
+        for number, perform in enumerate(steps):
+            assert shown.page.locator(".lessonsteps li.done").count() == number, (lesson, number)
+            assert shown.page.locator(".learned").count() == 0
+            perform(shown)
+        shown.page.wait_for_selector(".learned", timeout=3000)
+        assert "done" in (shown.page.get_attribute(f"[data-lesson={lesson}]", "class") or "")
+        assert "undefined" not in shown.text(".lesson")
+        shown.shot(f"play-lesson-{lesson}")
+
+
+def test_a_wrong_move_is_not_a_step(file: Path, opened: Open) -> None:
+    shown = opened(file)
+    press(shown, "[data-lesson=agreement]")
+    set_head(shown, CARD["pointing"]["head"], False)  # the second step before the first
+    assert shown.page.locator(".lessonsteps li.done").count() == 0
+    press(shown, "[data-lesson=redundancy]")
+    set_head(shown, PREVIOUS, False)  # no induction head
+    assert shown.page.locator(".lessonsteps li.done").count() == 0
