@@ -23,6 +23,12 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def mixed(one: str, other: str, share: float) -> str:
+    """color-mix(in srgb, one share, other)."""
+    pairs = [[int(colour[i : i + 2], 16) for colour in (one, other)] for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in pairs)
+
+
 def contrast(one: str, other: str) -> float:
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
@@ -39,5 +45,8 @@ def test_every_colour_of_words(theme: str) -> None:
     assert set(WORDS) <= set(known)
     for name in WORDS:
         assert contrast(known[name], known["paper"]) >= 4.5, name
-    for name in ("ink", "dim", "accent"):
+    for name in ("ink", "dim", "accent", "good", "unsure"):
         assert contrast(known[name], known["soft"]) >= 4.5, f"{name} on soft"
+    for share in (0.2, 0.5, 0.72):  # words that are shaded by their weight
+        for behind in ("paper", "soft"):
+            assert contrast(known["ink"], mixed(known["shade"], known[behind], share)) >= 4.5, (share, behind)

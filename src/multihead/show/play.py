@@ -3,7 +3,7 @@
 >>> import multihead as mh
 >>> page = mh.play()
 >>> page
-the embedded model as a page: 12 heads, 0.5 MB
+the embedded model as a page: 12 heads, 0.4 MB
 >>> len(page.html()) < 1.5e6
 True
 """
@@ -113,16 +113,9 @@ def _card() -> dict[str, Any]:
 def _page_card() -> dict[str, Any]:
     """The jobs of heads, as they were measured when the model was trained. Lessons name heads by these alone."""
     card = _card()
-    by_kind = {kind: row["heads"] for kind, row in card["by kind"].items()}
     return {
         "kinds": {head: row["kind"] for head, row in card["kinds"].items()},
-        "heads": by_kind,
+        "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],
         "marks": card["marking"]["head"],
-        "copying": _without(card, by_kind["previous"], "copying"),
     }
-
-
-def _without(card: dict[str, Any], heads: list[str], ability: str) -> float:
-    """What is left of an ability without the head that it loses most by."""
-    return min(card["by head"][head][ability] for head in heads)

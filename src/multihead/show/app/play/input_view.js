@@ -4,6 +4,7 @@ import { charts } from "../charts.js";
 import { closest, el } from "../dom.js";
 import { plural, shorten } from "../format.js";
 import { help } from "../help.js";
+import { refill } from "./refill.js";
 import { isTyped } from "./tokenizer.js";
 
 /** @typedef {import("./session.js").Session} Session */
@@ -122,7 +123,7 @@ export class InputView {
     const words = completions.length ? completions : this.likely();
     const lead = completions.length ? "complete: " : "next: ";
     const buttons = words.map((word) => el("button", { type: "button", class: "suggestion", "data-word": word }, word));
-    this.suggestions.replaceChildren(el("span", { class: "dim" }, lead), ...buttons);
+    refill(this.suggestions, el("span", { class: "dim" }, lead), ...buttons);
   }
 
   /** The likeliest words after the text. */

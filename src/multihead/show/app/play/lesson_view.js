@@ -5,6 +5,7 @@ import { formatFraction, formatNumber, formatPercent } from "../format.js";
 import { help } from "../help.js";
 import { gradientNorms } from "./gradient_norms.js";
 import { LESSONS, begin } from "./lessons.js";
+import { refill } from "./refill.js";
 import { nameOf } from "./settings.js";
 
 /** @typedef {import("./session.js").Session} Session */
@@ -92,7 +93,8 @@ export class LessonView {
         el("span", {}, step.text(session)),
       );
     });
-    this.panel.replaceChildren(
+    refill(
+      this.panel,
       el("p", { class: "lead" }, lesson.about(session)),
       el("ol", { class: "lessonsteps" }, ...steps),
       finished ? el("p", { class: "learned" }, el("b", {}, "Done. "), lesson.learned(session)) : "",

@@ -23,6 +23,29 @@ const ADDRESS_DELAY = 250; // milliseconds; browsers limit how often the address
 const MEASURE_DELAY = 200;
 const FIRST_TEXT = "<now> <town> the keys that the man near the door sees";
 
+/** Names and values, each with a "?". */
+class Facts {
+  /** @param {[string, string][]} rows name, term of the glossary */
+  constructor(rows) {
+    this.values = new Map(rows.map(([, term]) => [term, el("dd", { "data-fact": term })]));
+    this.box = el("dl", { class: "facts" });
+    for (const [name, term] of rows) {
+      this.box.append(el("div", {}, el("dt", {}, name, " ", help(term)), this.values.get(term)));
+    }
+  }
+
+  /**
+   * @param {string} term
+   * @param {string | null} value null hides it
+   */
+  show(term, value) {
+    const cell = this.values.get(term);
+    if (!cell) return;
+    cell.textContent = value;
+    cell.parentElement?.toggleAttribute("hidden", value === null);
+  }
+}
+
 class Page {
   /** @param {Session} session */
   constructor(session) {
@@ -45,13 +68,18 @@ class Page {
     const reset = () =>
       this.act(() => session.switch((settings) => settings.splice(0, settings.length, ...intact(session.sizes))));
     this.reset = el("button", { type: "button", id: "reset", onclick: reset }, "Reset");
-    this.facts = el("dl", { class: "facts", id: "facts" });
+    this.facts = new Facts([
+      ["heads on", "head"],
+      [`mean loss over ${session.data.samples.length} sample texts`, "mean loss"],
+      ["KV cache", "KV cache"],
+      ["words copied", "words copied"],
+    ]);
     const heads = el(
       "section",
       { class: "heads", "aria-label": "heads" },
       el("div", { class: "inputtop" }, el("h2", {}, "Heads"), help("head"), this.undo, this.reset),
       this.switches.box,
-      this.facts,
+      this.facts.box,
     );
     byId("main").replaceChildren(
       this.lessons.box,
@@ -142,29 +170,22 @@ class Page {
   drawFacts() {
     const { session } = this;
     const all = session.sizes.layers * session.sizes.heads;
+    const copied = session.copied("after");
+    this.facts.show("head", `${all - session.off.length} of ${all}`);
+    this.facts.show("mean loss", this.lossText());
+    this.facts.show("KV cache", `${session.cacheBytes} bytes per word`);
+    this.facts.show("words copied", Number.isNaN(copied) ? null : formatPercent(copied, 3));
+  }
+
+  /** The loss of the trained model, and that with the switches. */
+  lossText() {
+    const { session } = this;
     const [base, growth] = [session.losses.get(""), session.lossGrowth()];
-    const signed = growth === null ? "" : `${growth >= 0 ? "+" : "−"}${formatPercent(Math.abs(growth))}`;
-    const loss =
-      base === undefined
-        ? "measuring…"
-        : growth === null
-          ? `${formatNumber(base)} → measuring…`
-          : session.changed
-            ? `${formatNumber(base)} → ${formatNumber(base * (1 + growth))} (${signed})`
-            : formatNumber(base);
-    const copied = session.round ? session.copied("after") : NaN;
-    /** @type {[string, string, string][]} */
-    const rows = [
-      ["heads on", `${all - session.off.length} of ${all}`, "head"],
-      [`mean loss over ${session.data.samples.length} sample texts`, loss, "mean loss"],
-      ["KV cache", `${session.cacheBytes} bytes per word`, "KV cache"],
-    ];
-    if (!Number.isNaN(copied)) rows.push(["words copied", formatPercent(copied, 3), "words copied"]);
-    this.facts.replaceChildren(
-      ...rows.map(([name, value, term]) =>
-        el("div", {}, el("dt", {}, name, " ", help(term)), el("dd", { "data-fact": term }, value)),
-      ),
-    );
+    if (base === undefined) return "measuring…";
+    if (growth === null) return `${formatNumber(base)} → measuring…`;
+    if (!session.changed) return formatNumber(base);
+    const sign = growth >= 0 ? "+" : "−";
+    return `${formatNumber(base)} → ${formatNumber(base * (1 + growth))} (${sign}${formatPercent(Math.abs(growth))})`;
   }
 
   /** @param {KeyboardEvent} event */

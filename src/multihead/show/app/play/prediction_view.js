@@ -3,6 +3,7 @@
 import { el } from "../dom.js";
 import { formatPercent } from "../format.js";
 import { help } from "../help.js";
+import { refill } from "./refill.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
@@ -82,7 +83,7 @@ export class PredictionView {
       return el("button", { type: "button", class: "suggestion", onclick: () => this.choose(token) }, text);
     });
     const more = found.length > LISTED ? el("span", { class: "dim" }, ` and ${found.length - LISTED} more`) : null;
-    this.list.replaceChildren(el("p", {}, title), ...buttons, more ?? "");
+    refill(this.list, el("p", {}, title), ...buttons, more ?? "");
   }
 }
 

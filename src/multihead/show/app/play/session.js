@@ -198,8 +198,8 @@ export class Session {
    */
   copied(which) {
     const { round } = this;
-    const found = this.guesses(which).slice(round, -1);
-    if (!round || !found.length) return NaN;
+    const found = round ? this.guesses(which).slice(round, -1) : [];
+    if (!found.length) return NaN;
     return found.filter((guess, i) => guess === this.before.ids[round + i + 1]).length / found.length;
   }
 
