@@ -49,9 +49,9 @@ ens":"Arithmetic per byte of memory traffic when a text is read at once. Above a
 e, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"The length of text above which comparing tokens costs more than \
 the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the mask allows.","as computed":"The left side of the statement, com\
 puted on this model.","as stated":"The right side: the value that the statement predicts.",statement:"A claim about multi-head attention from a paper or a textb\
-ook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."},Re=s=>Object.assign(Xt,s),je={
+ook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."},Pe=s=>Object.assign(Xt,s),je={
 first:"first token",delimiter:"delimiters",self:"own position",previous:"previous token",next:"next token",offset:"fixed offset",duplicate:"same token",class:"t\
-oken class",window:"neighbourhood"},Pe=s=>Object.hasOwn(je,s)?je[s]:s;var K=c("div",{id:"definition",role:"note",hidden:!0}),G=null;function ft(){G?.setAttribute("aria-expanded","false"),G=null,K.hidden=!0}function Es(s,t,e){ft(),
+oken class",window:"neighbourhood"},Re=s=>Object.hasOwn(je,s)?je[s]:s;var K=c("div",{id:"definition",role:"note",hidden:!0}),G=null;function ft(){G?.setAttribute("aria-expanded","false"),G=null,K.hidden=!0}function Es(s,t,e){ft(),
 G=s,s.setAttribute("aria-expanded","true"),K.replaceChildren(c("b",{},t),c("p",{},e)),document.body.append(K),K.hidden=!1;let o=s.getBoundingClientRect(),{width:n,
 height:r}=K.getBoundingClientRect(),a=Math.max(8,Math.min(o.left-12,document.documentElement.clientWidth-n-8)),i=o.bottom+6+r<=window.innerHeight||o.top<r+6;K.style.
 left=`${a+window.scrollX}px`,K.style.top=`${(i?o.bottom+6:o.top-r-6)+window.scrollY}px`,ot(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{let t=s.target;
@@ -105,17 +105,17 @@ row ${b} of W_O times the concatenation + bias = ${C(b)} + ${$(u("attention.o_pr
 values:f,formula:b=>`x + attention = ${$(m[b])} + ${$(p[b])}`},{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:b=>`GELU(row ${b} of W_up t\
 imes the normalized residual + bias) = GELU(${$(d(l.up,h)[b])})`},{name:`vector that leaves layer ${e}`,symbol:"out",shape:g,values:d(l.output),formula:b=>`resi\
 dual + W_down · hidden + bias = ${$(f[b])} + ${$(d(l.down)[b])}`}];return{before:E,after:v}}function Ye(s,t){let{model:e,layer:o,token:n,sizes:r}=s,{width:a,heads:i,
-headDim:h,rotaryDim:l}=r,u=s.settings[o],d=s.after.layers[o],m=s.tokens.length,f=A=>e.of(o,`attention.${A}`),w=(A,P=n)=>{let R=P*i*h+t*h;return A.subarray(R,R+h)},
-p=bt(d.normed,n,a),y=`${h} = d_k`,g=i/u.kvHeads>1?`, the mean of ${i/u.kvHeads} heads`:"",k=(A,P)=>R=>{let Tt=t*h+R,$s=f(`${A}_proj.bias`)[Tt],Ms=wt(St(f(`${A}_\
-proj.weight`),Tt,p,a),$s),Ts=P&&R<l?`, then rotated by the position ${n} together with number ${(R+l/2)%l}`:"";return`W_${A.toUpperCase()}[${R}] · x̂ + bias = ${Ms}${Ts}${A===
-"q"?"":g}`},T=A=>A.subarray(n*m,n*m+n+1),[L,E]=[T(d.scores[t]),T(d.weights[t])],C=yt(u).find(A=>A.includes(t))??[t],v=C.length*h,b=(A,P)=>{let R=P*i*h+C[0]*h;return A.
-subarray(R,R+v)},M=A=>`“${s.word(A)}”`,q=L.reduce((A,P)=>Math.max(A,P),-1/0),W=L.reduce((A,P)=>A+Math.exp(P-q),0),Q=u.merged?null:u.heads[t].pattern,{scale:Ae}=u.
+headDim:h,rotaryDim:l}=r,u=s.settings[o],d=s.after.layers[o],m=s.tokens.length,f=A=>e.of(o,`attention.${A}`),w=(A,R=n)=>{let P=R*i*h+t*h;return A.subarray(P,P+h)},
+p=bt(d.normed,n,a),y=`${h} = d_k`,g=i/u.kvHeads>1?`, the mean of ${i/u.kvHeads} heads`:"",k=(A,R)=>P=>{let Tt=t*h+P,$s=f(`${A}_proj.bias`)[Tt],Ms=wt(St(f(`${A}_\
+proj.weight`),Tt,p,a),$s),Ts=R&&P<l?`, then rotated by the position ${n} together with number ${(P+l/2)%l}`:"";return`W_${A.toUpperCase()}[${P}] · x̂ + bias = ${Ms}${Ts}${A===
+"q"?"":g}`},T=A=>A.subarray(n*m,n*m+n+1),[L,E]=[T(d.scores[t]),T(d.weights[t])],C=yt(u).find(A=>A.includes(t))??[t],v=C.length*h,b=(A,R)=>{let P=R*i*h+C[0]*h;return A.
+subarray(P,P+v)},M=A=>`“${s.word(A)}”`,q=L.reduce((A,R)=>Math.max(A,R),-1/0),W=L.reduce((A,R)=>A+Math.exp(R-q),0),Q=u.merged?null:u.heads[t].pattern,{scale:Ae}=u.
 heads[t],xs=Ae===1?"":`; times its strength ${$(Ae)} in the concatenation`;return[{name:"query q",symbol:"q",shape:y,values:w(d.q),formula:k("q",!0)},{name:"key\
  k",symbol:"k",shape:y,values:w(d.k),formula:k("k",!0)},{name:"value v",symbol:"v",shape:y,values:w(d.v),formula:k("v",!1)},{name:"scores q · k / √d",symbol:"\
 score",shape:`${n+1} words so far`,values:L,label:M,formula:A=>`q · k / √${v} = (${wt(St(b(d.k,A),0,b(d.q,n),v))}) / ${$(Math.sqrt(v))}`},{name:"weights: sof\
 tmax of the scores",symbol:"weight",shape:`${n+1}, sum 1`,values:E,label:M,positive:!0,formula:A=>Q?`set by hand: ${Q}`:`e^(score − largest) / sum = e^(${$(L[A])}\
  − ${$(q)}) / ${$(W)} = ${$(Math.exp(L[A]-q))} / ${$(W)}`},{name:"output: weighted sum of the values",symbol:"output",shape:y,values:w(d.outputs),formula:A=>{
-let P=Array.from(E,(R,Tt)=>[R,w(d.v,Tt)[A]]);return`Σ weight · v[${A}] = ${wt(P)}${xs}`}}]}function Xe(s){let{model:t,token:e,after:o}=s,{width:n,words:r,layers:a}=s.
+let R=Array.from(E,(P,Tt)=>[P,w(d.v,Tt)[A]]);return`Σ weight · v[${A}] = ${wt(R)}${xs}`}}]}function Xe(s){let{model:t,token:e,after:o}=s,{width:n,words:r,layers:a}=s.
 sizes,i=bt(o.layers[a-1].output,e,n),h=bt(o.normed,e,n),[l,u]=[o.logits,o.probabilities].map(p=>bt(p,e,r)),d=l.reduce((p,y)=>Math.max(p,y),-1/0),m=l.reduce((p,y)=>p+
 Math.exp(y-d),0),f=p=>`“${s.data.words[p]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_model`,values:h,formula:Ve(
 i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${r} words`,values:l,label:f,formula:p=>`embed\
@@ -152,31 +152,31 @@ this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=
 r?"One head: the same scores for all four parts ":"Each head compares, weighs and mixes ",S("query, key, value")),c("div",{class:"headcards"},...u)),f=c("li",{},
 c("h3",{},"All heads together ",S("W_O")),...h(o)),w=i.layers-1-a,p=w?`${w} more layer${w>1?"s do":" does"} the same with this vector. Then: `:"",y=c("li",{},c(
 "h3",{},`${p}the next word `,S("next word")),...h(n));this.body.replaceChildren(this.sizesNote,c("ol",{class:"computing"},l,m,f,y))}draw(){let t=this.strips.map(
-({room:e})=>e.clientWidth);this.strips.forEach((e,o)=>e.draw(t[o]))}get inspected(){let t=this.marked;return t?.vector?z(t.vector.values[t.cursor]):""}};Re({"the language":"The model reads a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is a sentence of it; <now> or <p\
+({room:e})=>e.clientWidth);this.strips.forEach((e,o)=>e.draw(t[o]))}get inspected(){let t=this.marked;return t?.vector?z(t.vector.values[t.cursor]):""}};Pe({"the language":"The model reads a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is a sentence of it; <now> or <p\
 ast> says the tense, <sea>, <farm> or <town> the place. Any word list repeated is text, too.","next word":"The model gives every word of its vocabulary a probab\
-ility to come next; together they are 1. The bars show the largest.","pattern by hand":"Replaces the weights of the head by fixed ones: every word looks at all \
-words so far equally, at the word before it, or at the first word. What the head does with the words that it sees stays as trained.","one head":"Merges the head\
-s of the layer into one with the same matrices W_Q, W_K, W_V and W_O. Its query and key are those of all heads side by side, so its score is the sum of their pr\
-oducts, divided by the root of the longer length; all parts of the vector then get the same weights. Patterns set by hand do not apply.","keys/values":"How many\
- sets of keys and values the heads of this layer have. With fewer sets than heads, neighbouring heads share the mean of theirs: grouped-query attention. With on\
-e set: multi-query attention.","mean loss":"How surprised the model is by the words of the sample texts: the mean of −log(probability of the word that really ca\
-me next), in nats. 0 is certainty; guessing among 214 words at random is 5.4. Lower is better.","KV cache":"Memory for one word while a text is generated: its k\
-ey and value in every set of every layer, two bytes per number. Sharing keys and values among heads makes it smaller.","words copied":"In a text that repeats it\
-self: the share of words after the first round that are the likeliest next word. The first word of the second round is not counted.",gradient:"The direction in \
-which training on this text would change W_Q, and how strongly: the length of the vector of all slopes of the loss, computed exactly by the chain rule.","the co\
-mputation":"All numbers that lead from the chosen word to the word after it, in one layer. d_model is the length of a word's vector, d_k the length of the query\
-, key and value of a head. Colours: blue below zero, orange above; weights and probabilities from 0 to 1 by their square root.",embedding:"The vector that stand\
-s for a word: a row of a table that training has set. The layers add to it step by step.","query, key, value":"Three vectors that each head makes of every word.\
- The query of the chosen word is compared with the keys of the words so far: their product is the score. Softmax turns scores into weights that sum to 1. The ou\
-tput is the sum of the values, each times its weight.",W_O:"The matrix that mixes the outputs of all heads. Each number of the result takes a share of every num\
-ber of every head."});function ct(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
+ility to come next; together they are 1. The bars show the largest. Probabilities come from scores, also called logits, which softmax turns into shares of 1.","\
+pattern by hand":"Replaces the weights of the head by fixed ones: every word looks at all words so far equally, at the word before it, or at the first word. Wha\
+t the head does with the words that it sees stays as trained.","one head":"Merges the heads of the layer into one with the same matrices W_Q, W_K, W_V and W_O. \
+Its query and key are those of all heads side by side, so its score is the sum of their products, divided by the root of the longer length; all parts of the vec\
+tor then get the same weights. Patterns set by hand do not apply.","keys/values":"How many sets of keys and values the heads of this layer have. With fewer sets\
+ than heads, neighbouring heads share the mean of theirs: grouped-query attention. With one set: multi-query attention.","mean loss":"How surprised the model is\
+ by the words of the sample texts: the mean of −log(probability of the word that really came next), in nats. 0 is certainty; guessing among 214 words at random \
+is 5.4. Lower is better.","KV cache":"Memory for one word while a text is generated: its key and value in every set of every layer, two bytes per number. Sharin\
+g keys and values among heads makes it smaller.","words copied":"In a text that repeats itself: the share of words after the first round that are the likeliest \
+next word. The first word of the second round is not counted.",gradient:"The direction in which training on this text would change W_Q, and how strongly: the le\
+ngth of the vector of all slopes of the loss, computed exactly by the chain rule.","the computation":"All numbers that lead from the chosen word to the word aft\
+er it, in one layer. d_model is the length of a word's vector, d_k the length of the query, key and value of a head. Colours: blue below zero, orange above; wei\
+ghts and probabilities from 0 to 1 by their square root.",embedding:"The vector that stands for a word: a row of a table that training has set. The layers add t\
+o it step by step.","query, key, value":"Three vectors that each head makes of every word. The query of the chosen word is compared with the keys of the words s\
+o far: their product is the score. Softmax turns scores into weights that sum to 1. The output is the sum of the values, each times its weight.",W_O:"The matrix\
+ that mixes the outputs of all heads. Each number of the result takes a share of every number of every head."});function ct(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
 focus()}var Os=/<[\p{L}\p{N}_]+>|[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s]/gu,[_s,Je,Ze]=["<pad>","<s>","<unk>"],ae=s=>s!==_s&&s!==Je&&s!==Ze,js=s=>s.slice(0,1).toUpperCase()+s.slice(
 1).toLowerCase(),jt=class{constructor(t){this.words=t,this.ids=new Map(t.map((e,o)=>[e,o])),this.begin=this.ids.get(Je)??0,this.unknown=this.ids.get(Ze)??0}idOf(t){
 return this.ids.get(t)??this.ids.get(t.toLowerCase())??this.ids.get(js(t))}read(t){let o=(t.match(Os)??[]).map(n=>{let r=this.idOf(n);return{id:r??this.unknown,
 typed:n,known:r!==void 0}});return[{id:this.begin,typed:"",known:!0},...o]}completions(t,e){let o=t.toLowerCase(),n=this.words.filter(i=>i.toLowerCase().startsWith(
 o)&&i.toLowerCase()!==o),[r,a]=[!0,!1].map(i=>n.filter(h=>h.startsWith(t)===i));return[...r,...a].filter(ae).slice(0,e)}similar(t,e){let o=i=>{let h=`^${i.toLowerCase()}\
 $`;return new Set(Array.from({length:h.length-1},(l,u)=>h.slice(u,u+2)))},n=o(t.slice(0,40));return this.words.map(i=>{let h=o(i);return{other:i,score:2*[...h].
-filter(l=>n.has(l)).length/(h.size+n.size)}}).filter(({score:i})=>i>.3).sort((i,h)=>h.score-i.score).slice(0,e).map(({other:i})=>i)}};var ts=8,Rt=class{constructor(t,e){this.session=t,this.changed=e,this.field=c("textarea",{id:"text",rows:2,spellcheck:"false",autocapitalize:"off",autocomplete:"\
+filter(l=>n.has(l)).length/(h.size+n.size)}}).filter(({score:i})=>i>.3).sort((i,h)=>h.score-i.score).slice(0,e).map(({other:i})=>i)}};var ts=8,Pt=class{constructor(t,e){this.session=t,this.changed=e,this.field=c("textarea",{id:"text",rows:2,spellcheck:"false",autocapitalize:"off",autocomplete:"\
 off","aria-label":"text that the model reads",oninput:()=>this.typed()}),this.suggestions=c("div",{class:"suggestions",role:"group","aria-label":"words to go on\
  with"}),this.chips=c("div",{class:"chips",role:"group","aria-label":"words; choose the one to look at"}),this.notes=c("div",{class:"notes",role:"status"}),this.
 chips.addEventListener("click",r=>{let a=U(r,".wordchip");a&&this.choose(Number(a.dataset.i))}),this.chips.addEventListener("keydown",r=>this.onKey(r)),this.suggestions.
@@ -203,15 +203,15 @@ chips.append(u));let d=o[l]!==n[l],[m,f]=[...u.children];m.textContent=i?e[h]:rt
 72*r[l]**H.weight_exponent):0;u.style.backgroundColor=w>2?`color-mix(in srgb, var(--shade) ${w}%, var(--soft))`:"",u.title=d?`next word before: ${e[o[l]]}, now:\
  ${e[n[l]]}`:""})}};function es(s,t,e){let{words:o,width:n,layers:r}=s.sizes,a=t.ids.length,i=t.probabilities.slice();for(let d=0;d+1<a;d+=1)i[d*o+t.ids[d+1]]-=1;i.fill(0,(a-1)*o);
 for(let d=0;d<i.length;d+=1)i[d]/=Math.max(1,a-1);let h=t.layers[r-1].output,l=ie(h,s.weights["norm.weight"],tt(i,s.weights["words.weight"],n)),u=[];for(let d=r-
-1;d>=0;d-=1){let{gradient:m,dInput:f}=Rs(s,d,t.layers[d],e[d],l);u.unshift(m),l=f}return u}function tt(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
-for(let r=0,a=0;a<s.length;r+=1)for(let i=0;i<o;i+=1,a+=1){let h=s[a];if(h!==0)for(let l=0;l<e;l+=1)n[r*e+l]+=h*t[i*e+l]}return n}function Pt(s,t,e){let o=t.length/
+1;d>=0;d-=1){let{gradient:m,dInput:f}=Ps(s,d,t.layers[d],e[d],l);u.unshift(m),l=f}return u}function tt(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
+for(let r=0,a=0;a<s.length;r+=1)for(let i=0;i<o;i+=1,a+=1){let h=s[a];if(h!==0)for(let l=0;l<e;l+=1)n[r*e+l]+=h*t[i*e+l]}return n}function Rt(s,t,e){let o=t.length/
 e,n=s.length/o,r=new Float32Array(n*e);for(let a=0;a<o;a+=1)for(let i=0;i<n;i+=1){let h=s[a*n+i];if(h!==0)for(let l=0;l<e;l+=1)r[i*e+l]+=h*t[a*e+l]}return r}function ie(s,t,e){
 let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{mean:a,scale:i}=pt(s,r,o),[h,l]=[0,0];for(let u=0;u<o;u+=1){let d=e[r+u]*t[u];h+=d/
-o,l+=d*(s[r+u]-a)*i/o}for(let u=0;u<o;u+=1){let d=(s[r+u]-a)*i;n[r+u]=i*(e[r+u]*t[u]-h-d*l)}}return n}function Rs(s,t,e,o,n){let{width:r,hidden:a,heads:i,headDim:h}=s.
+o,l+=d*(s[r+u]-a)*i/o}for(let u=0;u<o;u+=1){let d=(s[r+u]-a)*i;n[r+u]=i*(e[r+u]*t[u]-h-d*l)}}return n}function Ps(s,t,e,o,n){let{width:r,hidden:a,heads:i,headDim:h}=s.
 sizes,l=v=>s.of(t,v),u=(...v)=>v[0].map((b,M)=>v.reduce((q,W)=>q+W[M],0)),m=tt(n,l("down.weight"),a).map((v,b)=>v*Ke(e.up[b])),f=tt(m,l("up.weight"),r),w=u(n,ie(
-e.middle,l("hidden_norm.weight"),f)),p=Pt(w,e.concatenated,i*h),y=tt(w,l("attention.o_proj.weight"),i*h),{dq:g,dk:k,dv:T}=Ps(s,e,o,y),L={q:it(g,s.sizes,-1),k:it(
-k,s.sizes,-1),v:T},E={q:Pt(L.q,e.normed,r),k:Pt(L.k,e.normed,r),v:Pt(L.v,e.normed,r),o:p},C=u(tt(L.q,l("attention.q_proj.weight"),r),tt(L.k,l("attention.k_proj.\
-weight"),r),tt(L.v,l("attention.v_proj.weight"),r));return{gradient:E,dInput:u(w,ie(e.input,l("attention_norm.weight"),C))}}function Ps(s,t,e,o){let{heads:n,headDim:r}=s.
+e.middle,l("hidden_norm.weight"),f)),p=Rt(w,e.concatenated,i*h),y=tt(w,l("attention.o_proj.weight"),i*h),{dq:g,dk:k,dv:T}=Rs(s,e,o,y),L={q:it(g,s.sizes,-1),k:it(
+k,s.sizes,-1),v:T},E={q:Rt(L.q,e.normed,r),k:Rt(L.k,e.normed,r),v:Rt(L.v,e.normed,r),o:p},C=u(tt(L.q,l("attention.q_proj.weight"),r),tt(L.k,l("attention.k_proj.\
+weight"),r),tt(L.v,l("attention.v_proj.weight"),r));return{gradient:E,dInput:u(w,ie(e.input,l("attention_norm.weight"),C))}}function Rs(s,t,e,o){let{heads:n,headDim:r}=s.
 sizes,{q:a,k:i,v:h}=t,l=n*r,u=a.length/l,[d,m,f]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(u);for(let p of yt(
 e)){let y=1/Math.sqrt(p.length*r),[g,k]=[p[0]*r,p.length*r],T=t.weights[p[0]],L=e.merged||e.heads[p[0]].pattern===null;for(let E=0;E<u;E+=1){let C=0;for(let v=0;v<=
 E;v+=1){let b=T[E*u+v],M=0;for(let q=g;q<g+k;q+=1){let W=o[E*l+q]*e.heads[Math.floor(q/r)].scale;M+=W*h[v*l+q],f[v*l+q]+=b*W}w[v]=M,C+=b*M}if(L)for(let v=0;v<=E;v+=
@@ -237,49 +237,50 @@ he first, where the merged head's outputs differ from those of the four heads by
 s)].merged&&s.token>0&&s.difference(V(s))<.15},{text:()=>"Now find one where they differ by more than 50 %. Compare where the heads look, one by one.",done:s=>s.
 settings[V(s)].merged&&s.difference(V(s))>.5},{text:()=>"Separate the heads again (Undo or Reset). The table lists how strongly training on this text would chan\
 ge the W_Q of each head. Choose the head with the largest gradient in the grid.",done:s=>{let t=V(s);if(s.changed||s.layer!==t)return!1;let e=vt(s,t,"before");return e[s.
-head]===Math.max(...e)}}],learned:()=>"One head and many agree where all heads give their weight to the same words: above all where the rows are saturated, with\
- nearly all weight on one word, and at the first word, which can only look at itself. Everywhere else one pattern replaces several. The gradient shows the same:\
- separate heads each get a gradient of their own scores; one head gets a single score gradient, the sum over all parts, and it reaches every part of W_Q."},Ws={
-id:"induction",title:"Previous word and induction",about:()=>"The text repeats nine words. After the first round the model continues it by heart: two heads in t\
-wo layers work together.",text:ke,head:s=>N(s,"previous")[0],steps:[{text:s=>`Choose one of the induction heads (${ce(N(s,"induction"))}) and a word of the seco\
-nd round at which it gives over half of its weight to the word after the earlier copy.`,done:s=>{let{round:t,token:e}=s;return t>0&&e>=t&&e<2*t-1&&N(s,"inductio\
-n").includes(s.headName)&&Wt(s,n=>n===e-t+2)>.5}},{text:()=>"Choose the head in an earlier layer that looks at the previous word: its map is a line beside the d\
-iagonal.",done:s=>N(s,"previous").includes(s.headName)},{text:()=>"Break the pair: change nothing but this head, so that the model copies at most 70 % of what i\
-t copied.",done:s=>s.changed&&et(s,N(s,"previous"))&&s.copied("after")<=.7*s.copied("before")},{text:()=>"Repair it by hand: switch the head on and set where it\
- looks to “previous word”. Copying must be back at 90 % or more.",done:s=>et(s,N(s,"previous"))&&N(s,"previous").some(t=>{let[e,o]=D(t,s.sizes)??[0,0];return s.
+head]===Math.max(...e)}}],learned:()=>"One head and many agree only where all heads share one row of weights, and the row is saturated (nearly all weight on one\
+ word) or uniform. That is always so at the first word, which can only look at itself. Elsewhere one pattern replaces several. The gradient shows the same: sepa\
+rate heads each get the gradient of their own scores; one head gets a single score gradient, the sum over all parts, and it reaches every part of W_Q."},Ws={id:"\
+induction",title:"Previous word and induction",about:()=>"The text repeats nine words. After the first round the model continues it by heart: two heads in two l\
+ayers work together.",text:ke,head:s=>N(s,"previous")[0],steps:[{text:s=>`Choose one of the induction heads (${ce(N(s,"induction"))}) and a word of the second r\
+ound at which it gives over half of its weight to the word after the earlier copy.`,done:s=>{let{round:t,token:e}=s;return t>0&&e>=t&&e<2*t-1&&N(s,"induction").
+includes(s.headName)&&Wt(s,n=>n===e-t+2)>.5}},{text:()=>"Choose the head in an earlier layer that looks at the previous word: its map is a line beside the diago\
+nal.",done:s=>N(s,"previous").includes(s.headName)},{text:()=>"Break the pair: change nothing but this head, so that the model copies at most 70 % of what it co\
+pied.",done:s=>s.changed&&et(s,N(s,"previous"))&&s.copied("after")<=.7*s.copied("before")},{text:()=>"Repair it by hand: switch the head on and set where it loo\
+ks to “previous word”. Copying must be back at 90 % or more.",done:s=>et(s,N(s,"previous"))&&N(s,"previous").some(t=>{let[e,o]=D(t,s.sizes)??[0,0];return s.
 settings[e].heads[o].pattern==="previous"})&&s.copied("after")>=.9}],learned:()=>"The earlier head writes into each word which word came before it. The inductio\
-n heads look for the word that “came after me last time”. Only the pattern of the first head matters: set by hand, it does as well."},Hs={id:"agreement",title:"\
-Agreement over distance",about:()=>"“the keys that the man near the door sees”: the verb that comes next belongs to “keys”, seven words back, past two other nou\
-ns.",text:as,head:xt,steps:[{text:()=>"Find a head that looks from the last word back to the subject, “keys”, with more than half of its weight.",done:s=>me(
-s)&&!s.changed&&Wt(s,t=>s.word(t)==="keys")>.5},{text:()=>"Switch off one head, so that “is” becomes likelier than “are” after the last word.",done:s=>ue(
-s)&&st(s,"before",we,pe)&&st(s,"after",pe,we)},{text:()=>"Switch it on again. Now delete one letter of the text, so that the intact model prefers “is”.",done:s=>!s.
-changed&&s.text.trim().length===as.length-1&&st(s,"after",pe,we,2)}],learned:s=>`${s.card.agreement} carries the number of the subject to the verb. The nouns in\
- between are nearer, and it looks past them.`},Fs={id:"delimiters",title:"Delimiters",about:()=>"Marks such as <now> and <town> open a sentence and say its tens\
-e and place. Nearly every later word depends on them.",text:Ht,head:xt,steps:[{text:()=>"Find the head of the last layer that gives the marks of this sentence, \
-<now> and <town>, at least 80 % of its weight from the last word.",done:s=>{let t=s.tokens.map((o,n)=>n).filter(o=>o>0&&s.data.special.includes(s.word(o))).slice(
--2);return me(s)&&s.layer===s.sizes.layers-1&&!s.changed&&Wt(s,o=>t.includes(o))>=.8}},{text:()=>"Switch off this head alone. The sentence says <now>, but verbs\
- of the past must become likelier than verbs of the present.",done:s=>ue(s)&&st(s,"before",ge,ye)&&st(s,"after",ye,ge)},{text:()=>"Reset the heads. Change one m\
-ark in the text, so that the intact model prefers the past.",done:s=>!s.changed&&s.text.trim()!==Ht&&st(s,"after",ye,ge,2)}],learned:s=>`${s.card.marks} fetches\
- tense and place from the marks. In models of human language many heads look at delimiters too, often to rest there; here the marks say something.`},Ds={id:"red\
-undancy",title:"Redundancy",about:s=>`${N(s,"induction").length} heads look at the word after the earlier copy: ${ce(N(s,"induction"))}. How many are needed?`,text:ke,
-head:s=>N(s,"induction")[0],steps:[{text:()=>"Switch off one induction head. The model must still copy 90 % of the words.",done:s=>s.off.length===1&&N(s,"induc\
-tion").includes(s.off[0])&&s.copied("after")>=.9},{text:()=>"Switch off all induction heads, and nothing else: it copies 10 % at most.",done:s=>{let t=N(s,"ind\
-uction");return t.every(e=>s.off.includes(e))&&et(s,t)&&s.copied("after")<=.1}},{text:()=>"Find two induction heads that are enough for 95 %: the others off.",
-done:s=>{let t=N(s,"induction");return t.filter(o=>!s.changedHeads.includes(o)).length===2&&s.off.length===t.length-2&&et(s,t)&&s.copied("after")>=.95}}],learned:()=>"\
-A head that is not missed alone may still do necessary work that others do too. Importance of heads one by one therefore misleads: to see what a group does, rem\
-ove the group."},Us={id:"grouped",title:"Grouped-query: shared keys and values",about:()=>"To generate text, a model stores keys and values of all earlier words\
- (the KV cache). Heads that share them need less memory. Here heads that share use the mean of their keys and values, without training again.",text:Ht,head:xt,needs:"\
-samples",steps:[{text:()=>"Give one layer a single set of keys and values. Watch the cache and the loss.",done:s=>s.settings.some(({kvHeads:t})=>t===1)&&s.lossGrowth()!==
-null},{text:()=>"Which layer can share in pairs (2 sets) at the lowest cost? Try each layer alone, wait for its loss, and end with the best.",done:s=>{let t=s.settings.
-map((o,n)=>({key:I(fe(s,n)),growth:s.lossGrowth(fe(s,n))}));if(t.some(({growth:o})=>o===null))return!1;let e=t.reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return I(
-s.settings)===e.key}},{text:()=>"Shrink the cache to a quarter, and read what it costs.",done:s=>s.cacheBytes<=It(O(s.sizes),s.sizes)/4&&s.lossGrowth()!==null}],
-learned:s=>{let t=s.lossGrowth();return`A quarter of the cache, and the loss grows${t===null?"":` by ${de(t)}`}: heads with different jobs cannot share keys as \
-they are. Real models are trained with shared keys and values, or trained further after their means are taken.`}},be=(s,t)=>({text:()=>`Switch off ${s===1?"one \
-head":`${s} heads`}, with a loss at most ${de(t)} higher.`,done:e=>{let o=e.lossGrowth();return e.off.length>=s&&et(e,e.off)&&o!==null&&o<=t}}),Bs={id:"pruning",
-title:"Pruning under a budget",about:s=>`Remove heads one by one. The page measures the mean loss over ${s.data.samples.length} sample texts each time.`,text:Ht,
-head:xt,needs:"samples",steps:[be(1,.02),be(3,.06),be(5,.15)],learned:()=>"Heads differ widely in what they are worth, and their costs do not add up: after each\
- removal the order changes. That is why tools measure again, or correct the remaining heads (multihead prune does)."},$t=[Is,Ws,Hs,Fs,Ds,Us,Bs];function is(s,t){
-s.lesson=t.id,s.text=t.text,s.chosen=t.token??null;let e=D(t.head(s)??"",s.sizes);e&&([s.layer,s.head]=e),s.settings=dt(O(s.sizes)),s.past=[]}var Ft=class{constructor(t,e){this.session=t,this.changed=e,this.progress=new Map,this.tabs=c("div",{class:"lessontabs",role:"group","aria-label":"lessons"}),this.
+n heads look for the word that “came after me last time”. Only the pattern of the first head matters: set by hand, it does as well. Some copying survives withou\
+t it, because a second head of that layer looks back, too."},Hs={id:"agreement",title:"Agreement over distance",about:()=>"“the keys that the man near the door \
+sees”: the verb that comes next belongs to “keys”, seven words back, past two other nouns.",text:as,head:xt,steps:[{text:()=>"Find a head that looks from \
+the last word back to the subject, “keys”, with more than half of its weight.",done:s=>me(s)&&!s.changed&&Wt(s,t=>s.word(t)==="keys")>.5},{text:()=>"Switch \
+off one head, so that “is” becomes likelier than “are” after the last word.",done:s=>ue(s)&&st(s,"before",we,pe)&&st(s,"after",pe,we)},{text:()=>"Switch\
+ it on again. Now delete one letter of the text, so that the intact model prefers “is”.",done:s=>!s.changed&&s.text.trim().length===as.length-1&&st(s,"after",
+pe,we,2)}],learned:s=>`${s.card.agreement} carries the number of the subject to the verb. The nouns in between are nearer, and it looks past them.`},Fs={id:"del\
+imiters",title:"Delimiters",about:()=>"Marks such as <now> and <town> open a sentence and say its tense and place. Nearly every later word depends on them.",text:Ht,
+head:xt,steps:[{text:()=>"Find the head of the last layer that gives the marks of this sentence, <now> and <town>, at least 80 % of its weight from the last wor\
+d.",done:s=>{let t=s.tokens.map((o,n)=>n).filter(o=>o>0&&s.data.special.includes(s.word(o))).slice(-2);return me(s)&&s.layer===s.sizes.layers-1&&!s.changed&&Wt(
+s,o=>t.includes(o))>=.8}},{text:()=>"Switch off this head alone. The sentence says <now>, but verbs of the past must become likelier than verbs of the present.",
+done:s=>ue(s)&&st(s,"before",ge,ye)&&st(s,"after",ye,ge)},{text:()=>"Reset the heads. Change one mark in the text, so that the intact model prefers the past.",done:s=>!s.
+changed&&s.text.trim()!==Ht&&st(s,"after",ye,ge,2)}],learned:s=>`${s.card.marks} fetches tense and place from the marks. In models of human language many heads \
+look at delimiters too, often to rest there; here the marks say something.`},Ds={id:"redundancy",title:"Redundancy",about:s=>`${N(s,"induction").length} heads l\
+ook at the word after the earlier copy: ${ce(N(s,"induction"))}. How many are needed?`,text:ke,head:s=>N(s,"induction")[0],steps:[{text:()=>"Switch off one indu\
+ction head. The model must still copy 90 % of the words.",done:s=>s.off.length===1&&N(s,"induction").includes(s.off[0])&&s.copied("after")>=.9},{text:()=>"Swit\
+ch off all induction heads, and nothing else: it copies 10 % at most.",done:s=>{let t=N(s,"induction");return t.every(e=>s.off.includes(e))&&et(s,t)&&s.copied(
+"after")<=.1}},{text:()=>"Find two induction heads that are enough for 95 %: the others off.",done:s=>{let t=N(s,"induction");return t.filter(o=>!s.changedHeads.
+includes(o)).length===2&&s.off.length===t.length-2&&et(s,t)&&s.copied("after")>=.95}}],learned:()=>"A head that is not missed alone may still do necessary work \
+that others do too. Importance of heads one by one therefore misleads: to see what a group does, remove the group."},Us={id:"grouped",title:"Grouped-query: shar\
+ed keys and values",about:()=>"To generate text, a model stores keys and values of all earlier words (the KV cache). Heads that share them need less memory. Her\
+e heads that share use the mean of their keys and values, without training again.",text:Ht,head:xt,needs:"samples",steps:[{text:()=>"Give one layer a single set\
+ of keys and values. Watch the cache and the loss.",done:s=>s.settings.some(({kvHeads:t})=>t===1)&&s.lossGrowth()!==null},{text:()=>"Which layer can share in pa\
+irs (2 sets) at the lowest cost? Try each layer alone, wait for its loss, and end with the best.",done:s=>{let t=s.settings.map((o,n)=>({key:I(fe(s,n)),growth:s.
+lossGrowth(fe(s,n))}));if(t.some(({growth:o})=>o===null))return!1;let e=t.reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return I(s.settings)===e.key}},{text:()=>"\
+Shrink the cache to a quarter, and read what it costs.",done:s=>s.cacheBytes<=It(O(s.sizes),s.sizes)/4&&s.lossGrowth()!==null}],learned:s=>{let t=s.lossGrowth();
+return`A quarter of the cache, and the loss grows${t===null?"":` by ${de(t)}`}: heads with different jobs cannot share keys as they are. Real models are trained\
+ with shared keys and values, or trained further after their means are taken.`}},be=(s,t)=>({text:()=>`Switch off ${s===1?"one head":`${s} heads`}, with a loss \
+at most ${de(t)} higher.`,done:e=>{let o=e.lossGrowth();return e.off.length>=s&&et(e,e.off)&&o!==null&&o<=t}}),Bs={id:"pruning",title:"Pruning under a budget",about:s=>`\
+Remove heads one by one. The page measures the mean loss over ${s.data.samples.length} sample texts each time.`,text:Ht,head:xt,needs:"samples",steps:[be(1,.02),
+be(3,.06),be(5,.15)],learned:()=>"Heads differ widely in what they are worth, and their costs do not add up: after each removal the order changes. That is why t\
+ools measure again, or correct the remaining heads (multihead prune does)."},$t=[Is,Ws,Hs,Fs,Ds,Us,Bs];function is(s,t){s.lesson=t.id,s.text=t.text,s.chosen=t.token??
+null;let e=D(t.head(s)??"",s.sizes);e&&([s.layer,s.head]=e),s.settings=dt(O(s.sizes)),s.past=[]}var Ft=class{constructor(t,e){this.session=t,this.changed=e,this.progress=new Map,this.tabs=c("div",{class:"lessontabs",role:"group","aria-label":"lessons"}),this.
 tabs.append(c("button",{type:"button","data-lesson":""},"Free play"));for(let{id:o,title:n}of $t)this.tabs.append(c("button",{type:"button","data-lesson":o},n));
 this.tabs.addEventListener("click",o=>{let n=U(o,"button[data-lesson]");n&&this.open(n.dataset.lesson??"")}),this.panel=c("div",{class:"lesson"}),this.box=c("se\
 ction",{class:"lessons","aria-label":"lessons"},this.tabs,this.panel)}get lesson(){return $t.find(({id:t})=>t===this.session.lesson)??null}open(t){let e=$t.find(
@@ -416,7 +417,7 @@ value)??null;e.pattern?.(this.at[0],this.at[1],r)}),this.patternName=c("span",{}
 o.append(S("pattern by hand"));let n=t.map((r,a)=>{let i=c("div",{class:"switchrow"},...this.cells[a].map(({box:h})=>h));return i.style.gridTemplateColumns=`rep\
 eat(${r.length}, minmax(0, 1fr))`,c("div",{class:"switchlayer"},this.bars[a].box,i)});this.box=c("div",{class:"switches"},...n,e.pattern?o:null),this.at=[0,0]}cell({
 name:t,kind:e},o,n){let r=c("span",{class:"dot"});e&&(r.style.backgroundColor=We(e));let a=c("button",{type:"button",class:"headname","data-head":t,onclick:()=>this.
-handlers.select(o,n)},c("b",{},r,t),e?c("small",{},Pe(e)):null),i=c("input",{type:"checkbox","aria-label":`${t} on`,"data-switch":t});i.addEventListener("change",
+handlers.select(o,n)},c("b",{},r,t),e?c("small",{},Re(e)):null),i=c("input",{type:"checkbox","aria-label":`${t} on`,"data-switch":t});i.addEventListener("change",
 ()=>this.handlers.scale(o,n,i.checked?1:0));let h=c("input",{type:"range",min:0,max:1,step:.05,"aria-label":`strength of ${t}`,"data-scale":t,oninput:()=>{l.textContent=
 B(Number(h.value)),this.handlers.scale(o,n,Number(h.value))}}),l=c("span",{class:"strength"});return{box:c("div",{class:"switch"},c("div",{class:"switchtop"},a,
 i),h,l),choose:a,on:i,slider:h,value:l}}bar(t,e){let o=c("input",{type:"checkbox","data-merge":t});o.addEventListener("change",()=>this.handlers.merge?.(t,o.checked));
@@ -429,7 +430,7 @@ r===e&&d===o))})),this.bars.forEach(({merge:n,share:r},a)=>{n.checked=t[a].merge
 pattern.disabled=t[e].merged,this.patternName.textContent=`${this.layers[e][o].name} looks`}};function ks(s,t){let e=At(s),o=0;return Object.fromEntries(t.map(([n,r])=>[n,e.slice(o,o+=r)]))}var ao=250,io=200,ho="<now> <town> the keys that the man near the door sees",Me=class{constructor(t){this.values=new Map(t.map(([,e])=>[e,c("dd",{"data-fact":e})])),
 this.box=c("dl",{class:"facts"});for(let[e,o]of t)this.box.append(c("div",{},c("dt",{},e," ",S(o)),this.values.get(o)))}show(t,e){let o=this.values.get(t);o&&(o.
 textContent=e,o.parentElement?.toggleAttribute("hidden",e===null))}},Te=class{constructor(t){this.session=t;let e=()=>this.changed(),o=a=>{t.chosen=a,e()};this.
-lessons=new Ft(t,e),this.input=new Rt(t,e),this.predictions=new Kt(t,o),this.maps=new Bt(t,o),this.computation=new _t(t,a=>{t.layer=a,e()}),this.switches=this.makeSwitches(),
+lessons=new Ft(t,e),this.input=new Pt(t,e),this.predictions=new Kt(t,o),this.maps=new Bt(t,o),this.computation=new _t(t,a=>{t.layer=a,e()}),this.switches=this.makeSwitches(),
 this.undo=c("button",{type:"button",id:"undo",onclick:()=>this.act(()=>t.undo())},"Undo");let n=()=>this.act(()=>t.switch(a=>a.splice(0,a.length,...O(t.sizes))));
 this.reset=c("button",{type:"button",id:"reset",onclick:n},"Reset"),this.facts=new Me([["heads on","head"],[`mean loss over ${t.data.samples.length} sample text\
 s`,"mean loss"],["KV cache","KV cache"],["words copied","words copied"]]);let r=c("section",{class:"heads","aria-label":"heads"},c("div",{class:"inputtop"},c("h\

@@ -57,9 +57,8 @@ const merge = {
   id: "merge",
   title: "One head or many",
   about: () =>
-    "Merge the heads of a layer into one with the same W_Q, W_K, W_V and W_O. The one head adds up the " +
-    "scores of all, so " +
-    "every part of the vector gets the same weights. When does that change the outputs?",
+    "Merge the heads of a layer into one with the same W_Q, W_K, W_V and W_O. The one head adds up the scores of " +
+    "all, so every part of the vector gets the same weights. When does that change the outputs?",
   text: REPEATED,
   head: (session) => headsOf(session, "induction")[0],
   token: 12,
@@ -71,8 +70,8 @@ const merge = {
     },
     {
       text: () =>
-        "Find a word, not the first, where the merged head's outputs differ from those of the four heads by " +
-        "less than 15 %. There, all heads look at the same words.",
+        "Find a word, not the first, where the merged head's outputs differ from those of the four heads by less " +
+        "than 15 %. There, all heads look at the same words.",
       done: (session) =>
         session.settings[inductionLayer(session)].merged &&
         session.token > 0 &&
@@ -85,8 +84,8 @@ const merge = {
     },
     {
       text: () =>
-        "Separate the heads again (Undo or Reset). The table lists how strongly training on this text would " +
-        "change the W_Q of each head. Choose the head with the largest gradient in the grid.",
+        "Separate the heads again (Undo or Reset). The table lists how strongly training on this text would change " +
+        "the W_Q of each head. Choose the head with the largest gradient in the grid.",
       done: (session) => {
         const layer = inductionLayer(session);
         if (session.changed || session.layer !== layer) return false;
@@ -96,13 +95,10 @@ const merge = {
     },
   ],
   learned: () =>
-    "One head and many agree where all heads give their weight to the same words: above all where the " +
-    "rows are saturated, with " +
-    "nearly all weight on one word, and at the first word, which can only look at itself. Everywhere " +
-    "else one pattern replaces " +
-    "several. The gradient shows the same: separate heads each get a gradient of their own scores; one " +
-    "head gets a single " +
-    "score gradient, the sum over all parts, and it reaches every part of W_Q.",
+    "One head and many agree only where all heads share one row of weights, and the row is saturated (nearly all " +
+    "weight on one word) or uniform. That is always so at the first word, which can only look at itself. Elsewhere " +
+    "one pattern replaces several. The gradient shows the same: separate heads each get the gradient of their own " +
+    "scores; one head gets a single score gradient, the sum over all parts, and it reaches every part of W_Q.",
 };
 
 /** @type {Lesson} */
@@ -110,8 +106,8 @@ const induction = {
   id: "induction",
   title: "Previous word and induction",
   about: () =>
-    "The text repeats nine words. After the first round the model continues it by heart: two heads in two " +
-    "layers work together.",
+    "The text repeats nine words. After the first round the model continues it by heart: two heads in two layers " +
+    "work together.",
   text: REPEATED,
   head: (session) => headsOf(session, "previous")[0],
   steps: [
@@ -144,8 +140,8 @@ const induction = {
     },
     {
       text: () =>
-        "Repair it by hand: switch the head on and set where it looks to “previous word”. Copying must be back " +
-        "at 90 % or more.",
+        "Repair it by hand: switch the head on and set where it looks to “previous word”. Copying must be back at " +
+        "90 % or more.",
       done: (session) =>
         onlyChanged(session, headsOf(session, "previous")) &&
         headsOf(session, "previous").some((name) => {
@@ -156,9 +152,9 @@ const induction = {
     },
   ],
   learned: () =>
-    "The earlier head writes into each word which word came before it. The induction heads look for the " +
-    "word that “came after " +
-    "me last time”. Only the pattern of the first head matters: set by hand, it does as well.",
+    "The earlier head writes into each word which word came before it. The induction heads look for the word that " +
+    "“came after me last time”. Only the pattern of the first head matters: set by hand, it does as well. Some " +
+    "copying survives without it, because a second head of that layer looks back, too.",
 };
 
 /** @type {Lesson} */
@@ -200,15 +196,15 @@ const delimiters = {
   id: "delimiters",
   title: "Delimiters",
   about: () =>
-    "Marks such as <now> and <town> open a sentence and say its tense and place. Nearly every later word " +
-    "depends on them.",
+    "Marks such as <now> and <town> open a sentence and say its tense and place. Nearly every later word depends " +
+    "on them.",
   text: MARKED,
   head: firstHead,
   steps: [
     {
       text: () =>
-        "Find the head of the last layer that gives the marks of this sentence, <now> and <town>, at least " +
-        "80 % of its weight from the last word.",
+        "Find the head of the last layer that gives the marks of this sentence, <now> and <town>, at least 80 % of " +
+        "its weight from the last word.",
       done: (session) => {
         const marks = session.tokens
           .map((_, i) => i)
@@ -277,9 +273,8 @@ const redundancy = {
     },
   ],
   learned: () =>
-    "A head that is not missed alone may still do necessary work that others do too. Importance of heads " +
-    "one by one therefore " +
-    "misleads: to see what a group does, remove the group.",
+    "A head that is not missed alone may still do necessary work that others do too. Importance of heads one by " +
+    "one therefore misleads: to see what a group does, remove the group.",
 };
 
 /** @type {Lesson} */
@@ -287,9 +282,8 @@ const grouped = {
   id: "grouped",
   title: "Grouped-query: shared keys and values",
   about: () =>
-    "To generate text, a model stores keys and values of all earlier words (the KV cache). Heads that " +
-    "share them need less memory. " +
-    "Here heads that share use the mean of their keys and values, without training again.",
+    "To generate text, a model stores keys and values of all earlier words (the KV cache). Heads that share them " +
+    "need less memory. Here heads that share use the mean of their keys and values, without training again.",
   text: MARKED,
   head: firstHead,
   needs: "samples",
@@ -300,8 +294,8 @@ const grouped = {
     },
     {
       text: () =>
-        "Which layer can share in pairs (2 sets) at the lowest cost? Try each layer alone, wait for its loss, " +
-        "and end with the best.",
+        "Which layer can share in pairs (2 sets) at the lowest cost? Try each layer alone, wait for its loss, and " +
+        "end with the best.",
       done: (session) => {
         const tries = session.settings.map((_, layer) => ({
           key: keyOf(paired(session, layer)),
@@ -322,8 +316,8 @@ const grouped = {
     const growth = session.lossGrowth();
     return (
       `A quarter of the cache, and the loss grows${growth === null ? "" : ` by ${percent(growth)}`}: heads ` +
-      `with different jobs cannot share keys as they are. ` +
-      "Real models are trained with shared keys and values, or trained further after their means are taken."
+      "with different jobs cannot share keys as they are. Real models are trained with shared keys and values, or " +
+      "trained further after their means are taken."
     );
   },
 };
@@ -350,9 +344,8 @@ const pruning = {
   needs: "samples",
   steps: [budget(1, 0.02), budget(3, 0.06), budget(5, 0.15)],
   learned: () =>
-    "Heads differ widely in what they are worth, and their costs do not add up: after each removal the " +
-    "order changes. That is " +
-    "why tools measure again, or correct the remaining heads (multihead prune does).",
+    "Heads differ widely in what they are worth, and their costs do not add up: after each removal the order " +
+    "changes. That is why tools measure again, or correct the remaining heads (multihead prune does).",
 };
 
 /** @type {Lesson[]} */
