@@ -26,8 +26,7 @@ help: ## list the targets
 report: $(VENV)/.report-ready ## what every head of a real model does: writes report/index.html
 	$(BIN)/multihead report minilm -o report/index.html --force
 
-play: $(VENV)/.torch-ready ## a small transformer in one page, whose heads you switch: writes play/index.html
-	$(PIP) install --quiet -c constraints.txt -e .
+play: $(VENV)/.report-ready ## a small transformer in one page, whose heads you switch: writes play/index.html
 	$(BIN)/multihead play -o play/index.html --force
 
 test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about seven minutes
