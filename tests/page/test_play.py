@@ -255,8 +255,13 @@ def _measured(shown: Opened) -> None:
 
 def _only_off(names: list[str], measured: bool = False) -> Perform:
     def perform(shown: Opened) -> None:
-        for head in CARD["kinds"]:
-            set_head(shown, head, head not in names)
+        act(
+            shown,
+            """for (const box of document.querySelectorAll("[data-switch]")) {
+              if (box.checked === argument.includes(box.dataset.switch)) box.click();
+            }""",
+            names,
+        )
         if measured:
             _measured(shown)
 

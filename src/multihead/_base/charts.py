@@ -53,6 +53,7 @@ RAMPS = {
     ),
     # values of both signs: blue below zero, orange above
     "signed": ("#3b6fb6", "#8fb3dc", "#f1f3f6", "#eeb27f", "#c8601f"),
+    "signed-dark": ("#8fbff5", "#3a6fae", "#1d242d", "#a85a20", "#ffb378"),
 }
 """Colours of 0 … 1, evenly spaced; between two of them colours are mixed."""
 

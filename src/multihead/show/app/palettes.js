@@ -51,6 +51,9 @@ function ramp(name) {
 /** The name of the ramp of attention weights. @returns {Ramp} */
 export const weightRamp = () => (document.documentElement.dataset.theme === "dark" ? "weight-dark" : "weight");
 
+/** The name of the ramp of numbers of both signs. @returns {Ramp} */
+export const signedRamp = () => (document.documentElement.dataset.theme === "dark" ? "signed-dark" : "signed");
+
 /**
  * The colour of a level from 0 to 1.
  * @param {Ramp} name

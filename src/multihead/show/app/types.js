@@ -121,7 +121,7 @@
  * @typedef {object} Charts palettes and formats, the same in every face of the report
  * @property {Record<string, string>} kinds
  * @property {string[]} lines
- * @property {Record<"weight" | "weight-dark" | "measure" | "signed", string[]>} ramps
+ * @property {Record<"weight" | "weight-dark" | "measure" | "signed" | "signed-dark", string[]>} ramps
  * @property {string} no_value
  * @property {number} weight_exponent
  * @property {[number, number]} size diameters of the least and the most important head, in cells

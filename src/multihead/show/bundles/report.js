@@ -93,10 +93,9 @@ Boolean).join(" "))}function Xt(s){return w(V(s),me(s))}function me(s){let t=Obj
 ve ${t.threshold} and above chance.`:"";return[Jt(s),e].filter(Boolean).join(" ")}var ft=256;function wt(s){let{kinds:t,no_value:e}=O;return Object.hasOwn(t,s)?t[s]:e}var we=s=>O.lines[s%O.lines.length],Xs=s=>[1,3,5].map(t=>parseInt(s.slice(t,
 t+2),16));function Zs(s){let t=s.map(Xs),e=new Uint8Array(3*ft);for(let n=0;n<ft;n+=1){let o=n/(ft-1)*(t.length-1),i=Math.min(t.length-2,Math.floor(o));for(let r=0;r<
 3;r+=1)e[3*n+r]=Math.round(t[i][r]+(o-i)*(t[i+1][r]-t[i][r]))}return e}var ts=new Map;function es(s){let t=ts.get(s);return t||(t=Zs(O.ramps[s]),ts.set(s,t)),t}
-var ge=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight";function at(s,t){let e=es(s),n=3*Math.max(0,Math.min(ft-1,Math.round(t*(ft-1))));
-return`rgb(${e[n]} ${e[n+1]} ${e[n+2]})`}var fe=new Map,Zt=null;function x(s){let t=fe.get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(
-s).trim(),fe.set(s,t)),t}function ss(){if(!Zt){let s=es(ge()),t=new Uint8Array(4*ft).fill(255);for(let e=0;e<ft;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);Zt=new Uint32Array(
-t.buffer)}return Zt}function ns(){Zt=null,fe.clear()}var lt=62,Tt=40,os=46,tn=5,en={dot:sn,square:nn};function sn(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=O.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),
+var ge=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight";function at(s,t){let e=es(s),n=3*Math.max(0,Math.min(ft-1,Math.round(t*(ft-1))));return`rgb(${e[n]} ${e[n+1]} ${e[n+2]})`}var fe=new Map,Zt=null;function x(s){let t=fe.
+get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),fe.set(s,t)),t}function ss(){if(!Zt){let s=es(ge()),t=new Uint8Array(
+4*ft).fill(255);for(let e=0;e<ft;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);Zt=new Uint32Array(t.buffer)}return Zt}function ns(){Zt=null,fe.clear()}var lt=62,Tt=40,os=46,tn=5,en={dot:sn,square:nn};function sn(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=O.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),
 s.arc(o+r/2,i+r/2,h,0,2*Math.PI),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,n?s.stroke():s.fill()}function nn(s,{color:t},e,n,o){let i=on(
 o);s.fillStyle=t,s.fillRect(e+i,n+i,o-2*i,o-2*i)}var on=s=>s>12?1.5:.5;function rn(s,t){if(s==="kind"){let r=p.heads.map((c,h)=>ot(h)),[,l]=rs(r);return c=>({shape:"\
 dot",color:wt(L(c)),size:l>0?Math.sqrt(Math.max(r[c]??0,0)/l):.6,hollow:Z.has(p.heads[c]),faded:t!==void 0&&L(c)!==t})}let e=ue(s),{ramp:n,low:o,high:i}=is(e);return r=>{

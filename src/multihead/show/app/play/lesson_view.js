@@ -98,7 +98,7 @@ export class LessonView {
       el("p", { class: "lead" }, lesson.about(session)),
       el("ol", { class: "lessonsteps" }, ...steps),
       finished ? el("p", { class: "learned" }, el("b", {}, "Done. "), lesson.learned(session)) : "",
-      lesson.needs === "gradients" ? this.gradients() : "",
+      lesson.gradients ? this.gradients() : "",
     );
   }
 

@@ -36,7 +36,7 @@ import { cacheBytes, copy, headIn, keyOf } from "./settings.js";
  * @property {number} [token] the word that is chosen at the start; by default the last
  * @property {Step[]} steps
  * @property {(session: Session) => string} learned shown at the end
- * @property {"gradients" | "samples"} [needs] what is shown beside it: gradients of W_Q, or the loss over the samples
+ * @property {boolean} [gradients] whether the gradients of W_Q are shown
  */
 
 const REPEATED = Array(3).fill("whale key fat Ben men apple opened Kim today").join(" ");
@@ -62,7 +62,7 @@ const merge = {
   text: REPEATED,
   head: (session) => headsOf(session, "induction")[0],
   token: 12,
-  needs: "gradients",
+  gradients: true,
   steps: [
     {
       text: (session) => `Merge the heads of layer ${inductionLayer(session)}: tick “one head” above its row.`,
@@ -286,7 +286,6 @@ const grouped = {
     "need less memory. Here heads that share use the mean of their keys and values, without training again.",
   text: MARKED,
   head: firstHead,
-  needs: "samples",
   steps: [
     {
       text: () => "Give one layer a single set of keys and values. Watch the cache and the loss.",
@@ -341,7 +340,6 @@ const pruning = {
     `each time.`,
   text: MARKED,
   head: firstHead,
-  needs: "samples",
   steps: [budget(1, 0.02), budget(3, 0.06), budget(5, 0.15)],
   learned: () =>
     "Heads differ widely in what they are worth, and their costs do not add up: after each removal the order " +

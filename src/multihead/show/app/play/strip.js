@@ -3,7 +3,7 @@
 import { contextOf, sizeCanvas } from "../canvas.js";
 import { el, pointerOn } from "../dom.js";
 import { formatNumber } from "../format.js";
-import { shade, themeColor, weightRamp } from "../palettes.js";
+import { shade, signedRamp, themeColor, weightRamp } from "../palettes.js";
 
 /**
  * @typedef {object} Vector
@@ -74,7 +74,7 @@ export class Strip {
       const x = vector.values[i];
       context.fillStyle = vector.positive
         ? shade(weightRamp(), Math.sqrt(Math.max(0, x)))
-        : shade("signed", 0.5 + x / top / 2);
+        : shade(signedRamp(), 0.5 + x / top / 2);
       context.fillRect(i * cell, 0, cell - (cell > 5 ? 1 : 0), HEIGHT);
     }
     context.fillStyle = themeColor("--ink");
