@@ -151,9 +151,9 @@ this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=
 [],this.marked=null,this.clearReadout();let h=g=>Array.from({length:g},()=>{let k=new Ot((...T)=>this.inspect(...T));return this.strips.push(k),k.box}),l=c("li",
 {},c("h3",{},"The vector of the word ",S("embedding")),...h(t)),u=e.map((g,k)=>c("div",{class:"headcard"},c("h4",{},`L${a}H${k}`),...h(g))),m=c("li",{},c("h3",{},
 r?"One head: the same scores for all four parts ":"Each head compares, weighs and mixes ",S("query, key, value")),c("div",{class:"headcards"},...u)),f=c("li",{},
-c("h3",{},"All heads together ",S("W_O")),...h(o)),w=i.layers-1-a,p=w?`${w} more layer${w>1?"s do":" does"} the same with this vector. Then: `:"",y=c("li",{},c(
-"h3",{},`${p}the next word `,S("next word")),...h(n));this.body.replaceChildren(this.sizesNote,c("ol",{class:"computing"},l,m,f,y))}draw(){let t=this.strips.map(
-({room:e})=>e.clientWidth);this.strips.forEach((e,o)=>e.draw(t[o]))}get inspected(){let t=this.marked;return t?.vector?z(t.vector.values[t.cursor]):""}};je({"the language":"The model reads a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is a sentence of it; <now> or <p\
+c("h3",{},"All heads together ",S("W_O")),...h(o)),w=i.layers-1-a,p=w?`${w} more layer${w>1?"s do":" does"} the same with this vector. Then: the next word `:"Th\
+e next word ",y=c("li",{},c("h3",{},p,S("next word")),...h(n));this.body.replaceChildren(this.sizesNote,c("ol",{class:"computing"},l,m,f,y))}draw(){let t=this.strips.
+map(({room:e})=>e.clientWidth);this.strips.forEach((e,o)=>e.draw(t[o]))}get inspected(){let t=this.marked;return t?.vector?z(t.vector.values[t.cursor]):""}};je({"the language":"The model reads a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is a sentence of it; <now> or <p\
 ast> says the tense, <sea>, <farm> or <town> the place. Any word list repeated is text, too.","next word":"The model gives every word of its vocabulary a probab\
 ility to come next; together they are 1. The bars show the largest. Probabilities come from scores, also called logits, which softmax turns into shares of 1.","\
 pattern by hand":"Replaces the weights of the head by fixed ones: every word looks at all words so far equally, at the word before it, or at the first word. Wha\

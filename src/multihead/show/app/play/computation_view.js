@@ -133,8 +133,10 @@ export class ComputationView {
     );
     const last = el("li", {}, el("h3", {}, "All heads together ", help("W_O")), ...make(after));
     const rest = sizes.layers - 1 - layer;
-    const later = rest ? `${rest} more layer${rest > 1 ? "s do" : " does"} the same with this vector. Then: ` : "";
-    const words = el("li", {}, el("h3", {}, `${later}the next word `, help("next word")), ...make(end));
+    const later = rest
+      ? `${rest} more layer${rest > 1 ? "s do" : " does"} the same with this vector. Then: the next word `
+      : "The next word ";
+    const words = el("li", {}, el("h3", {}, later, help("next word")), ...make(end));
     this.body.replaceChildren(this.sizesNote, el("ol", { class: "computing" }, first, middle, last, words));
   }
 
