@@ -95,9 +95,12 @@ def test_it_fits_every_screen(width: int, scheme: str, file: Path, opened: Open)
     lesson = "lesson=merge&merge=1&scale=L0H1:0.5,L2H1:0&text=whale+key+whale+key+zebra"
     shown = opened(file, lesson, width=width, color_scheme=scheme)
     assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
-    for button in shown.page.locator("button.help").all():
-        button.evaluate("e => e.click()")
-        assert len(shown.text("#definition p")) > 15
+    texts = shown.page.evaluate("""() => [...document.querySelectorAll("button.help")].map((button) => {
+      button.click();
+      return document.querySelector("#definition p").textContent;
+    })""")
+    assert len(texts) > 12
+    assert all(len(text) > 15 for text in texts)
     shown.shot(f"play-{width}-{scheme}")
 
 
@@ -377,7 +380,6 @@ def test_lessons(file: Path, opened: Open) -> None:
         shown.page.wait_for_selector(".learned", timeout=3000)
         assert "done" in (shown.page.get_attribute(f"[data-lesson={lesson}]", "class") or "")
         assert "undefined" not in shown.text(".lesson")
-        shown.shot(f"play-lesson-{lesson}")
 
 
 def test_a_wrong_move_is_not_a_step(file: Path, opened: Open) -> None:

@@ -20,7 +20,7 @@ import { HeadSwitches } from "./switches.js";
 import { readWeights } from "./weights.js";
 
 const ADDRESS_DELAY = 250; // milliseconds; browsers limit how often the address may change
-const MEASURE_DELAY = 200;
+const MEASURE_DELAY = 100;
 const FIRST_TEXT = "<now> <town> the keys that the man near the door sees";
 
 /** Names and values, each with a "?". */
