@@ -1,10 +1,10 @@
 "use strict";(()=>{function R(s){let t=document.getElementById(s);if(!t)throw new Error(`the page has no element #${s}`);return t}function c(s,t={},...e){let o=document.createElement(
 s);for(let[n,r]of Object.entries(t))r==null||r===!1||(typeof r=="function"?o.addEventListener(n.slice(2),r):o.setAttribute(n,r===!0?"":String(r)));return Ee(o,e),
 o}function Ee(s,t){for(let e of t)Array.isArray(e)?Ee(s,e):e!=null&&s.append(e)}function ot(s){R("live").textContent=s}function Le(s,t){let e=c("a",{href:URL.createObjectURL(s),download:t});e.click(),setTimeout(()=>URL.revokeObjectURL(e.href),1e4)}function Y(s,t){let e=t.getBoundingClientRect();
-return[s.clientX-e.left,s.clientY-e.top]}function U(s,t){return s.target instanceof Element?s.target.closest(t):null}var Se=null,qe=Uint8Array;async function Ce(s){let t=qe.fromBase64?qe.fromBase64(s):Uint8Array.from(atob(s),o=>o.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
+return[s.clientX-e.left,s.clientY-e.top]}function U(s,t){return s.target instanceof Element?s.target.closest(t):null}var Se=null,Ce=Uint8Array;async function qe(s){let t=Ce.fromBase64?Ce.fromBase64(s):Uint8Array.from(atob(s),o=>o.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
 await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function Ne(){let s=R("data"),t=JSON.parse(new TextDecoder().decode(
-await Ce(s.textContent??"")));return s.remove(),t}function X(s){return Se??=(R("lines").textContent??"").split(`
-`),Ce(Se[s])}var nt=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Yt=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Es=Float64Array.from({
+await qe(s.textContent??"")));return s.remove(),t}function X(s){return Se??=(R("lines").textContent??"").split(`
+`),qe(Se[s])}var nt=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Yt=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Es=Float64Array.from({
 length:32},(s,t)=>2**((t||1)-25));function At(s){let t=s.length/2,e=new Float32Array(t);for(let o=0;o<t;o+=1){let n=s[o]<<8|s[t+o],r=n>>10&31,a=((r?1024:0)+(n&1023))*
 Es[r];e[o]=n&32768?-a:a}return e}var H;function ze(s){H=s}var Oe=s=>s==null||Number.isNaN(s);function z(s,t=H.format.digits){let{missing:e,plain:o}=H.format;if(Oe(s))return e;let n=Math.abs(s);return Number.isInteger(s)&&
 n<o[1]?String(s):n>=o[1]||n<o[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function B(s){let{missing:t,fraction_digits:e}=H.
@@ -57,9 +57,9 @@ height:r}=K.getBoundingClientRect(),a=Math.max(8,Math.min(o.left-12,document.doc
 left=`${a+window.scrollX}px`,K.style.top=`${(i?o.bottom+6:o.top-r-6)+window.scrollY}px`,ot(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{let t=s.target;
 G&&!K.contains(t)&&!G.contains(t)&&ft()});window.addEventListener("hashchange",ft);document.addEventListener("keydown",s=>{s.key!=="Escape"||!G||(s.stopPropagation(),
 G.focus(),ft())},{capture:!0});function S(s,t=Xt[s]){let e=c("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expanded":"false",onclick:o=>{
-o.preventDefault(),o.stopPropagation(),G===e?ft():Ls(e,s,t)}});return e.textContent="?",e}var Z=256;function We(s){let{kinds:t,no_value:e}=H;return Object.hasOwn(t,s)?t[s]:e}var Ss=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function qs(s){let t=s.map(Ss),e=new Uint8Array(3*Z);for(let o=0;o<Z;o+=1){let n=o/(Z-1)*(t.length-1),r=Math.
+o.preventDefault(),o.stopPropagation(),G===e?ft():Ls(e,s,t)}});return e.textContent="?",e}var Z=256;function We(s){let{kinds:t,no_value:e}=H;return Object.hasOwn(t,s)?t[s]:e}var Ss=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function Cs(s){let t=s.map(Ss),e=new Uint8Array(3*Z);for(let o=0;o<Z;o+=1){let n=o/(Z-1)*(t.length-1),r=Math.
 min(t.length-2,Math.floor(n));for(let a=0;a<3;a+=1)e[3*o+a]=Math.round(t[r][a]+(n-r)*(t[r+1][a]-t[r][a]))}return e}var Ie=new Map;function He(s){let t=Ie.get(s);
-return t||(t=qs(H.ramps[s]),Ie.set(s,t)),t}var Zt=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",Fe=()=>document.documentElement.dataset.
+return t||(t=Cs(H.ramps[s]),Ie.set(s,t)),t}var Zt=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",Fe=()=>document.documentElement.dataset.
 theme==="dark"?"signed-dark":"signed";function te(s,t){let e=He(s),o=3*Math.max(0,Math.min(Z-1,Math.round(t*(Z-1))));return`rgb(${e[o]} ${e[o+1]} ${e[o+2]})`}var Jt=new Map,
 Et=null;function F(s){let t=Jt.get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),Jt.set(s,t)),t}function De(){if(!Et){
 let s=He(Zt()),t=new Uint8Array(4*Z).fill(255);for(let e=0;e<Z;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);Et=new Uint32Array(t.buffer)}return Et}function Ue(){Et=null,
@@ -67,55 +67,55 @@ Jt.clear()}function at(s,t,e,o){let[n,r]=[s.length/o,t.length/o],a=new Float32Ar
 for(let p=0,y=u*o;p<o;p+=1,y+=1){let g=s[l+p];d+=g*t[y],m+=g*t[y+o],f+=g*t[y+2*o],w+=g*t[y+3*o]}a[h]=d,a[h+1]=m,a[h+2]=f,a[h+3]=w}for(;u<r;u+=1,h+=1){let d=0;for(let m=0,
 f=u*o;m<o;m+=1,f+=1)d+=s[l+m]*t[f];a[h]=d}if(e)for(let d=0;d<r;d+=1)a[i*r+d]+=e[d]}return a}function pt(s,t,e){let[o,n]=[0,0];for(let r=t;r<t+e;r+=1)o+=s[r]/e;for(let r=t;r<
 t+e;r+=1)n+=(s[r]-o)**2/e;return{mean:o,scale:1/Math.sqrt(n+1e-5)}}function Lt(s,t,e){let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{
-mean:a,scale:i}=pt(s,r,o);for(let h=0;h<o;h+=1)n[r+h]=(s[r+h]-a)*i*t[h]+e[h]}return n}function Cs(s){if(Math.abs(s)>5.9)return Math.sign(s);let[e,o]=[s,s];for(let n=1;Math.
-abs(e)>1e-17*Math.abs(o);n+=1)e*=2*s*s/(2*n+1),o+=e;return 2/Math.sqrt(Math.PI)*Math.exp(-s*s)*o}var Be=s=>.5*(1+Cs(s/Math.SQRT2)),Ke=s=>s*Be(s),Ge=s=>Be(s)+s*Math.
+mean:a,scale:i}=pt(s,r,o);for(let h=0;h<o;h+=1)n[r+h]=(s[r+h]-a)*i*t[h]+e[h]}return n}function qs(s){if(Math.abs(s)>5.9)return Math.sign(s);let[e,o]=[s,s];for(let n=1;Math.
+abs(e)>1e-17*Math.abs(o);n+=1)e*=2*s*s/(2*n+1),o+=e;return 2/Math.sqrt(Math.PI)*Math.exp(-s*s)*o}var Be=s=>.5*(1+qs(s/Math.SQRT2)),Ke=s=>s*Be(s),Ge=s=>Be(s)+s*Math.
 exp(-.5*s*s)/Math.sqrt(2*Math.PI),ee=(s,t)=>s.map((e,o)=>e+t[o]);function se(s,t,e){let[o,n]=[-1/0,0];for(let r=t;r<t+e;r+=1)s[r]>o&&(o=s[r]);for(let r=t;r<t+e;r+=
 1)n+=s[r]=Math.exp(s[r]-o);for(let r=t;r<t+e;r+=1)s[r]/=n}function it(s,{heads:t,headDim:e,rotaryDim:o,rotaryBase:n},r=1){let a=s.slice(),[i,h]=[t*e,o/2];for(let l=0,
 u=0;l<s.length;l+=i,u+=1)for(let d=0;d<h;d+=1){let m=r*u*n**(-d/h),[f,w]=[Math.cos(m),Math.sin(m)];for(let p=l+d,y=l+i;p<y;p+=e)a[p]=s[p]*f-s[p+h]*w,a[p+h]=s[p+
 h]*f+s[p]*w}return a}var oe=3,$=s=>z(s).replace(/^-/,"−");function wt(s,t){let e=s.filter(([n,r])=>n*r!==0).sort((n,r)=>Math.abs(r[0]*r[1])-Math.abs(n[0]*n[1])),o=e.slice(0,oe).map(
 ([n,r])=>`${$(n)} · ${$(r)}`);return e.length>oe&&o.push(`… (${e.length-oe} smaller terms)`),t!==void 0&&o.push($(t)),o.join(" + ")||"0"}var St=(s,t,e,o,n=0)=>Array.
 from({length:o},(r,a)=>[s[t*o+a],e[n+a]]);var gt=["uniform","previous","first"],O=({layers:s,heads:t})=>Array.from({length:s},()=>({heads:Array.from({length:t},()=>({scale:1,pattern:null})),merged:!1,kvHeads:t}));
-function yt({heads:s,merged:t}){let e=s.map((o,n)=>n);return t?[e]:e.map(o=>[o])}var Ns=(s,t)=>s==="uniform"?null:s==="first"?0:Math.max(0,t-1),qt=class{constructor(t,e){
+function yt({heads:s,merged:t}){let e=s.map((o,n)=>n);return t?[e]:e.map(o=>[o])}var Ns=(s,t)=>s==="uniform"?null:s==="first"?0:Math.max(0,t-1),Ct=class{constructor(t,e){
 this.sizes=t,this.weights=e}of(t,e){return this.weights[`layers.${t}.${e}`]}run(t,e=O(this.sizes)){let{width:o,words:n,layers:r}=this.sizes,a=this.weights["word\
 s.weight"],i=new Float32Array(t.length*o);t.forEach((m,f)=>i.set(a.subarray(m*o,(m+1)*o),f*o));let h=[];for(let m=0;m<r;m+=1){let f=m?h[m-1].output:i;h.push(this.
 runLayer(m,f,e[m]))}let l=Lt(h[r-1].output,this.weights["norm.weight"],this.weights["norm.bias"]),u=at(l,a,null,o),d=u.slice();for(let m=0;m<t.length;m+=1)se(d,
 m*n,n);return{ids:t,embedding:i,layers:h,normed:l,logits:u,probabilities:d}}runLayer(t,e,o){let{width:n,hidden:r,heads:a,headDim:i}=this.sizes,h=M=>this.of(t,M),
 l=Lt(e,h("attention_norm.weight"),h("attention_norm.bias")),u=M=>at(l,h(`attention.${M}_proj.weight`),h(`attention.${M}_proj.bias`),n),d=it(u("q"),this.sizes),m=this.
-shared(it(u("k"),this.sizes),o.kvHeads),f=this.shared(u("v"),o.kvHeads),{scores:w,weights:p}=this.attend(d,m,o),y=this.mix(p,f),g=y.map((M,q)=>M*o.heads[Math.floor(
-q%(a*i)/i)].scale),k=at(g,h("attention.o_proj.weight"),h("attention.o_proj.bias"),a*i),T=ee(e,k),L=Lt(T,h("hidden_norm.weight"),h("hidden_norm.bias")),E=at(L,h(
-"up.weight"),h("up.bias"),n),C=E.map(Ke),v=at(C,h("down.weight"),h("down.bias"),r),b=ee(T,v);return{input:e,normed:l,q:d,k:m,v:f,scores:w,weights:p,outputs:y,concatenated:g,
-attention:k,middle:T,middleNormed:L,up:E,active:C,down:v,output:b}}shared(t,e){let{heads:o,headDim:n}=this.sizes,r=o/e;if(r===1)return t;let a=new Float32Array(
+shared(it(u("k"),this.sizes),o.kvHeads),f=this.shared(u("v"),o.kvHeads),{scores:w,weights:p}=this.attend(d,m,o),y=this.mix(p,f),g=y.map((M,C)=>M*o.heads[Math.floor(
+C%(a*i)/i)].scale),k=at(g,h("attention.o_proj.weight"),h("attention.o_proj.bias"),a*i),T=ee(e,k),L=Lt(T,h("hidden_norm.weight"),h("hidden_norm.bias")),E=at(L,h(
+"up.weight"),h("up.bias"),n),q=E.map(Ke),v=at(q,h("down.weight"),h("down.bias"),r),b=ee(T,v);return{input:e,normed:l,q:d,k:m,v:f,scores:w,weights:p,outputs:y,concatenated:g,
+attention:k,middle:T,middleNormed:L,up:E,active:q,down:v,output:b}}shared(t,e){let{heads:o,headDim:n}=this.sizes,r=o/e;if(r===1)return t;let a=new Float32Array(
 t.length);for(let i=0;i<t.length;i+=r*n)for(let h=0;h<n;h+=1){let l=0;for(let u=i+h;u<i+r*n;u+=n)l+=t[u];for(let u=i+h;u<i+r*n;u+=n)a[u]=l/r}return a}attend(t,e,o){
 let{heads:n,headDim:r}=this.sizes,a=n*r,i=t.length/a,h=[],l=[];for(let u of yt(o)){let d=1/Math.sqrt(u.length*r),[m,f]=[u[0]*r,u.length*r],w=new Float32Array(i*
-i);for(let g=0;g<i;g+=1)for(let k=0;k<=g;k+=1){let T=0,L=g*a+m;for(let E=L,C=k*a+m;E<L+f;E+=1,C+=1)T+=t[E]*e[C];w[g*i+k]=T*d}let p=o.merged?null:o.heads[u[0]].pattern,
+i);for(let g=0;g<i;g+=1)for(let k=0;k<=g;k+=1){let T=0,L=g*a+m;for(let E=L,q=k*a+m;E<L+f;E+=1,q+=1)T+=t[E]*e[q];w[g*i+k]=T*d}let p=o.merged?null:o.heads[u[0]].pattern,
 y=p?zs(p,i):w.slice();if(!p)for(let g=0;g<i;g+=1)se(y,g*i,g+1);for(let g of u)h[g]=w,l[g]=y}return{scores:h,weights:l}}mix(t,e){let{heads:o,headDim:n}=this.sizes,
 r=o*n,a=e.length/r,i=new Float32Array(e.length),h=new Float64Array(n);for(let l=0;l<o;l+=1)for(let u=0;u<a;u+=1){h.fill(0);for(let d=0;d<=u;d+=1){let m=t[l][u*a+
 d];if(m!==0)for(let f=0,w=d*r+l*n;f<n;f+=1,w+=1)h[f]+=m*e[w]}i.set(h,u*r+l*n)}return i}};function zs(s,t){let e=new Float32Array(t*t);for(let o=0;o<t;o+=1){let n=Ns(
-s,o);n===null?e.fill(1/(o+1),o*t,o*t+o+1):e[o*t+n]=1}return e}function Ct({ids:s,probabilities:t}){let e=t.length/s.length,o=0;for(let n=0;n+1<s.length;n+=1)o-=
+s,o);n===null?e.fill(1/(o+1),o*t,o*t+o+1):e[o*t+n]=1}return e}function qt({ids:s,probabilities:t}){let e=t.length/s.length,o=0;for(let n=0;n+1<s.length;n+=1)o-=
 Math.log(t[n*e+s[n+1]]);return s.length>1?o/(s.length-1):0}function Ve({ids:s,probabilities:t}){let e=t.length/s.length;return s.map((o,n)=>{let r=0;for(let a=1;a<
 e;a+=1)t[n*e+a]>t[n*e+r]&&(r=a);return r})}var bt=(s,t,e)=>s.subarray(t*e,(t+1)*e);function Qe(s,t,e){let{mean:o,scale:n}=pt(s,0,s.length);return r=>`(x − mean) / deviation · weight + bias = (${$(s[r])}\
  − ${$(o)}) / ${$(1/n)} · ${$(t[r])} + ${$(e[r])}`}function Ye(s){let{model:t,layer:e,token:o,settings:n}=s,{width:r,heads:a,headDim:i,hidden:h}=s.sizes,l=s.
 after.layers[e],u=b=>t.of(e,b),d=(b,M=r)=>bt(b,o,M),[m,f,w]=[d(l.input),d(l.middle),d(l.active,h)],[p,y]=[d(l.attention),d(l.concatenated,a*i)],g=`${r} = d_mode\
 l`,k=d(s.after.embedding),T=e?"embedding + what earlier layers added = ":"",E=[{name:e?`vector that enters layer ${e}`:`embedding of “${s.word(o)}”`,symbol:"\
 x",shape:g,values:m,formula:b=>e?`${T}${$(k[b])} + ${$(m[b]-k[b])}`:`row ${s.before.ids[o]} of the embedding table, column ${b}`},{name:"the same, normalized",symbol:"\
-x̂",shape:g,values:d(l.normed),formula:Qe(m,u("attention_norm.weight"),u("attention_norm.bias"))}],C=b=>Array.from({length:a},(M,q)=>{let W=0;for(let Q=q*i;Q<(q+
-1)*i;Q+=1)W+=u("attention.o_proj.weight")[b*a*i+Q]*y[Q];return`${$(W)} from L${e}H${q}`}).join(" + "),v=[{name:"outputs of all heads, side by side",symbol:"conc\
-atenation",shape:`${a*i} = ${a} heads × d_k`,values:y,breaks:Array.from({length:a-1},(b,M)=>(M+1)*i),formula:b=>{let M=Math.floor(b/i),q=d(l.outputs,a*i)[b];return`\
-number ${b%i} of L${e}H${M}'s output, times its strength: ${$(q)} · ${$(n[e].heads[M].scale)}`}},{name:"mixed by W_O",symbol:"attention",shape:g,values:p,formula:b=>`\
-row ${b} of W_O times the concatenation + bias = ${C(b)} + ${$(u("attention.o_proj.bias")[b])}`},{name:"added to the vector that entered",symbol:"residual",shape:g,
+x̂",shape:g,values:d(l.normed),formula:Qe(m,u("attention_norm.weight"),u("attention_norm.bias"))}],q=b=>Array.from({length:a},(M,C)=>{let W=0;for(let Q=C*i;Q<(C+
+1)*i;Q+=1)W+=u("attention.o_proj.weight")[b*a*i+Q]*y[Q];return`${$(W)} from L${e}H${C}`}).join(" + "),v=[{name:"outputs of all heads, side by side",symbol:"conc\
+atenation",shape:`${a*i} = ${a} heads × d_k`,values:y,breaks:Array.from({length:a-1},(b,M)=>(M+1)*i),formula:b=>{let M=Math.floor(b/i),C=d(l.outputs,a*i)[b];return`\
+number ${b%i} of L${e}H${M}'s output, times its strength: ${$(C)} · ${$(n[e].heads[M].scale)}`}},{name:"mixed by W_O",symbol:"attention",shape:g,values:p,formula:b=>`\
+row ${b} of W_O times the concatenation + bias = ${q(b)} + ${$(u("attention.o_proj.bias")[b])}`},{name:"added to the vector that entered",symbol:"residual",shape:g,
 values:f,formula:b=>`x + attention = ${$(m[b])} + ${$(p[b])}`},{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:b=>`GELU(row ${b} of W_up t\
 imes the normalized residual + bias) = GELU(${$(d(l.up,h)[b])})`},{name:`vector that leaves layer ${e}`,symbol:"out",shape:g,values:d(l.output),formula:b=>`resi\
 dual + W_down · hidden + bias = ${$(f[b])} + ${$(d(l.down)[b])}`}];return{before:E,after:v}}function Xe(s,t){let{model:e,layer:o,token:n,sizes:r}=s,{width:a,heads:i,
 headDim:h,rotaryDim:l}=r,u=s.settings[o],d=s.after.layers[o],m=s.tokens.length,f=A=>e.of(o,`attention.${A}`),w=(A,P=n)=>{let j=P*i*h+t*h;return A.subarray(j,j+h)},
 p=bt(d.normed,n,a),y=`${h} = d_k`,g=i/u.kvHeads>1?`, the mean of ${i/u.kvHeads} heads`:"",k=(A,P)=>j=>{let Tt=t*h+j,Ms=f(`${A}_proj.bias`)[Tt],Ts=wt(St(f(`${A}_\
 proj.weight`),Tt,p,a),Ms),As=P&&j<l?`, then rotated by the position ${n} together with number ${(j+l/2)%l}`:"";return`W_${A.toUpperCase()}[${j}] · x̂ + bias = ${Ts}${As}${A===
-"q"?"":g}`},T=A=>A.subarray(n*m,n*m+n+1),[L,E]=[T(d.scores[t]),T(d.weights[t])],C=yt(u).find(A=>A.includes(t))??[t],v=C.length*h,b=(A,P)=>{let j=P*i*h+C[0]*h;return A.
-subarray(j,j+v)},M=A=>`“${s.word(A)}”`,q=L.reduce((A,P)=>Math.max(A,P),-1/0),W=L.reduce((A,P)=>A+Math.exp(P-q),0),Q=u.merged?null:u.heads[t].pattern,{scale:Ae}=u.
+"q"?"":g}`},T=A=>A.subarray(n*m,n*m+n+1),[L,E]=[T(d.scores[t]),T(d.weights[t])],q=yt(u).find(A=>A.includes(t))??[t],v=q.length*h,b=(A,P)=>{let j=P*i*h+q[0]*h;return A.
+subarray(j,j+v)},M=A=>`“${s.word(A)}”`,C=L.reduce((A,P)=>Math.max(A,P),-1/0),W=L.reduce((A,P)=>A+Math.exp(P-C),0),Q=u.merged?null:u.heads[t].pattern,{scale:Ae}=u.
 heads[t],$s=Ae===1?"":`; times its strength ${$(Ae)} in the concatenation`;return[{name:"query q",symbol:"q",shape:y,values:w(d.q),formula:k("q",!0)},{name:"key\
  k",symbol:"k",shape:y,values:w(d.k),formula:k("k",!0)},{name:"value v",symbol:"v",shape:y,values:w(d.v),formula:k("v",!1)},{name:"scores q · k / √d",symbol:"\
 score",shape:`${n+1} words so far`,values:L,label:M,formula:A=>`q · k / √${v} = (${wt(St(b(d.k,A),0,b(d.q,n),v))}) / ${$(Math.sqrt(v))}`},{name:"weights: sof\
 tmax of the scores",symbol:"weight",shape:`${n+1}, sum 1`,values:E,label:M,positive:!0,formula:A=>Q?`set by hand: ${Q}`:`e^(score − largest) / sum = e^(${$(L[A])}\
- − ${$(q)}) / ${$(W)} = ${$(Math.exp(L[A]-q))} / ${$(W)}`},{name:"output: weighted sum of the values",symbol:"output",shape:y,values:w(d.outputs),formula:A=>{
+ − ${$(C)}) / ${$(W)} = ${$(Math.exp(L[A]-C))} / ${$(W)}`},{name:"output: weighted sum of the values",symbol:"output",shape:y,values:w(d.outputs),formula:A=>{
 let P=Array.from(E,(j,Tt)=>[j,w(d.v,Tt)[A]]);return`Σ weight · v[${A}] = ${wt(P)}${$s}`}}]}function Je(s){let{model:t,token:e,after:o}=s,{width:n,words:r,layers:a}=s.
 sizes,i=bt(o.layers[a-1].output,e,n),h=bt(o.normed,e,n),[l,u]=[o.logits,o.probabilities].map(p=>bt(p,e,r)),d=l.reduce((p,y)=>Math.max(p,y),-1/0),m=l.reduce((p,y)=>p+
 Math.exp(y-d),0),f=p=>`“${s.data.words[p]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_model`,values:h,formula:Qe(
@@ -209,14 +209,14 @@ for(let r=0,a=0;a<s.length;r+=1)for(let i=0;i<o;i+=1,a+=1){let h=s[a];if(h!==0)f
 e,n=s.length/o,r=new Float32Array(n*e);for(let a=0;a<o;a+=1)for(let i=0;i<n;i+=1){let h=s[a*n+i];if(h!==0)for(let l=0;l<e;l+=1)r[i*e+l]+=h*t[a*e+l]}return r}function ie(s,t,e){
 let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{mean:a,scale:i}=pt(s,r,o),[h,l]=[0,0];for(let u=0;u<o;u+=1){let d=e[r+u]*t[u];h+=d/
 o,l+=d*(s[r+u]-a)*i/o}for(let u=0;u<o;u+=1){let d=(s[r+u]-a)*i;n[r+u]=i*(e[r+u]*t[u]-h-d*l)}}return n}function Ps(s,t,e,o,n){let{width:r,hidden:a,heads:i,headDim:h}=s.
-sizes,l=v=>s.of(t,v),u=(...v)=>v[0].map((b,M)=>v.reduce((q,W)=>q+W[M],0)),m=tt(n,l("down.weight"),a).map((v,b)=>v*Ge(e.up[b])),f=tt(m,l("up.weight"),r),w=u(n,ie(
+sizes,l=v=>s.of(t,v),u=(...v)=>v[0].map((b,M)=>v.reduce((C,W)=>C+W[M],0)),m=tt(n,l("down.weight"),a).map((v,b)=>v*Ge(e.up[b])),f=tt(m,l("up.weight"),r),w=u(n,ie(
 e.middle,l("hidden_norm.weight"),f)),p=Pt(w,e.concatenated,i*h),y=tt(w,l("attention.o_proj.weight"),i*h),{dq:g,dk:k,dv:T}=Is(s,e,o,y),L={q:it(g,s.sizes,-1),k:it(
-k,s.sizes,-1),v:T},E={q:Pt(L.q,e.normed,r),k:Pt(L.k,e.normed,r),v:Pt(L.v,e.normed,r),o:p},C=u(tt(L.q,l("attention.q_proj.weight"),r),tt(L.k,l("attention.k_proj.\
-weight"),r),tt(L.v,l("attention.v_proj.weight"),r));return{gradient:E,dInput:u(w,ie(e.input,l("attention_norm.weight"),C))}}function Is(s,t,e,o){let{heads:n,headDim:r}=s.
+k,s.sizes,-1),v:T},E={q:Pt(L.q,e.normed,r),k:Pt(L.k,e.normed,r),v:Pt(L.v,e.normed,r),o:p},q=u(tt(L.q,l("attention.q_proj.weight"),r),tt(L.k,l("attention.k_proj.\
+weight"),r),tt(L.v,l("attention.v_proj.weight"),r));return{gradient:E,dInput:u(w,ie(e.input,l("attention_norm.weight"),q))}}function Is(s,t,e,o){let{heads:n,headDim:r}=s.
 sizes,{q:a,k:i,v:h}=t,l=n*r,u=a.length/l,[d,m,f]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(u);for(let p of yt(
-e)){let y=1/Math.sqrt(p.length*r),[g,k]=[p[0]*r,p.length*r],T=t.weights[p[0]],L=e.merged||e.heads[p[0]].pattern===null;for(let E=0;E<u;E+=1){let C=0;for(let v=0;v<=
-E;v+=1){let b=T[E*u+v],M=0;for(let q=g;q<g+k;q+=1){let W=o[E*l+q]*e.heads[Math.floor(q/r)].scale;M+=W*h[v*l+q],f[v*l+q]+=b*W}w[v]=M,C+=b*M}if(L)for(let v=0;v<=E;v+=
-1){let b=T[E*u+v]*(w[v]-C)*y;for(let M=g;M<g+k;M+=1)d[E*l+M]+=b*i[v*l+M],m[v*l+M]+=b*a[E*l+M]}}}return{dq:d,dk:s.shared(m,e.kvHeads),dv:s.shared(f,e.kvHeads)}}var os=new Map;function vt(s,t,e){let o=s.run(e),n=os.get(e);if(n?.run!==o){let u=e==="before"?O(s.sizes):s.settings;n={run:o,found:ss(s.model,o,u)},os.set(e,n)}
+e)){let y=1/Math.sqrt(p.length*r),[g,k]=[p[0]*r,p.length*r],T=t.weights[p[0]],L=e.merged||e.heads[p[0]].pattern===null;for(let E=0;E<u;E+=1){let q=0;for(let v=0;v<=
+E;v+=1){let b=T[E*u+v],M=0;for(let C=g;C<g+k;C+=1){let W=o[E*l+C]*e.heads[Math.floor(C/r)].scale;M+=W*h[v*l+C],f[v*l+C]+=b*W}w[v]=M,q+=b*M}if(L)for(let v=0;v<=E;v+=
+1){let b=T[E*u+v]*(w[v]-q)*y;for(let M=g;M<g+k;M+=1)d[E*l+M]+=b*i[v*l+M],m[v*l+M]+=b*a[E*l+M]}}}return{dq:d,dk:s.shared(m,e.kvHeads),dv:s.shared(f,e.kvHeads)}}var os=new Map;function vt(s,t,e){let o=s.run(e),n=os.get(e);if(n?.run!==o){let u=e==="before"?O(s.sizes):s.settings;n={run:o,found:ss(s.model,o,u)},os.set(e,n)}
 let{heads:r,headDim:a,width:i}=s.sizes,{q:h}=n.found[t],l=a*i;return Array.from({length:r},(u,d)=>{let m=0;for(let f=d*l;f<(d+1)*l;f+=1)m+=h[f]**2;return Math.sqrt(
 m)})}function D(s,{layers:t,heads:e}){let o=/^L(\d+)H(\d+)$/.exec(s);if(!o)return null;let[n,r]=[Number(o[1]),Number(o[2])];return n<t&&r<e?[n,r]:null}var _=(s,t)=>`\
 L${s}H${t}`,he=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0),dt=s=>s.map(t=>({...t,heads:t.heads.map(e=>({...e}))}));function le(s){let t={scale:[],pattern:[],
@@ -320,7 +320,7 @@ dim:r,bias:s.bias===void 0?null:nt(await X(s.bias)),softcap:s.softcap,sink:s.sin
 h]**2*o[h];if(i!==0)for(let h=0;h<e;h+=1)n[a+h]=Math.round(s[a+h]*Math.sqrt(o[h]/i*255*255))}return n}function ds(s,t,e,o){let n=new Int32Array(o+1);for(let r=0;r<=o;r+=1)n[r]=Math.min(e,Math.floor(s+r/o*t+1e-9));return n}function us({coded:s,keys:t,queries:e},o,n,r){
 let a=De(),i=new ImageData(n,r),h=new Uint32Array(i.data.buffer),l=ds(o.x,o.w,t,n),u=ds(o.y,o.h,e,r),d=new Uint8Array(n),m=-1;for(let f=0;f<r;f+=1){let[w,p]=[u[f],
 Math.max(u[f]+1,u[f+1])],y=w===m&&p===w+1,g=f*n;if(y){h.copyWithin(g,g-n,g);continue}d.fill(0);for(let k=w;k<p&&k<e;k+=1)for(let T=0,L=k*t;T<n;T+=1){let E=Math.
-min(t,Math.max(l[T]+1,l[T+1])),C=d[T];for(let v=l[T];v<E;v+=1)s[L+v]>C&&(C=s[L+v]);d[T]=C}m=p===w+1?w:-1;for(let k=0;k<n;k+=1)h[g+k]=a[d[k]]}return i}function ve(s){R("trouble").textContent=s,R("trouble").hidden=!s}async function Zs(s,t,e){let o=Object.entries(t).map(([r,a])=>[r,String(a)]),n;try{n=await fetch(
+min(t,Math.max(l[T]+1,l[T+1])),q=d[T];for(let v=l[T];v<E;v+=1)s[L+v]>q&&(q=s[L+v]);d[T]=q}m=p===w+1?w:-1;for(let k=0;k<n;k+=1)h[g+k]=a[d[k]]}return i}function ve(s){R("trouble").textContent=s,R("trouble").hidden=!s}async function Zs(s,t,e){let o=Object.entries(t).map(([r,a])=>[r,String(a)]),n;try{n=await fetch(
 `${s}?${new URLSearchParams(o)}`,{signal:e,cache:"no-store"})}catch(r){throw xe(r)||ve("The server does not answer. Is multihead serve still running?"),r}if(!n.
 ok){let r=await n.text();throw ve(r),new Error(r)}return ve(""),n}async function Dt(s,t,e){let o=await Zs(s,t,e);return new Uint8Array(await o.arrayBuffer())}var xe=s=>s instanceof
 DOMException&&s.name==="AbortError";var ms=4096,to=256,eo=120,Mt=class s extends ut{constructor(t,e,o,n){super(t,e,o),this.where=n,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
@@ -373,12 +373,13 @@ name}.png`))}};function no(s,t,e){let o=rt(t,18);for(;o.length>2&&s.measureText(
 say(r,h),pick:([h])=>e(h),drawn:()=>{}}),i=c("h3",{});return{which:r,view:a,name:i,box:c("div",{class:"pane"},i,a.box)}});let[o,n]=this.panes;this.box=c("sectio\
 n",{class:"maps"},c("div",{class:"inputtop"},this.title,S("attention map")),c("div",{class:"panes"},o.box,n.box),this.said)}update(){let{session:t}=this,{changed:e,
 headName:o,token:n}=t;this.title.textContent=`Where ${o} looks`;let r={shown:t.tokens.map((a,i)=>t.word(i)),joined_to_previous:t.tokens.map(()=>!1),special:t.tokens.
-map((a,i)=>t.data.special.includes(t.word(i)))};for(let{which:a,view:i,name:h,box:l}of this.panes){let u=a==="before"||e;l.hidden=!u,h.textContent=a==="after"?"\
-with your switches":e?"trained model":"",u&&(i.show(this.map(a,r)),i.mark={row:n,column:null},i.draw())}this.say("after",null)}map(t,e){let{layer:o,head:n,headName:r}=this.
-session,a=e.shown.length,i={name:"",note:"",window:[1,1],source:0,sequences:[e]},h={label:"",queries:a,keys:a,rows:0,columns:0,norms:null,heads:[]},l=new ut(r,{
-...i,layers:[],lengths:"v"},h),u=this.session.run(t).layers[o].weights[n];return l.coded=Uint8Array.from(u,d=>255*Math.sqrt(d)+.5),l}say(t,e){let{session:o}=this;
-if(!e||e[1]>e[0]){this.said.textContent=e?"A word cannot look at later words.":"Point at a square to read its weight; click it to choose its row.";return}let n=o.
-row(t,o.headName,e[0])[e[1]],[r,a]=e.map(i=>`“${o.word(i)}”`);this.said.textContent=`${r} looks at ${a} with weight ${B(n)}`}resize(){this.update()}};var gs=8,$e=24,Kt=class{constructor(t,e){this.session=t,this.choose=e,this.title=c("h2",{}),this.bars=c("div",{class:"predictions"}),this.list=c("div",{class:"c\
+map((a,i)=>t.data.special.includes(t.word(i)))};for(let{which:a,view:i,name:h,box:l}of this.panes){let u=a==="before"||e;if(l.hidden=!u,h.textContent=a==="after"?
+"with your switches":"trained model",!u)continue;i.show(this.map(a,r));let d=`Attention map of ${o}, ${h.textContent}. The computation below has its rows as num\
+bers.`;i.canvas.setAttribute("aria-label",d),i.mark={row:n,column:null},i.draw()}this.say("after",null)}map(t,e){let{layer:o,head:n,headName:r}=this.session,a=e.
+shown.length,i={name:"",note:"",window:[1,1],source:0,sequences:[e]},h={label:"",queries:a,keys:a,rows:0,columns:0,norms:null,heads:[]},l=new ut(r,{...i,layers:[],
+lengths:"v"},h),u=this.session.run(t).layers[o].weights[n];return l.coded=Uint8Array.from(u,d=>255*Math.sqrt(d)+.5),l}say(t,e){let{session:o}=this;if(!e||e[1]>e[0]){
+this.said.textContent=e?"A word cannot look at later words.":"Point at a square to read its weight; click it to choose its row.";return}let n=o.row(t,o.headName,
+e[0])[e[1]],[r,a]=e.map(i=>`“${o.word(i)}”`);this.said.textContent=`${r} looks at ${a} with weight ${B(n)}`}resize(){this.update()}};var gs=8,$e=24,Kt=class{constructor(t,e){this.session=t,this.choose=e,this.title=c("h2",{}),this.bars=c("div",{class:"predictions"}),this.list=c("div",{class:"c\
 hanges"}),this.box=c("section",{class:"prediction","aria-label":"next word"},c("div",{class:"inputtop"},this.title,S("next word")),this.bars,this.list)}update(){
 let{session:t}=this,{words:e}=t.data,o=t.token*e.length,[n,r]=[t.before,t.after].map(m=>m.probabilities.subarray(o,o+e.length)),a=e.map((m,f)=>f).sort((m,f)=>Math.
 max(n[f],r[f])-Math.max(n[m],r[m])),i=t.tokens[t.token+1]?.id,h=a.slice(0,gs);i!==void 0&&!h.includes(i)&&(h[gs-1]=i),this.title.textContent=`Next word after “${t.
@@ -391,7 +392,7 @@ ds:`:"The likeliest next word is the same everywhere.",a=e.slice(0,$e).map(h=>{l
 {type:"button",class:"suggestion",onclick:()=>this.choose(h)},u)}),i=e.length>$e?c("span",{class:"dim"},` and ${e.length-$e} more`):null;ct(this.list,c("p",{},r),
 ...a,i??"")}},ys=s=>s<.001?"< 0.1 %":J(s,s<.01?1:2);function bs(s,t){let e=c("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var ro=()=>new Promise(s=>setTimeout(s)),Gt=class{constructor(t,e){this.session=t,this.done=e,this.turn=0;let{tokenizer:o,data:n}=t;this.texts=n.samples.map(r=>o.
 read(r).map(({id:a})=>a))}async measure(){let{session:t}=this;this.turn+=1;let e=this.turn;for(let o of[void 0,dt(t.settings)]){let n=o?I(o):"";if(t.losses.has(
-n))continue;let[r,a]=[0,0];for(let i of this.texts){if(await ro(),e!==this.turn)return;r+=Ct(t.model.run(i,o))*(i.length-1),a+=i.length-1}t.losses.set(n,r/a),this.
+n))continue;let[r,a]=[0,0];for(let i of this.texts){if(await ro(),e!==this.turn)return;r+=qt(t.model.run(i,o))*(i.length-1),a+=i.length-1}t.losses.set(n,r/a),this.
 done()}}};var ao=200,Vt=class{constructor(t,e){this.data=t,this.model=e,this.sizes=t.sizes,this.card=t.card,this.tokenizer=new Rt(t.words),this.text="",this.chosen=null,this.
 layer=0,this.head=0,this.settings=O(this.sizes),this.lesson="",this.past=[],this.losses=new Map,this.tokens=[],this.dropped=0,this.before=e.run([this.tokenizer.
 begin]),this.after=this.before,this.took=0,this.computed={text:"",settings:""}}compute(){let t=I(this.settings);if(this.tokens.length&&this.computed.text===this.
@@ -408,7 +409,7 @@ a=>this.tokenizer.ids.get(a)??-1).reduce((a,i)=>a+(this.run(t).probabilities[n+i
 tokens.length;return this.run(t).layers[n].weights[r].subarray(o*a,o*a+o+1)}guesses(t){return Ve(this.run(t))}get changedGuesses(){let[t,e]=[this.guesses("befor\
 e"),this.guesses("after")];return t.flatMap((o,n)=>o===e[n]?[]:[n])}get round(){let t=this.before.ids;for(let e=2;2*e<t.length;e+=1)if(t.slice(1+e).every((o,n)=>o===
 t[1+n]))return 1+e;return 0}copied(t){let{round:e}=this,o=e?this.guesses(t).slice(e,-1):[];return o.length?o.filter((n,r)=>n===this.before.ids[e+r+1]).length/o.
-length:NaN}loss(t){return Ct(this.run(t))}get off(){return as(this.settings)}get changedHeads(){return rs(this.settings)}get cacheBytes(){return It(this.settings,
+length:NaN}loss(t){return qt(this.run(t))}get off(){return as(this.settings)}get changedHeads(){return rs(this.settings)}get cacheBytes(){return It(this.settings,
 this.sizes)}lossGrowth(t=this.settings){let[e,o]=[this.losses.get(""),this.losses.get(I(t))];return e===void 0||o===void 0?null:o/e-1}difference(t,e=this.token){
 let o=this.sizes.heads*this.sizes.headDim,[n,r]=[this.before.layers[t].outputs,this.after.layers[t].outputs],[a,i]=[0,0];for(let h=e*o;h<(e+1)*o;h+=1)a+=(r[h]-n[h])**
 2,i+=n[h]**2;return Math.sqrt(a/i)}};var ks={uniform:"all words equally",previous:"previous word",first:"first word"},Qt=class{constructor(t,e){this.layers=t,this.handlers=e,this.cells=t.map((r,a)=>r.
@@ -454,7 +455,7 @@ parameters),"parameters","parameters"],[`${mt(t,"layer")} × ${mt(e,"head")}`,`d
 ...a.map(([i,h,l])=>c("span",{},c("b",{},i),` ${h} `,S(l)))),R("foot").replaceChildren(c("p",{},`multihead ${s.version}. The model runs in this page, which send\
 s nothing. The URL saves words and switches. Ctrl+Z undoes a switch.`))}function xs(s){document.documentElement.dataset.theme=s,Ue()}async function uo(){let s=window.
 matchMedia("(prefers-color-scheme: dark)");if(xs(s.matches?"dark":"light"),typeof DecompressionStream>"u"){R("main").append(c("p",{class:"lead"},"This browser i\
-s too old for this page. Use Chrome 111, Safari 16.4, Firefox 113 or a newer one."));return}let t=await Ne();ze(t.charts),co(t);let e=new Vt(t,new qt(t.sizes,vs(
+s too old for this page. Use Chrome 111, Safari 16.4, Firefox 113 or a newer one."));return}let t=await Ne();ze(t.charts),co(t);let e=new Vt(t,new Ct(t.sizes,vs(
 await X(0),t.layout)));e.text=lo;let o=e.card.agreement.match(/\d+/g)?.map(Number);o&&([e.layer,e.head]=o),location.hash.length>1&&e.restore(location.hash);let n=new Te(
 e),r=h=>{xs(h),n.update()},a=()=>document.documentElement.dataset.theme==="dark"?"light":"dark";R("tools").append(c("button",{type:"button",id:"theme",onclick:()=>r(
 a())},"Light / dark")),s.addEventListener("change",()=>r(s.matches?"dark":"light")),window.addEventListener("hashchange",()=>{location.hash!==e.hash&&n.act(()=>e.

@@ -51,9 +51,11 @@ export class MapPanes {
     for (const { which, view, name, box } of this.panes) {
       const shown = which === "before" || changed;
       box.hidden = !shown;
-      name.textContent = which === "after" ? "with your switches" : changed ? "trained model" : "";
+      name.textContent = which === "after" ? "with your switches" : "trained model";
       if (!shown) continue;
       view.show(this.map(which, sequence));
+      const label = `Attention map of ${headName}, ${name.textContent}. The computation below has its rows as numbers.`;
+      view.canvas.setAttribute("aria-label", label);
       view.mark = { row: token, column: null };
       view.draw();
     }
