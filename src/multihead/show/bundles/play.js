@@ -268,20 +268,20 @@ ill copy 90 % of the words.",done:s=>s.off.length===1&&N(s,"induction").include
 nd nothing else: it copies 10 % at most.",done:s=>{let t=N(s,"induction");return t.every(e=>s.off.includes(e))&&et(s,t)&&s.copied("after")<=.1}},{text:()=>"Fin\
 d two induction heads that are enough for 95 %: the others off.",done:s=>{let t=N(s,"induction");return t.filter(o=>!s.changedHeads.includes(o)).length===2&&s.
 off.length===t.length-2&&et(s,t)&&s.copied("after")>=.95}}],learned:()=>"A head that is not missed alone may still do necessary work that others do too. Importa\
-nce of heads one by one therefore misleads: to see what a group does, remove the group."},Bs={id:"grouped",title:"Grouped-query: shared keys and values",about:()=>"\
-To generate text, a model stores keys and values of all earlier words (the KV cache). Heads that share them need less memory. Here heads that share use the mean\
- of their keys and values, without training again.",text:Ht,head:xt,steps:[{text:()=>"Give one layer a single set of keys and values. Watch the cache and the lo\
-ss.",done:s=>s.settings.some(({kvHeads:t})=>t===1)&&s.lossGrowth()!==null},{text:()=>"Which layer can share in pairs (2 sets) at the lowest cost? Try each layer\
- alone, wait for its loss, and end with the best.",done:s=>{let t=s.settings.map((o,n)=>({key:I(fe(s,n)),growth:s.lossGrowth(fe(s,n))}));if(t.some(({growth:o})=>o===
-null))return!1;let e=t.reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return I(s.settings)===e.key}},{text:()=>"Shrink the cache to a quarter, and read what it \
-costs.",done:s=>s.cacheBytes<=It(O(s.sizes),s.sizes)/4&&s.lossGrowth()!==null}],learned:s=>{let t=s.lossGrowth();return`A quarter of the cache, and the loss gro\
-ws${t===null?"":` by ${de(t)}`}: heads with different jobs cannot share keys as they are. Real models are trained with shared keys and values, or trained furthe\
-r after their means are taken.`}},be=(s,t)=>({text:()=>`Switch off ${s===1?"one head":`${s} heads`}, with a loss at most ${de(t)} higher.`,done:e=>{let o=e.lossGrowth();
-return e.off.length>=s&&et(e,e.off)&&o!==null&&o<=t}}),Ks={id:"pruning",title:"Pruning under a budget",about:s=>`Remove heads one by one. The page measures the \
-mean loss over ${s.data.samples.length} sample texts each time.`,text:Ht,head:xt,steps:[be(1,.02),be(3,.06),be(5,.15)],learned:()=>"Heads differ widely in what \
-they are worth, and their costs do not add up: after each removal the order changes. That is why tools measure again, or correct the remaining heads (multihead \
-prune does)."},$t=[Ws,Hs,Fs,Ds,Us,Bs,Ks];function hs(s,t){s.lesson=t.id,s.text=t.text,s.chosen=t.token??null;let e=D(t.head(s)??"",s.sizes);e&&([s.layer,s.head]=
-e),s.settings=dt(O(s.sizes)),s.past=[]}var Ft=class{constructor(t,e){this.session=t,this.changed=e,this.progress=new Map,this.tabs=c("div",{class:"lessontabs",role:"group","aria-label":"lessons"}),this.
+nce of heads one by one therefore misleads: to see what a group does, remove the group."},Bs={id:"grouped",title:"Grouped-query",about:()=>"To generate text, a \
+model stores keys and values of all earlier words (the KV cache). Heads that share them need less memory. Here heads that share use the mean of their keys and v\
+alues, without training again.",text:Ht,head:xt,steps:[{text:()=>"Give one layer a single set of keys and values. Watch the cache and the loss.",done:s=>s.settings.
+some(({kvHeads:t})=>t===1)&&s.lossGrowth()!==null},{text:()=>"Which layer can share in pairs (2 sets) at the lowest cost? Try each layer alone, wait for its los\
+s, and end with the best.",done:s=>{let t=s.settings.map((o,n)=>({key:I(fe(s,n)),growth:s.lossGrowth(fe(s,n))}));if(t.some(({growth:o})=>o===null))return!1;let e=t.
+reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return I(s.settings)===e.key}},{text:()=>"Shrink the cache to a quarter, and read what it costs.",done:s=>s.cacheBytes<=
+It(O(s.sizes),s.sizes)/4&&s.lossGrowth()!==null}],learned:s=>{let t=s.lossGrowth();return`A quarter of the cache, and the loss grows${t===null?"":` by ${de(t)}`}\
+: heads with different jobs cannot share keys as they are. Real models are trained with shared keys and values, or trained further after their means are taken.`}},
+be=(s,t)=>({text:()=>`Switch off ${s===1?"one head":`${s} heads`}, with a loss at most ${de(t)} higher.`,done:e=>{let o=e.lossGrowth();return e.off.length>=s&&et(
+e,e.off)&&o!==null&&o<=t}}),Ks={id:"pruning",title:"Pruning under a budget",about:s=>`Remove heads one by one. The page measures the mean loss over ${s.data.samples.
+length} sample texts each time.`,text:Ht,head:xt,steps:[be(1,.02),be(3,.06),be(5,.15)],learned:()=>"Heads differ widely in what they are worth, and their costs \
+do not add up: after each removal the order changes. That is why tools measure again, or correct the remaining heads (multihead prune does)."},$t=[Ws,Hs,Fs,Ds,Us,
+Bs,Ks];function hs(s,t){s.lesson=t.id,s.text=t.text,s.chosen=t.token??null;let e=D(t.head(s)??"",s.sizes);e&&([s.layer,s.head]=e),s.settings=dt(O(s.sizes)),s.past=
+[]}var Ft=class{constructor(t,e){this.session=t,this.changed=e,this.progress=new Map,this.tabs=c("div",{class:"lessontabs",role:"group","aria-label":"lessons"}),this.
 tabs.append(c("button",{type:"button","data-lesson":""},"Free play"));for(let{id:o,title:n}of $t)this.tabs.append(c("button",{type:"button","data-lesson":o},n));
 this.tabs.addEventListener("click",o=>{let n=U(o,"button[data-lesson]");n&&this.open(n.dataset.lesson??"")}),this.panel=c("div",{class:"lesson"}),this.box=c("se\
 ction",{class:"lessons","aria-label":"lessons"},this.tabs,this.panel)}get lesson(){return $t.find(({id:t})=>t===this.session.lesson)??null}open(t){let e=$t.find(
@@ -298,7 +298,7 @@ c("td",{},y),c("td",{},z(a[f])),g)}),l=c("tr",{},c("th",{scope:"col"},"head"),c(
 radient")),r?c("th",{scope:"col"},"its part of W_Q, merged"):null),u=r?`After “${t.word(n)}”, the outputs of layer ${e} differ by ${J(t.difference(e))} from\
  those of separate heads.`:`Layer ${e} has separate heads.`,d=r?t.tokens.map((m,f)=>{let w=`${t.word(f)} ${Math.round(100*t.difference(e,f))}`;return c("button",
 {type:"button",class:"suggestion",onclick:()=>this.choose(f)},w)}):[];return c("div",{class:"beside"},c("p",{class:"apart"},u),r?c("p",{class:"dim"},"Difference\
- after each word, in percent:"):null,c("div",{class:"suggestions"},...d),c("table",{class:"gradients"},c("thead",{},l),c("tbody",{},...h)))}};function Gs({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,l=n;for(;l+3<r;l+=4){let[u,d,m,f]=[0,0,0,0];for(let w=i,p=l*e;w<h;w+=1,p+=1){let y=s[w];u+=y*t[p],d+=y*t[p+
+ after each word, in percent:"):null,r?c("div",{class:"suggestions"},...d):null,c("table",{class:"gradients"},c("thead",{},l),c("tbody",{},...h)))}};function Gs({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,l=n;for(;l+3<r;l+=4){let[u,d,m,f]=[0,0,0,0];for(let w=i,p=l*e;w<h;w+=1,p+=1){let y=s[w];u+=y*t[p],d+=y*t[p+
 e],m+=y*t[p+2*e],f+=y*t[p+3*e]}a[l]=u,a[l+1]=d,a[l+2]=m,a[l+3]=f}for(;l<r;l+=1){let u=0;for(let d=i,m=l*e;d<h;d+=1,m+=1)u+=s[d]*t[m];a[l]=u}}function ls(s,t,e){
 let{bias:o,softcap:n,sink:r}=s,[a,i,h]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),Gs(s,t,a,i,e);let l=r===void 0?-1/0:r;for(let d=a;d<i;d+=1)n!==void 0&&
 (e[d]=n*Math.tanh(e[d]/n)),o&&(e[d]+=o[d+h]),e[d]>l&&(l=e[d]);let u=r===void 0?0:Math.exp(r-l);for(let d=a;d<i;d+=1)e[d]=Math.exp(e[d]-l),u+=e[d];for(let d=a;d<

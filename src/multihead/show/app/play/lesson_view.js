@@ -145,7 +145,7 @@ export class LessonView {
       { class: "beside" },
       el("p", { class: "apart" }, apart),
       merged ? el("p", { class: "dim" }, "Difference after each word, in percent:") : null,
-      el("div", { class: "suggestions" }, ...words),
+      merged ? el("div", { class: "suggestions" }, ...words) : null,
       el("table", { class: "gradients" }, el("thead", {}, head), el("tbody", {}, ...rows)),
     );
   }

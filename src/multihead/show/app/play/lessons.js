@@ -280,7 +280,7 @@ const redundancy = {
 /** @type {Lesson} */
 const grouped = {
   id: "grouped",
-  title: "Grouped-query: shared keys and values",
+  title: "Grouped-query",
   about: () =>
     "To generate text, a model stores keys and values of all earlier words (the KV cache). Heads that share them " +
     "need less memory. Here heads that share use the mean of their keys and values, without training again.",
