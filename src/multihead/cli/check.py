@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
 from multihead.cli.options import (
     SAMPLE,
     BatchOptions,
@@ -20,6 +21,7 @@ from multihead.cli.options import (
 )
 from multihead.cli.output import bars, describe, out, print_findings, speaker, write_json
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.table.condition import Condition
@@ -86,12 +88,14 @@ def run(args: argparse.Namespace) -> int:
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
     conditions = [_condition(text, measured) for text in args.fail_if]  # before the work
+    check_source(args.model)
+    check_source(args.cut)  # before the first one is loaded
     model, call = ModelOptions.of(args), "mh.check(model, small, {})"
     before, after = model.load(args.model, call), model.load(args.cut, call)
     documents = files.documents(before, corpus=held_out)
     check_language(before.tokenizer, documents, "the text")
     say = speaker(args.quiet)
-    say(f"{describe(before)}; {describe(after)}; {documents.name}: {documents.count} documents")
+    say(f"{describe(before)}; {describe(after)}; {documents.name}: {plural(documents.count, 'document')}")
     if uses_sample(before, held_out, files):
         say("note: without --held-out a small sample of English stands in for your held-out text")
     data = {"tokenizer": before.tokenizer, **vars(batches)}

@@ -27,12 +27,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _commands() -> Iterator[tuple[str, str, list[argparse.Action]]]:
     """Every command with its line of help and its arguments."""
-    from multihead.cli import COMMANDS, parser
+    from multihead.cli import COMMANDS, command_parser
 
     for name, line in COMMANDS.items():
-        top = parser(name)
-        subparsers: Any = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))  # pyright: ignore[reportPrivateUsage]
-        yield name, line, [a for a in subparsers.choices[name]._actions if a.help is not argparse.SUPPRESS]
+        yield name, line, [a for a in command_parser(name)._actions if a.help is not argparse.SUPPRESS]
 
 
 def _values(action: argparse.Action) -> str:

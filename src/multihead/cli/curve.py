@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
 from multihead.cli.check import HeldOutOptions
 from multihead.cli.cutting import METHODS, CalibrationOptions
 from multihead.cli.options import (
@@ -24,6 +25,7 @@ from multihead.cli.options import (
 )
 from multihead.cli.output import bars, out, speaker, write_json
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.edit.check.curve import Curve
@@ -88,6 +90,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     options, files = CurveOptions.of(args), FileOptions.of(args)
+    check_source(args.model)
     options.check()
     loaded = ModelOptions.of(args).load(args.model, "mh.plan(model, {}, keep=0.5)")
     calibration, held_out = CalibrationOptions.of(args), HeldOutOptions.of(args).held_out
@@ -121,7 +124,7 @@ def _measured(
     say, shares, methods = speaker(args.quiet), options.shares(), tuple(dict.fromkeys(options.method)) or METHODS
     cost, points = CalibrationCost.of(loaded.model, text), len(methods) * len(shares)
     estimate = cost.estimate(cost.of_curve(points, refit=not options.no_refit))
-    say(f"{len(held)} documents to check on; {points} points, {estimate}")
+    say(f"{plural(len(held), 'document')} to check on; {plural(points, 'point')}, {estimate}")
     with bars(args.quiet) as progress:
         return curve(
             loaded.model,
@@ -140,7 +143,7 @@ def _draw(args: argparse.Namespace, options: CurveOptions, loaded: Pretrained, r
     from multihead.show.figure import curve as draw
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(result, title=f"{loaded.name}: {result.heads} heads").savefig(options.out)
+    draw(result, title=f"{loaded.name}: {plural(result.heads, 'head')}").savefig(options.out)
     if args.json:
         write_json(result.plain() | {"picture": str(options.out)})
     else:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
+from multihead._base.plural import plural
 from multihead.cli.options import (
     SAMPLE,
     BatchOptions,
@@ -23,6 +24,7 @@ from multihead.cli.options import (
 )
 from multihead.cli.output import bars, describe, note, out, speaker, write, write_json
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.edit.calibration import Calibration, Progress
@@ -73,7 +75,8 @@ class CalibrationOptions(Options):
         text = Calibration(loaded.model, documents, loaded.tokenizer, seed=seed, **batches)
         tokens, files = text.tokens + text.tokens_held_out, FileOptions.of(args)
         name = ", ".join(self.calibration) or files.ids or "the sample text"
-        say(f"{describe(loaded)}; calibration: {name}, {text.documents} documents, {tokens} tokens")
+        size = f"{plural(text.documents, 'document')}, {plural(tokens, 'token')}"
+        say(f"{describe(loaded)}; calibration: {name}, {size}")
         if uses_sample(loaded, self.calibration, files):
             say("note: without --calibration a small sample of English stands in for text like the model's own")
         return text
@@ -144,6 +147,7 @@ def add_cut(parser: argparse.ArgumentParser, request: type[Options], title: str)
 def run_cut(args: argparse.Namespace, request: Request, hint: str) -> int:
     """Plan, cut and save. Under torchrun the processes share the text, and the first one prints and writes."""
     options, files = CutOptions.of(args), CalibrationOptions.of(args)
+    check_source(args.model)
     for checked in (FileOptions, BatchOptions):  # before the model loads
         checked.of(args)
     options.check(ModelOptions.of(args).dtype)
@@ -206,7 +210,7 @@ def _carry_out(args: argparse.Namespace, options: CutOptions, loaded: Pretrained
     if options.json:
         write_json(done)
     if not changed:
-        note(f"multihead: nothing to cut: all {plan.heads} heads are kept ({plan.request}); nothing is written")
+        note(f"multihead: nothing to cut: every head is kept ({plan.request}); nothing is written")
         return 1
     if options.dry_run:
         say("a dry run: no model is written")

@@ -25,6 +25,7 @@ from multihead.cli.options import (
 )
 from multihead.cli.output import bars, note, speaker, write
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.corpus.documents import Documents
@@ -105,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
     """The command; under torchrun, this rank's part of it."""
     options, files, batches = RunOptions.of(args), FileOptions.of(args), BatchOptions.of(args)
     measured = MeasureOptions.of(args).measured()
+    check_source(args.model)
     from multihead.corpus.ranks import FollowerError, Ranks
     from multihead.corpus.run_folder import RunFolder
     from multihead.corpus.stopping import Interrupted

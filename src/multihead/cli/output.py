@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
+
 if TYPE_CHECKING:
-    from multihead._base.progress import Report
+    from multihead._base.progress import Progress
     from multihead.sources.pretrained import Pretrained
 
 
@@ -56,7 +58,7 @@ def write_json(data: Any) -> None:
     write(json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1))
 
 
-def bars(quiet: bool, names: Sequence[str] = ()) -> AbstractContextManager[Report]:
+def bars(quiet: bool, names: Sequence[str] = ()) -> AbstractContextManager[Progress]:
     """Progress bars on stderr, if it is a terminal; see `progress_bars`."""
     from multihead._base.progress import progress_bars
 
@@ -69,7 +71,7 @@ def describe(loaded: Pretrained) -> str:
 
     heads = len(find_sites(loaded.model).heads)
     parameters = sum(p.numel() for p in loaded.model.parameters())
-    return f"{loaded.name}: {heads} heads, {parameters / 1e6:.3g} M parameters"
+    return f"{loaded.name}: {plural(heads, 'head')}, {parameters / 1e6:.3g} M parameters"
 
 
 def print_findings(findings: Sequence[object], conditions: Sequence[object]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
 from multihead.cli.options import (
     BatchOptions,
     FileOptions,
@@ -129,9 +130,10 @@ class Reading:
             copies=2,
             every_layer=True,
         )
+        documents = f"{self.documents.name}: {plural(self.documents.count, 'document')}"
         return [
-            f"{self.loaded.name}: {heads} heads, {cost.parameters / 1e6:.3g} M parameters; {self.documents.name}: "
-            f"{self.documents.count} documents; {', '.join(('maps', *self.parts))}",
+            f"{self.loaded.name}: {plural(heads, 'head')}, {cost.parameters / 1e6:.3g} M parameters; {documents}; "
+            f"{', '.join(('maps', *self.parts))}",
             str(estimate),
         ]
 

@@ -17,6 +17,7 @@ from multihead.cli.options import Options, TextOptions, add_command, names, opti
 from multihead.cli.output import note, out, speaker, write_json
 from multihead.cli.reading import CUTS, PARTS, Reading, add_reading
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.show.report import Report
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     from multihead.corpus.stopping import sigterm_as_interrupt
 
     options, texts = PageOptions.of(args), TextOptions.of(args).text
+    if args.model is not None:
+        check_source(args.model)
     if options.out.is_file() and not options.force:
         raise MultiheadError(f"{options.out} exists already", hint="--force overwrites it, or choose another -o")
     check_writable(options.out)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
 from multihead.cli.options import ModelOptions, Options, add_command, names, option
 from multihead.cli.output import note, out, write, write_json
 from multihead.errors import MultiheadError
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if options.out is not None:
         if options.out.exists() and not options.force:
             raise MultiheadError(f"{options.out} exists", hint="--force overwrites it")
-        note(f"{len(table)} heads, {len(table.columns)} columns → {table.save(options.out)}")
+        note(f"{plural(len(table), 'head')}, {plural(len(table.columns), 'column')} → {table.save(options.out)}")
     elif args.json:
         write(table.to_json())
     elif options.meaning:

@@ -74,7 +74,7 @@ def plan_of_file(file: Path | None, model: nn.Module, requested: Sequence[str], 
     if requested:
         raise MultiheadError(
             f"{file} holds a plan, and {', '.join(requested)} asks for a different one",
-            hint="omit the option to use the file, or --force to replace it",
+            hint="omit the option to use the file, or force=True to replace it",
         )
     stored = Plan.load(file)
     stored.check(model)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from multihead._base.arguments import check_list
 from multihead.corpus.accumulator import Accumulator, Inputs
 from multihead.corpus.checkpoint import Checkpoint
 from multihead.corpus.documents import Corpus
@@ -131,8 +132,9 @@ class Parts:
 
 def check_parts(names: Sequence[str], importance: str) -> None:
     """Raise unless these can be measured."""
+    check_list("parts", names, "parts", hint='parts=("statistics",)')
     unknown = [name for name in names if name not in PARTS]
-    if isinstance(names, str) or unknown or not names:
+    if unknown or not names:
         raise SizeError(f"parts must be some of {', '.join(PARTS)}, got {names!r}", hint='parts=("statistics",)')
     if importance not in METHODS:
         raise SizeError(

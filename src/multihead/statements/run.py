@@ -18,14 +18,15 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base.arguments import describe
+from multihead._base.arguments import check_function, check_list
 from multihead._base.html import line, table
-from multihead.errors import SizeError, TypeMismatchError
+from multihead._base.plural import plural
+from multihead.errors import SizeError
 from multihead.statements.catalogue import STATEMENTS
 from multihead.statements.collect import TOKENS, Data, layer_samples
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.layer_shape import LayerShape
-from multihead.statements.statement import Result, Statement, Verdict, plural
+from multihead.statements.statement import Result, Statement, Verdict
 from multihead.statements.view import CONDITIONAL, Line, table_text
 
 Progress = Callable[[str, int, int], None]
@@ -146,6 +147,7 @@ def theory(
         tokens: the size of the sample of `data`: sequences are added until there are so many.
         seed: for everything random: shuffles, random spans and patterns, new layers.
     """
+    check_function("progress", progress)
     chosen = _chosen(only)
     rows: list[Row] = []
     sizes = Counter[str]()
@@ -176,8 +178,7 @@ def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
     """The statements of these ids; "6" is 6a, 6b and 6c."""
     if only is None:
         return list(STATEMENTS)
-    if isinstance(only, str) or not hasattr(only, "__iter__"):
-        raise TypeMismatchError(f"only must be a list of statements, got {describe(only)}", hint='["1", "6", "T2"]')
+    check_list("only", only, "statements", hint='["1", "6", "T2"]')
     ids = [str(id).strip() for id in only]
     chosen = [statement for statement in STATEMENTS if {statement.id, statement.id.rstrip("abc")} & set(ids)]
     known = {id for statement in STATEMENTS for id in (statement.id, statement.id.rstrip("abc"))}

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from multihead._base.arguments import check_device_and_dtype, check_flag, check_instance
+from multihead._base.arguments import check_device_and_dtype, check_flag, check_instance, check_path
 from multihead._base.json_files import read_json_object
 from multihead.edit.surgery.record import attach
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
@@ -135,7 +135,7 @@ def _check_runs(model: nn.Module, folder: Path) -> None:
 
 
 def _check(folder: object, model: object, trust_remote_code: object) -> None:
-    check_instance("folder", folder, str | Path, "the path of a folder", hint="mh.load('smaller')")
+    check_path("folder", folder, "the path of a folder", hint="mh.load('smaller')")
     check_instance(
         "model", model, nn.Module | None, "a torch.nn.Module or None", hint="a new model of the original sizes"
     )

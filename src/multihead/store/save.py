@@ -25,7 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
-from multihead._base.arguments import check_flag, check_instance, check_model, describe
+from multihead._base.arguments import check_flag, check_model, check_path, describe
 from multihead._base.atomic_dir import atomic_dir, check_target
 from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.model.compiled import inner
@@ -147,11 +147,11 @@ def _require_equal(model: nn.Module, difference: str | None) -> None:
 
 
 def _check(folder: object, tokenizer: object, source: object, force: object) -> None:
-    path = str | Path
-    check_instance("folder", folder, path, "the path of a folder", hint="mh.save(model, 'smaller')")
+    check_path("folder", folder, "the path of a folder", hint="mh.save(model, 'smaller')")
     if "\0" in str(folder):
         raise MultiheadError(f"folder must not hold a null character, got {str(folder)!r}", hint="choose a name")
-    check_instance("source", source, path | None, "the path of a folder or None", hint="source='path/to/original'")
+    if source is not None:
+        check_path("source", source, "the path of a folder or None", hint="source='path/to/original'")
     check_flag("force", force)
     if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
         raise TypeMismatchError(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from multihead._base.charts import MISSING, number
 from multihead._base.html import STYLE
+from multihead._base.plural import plural
 from multihead.table.data import Column, TableData, cell
 
 if TYPE_CHECKING:
@@ -126,7 +127,10 @@ class RichView:
         yield grid
         if self.columns is None and len(fitting) < len(table.columns):
             rest, names = len(table.columns) - len(fitting), _other_columns(table, fitting)
-            yield Text(f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {names}", style="dim")
+            yield Text(
+                f"{plural(len(table), 'head')}; and {rest} more of {plural(len(table.columns), 'column')}: {names}",
+                style="dim",
+            )
 
 
 def _columns_that_fit(table: TableData, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
@@ -190,7 +194,7 @@ def html(table: TableData) -> str:
         rows.append(row)
     more = len(table) - len(rows)
     rest = [n for n in table.columns if n not in names]
-    note = f"{len(table)} heads" + (f", {more} not shown" if more else "")
+    note = f"{plural(len(table), 'head')}" + (f", {more} not shown" if more else "")
     note += f"; more columns: {_other_columns(table, names)}" if rest else ""
     return (
         f'{STYLE}<table class="multihead-table"><thead><tr><th>head</th>{head}</tr></thead>'

@@ -80,9 +80,9 @@ def test_every_point_is_a_cut_judged_on_other_text(tmp_path: Path) -> None:
     [
         ({"shares": (0.0,)}, r"shares must be in \(0, 1\], got 0"),
         ({"shares": (0.5, "x")}, "shares must be a number, got 'x'"),
-        ({"shares": 0.5}, "shares must be a list, got the float 0.5"),
-        ({"shares": ()}, "shares must be a list, got the tuple"),
-        ({"methods": "obs"}, "methods must be a list, got the str 'obs'"),
+        ({"shares": 0.5}, "shares must be a list of numbers, got the float 0.5"),
+        ({"shares": ()}, "shares must not be empty"),
+        ({"methods": "obs"}, "methods must be a list of names, got the str 'obs'"),
         ({"methods": ("obs", "fischer")}, "unknown method 'fischer'\n\nhint: did you mean 'fisher'"),
         ({"refit": "yes"}, "refit must be True or False, got 'yes'"),
         ({"calibration": None}, "data must be documents or batches, got None"),

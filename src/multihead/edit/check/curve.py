@@ -24,9 +24,10 @@ from typing import Any
 from torch import nn
 
 from multihead._base import html
-from multihead._base.arguments import check_data, check_flag, check_function, check_model, check_seed, describe
+from multihead._base.arguments import check_data, check_flag, check_function, check_list, check_model, check_seed
 from multihead._base.chart_html import line_chart_html
 from multihead._base.charts import Line, LineChart
+from multihead._base.plural import plural
 from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.metrics import METRICS, Metric, quality
@@ -36,7 +37,7 @@ from multihead.edit.plan_text import table
 from multihead.edit.planning import Progress, apply_order, calibrate, check_share, prune_order
 from multihead.edit.saliency import check_method
 from multihead.edit.search import Shape
-from multihead.errors import MultiheadError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError
 
 METHODS = ("obs", "fisher", "random")
 SHARES = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
@@ -128,7 +129,7 @@ class Curve:
         return LineChart(
             lines, f"heads kept, of {self.heads}", f"{metric.label}\n({self.documents} held-out documents)",
             x_descends=True, y_logarithmic=metric.ratio,
-            marks=() if knee is None else [(float(knee.kept), f"knee: {knee.kept} heads")],
+            marks=() if knee is None else [(float(knee.kept), f"knee: {plural(knee.kept, 'head')}")],
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
@@ -208,10 +209,10 @@ def curve(
 
 def _check(shares: Sequence[float], methods: Sequence[str]) -> None:
     for name, values in (("shares", shares), ("methods", methods)):
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-            raise TypeMismatchError(
-                f"{name} must be a list, got {describe(values)}", hint='shares=[0.75, 0.5], methods=["obs"]'
-            )
+        hint = 'shares=[0.75, 0.5], methods=["obs"]'
+        check_list(name, values, "numbers" if name == "shares" else "names", hint=hint)
+        if not values:
+            raise SizeError(f"{name} must not be empty", hint=hint)
     for share in shares:
         check_share("shares", share)
     for method in methods:

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from multihead._base import html
 from multihead._base.arguments import check_count, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
-from multihead._base.progress import Report
+from multihead._base.plural import plural
+from multihead._base.progress import Progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import BATCH_SIZE, Document, batches
 from multihead.corpus.documents import Documents
@@ -90,7 +91,7 @@ class CheckReport:
             ratio = METRICS[name].format
             rows.append(
                 [
-                    f"{METRICS[name].label}, {t.batch} × {t.tokens} tokens", f"{t.before_ms:.3g} ms",
+                    f"{METRICS[name].label}, {t.batch} × {plural(t.tokens, 'token')}", f"{t.before_ms:.3g} ms",
                     f"{t.after_ms:.3g} ms", f"{ratio(t.ratio)} ({t.low:.2f} to {t.high:.2f})",
                 ]
             )  # fmt: skip
@@ -99,7 +100,8 @@ class CheckReport:
     def lines(self) -> list[str]:
         """The lines below the table."""
         pooling = f", vectors pooled by {self.quality.pooling}" if self.quality.pooling else ""
-        text = f"quality on {self.quality.documents} documents, {self.quality.tokens} tokens{pooling}"
+        documents, tokens = plural(self.quality.documents, "document"), plural(self.quality.tokens, "token")
+        text = f"quality on {documents}, {tokens}{pooling}"
         return [text, *(f"note: {n}" for n in (*self.quality.notes, *self.notes))]
 
     def __repr__(self) -> str:
@@ -146,7 +148,7 @@ def check(
     batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     rounds: int = 15,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> CheckReport:
     """Measure what a cut costs and gains. `data` is held-out text, not the text that the cut was fitted to.
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from multihead._base.json_files import read_json_object
 from multihead.errors import AnatomyError, MultiheadError
 from multihead.layer._layouts import Layout
 from multihead.measures.cost.sizes import is_causal, latent_spec, merge_equal, window_of
@@ -47,6 +48,8 @@ def read_config(source: str | Path) -> Any:
             f"transformers, which reads the config of {source}, is not installed",
             hint="pip install 'multihead[hf]'",
         ) from error
+    if Path(source).is_dir():
+        read_json_object(Path(source) / "config.json", hint="save_pretrained of transformers writes it")
     try:
         return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:

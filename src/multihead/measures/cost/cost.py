@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multihead._base.arguments import check_count, check_instance, describe
+from multihead._base.plural import plural
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.cost.cost_text import LINES, comparison_text, cost_text
 from multihead.measures.cost.known_models import find_known_model, similar_names
@@ -174,12 +175,14 @@ class Cost:
 
     def pruned(self, heads: int) -> Cost:
         """The cost with `heads` query heads left in every layer."""
-        return replace(self, specs=tuple(s.pruned(heads) for s in self.specs), name=f"{self.name}, {heads} heads")
+        return replace(
+            self, specs=tuple(s.pruned(heads) for s in self.specs), name=f"{self.name}, {plural(heads, 'head')}"
+        )
 
     def grouped(self, kv_heads: int) -> Cost:
         """The cost with `kv_heads` kv heads in every layer."""
         specs = tuple(s.grouped(kv_heads) for s in self.specs)
-        return replace(self, specs=specs, name=f"{self.name}, {kv_heads} kv heads")
+        return replace(self, specs=specs, name=f"{self.name}, {plural(kv_heads, 'kv head')}")
 
     def compare(self, other: Cost) -> CostComparison:
         """Compare this cost (before) with another (after)."""

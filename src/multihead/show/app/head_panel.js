@@ -3,9 +3,10 @@
 import { headLink, link } from "./address.js";
 import { el, svg } from "./dom.js";
 import { formatFraction, formatNumber, formatPercent, sentence, shorten } from "./format.js";
-import { GLOSSARY, kindLabel } from "./glossary.js";
+import { GLOSSARY } from "./glossary.js";
 import { kindText } from "./grid.js";
 import { columnHelp, heading, help, kindHelp } from "./help.js";
+import { kindLabel } from "./kinds.js";
 import { kindColor } from "./palettes.js";
 import { RemoteMap } from "./remote_map.js";
 import * as data from "./report.js";

@@ -3,10 +3,10 @@
 import { go } from "./address.js";
 import { choice, el } from "./dom.js";
 import { plural } from "./format.js";
-import { kindLabel } from "./glossary.js";
 import { Grid, legend } from "./grid.js";
 import { headTable } from "./head_table.js";
 import { columnHelp, help, kindMeaning } from "./help.js";
+import { kindLabel } from "./kinds.js";
 import { column, kindOf, numberColumns, report } from "./report.js";
 import { yourText } from "./text_choice.js";
 

@@ -2,7 +2,8 @@
 
 import { announce, el } from "./dom.js";
 import { sentence } from "./format.js";
-import { GLOSSARY, kindLabel, kindSentence } from "./glossary.js";
+import { GLOSSARY } from "./glossary.js";
+import { kindLabel, kindSentence } from "./kinds.js";
 import { column, report } from "./report.js";
 
 const box = el("div", { id: "definition", role: "note", hidden: true });
