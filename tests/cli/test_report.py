@@ -107,7 +107,7 @@ def test_text_longer_than_the_model_takes(multihead: Multihead, given: Folders, 
     assert said.code == 0, said.err
     texts = data_of(tmp_path / "r.html")["texts"]
     assert [len(t["sequences"][0]["shown"]) for t in texts] == [37, 37, 37, 37]
-    assert texts[1]["window"] == [1, 4]
+    assert texts[1]["note"] == "window 2 of 4, of 37 tokens each"
     assert "longer than the model can read at once: 4 windows, all are in the page" in said.err
     said = multihead(
         *("report", given.gpt2, "--corpus", given.corpus, "--only", "cost", "-o", tmp_path / "r.html", "--force"),

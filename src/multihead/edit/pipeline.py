@@ -82,7 +82,10 @@ def plan_of_file(file: Path | None, model: nn.Module, requested: Sequence[str], 
 
 
 def make_plan(
-    file: Path | None, text: Calibration, make: Callable[[Calibration, Progress], Plan], progress: Progress
+    file: Path | None,
+    text: Calibration,
+    make: Callable[[Calibration, Progress | None], Plan],
+    progress: Progress | None,
 ) -> Plan:
     """A new plan, written to a file if there is one."""
     plan = replace(make(text, progress), calibration=text)

@@ -26,7 +26,7 @@ from torch import nn
 from multihead._base.arguments import check_data, check_function, check_instance, check_path, check_seed
 from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.plural import plural
-from multihead._base.progress import Progress
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document, default_max_tokens
 from multihead.corpus.checkpoint import EVERY, Checkpoint
 from multihead.corpus.documents import Corpus, Documents, rereadable
@@ -71,7 +71,7 @@ def measure(
     save_every: float = EVERY,
     rank_timeout: float = TIMEOUT,
     name: str | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     say: Say | None = None,
     ranks: Ranks | None = None,
 ) -> HeadTable:
@@ -96,7 +96,7 @@ def measure(
         save_every: seconds between two saves of the state.
         rank_timeout: seconds without a heartbeat after which a process counts as dead.
         name: of the model, for the record in `table.about`.
-        progress: called with (pass, batches finished, batches).
+        progress: True shows bars on a terminal; a function is called with (pass, batches finished, batches).
         say: called with lines about what runs and how long it may take.
     """
     check_data(data)
@@ -108,7 +108,7 @@ def measure(
         check_path("treebank", treebank, hint="treebank='parsed.conllu'")
     if name is not None:
         check_instance("name", name, str, "a text", hint="name='my model'")
-    check_function("progress", progress)
+    check_progress(progress)
     check_function("say", say)
     if out is None and (resume or force):
         raise MultiheadError("resume and force need the folder of a run, got out=None", hint="out='run'")
@@ -123,7 +123,8 @@ def measure(
         several = set(parts) - {"statistics"} or bank is not None
         corpus = Corpus(model, rereadable(data) if several else data, **options)
         measured = Parts.of(model, tokenizer, parts, lambda: corpus.first().inputs, **chosen)
-        summary = measured.run(corpus, progress=_counted(progress, corpus))
+        with shown_progress(progress, measured.pass_names) as shown:
+            summary = measured.run(corpus, progress=_counted(shown, corpus))
         table = measured.columns() if several else measured.statistics.columns()
         if summary.padding.tokens:
             table = replace(table, about={**table.about, "batching": summary.padding.about()})
@@ -143,7 +144,9 @@ def measure(
             folder.say(f"{out} is finished: {plural(len(table), 'head')}, {plural(len(table.columns), 'column')}")
             return table
         run = _FolderRun(folder, checkpoint, documents, corpus, measured)
-        table = _finished(run.table(progress), model, tokenizer, bank)
+        with shown_progress(progress if ranks.leads else None, measured.pass_names) as shown:
+            table = run.table(shown)
+        table = _finished(table, model, tokenizer, bank)
         if ranks.leads:
             file = folder.finish(checkpoint, table)
             folder.say(f"{plural(len(table), 'head')}, {plural(len(table.columns), 'column')} → {file}")

@@ -85,6 +85,11 @@ class Parts:
         return [accumulators for accumulators in (self.first, self.second) if accumulators]
 
     @property
+    def pass_names(self) -> list[str]:
+        """What progress is reported as."""
+        return [accumulators[0].name for accumulators in self.passes]
+
+    @property
     def names(self) -> str:
         return ", ".join(one.name for accumulators in self.passes for one in accumulators)
 
@@ -132,7 +137,7 @@ class Parts:
 
 def check_parts(names: Sequence[str], importance: str) -> None:
     """Raise unless these can be measured."""
-    check_list("parts", names, "parts", hint='parts=("statistics",)')
+    check_list("parts", names, "parts", hint=f"choose from {', '.join(PARTS)}")
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         raise SizeError(f"parts must be some of {', '.join(PARTS)}, got {names!r}", hint='parts=("statistics",)')

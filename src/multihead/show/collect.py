@@ -54,6 +54,7 @@ from multihead.model.sites import find
 from multihead.model.statistics.options import Statistics
 from multihead.show.curve import QualityCurve, quick_curve
 from multihead.show.cuts import attention_cost, cut_curve, quality_curve
+from multihead.show.parts import IMPORTANCE, PARTS, ablates
 from multihead.show.qk import Storage
 from multihead.show.report import CorpusInfo, ModelInfo, Report, WordPair
 from multihead.show.text_maps import LayerShape, ShownText, TextMaps, long_text, read_text, windows_of
@@ -64,16 +65,8 @@ from multihead.table.head_names import HeadName
 from multihead.table.table import HeadTable
 from multihead.table.view import importance_column
 
-PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "theory", "cost")
-"""What a report may hold besides maps, in the order in which it is measured."""
-
-IMPORTANCE = ("auto", "gradient", "ablation")
-
 TEXTS = 3
 """Documents whose maps are shown if no text is given."""
-
-EXACT = 256
-"""With at most so many heads, importance="auto" ablates every head; with more, it uses gradients."""
 
 WINDOWS = 8
 """By default, at most so many windows of a long text are shown ..."""
@@ -124,7 +117,7 @@ def report(
         data: the texts (with a `tokenizer`), lists of token ids, or batches to measure over; tokenized once.
         text: the text, or list of texts, whose maps are shown; default: the first documents of `data`.
         name: of the model; default: its class.
-        parts: what to measure, some of `multihead.show.collect.PARTS`.
+        parts: what to measure, some of `multihead.show.parts.PARTS`.
         importance: "gradient" or "ablation"; "auto" ablates every head unless the model has many.
         curve: a curve measured before, instead of the quick one: of `multihead.edit.check.curve.curve`, or a
             `QualityCurve`.
@@ -249,7 +242,7 @@ class _Collection:
         except MultiheadError as refused:
             self.add(notes=[f"{name}: {refused.message.partition(chr(10))[0]}"])
 
-    def tell(self, part: str, done: float, total: int) -> None:
+    def tell(self, part: str, done: float, total: float) -> None:
         if self.progress is not None:
             self.progress(part, done, total)
 
@@ -371,7 +364,7 @@ class _Collection:
         if "importance" not in self.parts:
             return
         with self.part("importance"):
-            exact = method == "ablation" or (method == "auto" and len(self.report.heads) <= EXACT)
+            exact = ablates(method, len(self.report.heads))
             measured = Ablation(self.loss) if exact else Gradients(self.loss, seed=self.seed)
             run(self.model, self.corpus, [measured], progress=self.telling("importance"))
             corpus = replace(self.report.corpus, loss=self.loss.name)
@@ -409,7 +402,7 @@ class _Collection:
         chosen = sorted({round((len(labels) - 1) * i / (LAYERS - 1)) for i in range(LAYERS)})
         layers = [labels[i] for i in chosen]
 
-        def tell(layer: str, done: int, total: int) -> None:
+        def tell(layer: str, done: float, total: float) -> None:
             self.tell("theory", layers.index(layer) * total + done, len(layers) * total)
 
         with self.part("theory"):

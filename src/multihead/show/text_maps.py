@@ -73,7 +73,7 @@ class ShownText:
 
     name: str
     note: str
-    """which words the model does not have"""
+    """which window it is, and which words the model does not have"""
     window: tuple[int, int]
     """index, of how many"""
     sequences: tuple[Words, ...]
@@ -142,6 +142,10 @@ class Window:
     at: int
     count: int
     longest: int | None
+
+    @property
+    def note(self) -> str:
+        return "" if self.count == 1 else f"window {self.at + 1} of {self.count}, of {self.longest} tokens each"
 
 
 def windows_of(
@@ -271,7 +275,7 @@ def shown_text(
     sequences, sides = _sequences(window, shapes, tokenizer, text)
     placed = [replace(x, rows=rows, columns=columns) for x, (rows, columns) in zip(layers, sides, strict=True)]
     name = (text if text is not None else " ".join(sequences[0].shown)) if sequences else "a text"
-    note = "" if text is None else _unknown(tokenizer, text)
+    note = "; ".join(filter(None, (window.note, "" if text is None else _unknown(tokenizer, text))))
     return ShownText(_title(name), note, (window.at, window.count), tuple(sequences), tuple(placed), lengths)
 
 
@@ -283,7 +287,7 @@ def _unknown(tokenizer: Any, text: str) -> str:
     token = tokenizer.convert_ids_to_tokens([tokenizer.unk_token_id])[0]
     more = ", …" if len(words) > MOST_UNKNOWN else ""
     shown = ", ".join(f"“{show_control_chars(word)}”" for word in words[:MOST_UNKNOWN])
-    return f"The model reads {token} for words that it does not have: {shown}{more}."
+    return f"the model reads {token} for words that it does not have: {shown}{more}"
 
 
 def _title(text: str) -> str:

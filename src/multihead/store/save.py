@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
@@ -91,8 +92,16 @@ def save(
 
 
 def check_folder(folder: Path, force: bool) -> None:
-    """Raise unless `save` may write to this folder."""
+    """Raise unless `save` can write to this folder: before long work."""
     check_target(folder, force, MODEL_FILES)
+    existing = next(above for above in folder.absolute().parents if above.exists())
+    try:
+        with TemporaryDirectory(dir=existing, prefix=".multihead"):
+            pass
+    except OSError as error:
+        raise MultiheadError(
+            f"nothing can be written to {existing}: {error.strerror}", hint="choose a different folder"
+        ) from error
 
 
 def write_model(model: nn.Module, folder: Path, *, tokenizer: Any = None, source: Path | None = None) -> Saved:

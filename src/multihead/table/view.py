@@ -133,6 +133,46 @@ class RichView:
             )
 
 
+@dataclass(frozen=True)
+class MeaningView:
+    """What every column means, for a terminal."""
+
+    table: TableData
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich import box  # slow to import
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for title in ("column", "unit", "meaning"):
+            grid.add_column(title)
+        for name in self.table.columns:
+            meaning = self.table.meaning[name]
+            grid.add_row(Text(name, "bold"), Text(meaning.unit), Text(meaning.text))
+        yield grid
+
+
+@dataclass(frozen=True)
+class BlockView:
+    """A block for every head with all of its columns, for a terminal."""
+
+    table: TableData
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich.table import Table  # slow to import
+        from rich.text import Text
+
+        table = self.table
+        for row, head in enumerate(table.heads):
+            yield Text(head, "bold")
+            grid = Table.grid(padding=(0, 2))
+            for name, column in table.columns.items():
+                why = table.why(name, head) or table.meaning[name].text
+                grid.add_row(Text(f"  {name}"), Text(word(column, row)), Text(why, "dim"))
+            yield grid
+
+
 def _columns_that_fit(table: TableData, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
     """The leading columns that fit the width; at least one."""
     space = width - 3 - max([4, *map(len, table.heads)])  # 3: padding of each column

@@ -20,5 +20,5 @@ def test_a_served_text_says_which_words_the_model_does_not_have() -> None:
     store = MapStore(*mh.embedded())
     known, unknown = store.add(["The keys that the man sees are new.", TEXT])[0]
     assert known.note == ""
-    assert unknown.note == "The model reads <unk> for words that it does not have: “quokka”, “yodels”."
+    assert unknown.note == "the model reads <unk> for words that it does not have: “quokka”, “yodels”"
     assert unknown.to_json()["note"] == unknown.note

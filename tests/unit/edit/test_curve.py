@@ -89,7 +89,7 @@ def test_every_point_is_a_cut_judged_on_other_text(tmp_path: Path) -> None:
         ({"held_out": None}, "data must be documents or batches, got None"),
         ({"model": None}, "model must be a torch.nn.Module, got None"),
         ({"seed": "a"}, "seed must be an integer, got 'a'"),
-        ({"progress": 5}, "progress must be a function or None, got the int 5"),
+        ({"progress": 5}, "progress must be True, False or a function, got the int 5"),
         ({"seen": 5}, "seen must be a function or None, got the int 5"),
     ],
 )

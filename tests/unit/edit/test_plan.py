@@ -105,7 +105,7 @@ def test_nothing_asked_for_changes_nothing() -> None:
         made = plan(gpt2(), remove=[])
     assert not made.changes
     assert "the plan changes nothing" in str(made)
-    with pytest.warns(UserWarning, match=r"the plan changes nothing: all 12 heads are kept \(keep=1\)"):
+    with pytest.warns(UserWarning, match=r"the plan changes nothing: it keeps 12 of 12 heads \(keep=1\)"):
         plan(gpt2(), ids(), keep=1.0, method="random")
 
 

@@ -24,7 +24,7 @@ from multihead._base import html
 from multihead._base.arguments import check_count, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.plural import plural
-from multihead._base.progress import Progress
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import BATCH_SIZE, Document, batches
 from multihead.corpus.documents import Documents
@@ -148,26 +148,34 @@ def check(
     batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     rounds: int = 15,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
 ) -> CheckReport:
     """Measure what a cut costs and gains. `data` is held-out text, not the text that the cut was fitted to.
 
     Args:
         rounds: rounds of timing; with 0, speed is not measured.
+        progress: True shows bars on a terminal; a function is called with (what runs, done, total).
     """
     check_pair(before, after)
     check_count("rounds", rounds, least=0)
+    check_progress(progress)
     layers, cut_layers = anatomy(before), _anatomy(after)
-    judged = quality(
-        before, after, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens, progress=progress
-    )
+    options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
+    with shown_progress(progress) as shown:
+        judged = quality(before, after, data, progress=shown, **options)
+        speed = _speed(before, after, layers, rounds, shown) if rounds else {}
     sizes, notes = _sizes(before, after, layers, cut_layers)
-    speed: dict[str, Timing] = {}
-    if rounds:
-        short, long = _inputs(before, MODEL_TOKENS), _inputs(before, ATTENTION_TOKENS)
-        speed["speed_model"] = whole_model(before, after, short, rounds=rounds, progress=progress)
-        speed["speed_attention"] = attention_layers(before, after, layers, long, rounds=rounds, progress=progress)
     return CheckReport(sizes, judged, speed, tuple(notes))
+
+
+def _speed(
+    before: nn.Module, after: nn.Module, layers: Anatomy, rounds: int, progress: Progress | None
+) -> dict[str, Timing]:
+    short, long = _inputs(before, MODEL_TOKENS), _inputs(before, ATTENTION_TOKENS)
+    return {
+        "speed_model": whole_model(before, after, short, rounds=rounds, progress=progress),
+        "speed_attention": attention_layers(before, after, layers, long, rounds=rounds, progress=progress),
+    }
 
 
 def check_estimate(

@@ -271,9 +271,12 @@ def _subject(model: object) -> _Subject:
     from torch import nn  # slow to import, and names and sizes do not need it
 
     if isinstance(model, nn.Module):
+        from multihead.measures.cost.config_sizes import sizes_without_weights
         from multihead.measures.cost.sizes import context_of, sizes_of  # imports torch
 
-        return _Subject(type(model).__name__, sizes_of(model), context_of(model))
+        without_weights = any(p.is_meta for p in model.parameters())
+        sizes = sizes_without_weights(model) if without_weights else sizes_of(model)
+        return _Subject(type(model).__name__, sizes, context_of(model))
     raise TypeMismatchError(
         f"model must be a name, a folder, a module, a Spec or a list of Specs, got {describe(model)}",
         hint='mh.cost("gpt3"), mh.cost(model)',

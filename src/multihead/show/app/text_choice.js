@@ -18,7 +18,7 @@ export function textIn(state) {
 export function textChoice(text) {
   const { texts } = report;
   if (!texts.length) return [];
-  const { source, note } = texts[text];
+  const { source } = texts[text];
   /** @type {Map<number, number>} the first window of every text */
   const first = new Map();
   /** @type {[string, string][]} */
@@ -34,7 +34,7 @@ export function textChoice(text) {
     controls.push(choice("Text", names, String(first.get(source)), show));
   }
   if (windows.length > 1) controls.push(choice("Window", windows, String(text), show));
-  return [...controls, yourText(), note ? el("p", { class: "dim" }, note) : null];
+  return [...controls, yourText()];
 }
 
 /**

@@ -43,7 +43,7 @@
  *
  * @typedef {object} Text
  * @property {string} name
- * @property {string} note which words the model does not have
+ * @property {string} note which window it is, and which words the model does not have
  * @property {[number, number]} window which window of how many
  * @property {number} source windows of one text have the same
  * @property {number} [at] the number of a served text

@@ -270,14 +270,14 @@ k+2||m>k+o-2)continue;let f=c(e.columns.shown[p],e.columns.special[p],p===this.m
 column:r}=this.mark,[l,c]=[n/e.w,o/e.h];t.save(),t.beginPath(),t.rect(k,k,n,o),t.clip(),t.strokeStyle=x("--mark"),t.lineWidth=1.5,i!==null&&t.strokeRect(k-2,k+(i-
 e.y)*c,n+4,Math.max(2,c)),r!==null&&t.strokeRect(k+(r-e.x)*l,k-2,Math.max(2,l),o+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=a("canvas",{width:this.
 canvas.width,height:this.canvas.height}),n=jt(e);n.fillStyle=x("--paper"),n.fillRect(0,0,e.width,e.height),n.drawImage(this.canvas,0,0),e.toBlob(o=>o&&zt(o,`${t.
-name}.png`))}};function Dn(s,t,e){let n=C(t,18);for(;n.length>2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}function ie(s){let t=Z(s.text,d.texts.length)??-1;return d.texts[t]?t:d.texts.findIndex(Boolean)}function re(s){let{texts:t}=d;if(!t.length)return[];let{source:e,
-note:n}=t[s],o=new Map,i=[];t.forEach((c,h)=>{o.has(c.source)||o.set(c.source,h),c.source===e&&i.push([String(h),`${c.window[0]+1} of ${c.window[1]}`])});let r=c=>$(
-{text:c,row:void 0}),l=[];if(o.size>1){let c=[...o.values()].map(h=>[String(h),t[h].name]);l.push(z("Text",c,String(o.get(e)),r))}return i.length>1&&l.push(z("W\
-indow",i,String(s),r)),[...l,Ae(),n?a("p",{class:"dim"},n):null]}function Ae(s={}){if(!d.served)return null;let e=a("textarea",{rows:"5","aria-label":"Your text",
-placeholder:"Type or paste a text"}),n=a("button",{type:"button",class:"primary"},"Show this text"),o=a("span",{class:"dim",role:"status"});return n.addEventListener(
-"click",async()=>{if(!e.value.trim()){o.textContent="Type a text first.",e.focus();return}n.disabled=!0,o.textContent="The model is reading it …";try{let{texts:i,
-first:r}=await as(e.value);i.forEach((l,c)=>d.texts[r+c]=l),$({...s,text:String(r),row:void 0})}catch(i){o.textContent=i instanceof Error?i.message:String(i)}n.
-disabled=!1}),a("details",{class:"own"},a("summary",{},"Try your own text"),e,a("p",{},n," ",o))}var Bn=5,zn=.04,Ot=2e3,Lt=class{constructor(t,{hover:e,pick:n,label:o}){this.sequence=t,this.from=0,this.spans=[],this.shades=new Int8Array(0),this.marked=null,
+name}.png`))}};function Dn(s,t,e){let n=C(t,18);for(;n.length>2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}function ie(s){let t=Z(s.text,d.texts.length)??-1;return d.texts[t]?t:d.texts.findIndex(Boolean)}function re(s){let{texts:t}=d;if(!t.length)return[];let{source:e}=t[s],
+n=new Map,o=[];t.forEach((l,c)=>{n.has(l.source)||n.set(l.source,c),l.source===e&&o.push([String(c),`${l.window[0]+1} of ${l.window[1]}`])});let i=l=>$({text:l,
+row:void 0}),r=[];if(n.size>1){let l=[...n.values()].map(c=>[String(c),t[c].name]);r.push(z("Text",l,String(n.get(e)),i))}return o.length>1&&r.push(z("Window",o,
+String(s),i)),[...r,Ae()]}function Ae(s={}){if(!d.served)return null;let e=a("textarea",{rows:"5","aria-label":"Your text",placeholder:"Type or paste a text"}),
+n=a("button",{type:"button",class:"primary"},"Show this text"),o=a("span",{class:"dim",role:"status"});return n.addEventListener("click",async()=>{if(!e.value.trim()){
+o.textContent="Type a text first.",e.focus();return}n.disabled=!0,o.textContent="The model is reading it …";try{let{texts:i,first:r}=await as(e.value);i.forEach(
+(l,c)=>d.texts[r+c]=l),$({...s,text:String(r),row:void 0})}catch(i){o.textContent=i instanceof Error?i.message:String(i)}n.disabled=!1}),a("details",{class:"own"},
+a("summary",{},"Try your own text"),e,a("p",{},n," ",o))}var Bn=5,zn=.04,Ot=2e3,Lt=class{constructor(t,{hover:e,pick:n,label:o}){this.sequence=t,this.from=0,this.spans=[],this.shades=new Int8Array(0),this.marked=null,
 this.painted=[null,null],this.arcs=N("svg",{class:"arcs","aria-hidden":"true"}),this.text=a("p",{class:"tokens","aria-label":o}),this.part=t.shown.length>Ot?a("\
 p",{class:"part"}):null,this.box=a("div",{class:"reading"},this.arcs,this.part,this.text),this.fill(0);let i=(r,l)=>this.text.addEventListener(r,c=>{let h=Ms(c);
 h!==null&&l(h)});i("pointerover",e),i("focusin",e),i("click",n),this.text.addEventListener("pointerleave",()=>e(null)),this.text.addEventListener("keydown",r=>this.
