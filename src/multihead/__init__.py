@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from multihead.errors import MultiheadError
     from multihead.layer import cache, interop, mask, position
     from multihead.layer.attention import MultiHeadAttention
-    from multihead.measures.cost.cost import cost
     from multihead.measures.importance.importance import importance
     from multihead.measures.kinds.kinds import kinds
     from multihead.measures.measure import measure
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from multihead.show.collect import report
     from multihead.show.play import play
     from multihead.sources.embedded.embedded import embedded
+    from multihead.sources.model_cost import cost
     from multihead.sources.pretrained import load_pretrained
     from multihead.statements.run import theory
     from multihead.store.load import load
@@ -58,7 +58,7 @@ else:
         "multihead.measures.importance.importance:importance",
         "multihead.measures.similarity.similarity:similarity",
         "multihead.statements.run:theory",
-        "multihead.measures.cost.cost:cost",
+        "multihead.sources.model_cost:cost",
         "multihead.edit.planning:plan",
         "multihead.edit.cut:cut",
         "multihead.edit.check.report:check",

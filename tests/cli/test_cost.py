@@ -62,11 +62,19 @@ def test_a_folder_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 def test_a_saved_cut_model_and_a_function(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No config holds their sizes, so they are loaded."""
+    """The manifest of a saved model holds its sizes: its weights are not loaded."""
     import multihead as mh
+    from multihead.store import load
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("weights are read")
 
     model, _ = mh.embedded()
     mh.save(mh.cut(model, mh.plan(model, remove=["L0H1", "L1H2", "L2H3"]), refit=False), tmp_path / "cut")
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "load", refuse)
+        patch.setattr(load.TensorIndex, "read", refuse)
+        assert mh.cost("embedded", tokens=7).parameters == mh.cost(model, tokens=7).parameters
     assert run(capsys, str(tmp_path / "cut")).startswith("cut\n  3 layers of 3 heads of 24, d_model 64\n")
     assert "batch 1, 512 tokens" in run(capsys, "embedded")
     (tmp_path / "own_models.py").write_text("import multihead\ndef tiny(): return multihead.embedded()\n")

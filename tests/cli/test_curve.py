@@ -31,7 +31,7 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
     said = multihead(*words, "-o", out)
     assert said.code == 0, said.err
     assert out.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert "1 documents to check on" in said.err
+    assert "1 document to check on" in said.err
     assert "4 points, about" in said.err
     assert said.out.splitlines()[0].startswith("perplexity on 1 held-out documents; the original has ")
     assert said.out.splitlines()[1].split() == ["heads", "kept", "fisher", "random"]

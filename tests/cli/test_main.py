@@ -18,6 +18,7 @@ import torch
 from cli.conftest import Said
 from multihead._base.estimate import duration, size
 from multihead.cli import COMMANDS, main, parser
+from multihead.errors import MultiheadError
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -71,7 +72,10 @@ def test_words_that_mean_nothing(multihead: Multihead) -> None:
     for words in (("fly",), ("show",), ("show", "x", "--wings")):
         said = multihead(*words)
         assert said.code == 2
-        assert "usage: multihead" in said.err
+        error, hint = said.err.split("\n\n")
+        assert error.startswith("multihead: ")
+        assert "\n" not in error
+        assert hint.startswith("hint: see multihead")
         assert said.out == ""
 
 
@@ -90,6 +94,7 @@ def test_no_command_lists_them_all(multihead: Multihead) -> None:
         (("fly",), "unknown command 'fly'\n"),
         (("--verison",), "unrecognized arguments: --verison; did you mean --version?"),
         (("prune", "minilm", "--kepp", "0.5"), "unrecognized arguments: --kepp 0.5; did you mean --keep?"),
+        (("prune", "minilm", "--kep", "0.5"), "unrecognized arguments: --kep 0.5; did you mean --keep?"),
         (("measure", "minilm", "-o", "x", "--batchsize=3"), "did you mean --batch-size?"),
         (("prune", "minilm", "--dt", "float32"), "unrecognized arguments: --dt float32"),
     ],
@@ -161,6 +166,57 @@ def test_whatever_goes_wrong_is_a_line(
     said = multihead("show", "x")
     assert said.code == code
     assert said.err.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("hint", "line"),
+    [
+        ("force=True replaces it", "--force replaces it"),
+        ("name the column: column='body'", "name the column: --column 'body'"),
+        ("batch_size=1, or bias=True", "--batch-size 1, or bias=True"),
+        ("choose tokens >= 1", "choose tokens >= 1"),
+    ],
+)
+def test_hints_for_python_name_the_options(
+    multihead: Multihead, monkeypatch: pytest.MonkeyPatch, hint: str, line: str
+) -> None:
+    def refused(args: Any) -> int:
+        raise MultiheadError("refused", hint=hint)
+
+    monkeypatch.setattr("multihead.cli.measure.run", refused)
+    assert multihead("measure", "embedded", "-o", "run").err == f"multihead: refused\n\nhint: {line}\n"
+
+
+def test_a_closed_output_is_an_error() -> None:
+    for closed, code in ((">&-", "2"), ("2>&-", "0")):
+        command = f"{sys.executable} -m multihead cost gpt3 {closed} | cat >/dev/null; echo ${{PIPESTATUS[0]}}"
+        done = run("-c", f"import subprocess; subprocess.run(['bash', '-c', {command!r}])")
+        assert done.stdout == f"{code}\n"
+        assert done.stderr == (
+            "multihead: stdout is closed, so nothing can be printed\n\nhint: > /dev/null discards the output\n"
+            if closed == ">&-"
+            else ""
+        )
+
+
+@pytest.mark.parametrize("command", ["report", "prune", "measure", "curve", "check"])
+def test_a_misspelt_model_is_the_first_error(
+    command: str, multihead: Multihead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("report.html", "run/table.json", "smaller/config.json", "curve.png"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("{}")
+    more = {
+        "prune": ("--keep", "0.5", "-o", "smaller"),
+        "measure": ("-o", "run"),
+        "check": ("elsewhere",),
+    }.get(command, ())
+    said = multihead(command, "embeded", *more)
+    assert said.code == 2
+    assert said.err.startswith(
+        "multihead: there is no model folder embeded\n\nhint: did you mean embedded? a model is"
+    )
 
 
 def test_a_traceback_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_batches_of_much_text_are_estimated(
     monkeypatch.setattr("multihead.measures.measure.COUNTED", 3)
     said = multihead("measure", given.gpt2, "--corpus", given.corpus, "--no-kinds", "-o", tmp_path / "run")
     assert said.code == 0, said.err
-    assert "7 documents in about 1 batches" in said.err
+    assert "7 documents in about 1 batch;" in said.err
 
 
 def test_everything_that_can_be_measured(multihead: Multihead, given: Folders, tmp_path: Path) -> None:

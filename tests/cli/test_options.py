@@ -23,8 +23,20 @@ from multihead.corpus.read import read_documents
 from multihead.edit.check.curve import curve
 from multihead.errors import MultiheadError
 
-# Options whose value is translated: the command has one more choice, or the opposite flag.
-TRANSLATED = {"kinds", "similarity", "importance", "at", "method", "no_refit", "out", "force"}
+# Options whose value is translated, and those of output.
+TRANSLATED = {
+    "json",
+    "quiet",
+    "fail_if",
+    "kinds",
+    "similarity",
+    "importance",
+    "at",
+    "method",
+    "no_refit",
+    "out",
+    "force",
+}
 
 
 @pytest.mark.parametrize(

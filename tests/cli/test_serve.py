@@ -91,7 +91,7 @@ def test_open_does_not_show_the_token(given: Folders, tmp_path: Path, monkeypatc
     [
         (["--port", "65536"], "--port must be at most 65535, got 65536"),
         (["--context", "0"], "--context must be at least 1, got 0"),
-        (["--context", "38"], "--context must be at most 37, the positions of gpt2, got 38"),
+        (["--context", "38"], "context must be at most 37, the positions of this GPT2LMHeadModel, got 38"),
         (["--only", "everything"], "unknown part 'everything'"),
         (["--text", "missing.txt"], "there is no file 'missing.txt'"),
     ],

@@ -29,7 +29,7 @@ def test_find_the_head_that_looks_at_the_previous_token(phone: bool, embedded: P
     expect(rows).to_have_text(heads)
     rows.first.click()
     expect(shown.page.locator("h2")).to_have_text(heads[0])
-    assert "looks at the token right before it" in shown.text(".does")
+    assert "looks one token back" in shown.text(".does")
 
 
 def test_tell_what_a_head_means(embedded: Page, opened: Open) -> None:
@@ -38,7 +38,7 @@ def test_tell_what_a_head_means(embedded: Page, opened: Open) -> None:
     assert table is not None
     name = next(name for name, kind in zip(table.heads, table["kind"], strict=True) if kind == "induction")
     shown.click(f"table.heads a:text-is('{name}')")
-    assert "what followed its earlier copy" in shown.text(".does")
+    assert "what followed the same token before" in shown.text(".does")
     assert "above the threshold" in shown.text(".panel")
     assert "threshold" in explained(shown, "score")
     assert "CKA" in explained(shown, "most similar")

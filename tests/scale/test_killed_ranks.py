@@ -49,7 +49,7 @@ def test_a_rank_that_dies_ends_the_run_with_a_clear_message(came_of_it: dict[str
     assert found["codes"].count(1) == 4, "the others end by themselves"
     for said in found["said"]:
         assert "ended: rank " in said, said
-        assert "with --resume" in said, said
+        assert "with resume=True" in said, said
 
 
 def test_of_a_damaged_save_the_part_is_read_again(came_of_it: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 import multihead as mh
 from multihead.measures import Statistics
 from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
+from multihead.table.meaning import Meaning
 
 IDS = [[5, 9, 2, 6, 5, 3], [8, 7, 9, 3, 2], [6, 2, 6, 4]]
 
@@ -19,6 +22,12 @@ IDS = [[5, 9, 2, 6, 5, 3], [8, 7, 9, 3, 2], [6, 2, 6, 4]]
 def model() -> nn.Module:
     torch.manual_seed(0)
     return EmbeddedModel(EmbeddedConfig(31, width=24, layers=2, heads=3, hidden=19)).eval()
+
+
+def folder_with(config: str) -> str:
+    folder = Path(mkdtemp())
+    (folder / "config.json").write_text(config)
+    return str(folder)
 
 
 def entered(block: Any) -> None:
@@ -78,8 +87,82 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "out must be the path of a folder or None, got the int 3",
     ),
     "resume without a folder": (lambda: mh.measure(model(), IDS, resume=True), "resume .* out=None"),
+    "parts that are a number": (
+        lambda: mh.measure(model(), IDS, parts=3),
+        "parts must be a list of parts, got the int 3",
+    ),  # type: ignore[arg-type]
+    "a treebank that is a number": (
+        lambda: mh.measure(model(), IDS, treebank=3),  # type: ignore[arg-type]
+        "treebank must be the path of a file, got the int 3",
+    ),
+    "progress that is a number": (
+        lambda: mh.measure(model(), IDS, progress=3),
+        "progress must be .* got the int 3",
+    ),  # type: ignore[arg-type]
+    "a number that cannot speak": (lambda: mh.measure(model(), IDS, say=3), "say must be a function .* the int 3"),  # type: ignore[arg-type]
+    "a number for heads": (lambda: entered(mh.ablate(model(), 3)), "heads must be a list of names, got the int 3"),  # type: ignore[arg-type]
+    "a number for gates": (lambda: entered(mh.gate(model(), 3)), "values must be a dict .* got the int 3"),  # type: ignore[arg-type]
+    "a number for layers": (lambda: mh.similarity(model(), IDS, layers=3), "layers must be a list .* the int 3"),  # type: ignore[arg-type]
+    "progress of similarity": (lambda: mh.similarity(model(), IDS, progress=3), "progress must be .* the int 3"),  # type: ignore[arg-type]
+    "progress of importance": (lambda: mh.importance(model(), IDS, progress=3), "progress must be .* the int 3"),  # type: ignore[arg-type]
+    "progress of theory": (lambda: mh.theory(model(), IDS, progress=3), "progress must be .* the int 3"),  # type: ignore[arg-type]
+    "a word for offsets": (lambda: mh.kinds(model(), IDS, offsets="a"), "offsets must be an integer, got 'a'"),  # type: ignore[arg-type]
+    "a folder that is no config": (
+        lambda: mh.load_pretrained(folder_with("[]")),
+        r"config\.json must hold .* got \[\]",
+    ),
+    "the cost of no config": (lambda: mh.cost(folder_with("[]")), r"config\.json must hold .* got \[\]"),
     "an unknown column": (lambda: mh.measure(model(), IDS).why("nope", "L0H0"), "there is no column 'nope'"),
 }
+
+
+REPORTED: dict[str, tuple[object, str]] = {
+    "path": (3, "path must be the path of a file, got the int 3"),
+    "parts": (3, "parts must be a list of parts, got the int 3"),
+    "heads": (3, "heads must be a list of names, got the int 3"),
+    "curve": (3, "curve must be a Curve or None, got the int 3"),
+    "maps": ("foo", "unknown maps 'foo'\n\nhint: choose from maps, qk"),
+    "progress": (3, "progress must be True, False or a function, got the int 3"),
+    "name": (3, "name must be a text or None, got the int 3"),
+    "corpus_name": (3, "corpus_name must be a text, got the int 3"),
+}
+
+
+@pytest.mark.parametrize("argument", REPORTED)
+def test_a_wrong_argument_of_report_is_named(argument: str) -> None:
+    value, message = REPORTED[argument]
+    with pytest.raises(mh.MultiheadError, match=message):
+        mh.report(model(), IDS, **{"parts": ["cost"], argument: value})  # type: ignore[arg-type]
+
+
+def test_no_list_of_parts_is_named() -> None:
+    with pytest.raises(mh.MultiheadError, match="parts must be a list of parts, got None"):
+        mh.report(model(), IDS, parts=None)  # type: ignore[arg-type]
+
+
+TABLE: dict[str, tuple[Callable[[mh.HeadTable], object], str]] = {
+    "top": (lambda table: table.top("entropy", "a"), "count must be an integer, got 'a'"),  # type: ignore[arg-type]
+    "save": (lambda table: table.save(3), "path must be the path of a file, got the int 3"),  # type: ignore[arg-type]
+    "load": (lambda table: mh.HeadTable.load(3), "path must be the path of a file, got the int 3"),  # type: ignore[arg-type]
+    "compare": (lambda table: table.compare(3), "other must be a HeadTable, got the int 3"),  # type: ignore[arg-type]
+    "join": (lambda table: table.join(3), "other must be a HeadTable, got the int 3"),  # type: ignore[arg-type]
+    "select": (lambda table: table.select("x"), "columns must be a list of names, got the str 'x'"),
+    "heads": (lambda table: table.filter(heads="L0H0"), "heads must be a list of names, got the str 'L0H0'"),
+    "filter": (lambda table: table.filter(3), "a condition must be a text or a function .* got the int 3"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("method", TABLE)
+def test_a_wrong_argument_of_a_table_is_named(method: str) -> None:
+    call, message = TABLE[method]
+    table = mh.HeadTable(("L0H0", "L0H1"), {"entropy": torch.ones(2)}, {"entropy": Meaning("nats", "")})
+    with pytest.raises(mh.MultiheadError, match=message):
+        call(table)
+
+
+def test_a_page_is_saved_to_a_path() -> None:
+    with pytest.raises(mh.MultiheadError, match="path must be the path of a file, got the int 3"):
+        mh.report(model(), IDS, parts=["cost"]).save(3)  # type: ignore[arg-type]
 
 
 SEEDED: dict[str, Callable[[Any], Any]] = {

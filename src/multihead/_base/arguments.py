@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import os
 import re
 import sys
 from collections.abc import Generator, Iterable, Mapping
@@ -161,6 +162,17 @@ def check_instance(name: str, value: object, kind: type | UnionType, what: str, 
     """Raise unless `value` is an instance of `kind`; a class in place of an instance is refused by name."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeMismatchError(f"{name} must be {what}, got {describe(value)}", hint=hint)
+
+
+def check_path(name: str, value: object, what: str = "the path of a file", *, hint: str) -> None:
+    """Raise unless `value` names a file or a folder."""
+    check_instance(name, value, str | os.PathLike, what, hint=hint)
+
+
+def check_list(name: str, value: object, items: str, *, hint: str) -> None:
+    """Raise unless `value` is a list, or another iterable that is no text, of `items`."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeMismatchError(f"{name} must be a list of {items}, got {describe(value)}", hint=hint)
 
 
 def check_tensor(name: str, value: object) -> None:

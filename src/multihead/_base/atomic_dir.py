@@ -90,9 +90,7 @@ def check_target(target: Path, force: bool, marks: Sequence[str]) -> None:
             hint="choose a different folder, or empty this one by hand",
         )
     if not force:
-        raise MultiheadError(
-            f"{target} exists", hint="force=True (--force) replaces it, or choose a different folder"
-        )
+        raise MultiheadError(f"{target} exists", hint="force=True replaces it, or choose a different folder")
 
 
 def recover(target: Path) -> None:

@@ -6,21 +6,28 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from multihead._base.arguments import check_instance
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-Report = Callable[[str, float, float], None]
+Progress = Callable[[str, float, float], None]
 """Called with (name, done, total)."""
 
 
 @contextmanager
-def progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = True) -> Generator[Report]:
+def progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = True) -> Generator[Progress]:
     """Bars while the block runs, on a terminal: one for each of `names`; without names, one for what runs last."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich import progress
 
-    columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        progress.TextColumn("{task.description:>12}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+    )
     disabled = not (shown and console.is_terminal)
-    with Progress(*columns, console=console, disable=disabled, transient=not names) as bars:
+    with progress.Progress(*columns, console=console, disable=disabled, transient=not names) as bars:
         tasks = {name: bars.add_task(name, total=None, start=False) for name in names}
         single = None if names else bars.add_task("", total=None)
 
@@ -33,12 +40,21 @@ def progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = 
         yield report
 
 
-def shown_progress(progress: bool | Report, names: Sequence[str]) -> AbstractContextManager[Report | None]:
-    """The argument `progress` of a function: True shows bars on stderr, a function is called."""
+def check_progress(progress: object) -> None:
+    """Raise unless `progress` is True, False, None or a function."""
+    check_instance(
+        "progress", progress, bool | Callable | None, "True, False or a function", hint="progress=True shows bars"
+    )
+
+
+def shown_progress(
+    progress: bool | Progress | None, names: Sequence[str] = ()
+) -> AbstractContextManager[Progress | None]:
+    """The argument `progress` of a function: True shows bars on stderr, a terminal; a function is called."""
     if callable(progress):
         return nullcontext(progress)
     if not progress:
         return nullcontext()
     from rich.console import Console  # slow to import
 
-    return progress_bars(Console(stderr=True), names)
+    return progress_bars(Console(stderr=True, highlight=False, soft_wrap=True), names)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from multihead import __version__
 from multihead.errors import MultiheadError
@@ -52,16 +54,26 @@ Exit codes: 0 success, 1 a finding, 2 a failure. MULTIHEAD_TRACEBACK=1 prints tr
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations, which suggests the option that was meant."""
+    """An argument parser without abbreviations, whose errors are one line and suggest the option that was meant."""
 
     def __init__(self, **options: object) -> None:
         options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options}
         super().__init__(**options)  # pyright: ignore[reportArgumentType]
 
+    @property
+    def flags(self) -> list[str]:
+        """Every option, as --batch-size."""
+        return list(self._option_string_actions)
+
+    def error(self, message: str) -> NoReturn:
+        """End with one line and where to read more, instead of the usage of all options."""
+        _print_error(f"{message}\n\nhint: see {self.prog} --help")
+        sys.exit(FAILURE)
+
     def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
         """End with the options that were not recognised."""
         first = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
-        self.error(f"unrecognized arguments: {' '.join(words)}{_did_you_mean(first, self._option_string_actions)}")
+        self.error(f"unrecognized arguments: {' '.join(words)}{_did_you_mean(first, self.flags)}")
 
 
 def parser(command: str | None = None) -> Parser:
@@ -81,30 +93,41 @@ def parser(command: str | None = None) -> Parser:
     return top
 
 
+def command_parser(command: str, top: Parser | None = None) -> Parser:
+    """The parser of one command, within `top`."""
+    actions = (top or parser(command))._actions
+    subparsers: Any = next(a for a in actions if isinstance(a, argparse._SubParsersAction))  # pyright: ignore[reportPrivateUsage]
+    return subparsers.choices[command]
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed command line; misspelt commands and options end the process with a suggestion."""
     command = next((word for word in argv if not word.startswith("-")), None)
     top = parser(command)
-    if command is None and (unknown := [word for word in argv if word not in top._option_string_actions]):
+    if command is None and (unknown := [word for word in argv if word not in top.flags]):
         top.refuse_unknown(unknown)
     if command is not None and command not in COMMANDS:
         top.error(f"unknown command {command!r}{_did_you_mean(command, COMMANDS)}")
     args, unknown = top.parse_known_args(argv, argparse.Namespace(words=list(argv)))
     if unknown:
-        subparsers = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))  # pyright: ignore
-        subparsers.choices[args.command].refuse_unknown(unknown)
+        command_parser(args.command, top).refuse_unknown(unknown)
     return args
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=2, cutoff=0.7)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    by_name = {name.lstrip("-"): name for name in known}  # the dashes would make all options similar
+    close = get_close_matches(word.lstrip("-"), by_name, n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(by_name[name] for name in close)}?" if close else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Whatever goes wrong is one clear line on stderr and an exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # closed by 2>&-
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by >&-
+        _print_error("stdout is closed, so nothing can be printed\n\nhint: > /dev/null discards the output")
+        return FAILURE
     args = parse(words) if words else None
     try:
         with warnings.catch_warnings():
@@ -122,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # a line helps a person at a terminal more than a traceback
         if os.environ.get("MULTIHEAD_TRACEBACK"):
             raise
-        _print_error(_line(error))
+        _print_error(_line(error, [] if args is None else command_parser(args.command).flags))
         return FAILURE
     return code
 
@@ -135,15 +158,26 @@ def _list_commands() -> int:
     return 0
 
 
-def _line(error: Exception) -> str:
+def _line(error: Exception, flags: Sequence[str]) -> str:
     if isinstance(error, MultiheadError):
-        return str(error)
+        hint = None if error.hint is None else _as_flags(error.hint, flags)
+        return str(MultiheadError(error.message, hint=hint))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     message = " ".join(str(error).split()) or "no message"
     if isinstance(error, MemoryError) or "out of memory" in message.lower() or "can't allocate memory" in message:
         return f"out of memory: {message}\n\nhint: a smaller --batch-size or --max-tokens"
     return f"{type(error).__name__}: {message}\n\nhint: MULTIHEAD_TRACEBACK=1 prints the traceback"
+
+
+def _as_flags(hint: str, flags: Sequence[str]) -> str:
+    """A hint for Python, as the command line has it: force=True is --force, column="body" is --column "body"."""
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = f"--{match[1].replace('_', '-')}", match[2]
+        return match[0] if name not in flags else name if value == "True" else f"{name} {value}"
+
+    return re.sub(r"""\b([a-z_]+)=(\w+|'[^']*'|"[^"]*")""", flag, hint)
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:

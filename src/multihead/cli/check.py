@@ -7,19 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
 from multihead.cli.options import (
     SAMPLE,
     BatchOptions,
+    ConditionOptions,
     FileOptions,
+    HeldOutOptions,
     ModelOptions,
-    Options,
+    OutputOptions,
     add_command,
+    add_files,
     add_model,
     option,
     uses_sample,
 )
-from multihead.cli.output import bars, describe, out, print_findings, speaker, write_json
+from multihead.cli.output import out, print_findings, speaker, write_json
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.table.condition import Condition
@@ -39,17 +44,7 @@ Use text that the cut was not fitted to. Speed depends on the machine and on its
 
 
 @dataclass(frozen=True)
-class HeldOutOptions(Options):
-    """Text that a cut is judged on."""
-
-    held_out: tuple[str, ...] = option(
-        (), "text that the cut was not fitted to: a .txt or .jsonl file, or a folder; may be repeated",
-        metavar="FILE|DIR",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class CheckOptions(Options):
+class CheckOptions(OutputOptions, ConditionOptions):
     """Of `multihead.check`."""
 
     rounds: int = option(15, "rounds of timing; 0 skips it", least=0, metavar="N")
@@ -66,40 +61,34 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "cut", metavar="CUT", help="the cut copy: a folder written by multihead prune or group, or any model"
     )
-    group = HeldOutOptions.add(parser, f"held-out text ({SAMPLE})")
-    FileOptions.add(group)
-    BatchOptions.add(group)
-    group = CheckOptions.add(parser, "the check")
-    group.add_argument(
-        "--fail-if", action="append", default=[], metavar="CONDITION", help="exit 1 if it is met; may be repeated"
-    )
-    group.add_argument("--json", action="store_true", help="print JSON")
-    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
+    add_files(parser, HeldOutOptions, f"held-out text ({SAMPLE})")
+    CheckOptions.add(parser, "the check")
 
 
 def run(args: argparse.Namespace) -> int:
     options, files, batches = CheckOptions.of(args), FileOptions.of(args), BatchOptions.of(args)
     held_out = HeldOutOptions.of(args).held_out
+    for source in (args.model, args.cut):  # both, before one is loaded
+        check_source(source)
     from multihead.corpus.language import check_language
     from multihead.edit.check.metrics import METRICS
     from multihead.edit.check.report import check, check_estimate
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
-    conditions = [_condition(text, measured) for text in args.fail_if]  # before the work
+    conditions = [_condition(text, measured) for text in options.fail_if]  # before the work
     model, call = ModelOptions.of(args), "mh.check(model, small, {})"
     before, after = model.load(args.model, call), model.load(args.cut, call)
     documents = files.documents(before, corpus=held_out)
     check_language(before.tokenizer, documents, "the text")
-    say = speaker(args.quiet)
-    say(f"{describe(before)}; {describe(after)}; {documents.name}: {documents.count} documents")
+    say = speaker(options.quiet)
+    say(f"{before.summary()}; {after.summary()}; {documents.name}: {plural(documents.count, 'document')}")
     if uses_sample(before, held_out, files):
         say("note: without --held-out a small sample of English stands in for your held-out text")
-    data = {"tokenizer": before.tokenizer, **vars(batches)}
-    say(str(check_estimate(before.model, after.model, documents, rounds=options.rounds, **data)))
-    with bars(args.quiet) as progress:
-        report = check(before.model, after.model, documents, rounds=options.rounds, progress=progress, **data)
+    data = {"tokenizer": before.tokenizer, "rounds": options.rounds, **batches.arguments()}
+    say(str(check_estimate(before.model, after.model, documents, **data)))
+    report = check(before.model, after.model, documents, progress=not options.quiet, **data)
     findings = report.findings(conditions)
-    if args.json:
+    if options.json:
         write_json(report.plain() | {"findings": findings})
     else:
         out().print(report)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multihead.cli.options import add_command
+from multihead.cli.options import ConditionOptions, add_command, option
 from multihead.cli.output import note, out, print_findings, write_json
 
 _EPILOG = """examples:
@@ -24,6 +25,14 @@ A value that only one side has meets every condition on its column, because it c
 side has are a finding too, unless --allow-missing. Without --fail-if nothing is a finding."""
 
 
+@dataclass(frozen=True)
+class CompareOptions(ConditionOptions):
+    """Of `multihead.HeadTable.compare`."""
+
+    allow_missing: bool = option(False, "accept heads that only one side has")
+    json: bool = option(False, "print the result as JSON")
+
+
 def add(commands: Any) -> None:
     parser = add_command(
         commands,
@@ -33,27 +42,24 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("before", type=Path, metavar="A", help="a folder of multihead measure, or a table file")
     parser.add_argument("after", type=Path, metavar="B")
-    parser.add_argument(
-        "--fail-if", action="append", default=[], metavar="CONDITION", help="exit 1 if it is met; may be repeated"
-    )
-    parser.add_argument("--allow-missing", action="store_true", help="accept heads that only one side has")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    CompareOptions.add(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from multihead.table.condition import Condition
     from multihead.table.table import HeadTable
 
-    conditions = [Condition.of(text) for text in args.fail_if]
+    options = CompareOptions.of(args)
+    conditions = [Condition.of(text) for text in options.fail_if]
     change = HeadTable.load(args.before).compare(HeadTable.load(args.after))
     findings = change.findings(conditions)
-    missing = [] if args.allow_missing or not conditions else [*change.only_before, *change.only_after]
-    if args.json:
+    missing = [] if options.allow_missing or not conditions else [*change.only_before, *change.only_after]
+    if options.json:
         write_json(change.plain() | {"findings": [f.plain() for f in findings], "missing": missing})
         return 1 if findings or missing else 0
     out().print(change)
     on_one_side = [f"on one side only: {', '.join(missing)}"] if missing else []
-    print_findings([*findings, *on_one_side], args.fail_if)
+    print_findings([*findings, *on_one_side], options.fail_if)
     for side, table in (("A", change.before), ("B", change.after)):
         if described := table.about.get("run"):
             note(f"{side}: {described.get('model')} on {described.get('text')}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from multihead.cli.options import add_command
@@ -21,100 +21,140 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    write({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]())
+    write({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](_all_commands()))
     return 0
 
 
-def _commands() -> Iterator[tuple[str, str, list[argparse.Action]]]:
-    """Every command with its line of help and its arguments."""
-    from multihead.cli import COMMANDS, parser
-
-    for name, line in COMMANDS.items():
-        top = parser(name)
-        subparsers: Any = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))  # pyright: ignore[reportPrivateUsage]
-        yield name, line, [a for a in subparsers.choices[name]._actions if a.help is not argparse.SUPPRESS]
-
-
-def _values(action: argparse.Action) -> str:
-    return " ".join(map(str, action.choices or ()))
+@dataclass(frozen=True)
+class _Argument:
+    flags: tuple[str, ...]
+    """none: it is positional"""
+    text: str
+    values: tuple[str, ...]
+    """what it may be, if it is one of a few"""
+    is_switch: bool
 
 
-def _bash() -> str:
-    options: list[str] = []
-    values: list[str] = []
-    for name, _, actions in _commands():
-        words = [flag for action in actions for flag in action.option_strings]
-        words += [_values(action) for action in actions if not action.option_strings and action.choices]
-        options.append(f'        {name}) words="{" ".join(words)}" ;;')
-        values += [
-            f'        "{name} {flag}") words="{_values(action)}" ;;'
-            for action in actions if action.choices for flag in action.option_strings
-        ]  # fmt: skip
-    names = " ".join(name for name, _, _ in _commands())
-    return "\n".join(
-        [
-            "_multihead() {",
-            '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"',
-            '    local command="${COMP_WORDS[1]}" words=""',
-            '    if [ "$COMP_CWORD" -eq 1 ]; then',
-            f'        COMPREPLY=($(compgen -W "{names}" -- "$current")); return',
-            "    fi",
-            '    case "$command" in', *options, "    esac",
-            '    case "$command $previous" in', *values, "    esac",
-            '    COMPREPLY=($(compgen -W "$words" -- "$current"))',
-            "}",
-            "complete -o default -F _multihead multihead",
-        ]
+@dataclass(frozen=True)
+class _Command:
+    name: str
+    text: str
+    arguments: tuple[_Argument, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """Every option, and the values of positional arguments."""
+        return [word for x in self.arguments for word in x.flags or x.values]
+
+
+def _all_commands() -> list[_Command]:
+    from multihead.cli import COMMANDS, command_parser
+
+    return [
+        _Command(name, text, tuple(_argument(action) for action in command_parser(name)._actions))
+        for name, text in COMMANDS.items()
+    ]
+
+
+def _argument(action: argparse.Action) -> _Argument:
+    text = " ".join((action.help or "").replace("%%", "%").split())
+    values = tuple(map(str, action.choices or ()))
+    return _Argument(tuple(action.option_strings), text, values, action.nargs == 0)
+
+
+_BASH = """_multihead() {
+    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
+    local command="${COMP_WORDS[1]}" words=""
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "COMMANDS" -- "$current")); return
+    fi
+    case "$command" in
+OPTIONS
+    esac
+    case "$command $previous" in
+VALUES
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -o default -F _multihead multihead"""
+
+_ZSH = """#compdef multihead
+_multihead() {
+    local -a described
+    if (( CURRENT == 2 )); then
+        described=(COMMANDS)
+        _describe command described; return
+    fi
+    case "$words[2] $words[CURRENT-1]" in
+VALUES
+    esac
+    if (( $#described )); then
+        _describe value described; return
+    fi
+    case $words[2] in
+OPTIONS
+    esac
+    _describe option described
+    _files
+}
+if [ "$funcstack[1]" = _multihead ]; then _multihead "$@"; else compdef _multihead multihead; fi"""
+
+
+def _filled(script: str, **parts: list[str]) -> str:
+    for name, lines in parts.items():
+        script = script.replace(name, (" " if name == "COMMANDS" else "\n").join(lines))
+    return script
+
+
+def _bash(commands: list[_Command]) -> str:
+    return _filled(
+        _BASH,
+        COMMANDS=[command.name for command in commands],
+        OPTIONS=[
+            f'        {command.name}) words="{" ".join(command.words)}" ;;' for command in commands
+        ],
+        VALUES=[
+            f'        "{command.name} {flag}") words="{" ".join(x.values)}" ;;'
+            for command in commands for x in command.arguments if x.values for flag in x.flags
+        ],
     )  # fmt: skip
 
 
-def _zsh() -> str:
-    lines = [f"        '{name}:{_zsh_quoted(line)}'" for name, line, _ in _commands()]
-    cases: list[str] = []
-    for name, _, actions in _commands():
-        words = [
-            f"'{flag}:{_zsh_quoted(' '.join((action.help or '').replace('%%', '%').split()))}'"
-            for action in actions for flag in action.option_strings
-        ]  # fmt: skip
-        words += [f"'{value}'" for action in actions if not action.option_strings for value in action.choices or ()]
-        cases.append(f"        {name}) words=({' '.join(words)}) ;;")
-    return "\n".join(
-        [
-            "#compdef multihead",
-            "_multihead() {",
-            "    local -a words_",
-            "    if (( CURRENT == 2 )); then", "        words_=(", *lines, "        )",
-            "        _describe command words_; return",
-            "    fi",
-            "    case $words[2] in", *(case.replace("words=(", "words_=(") for case in cases), "    esac",
-            "    _describe option words_",
-            "    _files",
-            "}",
-            'if [ "$funcstack[1]" = _multihead ]; then _multihead "$@"; else compdef _multihead multihead; fi',
-        ]
+def _zsh(commands: list[_Command]) -> str:
+    def described(word: str, text: str) -> str:
+        escaped = text.replace(":", "\\:").replace("'", "'\\''")
+        return f"'{word}:{escaped}'"
+
+    return _filled(
+        _ZSH,
+        COMMANDS=[described(command.name, command.text) for command in commands],
+        OPTIONS=[
+            f"        {command.name}) described=({' '.join(words)}) ;;"
+            for command in commands
+            if (words := [described(word, x.text) for x in command.arguments for word in x.flags or x.values])
+        ],
+        VALUES=[
+            f'        "{command.name} {flag}") described=({" ".join(x.values)}) ;;'
+            for command in commands for x in command.arguments if x.values for flag in x.flags
+        ],
     )  # fmt: skip
 
 
-def _fish() -> str:
+def _fish(commands: list[_Command]) -> str:
     lines: list[str] = []
-    for name, line, actions in _commands():
-        lines.append(f"complete -c multihead -n __fish_use_subcommand -f -a {name} -d {_fish_quoted(line)}")
-        inside = f"complete -c multihead -n '__fish_seen_subcommand_from {name}'"
-        for action in actions:
-            text = _fish_quoted(" ".join((action.help or "").replace("%%", "%").split()))
-            values = (
-                f" -x -a {_fish_quoted(_values(action))}" if action.choices else "" if action.nargs == 0 else " -r"
-            )
-            for flag in action.option_strings:
+    for command in commands:
+        lines.append(
+            f"complete -c multihead -n __fish_use_subcommand -f -a {command.name} -d {_fish_quoted(command.text)}"
+        )
+        inside = f"complete -c multihead -n '__fish_seen_subcommand_from {command.name}'"
+        for x in command.arguments:
+            values = f" -x -a {_fish_quoted(' '.join(x.values))}" if x.values else "" if x.is_switch else " -r"
+            for flag in x.flags:
                 form = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
-                lines.append(f"{inside} {form}{values} -d {text}")
-            if not action.option_strings and action.choices:
-                lines.append(f"{inside} -f -a {_fish_quoted(_values(action))}")
+                lines.append(f"{inside} {form}{values} -d {_fish_quoted(x.text)}")
+            if not x.flags and x.values:
+                lines.append(f"{inside} -f -a {_fish_quoted(' '.join(x.values))}")
     return "\n".join(lines)
-
-
-def _zsh_quoted(text: str) -> str:
-    return text.replace("'", "'\\''").replace(":", "\\:")
 
 
 def _fish_quoted(text: str) -> str:

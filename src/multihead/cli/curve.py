@@ -10,20 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multihead.cli.check import HeldOutOptions
-from multihead.cli.cutting import METHODS, CalibrationOptions
+from multihead._base.plural import plural
+from multihead.cli.cutting import METHODS, fitted_to
 from multihead.cli.options import (
     SAMPLE,
-    BatchOptions,
+    CalibrationOptions,
     FileOptions,
+    HeldOutOptions,
     ModelOptions,
-    Options,
+    OutputOptions,
     add_command,
+    add_files,
     add_model,
     option,
 )
-from multihead.cli.output import bars, out, speaker, write_json
+from multihead.cli.output import out, speaker, write_json
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.edit.check.curve import Curve
@@ -38,7 +41,7 @@ documents."""
 
 
 @dataclass(frozen=True)
-class CurveOptions(Options):
+class CurveOptions(OutputOptions):
     """Of `multihead.edit.check.curve.curve`."""
 
     at: str = option("0.875,0.75,0.625,0.5,0.375,0.25", "shares of heads kept", metavar="0.75,0.5")
@@ -77,21 +80,18 @@ def add(commands: Any) -> None:
         _EPILOG,
     )
     add_model(parser)
-    group = CurveOptions.add(parser, "the curve")
-    group.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
-    group = CalibrationOptions.add(parser, f"calibration text ({SAMPLE})")
-    FileOptions.add(group)
-    BatchOptions.add(group)
+    CurveOptions.add(parser, "the curve")
+    add_files(parser, CalibrationOptions, f"calibration text ({SAMPLE})")
     HeldOutOptions.add(parser, "held-out text (default: a quarter of the calibration documents)")
 
 
 def run(args: argparse.Namespace) -> int:
     options, files = CurveOptions.of(args), FileOptions.of(args)
+    check_source(args.model)
     options.check()
     loaded = ModelOptions.of(args).load(args.model, "mh.plan(model, {}, keep=0.5)")
-    calibration, held_out = CalibrationOptions.of(args), HeldOutOptions.of(args).held_out
-    fit: Sequence[Any] = list(files.documents(loaded, corpus=calibration.calibration))
+    calibration, held_out = CalibrationOptions.of(args).calibration, HeldOutOptions.of(args).held_out
+    fit: Sequence[Any] = list(files.documents(loaded, corpus=calibration))
     if held_out:
         held: Sequence[Any] = list(replace(files, ids=None).documents(loaded, corpus=held_out))
     else:
@@ -101,48 +101,47 @@ def run(args: argparse.Namespace) -> int:
             f"a curve needs documents to fit to and to check on, got {len(fit)} and {len(held)}",
             hint="--held-out held_out.txt",
         )
-    text = calibration.fitted_to(args, loaded, fit, options.seed, say := speaker(args.quiet))
-    result = _measured(args, options, loaded, text, held)
-    _draw(args, options, loaded, result)
+    say = speaker(options.quiet)
+    text = fitted_to(args, loaded, fit, options.seed, say)
+    result = _measured(options, loaded, text, held)
+    _draw(options, loaded, result)
     if (knee := result.knee()) is not None:
         words = ["multihead", "prune", args.model, "--keep", f"{knee.keep:g}"]
-        words += [word for name in calibration.calibration for word in ("--calibration", name)]
+        words += [word for name in calibration for word in ("--calibration", name)]
         words += ["--ids", files.ids] if files.ids else []
         say(f"next: {shlex.join([*words, '-o', 'smaller/'])}")
     return 0
 
 
-def _measured(
-    args: argparse.Namespace, options: CurveOptions, loaded: Pretrained, text: Any, held: Sequence[Any]
-) -> Curve:
+def _measured(options: CurveOptions, loaded: Pretrained, text: Any, held: Sequence[Any]) -> Curve:
     from multihead.edit.check.curve import curve
     from multihead.edit.pipeline import CalibrationCost
 
-    say, shares, methods = speaker(args.quiet), options.shares(), tuple(dict.fromkeys(options.method)) or METHODS
+    shares, methods = options.shares(), tuple(dict.fromkeys(options.method)) or METHODS
     cost, points = CalibrationCost.of(loaded.model, text), len(methods) * len(shares)
     estimate = cost.estimate(cost.of_curve(points, refit=not options.no_refit))
-    say(f"{len(held)} documents to check on; {points} points, {estimate}")
-    with bars(args.quiet) as progress:
-        return curve(
-            loaded.model,
-            text,
-            held,
-            tokenizer=loaded.tokenizer,
-            shares=shares,
-            methods=methods,
-            refit=not options.no_refit,
-            seed=options.seed,
-            progress=progress,
-        )
+    say = speaker(options.quiet)
+    say(f"{plural(len(held), 'document')} to check on; {plural(points, 'point')}, {estimate}")
+    return curve(
+        loaded.model,
+        text,
+        held,
+        tokenizer=loaded.tokenizer,
+        shares=shares,
+        methods=methods,
+        refit=not options.no_refit,
+        seed=options.seed,
+        progress=not options.quiet,
+    )
 
 
-def _draw(args: argparse.Namespace, options: CurveOptions, loaded: Pretrained, result: Curve) -> None:
+def _draw(options: CurveOptions, loaded: Pretrained, result: Curve) -> None:
     from multihead.show.figure import curve as draw
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(result, title=f"{loaded.name}: {result.heads} heads").savefig(options.out)
-    if args.json:
+    draw(result, title=f"{loaded.name}: {plural(result.heads, 'head')}").savefig(options.out)
+    if options.json:
         write_json(result.plain() | {"picture": str(options.out)})
     else:
         out().print(result)
-    speaker(args.quiet)(f"picture → {options.out}")
+    speaker(options.quiet)(f"picture → {options.out}")

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
+from multihead._base.progress import shown_progress
 from multihead.cli.options import (
     SAMPLE,
     BatchOptions,
+    CalibrationOptions,
     FileOptions,
     ModelOptions,
     Options,
+    OutputOptions,
+    add_files,
     add_model,
     option,
     uses_sample,
 )
-from multihead.cli.output import bars, describe, note, out, speaker, write, write_json
+from multihead.cli.output import note, out, speaker, write, write_json
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.edit.calibration import Calibration, Progress
@@ -36,51 +40,33 @@ RANK_TIMEOUT = 1800.0
 METHODS = ("obs", "fisher", "random")
 """Ways to score heads; the first is the best, the last the baseline."""
 
-
 Say = Callable[[str], None]
 
 
-class Request(Protocol):
-    """The options of a command that ask for a plan."""
+class Request(Options):
+    """The options of a command that request a plan; the fields are arguments of `multihead.plan`."""
 
-    def requested(self) -> list[str]: ...
-    def check(self) -> None: ...
-    def plan(self, text: Calibration, seed: int, progress: Progress) -> Plan: ...
-    def runs(self) -> float: ...
+    kv_heads: int | None
 
+    def requested(self) -> list[str]:
+        """The options that were typed and request something."""
+        return [] if self.kv_heads is None else ["--kv-heads"]
 
-@dataclass(frozen=True)
-class CalibrationOptions(Options):
-    """Text that a plan and a cut are fitted to."""
+    def check(self) -> None:
+        """Raise if the request contradicts itself; nothing is loaded yet."""
 
-    calibration: tuple[str, ...] = option(
-        (), "text like the text that the model will read: a .txt or .jsonl file, or a folder; may be repeated",
-        metavar="FILE|DIR",
-    )  # fmt: skip
+    def plan(self, text: Calibration, seed: int, progress: Progress | None) -> Plan:
+        from multihead.edit.planning import plan
 
-    def read(self, args: argparse.Namespace, loaded: Pretrained, seed: int, say: Say) -> Calibration:
-        """The calibration text of all documents."""
-        documents = FileOptions.of(args).documents(loaded, corpus=self.calibration)
-        return self.fitted_to(args, loaded, documents, seed, say)
+        return plan(text.model, text, seed=seed, progress=progress, **self.arguments())
 
-    def fitted_to(
-        self, args: argparse.Namespace, loaded: Pretrained, documents: Iterable[Any], seed: int, say: Say
-    ) -> Calibration:
-        """The calibration text of these documents, and a line about it."""
-        from multihead.edit.calibration import Calibration
-
-        batches = {name: value for name, value in vars(BatchOptions.of(args)).items() if hasattr(args, name)}
-        text = Calibration(loaded.model, documents, loaded.tokenizer, seed=seed, **batches)
-        tokens, files = text.tokens + text.tokens_held_out, FileOptions.of(args)
-        name = ", ".join(self.calibration) or files.ids or "the sample text"
-        say(f"{describe(loaded)}; calibration: {name}, {text.documents} documents, {tokens} tokens")
-        if uses_sample(loaded, self.calibration, files):
-            say("note: without --calibration a small sample of English stands in for text like the model's own")
-        return text
+    def runs(self) -> float:
+        """About how many forward passes over the text planning takes."""
+        return 10.0
 
 
 @dataclass(frozen=True)
-class CutOptions(Options):
+class CutOptions(OutputOptions):
     """Of `multihead.cut` and `multihead.save`."""
 
     out: Path | None = option(None, "folder to write the cut model to", "-o", "--out", metavar="DIR")
@@ -96,8 +82,6 @@ class CutOptions(Options):
     distill_lr: float | None = option(None, "the learning rate of --distill (default: 3e-4)", least=0, metavar="X")
     seed: int = option(0, "random seed: of probes and of the order of batches", metavar="N")
     force: bool = option(False, "replace DIR, or the plan in FILE")
-    json: bool = option(False, "print the plan and the results as JSON")
-    quiet: bool = option(False, "no progress, no notes")
     follows: bool = field(default=False)
     """whether another process prints and writes"""
 
@@ -115,14 +99,6 @@ class CutOptions(Options):
         if self.out is None:
             raise MultiheadError("-o DIR is missing: where to save the cut model", hint="-o smaller/, or --dry-run")
         check_folder(self.out, self.force)
-        existing = next(p for p in self.out.absolute().parents if p.exists())
-        try:
-            with TemporaryDirectory(dir=existing, prefix=".multihead"):
-                pass
-        except OSError as error:
-            raise MultiheadError(
-                f"nothing can be written to {existing}: {error.strerror}", hint="choose another folder for -o"
-            ) from error
 
     def forwards(self, cost: CalibrationCost, text: Calibration) -> float:
         """About how many forward passes over the text the cut takes."""
@@ -131,19 +107,35 @@ class CutOptions(Options):
         return cost.of_cut(refit=not self.no_refit, distill=self.distill or 0, steps=len(text))
 
 
-def add_cut(parser: argparse.ArgumentParser, request: type[Options], title: str) -> None:
+def add_cut(parser: argparse.ArgumentParser, request: type[Request], title: str) -> None:
     """MODEL, the options of a request, and those that all cuts share."""
     add_model(parser)
     request.add(parser, title)
-    group = CalibrationOptions.add(parser, f"calibration text ({SAMPLE})")
-    FileOptions.add(group)
-    BatchOptions.add(group)
+    add_files(parser, CalibrationOptions, f"calibration text ({SAMPLE})")
     CutOptions.add(parser, "the cut")
+
+
+def fitted_to(
+    args: argparse.Namespace, loaded: Pretrained, documents: Iterable[Any], seed: int, say: Say
+) -> Calibration:
+    """The calibration text of these documents, and a line about it."""
+    from multihead.edit.calibration import Calibration
+
+    chosen, files = CalibrationOptions.of(args).calibration, FileOptions.of(args)
+    batches = {name: value for name, value in vars(BatchOptions.of(args)).items() if hasattr(args, name)}
+    text = Calibration(loaded.model, documents, loaded.tokenizer, seed=seed, **batches)
+    name = ", ".join(chosen) or files.ids or "the sample text"
+    size = f"{plural(text.documents, 'document')}, {plural(text.tokens + text.tokens_held_out, 'token')}"
+    say(f"{loaded.summary()}; calibration: {name}, {size}")
+    if uses_sample(loaded, chosen, files):
+        say("note: without --calibration a small sample of English stands in for text like the model's own")
+    return text
 
 
 def run_cut(args: argparse.Namespace, request: Request, hint: str) -> int:
     """Plan, cut and save. Under torchrun the processes share the text, and the first one prints and writes."""
-    options, files = CutOptions.of(args), CalibrationOptions.of(args)
+    options = CutOptions.of(args)
+    check_source(args.model)
     for checked in (FileOptions, BatchOptions):  # before the model loads
         checked.of(args)
     options.check(ModelOptions.of(args).dtype)
@@ -157,13 +149,11 @@ def run_cut(args: argparse.Namespace, request: Request, hint: str) -> int:
     with Ranks.started(RANK_TIMEOUT) as ranks, data_parallel():
         options = replace(options, follows=not ranks.leads, quiet=options.quiet or not ranks.leads)
         loaded = ModelOptions.of(args).load(args.model, "mh.plan(model, {}, keep=0.5)")
-        plan = _planned(args, options, files, loaded, request)
+        plan = _planned(args, options, loaded, request)
         return _carry_out(args, options, loaded, plan)
 
 
-def _planned(
-    args: argparse.Namespace, options: CutOptions, files: CalibrationOptions, loaded: Pretrained, request: Request
-) -> Plan:
+def _planned(args: argparse.Namespace, options: CutOptions, loaded: Pretrained, request: Request) -> Plan:
     """The plan in --plan FILE if there is one, else a new one, with its calibration text."""
     from multihead.edit.pipeline import CalibrationCost, make_plan, plan_of_file
 
@@ -173,7 +163,8 @@ def _planned(
         say(f"the plan of {options.plan}")
         if options.dry_run:
             return stored
-    text = files.read(args, loaded, options.seed, say)
+    documents = FileOptions.of(args).documents(loaded, corpus=CalibrationOptions.of(args).calibration)
+    text = fitted_to(args, loaded, documents, options.seed, say)
     if not options.quiet:
         cost = CalibrationCost.of(loaded.model, text)
         planning = 0.0 if stored is not None else request.runs()
@@ -181,7 +172,7 @@ def _planned(
     if stored is not None:
         return replace(stored, calibration=text)
     file = None if options.follows else options.plan
-    with bars(options.quiet) as progress:
+    with shown_progress(not options.quiet) as progress:
         plan = make_plan(file, text, lambda text, progress: request.plan(text, options.seed, progress), progress)
     if file is not None:
         say(f"plan → {file}")
@@ -206,7 +197,7 @@ def _carry_out(args: argparse.Namespace, options: CutOptions, loaded: Pretrained
     if options.json:
         write_json(done)
     if not changed:
-        note(f"multihead: nothing to cut: all {plan.heads} heads are kept ({plan.request}); nothing is written")
+        note(f"multihead: nothing to cut: every head is kept ({plan.request}); nothing is written")
         return 1
     if options.dry_run:
         say("a dry run: no model is written")
@@ -222,7 +213,7 @@ def _cut(options: CutOptions, loaded: Pretrained, plan: Plan) -> CutResult:
 
     steps, rate = options.distill, options.distill_lr
     distill = None if steps is None else Distill(steps) if rate is None else Distill(steps, rate)
-    with bars(options.quiet) as progress:
+    with shown_progress(not options.quiet) as progress:
         return cut_timed(loaded.model, plan, refit=not options.no_refit, distill=distill, progress=progress)
 
 
@@ -232,7 +223,7 @@ def _save(options: CutOptions, loaded: Pretrained, result: CutResult, dtype_requ
 
     say, small = speaker(options.quiet), result.model
     assert options.out is not None
-    if not dtype_requested and (dtype := _stored_dtype(loaded)) is not None:
+    if not dtype_requested and (dtype := loaded.stored_dtype) is not None:
         small = small.to(dtype)
         say(f"saved in {str(dtype).removeprefix('torch.')}, like the original; --dtype chooses another")
     saved = save(small, options.out, tokenizer=loaded.tokenizer, source=loaded.folder, force=options.force)
@@ -244,14 +235,3 @@ def _save(options: CutOptions, loaded: Pretrained, result: CutResult, dtype_requ
         "parameters": [before, after], "seconds": result.seconds, "folder": str(options.out), "stock": saved.stock,
         "reason": saved.reason, "verified": saved.verified,
     }  # fmt: skip
-
-
-def _stored_dtype(loaded: Pretrained) -> Any:
-    """The half precision that the original's weights are stored in, if any."""
-    import torch
-
-    if loaded.folder is None or not (loaded.folder / "config.json").is_file():
-        return None
-    config = json.loads((loaded.folder / "config.json").read_text(encoding="utf-8"))
-    name = config.get("dtype") or config.get("torch_dtype")
-    return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(name)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +15,19 @@ from multihead.cli.options import (
     FileOptions,
     ModelOptions,
     Options,
+    OutputOptions,
     TextOptions,
     add_command,
     add_documents,
     add_model,
     option,
 )
-from multihead.cli.output import bars, note, speaker, write
+from multihead.cli.output import note, speaker, write
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
-    from multihead.corpus.documents import Documents
     from multihead.corpus.ranks import Ranks
-    from multihead.sources.pretrained import Pretrained
     from multihead.table.table import HeadTable
 
 _EPILOG = """examples:
@@ -96,27 +94,44 @@ def add(commands: Any) -> None:
     add_model(parser)
     add_documents(parser)
     MeasureOptions.add(parser, "what it measures, besides the statistics of attention")
-    group = RunOptions.add(parser, "the run")
-    group.add_argument("--json", action="store_true", help="also print the table, as JSON")
-    group.add_argument("--quiet", action="store_true", help="no progress, no notes")
+    RunOptions.add(parser, "the run")
+    OutputOptions.add(parser, "output")
 
 
 def run(args: argparse.Namespace) -> int:
     """The command; under torchrun, this rank's part of it."""
-    options, files, batches = RunOptions.of(args), FileOptions.of(args), BatchOptions.of(args)
-    measured = MeasureOptions.of(args).measured()
+    options, files, texts, output = (
+        RunOptions.of(args), FileOptions.of(args), TextOptions.of(args), OutputOptions.of(args)
+    )  # fmt: skip
+    measured = MeasureOptions.of(args).measured() | BatchOptions.of(args).arguments() | options.arguments()
+    check_source(args.model)
     from multihead.corpus.ranks import FollowerError, Ranks
+    from multihead.corpus.read_on_ranks import read_once
     from multihead.corpus.run_folder import RunFolder
     from multihead.corpus.stopping import Interrupted
+    from multihead.measures.measure import measure
 
     assert options.out is not None
     with Ranks.started(options.rank_timeout) as ranks:
-        say = speaker(args.quiet or not ranks.leads)
+        say = speaker(output.quiet or not ranks.leads)
         try:
             RunFolder(options.out, ranks, options.resume, options.force, options.save_every).check()
-            loaded = _on_own_device(ModelOptions.of(args)).load(args.model, "mh.measure(model, {})")
-            documents = _documents(TextOptions.of(args), files, loaded, ranks, options.out)
-            table = _measured(args, loaded, documents, ranks, measured | vars(batches) | vars(options), say)
+            model, tokenizer = loaded = _on_own_device(ModelOptions.of(args)).load(
+                args.model, "mh.measure(model, {})"
+            )
+            documents = read_once(
+                ranks, partial(files.documents, loaded), options.out, text=texts.text, corpus=texts.corpus
+            )
+            table = measure(
+                model,
+                documents,
+                tokenizer=tokenizer,
+                name=loaded.name,
+                progress=not output.quiet,
+                say=say,
+                ranks=ranks,
+                **measured,
+            )
         except FollowerError:
             return 2
         except Interrupted as stop:
@@ -128,63 +143,15 @@ def run(args: argparse.Namespace) -> int:
                 raise
             raise MultiheadError(f"rank {ranks.rank}: {error.message}", hint=error.hint) from error
         say(f"next: multihead show {shlex.quote(str(options.out))} --sort {_interesting(table)}")
-        if args.json and ranks.leads:
+        if output.json and ranks.leads:
             write(table.to_json())
     return 0
-
-
-def _measured(
-    args: argparse.Namespace, loaded: Pretrained, documents: Documents, ranks: Ranks, options: Any, say: Any
-) -> HeadTable:
-    from multihead.measures.measure import measure
-
-    passes = ["statistics", *(["ablation"] if options["importance"] in ("ablation", "all") else [])]
-    with bars(args.quiet or not ranks.leads, passes) as progress:
-        return measure(
-            loaded.model,
-            documents,
-            tokenizer=loaded.tokenizer,
-            name=loaded.name,
-            progress=progress,
-            say=say,
-            ranks=ranks,
-            **options,
-        )
 
 
 def _on_own_device(options: ModelOptions) -> ModelOptions:
     """--device cuda is, under torchrun, the device of this process."""
     local = os.environ.get("LOCAL_RANK")
     return replace(options, device=f"cuda:{local}") if options.device == "cuda" and local else options
-
-
-def _documents(texts: TextOptions, files: FileOptions, loaded: Pretrained, ranks: Ranks, out: Path) -> Documents:
-    """Rank 0 reads and counts once, and the others get the counts. stdin is copied to a file that all can read."""
-    text, corpus = texts.text, texts.corpus
-    if ranks.size > 1 and "-" in (*text, *corpus):
-        spool = out / f".stdin-{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}.txt"
-
-        def copy() -> None:
-            from multihead.corpus.ranks import restarted
-
-            if restarted() and spool.exists():  # the process before has read stdin
-                return
-            out.mkdir(parents=True, exist_ok=True)
-            with spool.open("wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
-
-        ranks.on_rank_zero(copy)
-        text, corpus = ([str(spool) if name == "-" else name for name in some] for some in (text, corpus))
-    read: list[Documents] = []
-
-    def count() -> dict[str, Any]:
-        read.append(files.documents(loaded, text=text, corpus=corpus))
-        return read[0].counts()
-
-    counts = ranks.on_rank_zero(count)
-    documents = read[0] if read else files.documents(loaded, text=text, corpus=corpus, counts=counts)
-    named: Sequence[str] = (*texts.text, *texts.corpus)
-    return replace(documents, name=", ".join(named)) if "-" in named else documents
 
 
 def _again(args: argparse.Namespace, ranks: Ranks) -> str:

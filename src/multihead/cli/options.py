@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import SOURCES
 
 if TYPE_CHECKING:
     from multihead.corpus.documents import Documents
     from multihead.sources.pretrained import Pretrained
-
-MODEL = "a folder, minilm, embedded, a name on the hub (org/name), or module:function"
-"""What MODEL may be, in every help text."""
 
 
 def option(default: Any, text: str, *flags: str, least: float | None = None, **arguments: Any) -> Any:
@@ -92,19 +90,18 @@ class ModelOptions(Options):
     dtype: str = option("float32", "float32, bfloat16, float16 or float64")
     trust_remote_code: bool = option(False, "run the Python code that comes with the model")
 
-    def load(self, source: str, call: str | None = None) -> Pretrained:
-        """The model; with `call`, one that reads text (see `require_text_model`)."""
+    def load(self, source: str, call: str) -> Pretrained:
+        """The model, which must read text; `call` does the same in Python."""
         from multihead.sources.pretrained import load_pretrained
 
         loaded = load_pretrained(source, **self.arguments())
-        if call is not None:
-            require_text_model(loaded, call)
+        require_text_model(loaded, call)
         return loaded
 
 
 def add_model(parser: ArgumentParser, *, default: str | None = None) -> None:
     """MODEL, which has a default or is required, and the options of loading it."""
-    text = MODEL + (f" (default: {default})" if default else "")
+    text = SOURCES + (f" (default: {default})" if default else "")
     parser.add_argument("model", metavar="MODEL", nargs="?" if default else None, help=text)
     ModelOptions.add(parser, "the model")
 
@@ -190,11 +187,36 @@ class BatchOptions(Options):
     )
 
 
-def add_documents(parser: ArgumentParser) -> None:
-    """--text, --corpus, how they are read, and in which batches."""
-    group = TextOptions.add(parser, f"what the model reads ({SAMPLE})")
+@dataclass(frozen=True)
+class CalibrationOptions(Options):
+    """Text that a plan and a cut are fitted to."""
+
+    calibration: tuple[str, ...] = option(
+        (), "text like the text that the model will read: a .txt or .jsonl file, or a folder; may be repeated",
+        metavar="FILE|DIR",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HeldOutOptions(Options):
+    """Text that a cut is judged on."""
+
+    held_out: tuple[str, ...] = option(
+        (), "text that the cut was not fitted to: a .txt or .jsonl file, or a folder; may be repeated",
+        metavar="FILE|DIR",
+    )  # fmt: skip
+
+
+def add_files(parser: ArgumentParser, options: type[Options], title: str) -> None:
+    """--calibration or --held-out, how they are read, and in which batches."""
+    group = options.add(parser, title)
     FileOptions.add(group)
     BatchOptions.add(group)
+
+
+def add_documents(parser: ArgumentParser) -> None:
+    """--text, --corpus, how they are read, and in which batches."""
+    add_files(parser, TextOptions, f"what the model reads ({SAMPLE})")
 
 
 def uses_sample(loaded: Pretrained, files: Sequence[str], options: FileOptions) -> bool:
@@ -205,6 +227,24 @@ def uses_sample(loaded: Pretrained, files: Sequence[str], options: FileOptions) 
 def names(text: Sequence[str]) -> list[str]:
     """Names separated by commas or spaces."""
     return [word for part in text for word in part.replace(",", " ").split()]
+
+
+# ---- output -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OutputOptions(Options):
+    """The base of the options of commands that run for a while."""
+
+    json: bool = option(False, "print the result as JSON")
+    quiet: bool = option(False, "no progress, no notes")
+
+
+@dataclass(frozen=True)
+class ConditionOptions(Options):
+    """Of a gate for CI."""
+
+    fail_if: tuple[str, ...] = option((), "exit 1 if it is met; may be repeated", metavar="CONDITION")
 
 
 # ---- commands ---------------------------------------------------------------------------------

@@ -6,12 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from multihead._base.progress import Report
-    from multihead.sources.pretrained import Pretrained
+from typing import Any
 
 
 def out() -> Any:
@@ -27,13 +22,6 @@ def out() -> Any:
         return Data(highlight=False, soft_wrap=False)
     columns = os.environ.get("COLUMNS", "")
     return Data(highlight=False, width=int(columns) if columns.isdecimal() and int(columns) else 160)
-
-
-def err() -> Any:
-    """The console of progress and notes."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
@@ -54,22 +42,6 @@ def write(text: str) -> None:
 
 def write_json(data: Any) -> None:
     write(json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1))
-
-
-def bars(quiet: bool, names: Sequence[str] = ()) -> AbstractContextManager[Report]:
-    """Progress bars on stderr, if it is a terminal; see `progress_bars`."""
-    from multihead._base.progress import progress_bars
-
-    return progress_bars(err(), names, shown=not quiet)
-
-
-def describe(loaded: Pretrained) -> str:
-    """A model in a few words."""
-    from multihead.model.find_sites import find_sites
-
-    heads = len(find_sites(loaded.model).heads)
-    parameters = sum(p.numel() for p in loaded.model.parameters())
-    return f"{loaded.name}: {heads} heads, {parameters / 1e6:.3g} M parameters"
 
 
 def print_findings(findings: Sequence[object], conditions: Sequence[object]) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from multihead.cli.cutting import METHODS, add_cut, run_cut
-from multihead.cli.options import Options, add_command, names, option
+from multihead.cli.cutting import METHODS, Request, add_cut, run_cut
+from multihead.cli.options import add_command, names, option
 from multihead.errors import MultiheadError
-
-if TYPE_CHECKING:
-    from multihead.edit.calibration import Calibration, Progress
-    from multihead.edit.plan import Plan
 
 _EPILOG = """examples:
   multihead prune minilm --keep 0.5 --calibration text.txt --dry-run     # print the plan
@@ -27,7 +23,7 @@ Exit codes: 0 done, 1 the request changes nothing, 2 a failure."""
 
 
 @dataclass(frozen=True)
-class PruneOptions(Options):
+class PruneOptions(Request):
     """Of `multihead.plan`."""
 
     keep: float | None = option(None, "the share of heads to keep, in (0, 1]", metavar="X")
@@ -47,12 +43,10 @@ class PruneOptions(Options):
     )
 
     def requested(self) -> list[str]:
-        """The options that ask for a plan."""
         asked = {"--keep": self.keep, "--heads": self.remove or None, "--budget": self.budget}
         return [flag for flag, value in {**asked, "--kv-heads": self.kv_heads}.items() if value is not None]
 
     def check(self) -> None:
-        """Raise if the request contradicts itself; nothing is loaded yet."""
         first = [flag for flag in self.requested() if flag != "--kv-heads"]
         if len(first) > 1:
             raise MultiheadError(
@@ -66,14 +60,10 @@ class PruneOptions(Options):
         if self.remove and not names(self.remove):
             raise MultiheadError("--heads must name a head, got none", hint="--heads 3.7,4.1 or --heads L3H7")
 
-    def plan(self, text: Calibration, seed: int, progress: Progress) -> Plan:
-        from multihead.edit.planning import plan
-
-        options: dict[str, Any] = self.arguments() | {"remove": names(self.remove) or None}
-        return plan(text.model, text, seed=seed, progress=progress, **options)
+    def arguments(self) -> dict[str, Any]:
+        return super().arguments() | {"remove": names(self.remove) or None}
 
     def runs(self) -> float:
-        """About how many forward passes over the text planning takes."""
         from multihead.edit.pipeline import RUNS
 
         return 0.0 if self.remove else RUNS[self.method]

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from multihead._base.atomic_files import check_writable
 from multihead._base.estimate import size
-from multihead.cli.options import Options, TextOptions, add_command, names, option
+from multihead.cli.cutting import METHODS
+from multihead.cli.options import OutputOptions, TextOptions, add_command, names, option
 from multihead.cli.output import note, out, speaker, write_json
-from multihead.cli.reading import CUTS, PARTS, Reading, add_reading
+from multihead.cli.reading import Reading, add_reading
 from multihead.errors import MultiheadError
+from multihead.show.parts import PARTS
+from multihead.sources.pretrained import check_source, default_source
 
 if TYPE_CHECKING:
     from multihead.show.report import Report
@@ -34,7 +37,7 @@ what was finished so far."""
 
 
 @dataclass(frozen=True)
-class PageOptions(Options):
+class PageOptions(OutputOptions):
     """Of `multihead.report`: the page."""
 
     curve: bool = option(
@@ -48,8 +51,6 @@ class PageOptions(Options):
     out: Path = option(Path("report.html"), "the page", "-o", "--out", metavar="FILE")
     force: bool = option(False, "overwrite an existing page")
     open: bool = option(False, "show the page in a browser")
-    json: bool = option(False, "print the summary as JSON")
-    quiet: bool = option(False, "no progress, no notes")
 
 
 def add(commands: Any) -> None:
@@ -64,17 +65,24 @@ def run(args: argparse.Namespace) -> int:
     from multihead.corpus.stopping import sigterm_as_interrupt
 
     options, texts = PageOptions.of(args), TextOptions.of(args).text
+    say, source = speaker(options.quiet), args.model
+    if source is not None:
+        check_source(source)
     if options.out.is_file() and not options.force:
         raise MultiheadError(f"{options.out} exists already", hint="--force overwrites it, or choose another -o")
     check_writable(options.out)
-    args.quiet = options.quiet
-    reading, say, cuts = Reading.of(args, PARTS), speaker(options.quiet), CUTS if options.curve else ()
-    first, second = reading.estimate(cuts=cuts)
+    reading = Reading.of(args, source or default_source(say), PARTS)
+    cut = METHODS if options.curve else ()
+    first, second = reading.estimate(cut=cut)
     say(first)
     say(f"{second}; Ctrl-C writes what is finished")
     with sigterm_as_interrupt() as received:
         report = reading.report(
-            options.quiet, path=options.out, heads=names(options.heads) or None, windows=options.windows, cut=cuts
+            path=options.out,
+            heads=names(options.heads) or None,
+            windows=options.windows,
+            cut=cut,
+            progress=not options.quiet,
         )
     written = options.out.stat().st_size
     if options.json:

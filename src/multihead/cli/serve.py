@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import webbrowser
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multihead.cli.options import Options, add_command, option
 from multihead.cli.output import speaker, write
 from multihead.cli.reading import Reading, add_reading
 from multihead.errors import MultiheadError
-
-if TYPE_CHECKING:
-    from multihead.sources.pretrained import Pretrained
+from multihead.sources.pretrained import default_source
 
 PARTS = ("measure", "kinds", "pairs", "cost")
-CONTEXT = 16_384
-"""Tokens of a text that are shown at once by default, if the model has as many positions."""
 
 _EPILOG = """examples:
   multihead serve                               # a small model that comes in a package; then type a text
@@ -34,7 +31,7 @@ class ServerOptions(Options):
     """Of `multihead.show.server`."""
 
     context: int | None = option(
-        None, f"tokens of a text that are shown at once (default: the positions of the model, at most {CONTEXT:,})",
+        None, "tokens of a text that are shown at once (default: the positions of the model, at most 16,384)",
         least=1, metavar="N",
     )  # fmt: skip
     port: int = option(0, "0 chooses a free port", least=0, metavar="N")
@@ -57,16 +54,17 @@ def run(args: argparse.Namespace) -> int:
     options = ServerOptions.of(args)
     if options.port >= 65536:
         raise MultiheadError(f"--port must be at most 65535, got {options.port}", hint="0 chooses a free port")
-    args.quiet = options.quiet
-    reading, say = Reading.of(args, PARTS), speaker(options.quiet)
+    say = speaker(options.quiet)
+    reading = Reading.of(args, args.model or default_source(say), PARTS)
 
-    from multihead.show.map_store import MapStore
+    from multihead.show.map_store import MapStore, window_length
     from multihead.show.server import Server, redirect_file
 
-    store = MapStore(reading.loaded.model, reading.loaded.tokenizer, max_tokens=_context(options, reading.loaded))
+    model, tokenizer = reading.loaded
+    store = MapStore(model, tokenizer, max_tokens=window_length(model, options.context))
     for line in reading.estimate():
         say(line)
-    report = reading.report(options.quiet, maps=store.add)
+    report = reading.report(maps=store.add, progress=not options.quiet)
     if report.stopped:
         raise KeyboardInterrupt
     try:
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         for text in report.notes:
             say(f"note: {text}")
         write(server.address)
-        _flush()
+        sys.stdout.flush()
         say("open it in a browser on this machine; Ctrl-C ends it")
         if redirect is not None:
             webbrowser.open(redirect.as_uri())  # not the address: see redirect_file
@@ -88,24 +86,3 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             say("ended")
     return 0
-
-
-def _flush() -> None:
-    import sys
-
-    sys.stdout.flush()
-
-
-def _context(options: ServerOptions, loaded: Pretrained) -> int:
-    """--context, if the model has as many positions; by default its positions."""
-    from multihead.model.call_tokens import learned_positions
-
-    learned = learned_positions(loaded.model)
-    if options.context is not None and learned is not None and options.context > learned:
-        raise MultiheadError(
-            f"--context must be at most {learned}, the positions of {loaded.name}, got {options.context}",
-            hint="longer texts are shown in windows; omit --context",
-        )
-    named: Any = getattr(getattr(loaded.model, "config", None), "max_position_embeddings", None)
-    positions = learned or (named if isinstance(named, int) and named > 0 else CONTEXT)
-    return int(options.context or min(CONTEXT, positions))

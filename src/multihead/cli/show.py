@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.plural import plural
 from multihead.cli.options import ModelOptions, Options, add_command, names, option
 from multihead.cli.output import note, out, write, write_json
 from multihead.errors import MultiheadError
@@ -50,6 +51,7 @@ class TableOptions(Options):
     columns: tuple[str, ...] = option((), "only these columns; may be repeated", metavar="NAMES")
     all: bool = option(False, "every column, a block per head")
     meaning: bool = option(False, "what the columns mean, instead of their values")
+    json: bool = option(False, "print exact values as JSON")
     out: Path | None = option(None, "write to a .json or .parquet file", "-o", "--out", metavar="FILE")
     force: bool = option(False, "overwrite FILE")
 
@@ -76,15 +78,14 @@ def add(commands: Any) -> None:
     MapOptions.add(parser, "a map")
     ModelOptions.add(parser, "the model of a map")
     TableOptions.add(parser, "a table")
-    parser.add_argument("--json", action="store_true", help="print exact values as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     options = TableOptions.of(args)
     if not _is_table(args.run, args.head):
-        return _show_map(args, MapOptions.of(args))
+        return _show_map(args, MapOptions.of(args), options.json)
     from multihead.table.table import HeadTable
-    from multihead.table.view import RichView
+    from multihead.table.view import BlockView, MeaningView, RichView
 
     if args.head is not None:
         options = replace(options, heads=(args.head,), all=True)
@@ -92,46 +93,16 @@ def run(args: argparse.Namespace) -> int:
     if options.out is not None:
         if options.out.exists() and not options.force:
             raise MultiheadError(f"{options.out} exists", hint="--force overwrites it")
-        note(f"{len(table)} heads, {len(table.columns)} columns → {table.save(options.out)}")
-    elif args.json:
+        note(f"{plural(len(table), 'head')}, {plural(len(table.columns), 'column')} → {table.save(options.out)}")
+    elif options.json:
         write(table.to_json())
     elif options.meaning:
-        _print_meaning(table)
+        out().print(MeaningView(table))
     elif options.all:
-        _print_all(table)
+        out().print(BlockView(table))
     else:
         out().print(RichView(table, list(table.columns) if options.columns else None, first=options.sort))
     return 0
-
-
-def _print_meaning(table: HeadTable) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("column", "unit", "meaning"):
-        drawn.add_column(title)
-    for name in table.columns:
-        meaning = table.meaning[name]
-        drawn.add_row(Text(name, "bold"), Text(meaning.unit), Text(meaning.text))
-    out().print(drawn)
-
-
-def _print_all(table: HeadTable) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from multihead.table.view import word
-
-    console = out()
-    for row, head in enumerate(table.heads):
-        console.print(Text(f"{head}", "bold"))
-        drawn = Table.grid(padding=(0, 2))
-        for name, column in table.columns.items():
-            why = table.why(name, head)
-            drawn.add_row(Text(f"  {name}"), Text(word(column, row)), Text(why or table.meaning[name].text, "dim"))
-        console.print(drawn)
 
 
 # ---- a map ------------------------------------------------------------------------------------
@@ -150,7 +121,7 @@ def _is_table(name: str, head: str | None) -> bool:
     return head is None and name not in PACKAGED and "/" not in name and ":" not in name
 
 
-def _show_map(args: argparse.Namespace, options: MapOptions) -> int:
+def _show_map(args: argparse.Namespace, options: MapOptions, json: bool) -> int:
     from multihead.corpus.batches import default_max_tokens
     from multihead.corpus.read import read_text
     from multihead.show.head_map import HeadMap
@@ -168,7 +139,7 @@ def _show_map(args: argparse.Namespace, options: MapOptions) -> int:
             hint="in Python: mh.capture(model, keep='qk'), then mh.figure.attention(heads['L3H7'])",
         )
     head_map = HeadMap.of(loaded.model, loaded.tokenizer, args.head, text, default_max_tokens(loaded.model))
-    if args.json:
+    if json:
         write_json({"model": loaded.name, "text": text, **head_map.plain()})
         return 0
     if options.start >= len(head_map.tokens):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,7 +18,7 @@ from multihead.cli.options import (
     names,
     option,
 )
-from multihead.cli.output import bars, note, write_json
+from multihead.cli.output import note, out, write_json
 
 _EPILOG = """examples:
   multihead theory minilm                    # all statements, all layers: about a minute
@@ -37,6 +36,7 @@ class TheoryOptions(Options):
     only: tuple[str, ...] = option((), "only these statements; may be repeated", metavar="1,2,6")
     tokens: int = option(4096, "look at about N tokens", least=1, metavar="N")
     seed: int = option(0, "random seed", metavar="N")
+    json: bool = option(False, "print all numbers of all layers as JSON")
 
 
 def add(commands: Any) -> None:
@@ -44,9 +44,7 @@ def add(commands: Any) -> None:
         commands, "theory", "Compute both sides of every statement of the theory on the layers of a model.", _EPILOG
     )
     add_model(parser)
-    TheoryOptions.add(parser, "what it tests").add_argument(
-        "--json", action="store_true", help="print all numbers of all layers as JSON"
-    )
+    TheoryOptions.add(parser, "what it tests")
     add_documents(parser)
 
 
@@ -59,36 +57,20 @@ def run(args: argparse.Namespace) -> int:
     loaded = ModelOptions.of(args).load(args.model, "mh.theory(model, {})")
     documents = files.documents(loaded, text=texts.text, corpus=texts.corpus)
     chosen = texts.text or texts.corpus or files.ids or files.limit
-    with bars(quiet=False) as progress:
-        result = theory(
-            loaded.model,
-            documents if chosen else chain(documents, python_manual()),
-            tokenizer=loaded.tokenizer,
-            only=names(options.only) or None,
-            layers=names(options.layers) or None,
-            tokens=options.tokens,
-            seed=options.seed,
-            progress=progress,
-        )
-    if args.json:
+    result = theory(
+        loaded.model,
+        documents if chosen else chain(documents, python_manual()),
+        tokenizer=loaded.tokenizer,
+        only=names(options.only) or None,
+        layers=names(options.layers) or None,
+        tokens=options.tokens,
+        seed=options.seed,
+        progress=True,
+    )
+    if options.json:
         write_json(result.to_json())
         return 0
-    _show(result.text(), sys.stdout)
+    out().print(result, soft_wrap=True)
     only = f" --only {','.join(options.only)}" if options.only else ""
     note(f"\nall numbers: multihead theory {args.model} --json{only}")
     return 0
-
-
-def _show(text: str, out: Any) -> None:
-    """The table, verdicts coloured on a terminal."""
-    from rich.console import Console
-    from rich.text import Text
-
-    shown = Text(text)
-    for words, colour in (
-        ("fails", "red"),
-        ("holds", "green"),
-        ("conditional|not enough data|not applicable", "yellow"),
-    ):
-        shown.highlight_regex(rf"(?m)(?<=  )({words})( in \d+ of \d+)?$", colour)
-    Console(file=out, highlight=False, soft_wrap=True).print(shown)

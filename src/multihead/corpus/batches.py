@@ -21,6 +21,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, check_data, check_model, check_tokenizer, describe
+from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
@@ -171,12 +172,12 @@ def make_batches(
     if required and not batches_made:
         raise no_tokens(empty)
     if empty:
-        warnings.warn(f"skipped {empty} documents without a token", stacklevel=4)
+        warnings.warn(f"skipped {plural(empty, 'document')} without a token", stacklevel=4)
 
 
 def no_tokens(documents: int) -> MultiheadError:
     return MultiheadError(
-        f"nothing to measure: {documents} documents, none with a token",
+        f"nothing to measure: {plural(documents, 'document')}, none with a token",
         hint="data is an iterable of texts, lists of token ids, or batches; a generator can be read only once",
     )
 

@@ -78,7 +78,9 @@ class Checkpoint:
         try:
             about = json.loads(self.file.read_bytes())
         except (OSError, ValueError) as wrong:
-            raise MultiheadError(f"{self.file} cannot be read: {wrong}", hint="start again with --force") from wrong
+            raise MultiheadError(
+                f"{self.file} cannot be read: {wrong}", hint="start again with force=True"
+            ) from wrong
         check_identity(about["identity"], self.identity, self.folder)
         self.threads = int(about["threads"])
 
@@ -114,7 +116,7 @@ def check_identity(before: Mapping[str, Any], now: Mapping[str, Any], place: Pat
             old, new = ("not set" if x is None else x for x in (before.get(name), now.get(name)))
             raise MultiheadError(
                 f"{place} holds a run with {name} {old}, this run has {name} {new}",
-                hint="resume with the same options, or start again with --force",
+                hint="resume with the same options, or start again with force=True",
             )
 
 

@@ -1,4 +1,4 @@
-"""Warn if a text is not in the model's language, judged by the share of unknown tokens.
+"""Which words a tokenizer does not have, and a warning if they are many: the text is in another language.
 
 >>> from multihead.corpus.language import warn_of_unknown
 >>> import warnings
@@ -12,22 +12,35 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from multihead._base.plural import plural
+
 UNKNOWN = 0.1
 """The share of unknown tokens at which to warn."""
+_WORD = re.compile(r"\w+|[^\w\s]")
 LOOKED_AT, CHARACTERS = 32, 2000
 """How many documents to check, and how many characters of each."""
+
+
+def unknown_words(tokenizer: Any, text: str) -> list[str]:
+    """The words of a text for which the tokenizer has no token, each once."""
+    unknown_id = getattr(tokenizer, "unk_token_id", None)
+    if unknown_id is None or unknown_id not in tokenizer(text)["input_ids"]:
+        return []
+    words = dict.fromkeys(_WORD.findall(text))
+    return [word for word in words if unknown_id in tokenizer(word, add_special_tokens=False)["input_ids"]]
 
 
 def warn_of_unknown(unknown: int, tokens: int, what: str) -> None:
     """Warn if many tokens are unknown."""
     if tokens and unknown >= UNKNOWN * tokens:
         warnings.warn(
-            f"{unknown} of {tokens} tokens ({unknown / tokens:.0%}) are unknown to the tokenizer: "
+            f"{unknown} of {plural(tokens, 'token')} ({unknown / tokens:.0%}) are unknown to the tokenizer: "
             f"is {what} in the model's language?",
             stacklevel=4,
         )

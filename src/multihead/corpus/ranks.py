@@ -33,7 +33,7 @@ HEARTBEAT = 2.0
 TIMEOUT = 120.0
 """Seconds without a heartbeat after which a process counts as dead."""
 
-_RESUME = "run the same command with --resume, also with fewer processes"
+_RESUME = "run it again with resume=True, also with fewer processes"
 
 
 class FollowerError(Exception):

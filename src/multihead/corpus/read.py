@@ -195,5 +195,5 @@ def _short(name: str) -> str:
 
 def _missing(path: Path | None, name: str) -> MultiheadError:
     if path is not None and path.is_dir():
-        return MultiheadError(f"{name} is a folder", hint=f"--corpus {name} reads all its files")
+        return MultiheadError(f"{name} is a folder", hint=f"corpus={name!r} reads all its files")
     return MultiheadError(f"there is no file {name!r}", hint='pass a file, - for stdin, or "several words"')

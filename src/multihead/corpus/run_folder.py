@@ -68,11 +68,12 @@ class RunFolder:
             return
         if (self.path / STATE).exists():
             raise MultiheadError(
-                f"{self.path} holds a run that was stopped", hint="--resume continues it, --force starts again"
+                f"{self.path} holds a run that was stopped",
+                hint="resume=True continues it, force=True starts again",
             )
         if (self.path / TABLE).exists():
             raise MultiheadError(
-                f"{self.path} holds a table", hint="--force measures again, or choose a different folder"
+                f"{self.path} holds a table", hint="force=True measures again, or choose a different folder"
             )
 
     def resumes(self) -> bool:

@@ -26,7 +26,7 @@ from multihead.errors import MultiheadError, TypeMismatchError
 KEY, SUM = "multihead state", "multihead sha256"
 _TENSOR = "$tensor"
 _NO_SUM = "0" * 64
-_AGAIN = "start again with --force"
+_AGAIN = "start again with force=True"
 
 
 class DamagedError(MultiheadError):

@@ -75,7 +75,7 @@ def json_texts(path: Path, column: str = "text") -> Iterator[str]:
         if not isinstance(text, str):
             raise MultiheadError(
                 f'{path} line {number} has no "{column}"',
-                hint='write lines like {"text": "..."}, or name the column: --column',
+                hint='write lines like {"text": "..."}, or name the column: column="body"',
             )
         if text.strip():
             yield text.strip()
@@ -91,14 +91,15 @@ def parquet_texts(path: Path, column: str = "text") -> Iterator[str]:
             columns = cast(Any, file).schema_arrow.names
             if column not in columns:
                 raise MultiheadError(
-                    f"{path} has no column {column!r}, only {', '.join(columns)}", hint="name one of them: --column"
+                    f"{path} has no column {column!r}, only {', '.join(columns)}",
+                    hint="name one of them: column='body'",
                 )
             for rows in cast(Any, file).iter_batches(batch_size=ROWS, columns=[column]):
                 for text in rows.column(0).to_pylist():
                     if text is not None and not isinstance(text, str):
                         raise MultiheadError(
                             f"column {column!r} of {path} must hold text, got {type(text).__name__}",
-                            hint="name a column of text: --column",
+                            hint="name a column of text: column='body'",
                         )
                     if text is not None and text.strip():
                         yield text.strip()

@@ -30,6 +30,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, check_data, check_model, check_number, check_seed
+from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
@@ -250,7 +251,7 @@ class Calibration:
         if self.tokens < enough and not self._warned:
             self._warned = True
             warnings.warn(
-                f"the calibration text is short: {self.tokens} tokens for the {columns} input columns of "
+                f"the calibration text is short: {plural(self.tokens, 'token')} for the {columns} input columns of "
                 f"{where}, {self.tokens / columns:.1f} per column; {PER_COLUMN} ({enough} tokens) are enough. "
                 "Where they are few the ridge keeps the weights near what they were",
                 stacklevel=3,
@@ -259,9 +260,9 @@ class Calibration:
     def __repr__(self) -> str:
         held = sum(documents_in(b) for b in self._held)
         return (
-            f"Calibration({self.documents} documents: {self.documents - held} to fit"
-            f" with {self.tokens} tokens, "
-            f"{held} held out with {self.tokens_held_out} tokens)"
+            f"Calibration({plural(self.documents, 'document')}: {self.documents - held} to fit"
+            f" with {plural(self.tokens, 'token')}, "
+            f"{held} held out with {plural(self.tokens_held_out, 'token')})"
         )
 
 
@@ -362,7 +363,8 @@ def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list
     tokens = sum(map(len, pieces))
     if tokens < 4:
         raise SizeError(
-            f"the calibration text is one document of {tokens} tokens", hint="4 are the least, thousands good"
+            f"the calibration text is one document of {plural(tokens, 'token')}",
+            hint="4 are the least, thousands good",
         )
     left = tokens - max(1, round(share * tokens))
     fit: list[list[int]] = []

@@ -74,7 +74,7 @@ def plan_of_file(file: Path | None, model: nn.Module, requested: Sequence[str], 
     if requested:
         raise MultiheadError(
             f"{file} holds a plan, and {', '.join(requested)} asks for a different one",
-            hint="omit the option to use the file, or --force to replace it",
+            hint="omit the option to use the file, or force=True to replace it",
         )
     stored = Plan.load(file)
     stored.check(model)
@@ -82,7 +82,10 @@ def plan_of_file(file: Path | None, model: nn.Module, requested: Sequence[str], 
 
 
 def make_plan(
-    file: Path | None, text: Calibration, make: Callable[[Calibration, Progress], Plan], progress: Progress
+    file: Path | None,
+    text: Calibration,
+    make: Callable[[Calibration, Progress | None], Plan],
+    progress: Progress | None,
 ) -> Plan:
     """A new plan, written to a file if there is one."""
     plan = replace(make(text, progress), calibration=text)

@@ -17,7 +17,6 @@ True
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from multihead._base.arguments import MOST_ITEMS, check_count, check_instance, check_model, integers
+from multihead._base.arguments import MOST_ITEMS, check_count, check_instance, check_model, check_path, integers
 from multihead._base.atomic_files import write_atomically
 from multihead._base.json_files import read_json_object
 from multihead.edit.calibration import Calibration, check_not_quantised
@@ -307,7 +306,7 @@ class Plan:
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, completely or not at all."""
-        _check_path(path)
+        check_path("path", path, hint="path='plan.json'")
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
         try:
             write_atomically(Path(path), text.encode())
@@ -320,12 +319,8 @@ class Plan:
     @staticmethod
     def load(path: Path | str) -> Plan:
         """The plan in a file that `save` or `multihead prune --plan` wrote."""
-        _check_path(path)
+        check_path("path", path, hint="path='plan.json'")
         return Plan.from_json(read_json_object(Path(path), hint="plan.save(path) writes a plan file"))
-
-
-def _check_path(path: object) -> None:
-    check_instance("path", path, str | os.PathLike, "a path", hint="path='plan.json'")
 
 
 # ---- layers ---------------------------------------------------------------------------------------------

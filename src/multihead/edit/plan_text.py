@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from multihead._base.html import line, lines
 from multihead._base.html import table as html_table
+from multihead._base.plural import plural
 
 if TYPE_CHECKING:
     from multihead.edit.plan import LayerPlan, Plan
@@ -26,9 +27,9 @@ MOST = 16
 
 def text(plan: Plan) -> str:
     """The whole plan."""
-    kv = f", {plan.kv_kept} of {plan.kv_heads} kv heads" if _about_kv(plan) else ""
+    kv = f", {plan.kv_kept} of {plural(plan.kv_heads, 'kv head')}" if _about_kv(plan) else ""
     how = f"; method: {plan.method}" if plan.method else ""
-    summary = f"{plan.model}: {plan.kept} of {plan.heads} heads kept{kv} (request: {plan.request}{how})"
+    summary = f"{plan.model}: {plan.kept} of {plural(plan.heads, 'head')} kept{kv} (request: {plan.request}{how})"
     body = table(header(plan), rows(plan)) if plan.changes else ["the plan changes nothing"]
     return "\n".join([summary, *body, *(f"note: {n}" for n in plan.notes)])
 

@@ -23,6 +23,7 @@ from typing import Any
 from torch import nn
 
 from multihead._base.arguments import check_count, check_function, check_model, check_number, check_seed
+from multihead._base.plural import plural
 from multihead.corpus.batches import Document
 from multihead.edit.budget import check_reachable, cost_model, parse
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
@@ -102,7 +103,10 @@ def plan(
     if kv_heads is not None and text is not None:
         made = _share_kv(made, text, kv_heads, progress)
     if not made.changes:
-        warnings.warn(f"the plan changes nothing: all {made.heads} heads are kept ({made.request})", stacklevel=2)
+        warnings.warn(
+            f"the plan changes nothing: it keeps {made.heads} of {plural(made.heads, 'head')} ({made.request})",
+            stacklevel=2,
+        )
     return made
 
 

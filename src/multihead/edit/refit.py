@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shard
@@ -71,8 +72,9 @@ class Fit:
             return f"{errors} on held-out tokens, left as it was"
         measured = f"block distance {self.distance_before:.4f} → {self.distance_after:.4f}"
         return (
-            f"{errors} → {self.after:.4f} on held-out tokens (ridge {self.ridge:g}, {self.tokens} tokens); "
-            f"{measured}" + (", undone" if self.undone else "")
+            f"{errors} → {self.after:.4f} on held-out tokens "
+            f"(ridge {self.ridge:g}, {plural(self.tokens, 'token')}); {measured}"
+            + (", undone" if self.undone else "")
         )
 
 

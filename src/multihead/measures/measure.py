@@ -23,9 +23,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from multihead._base.arguments import check_data, check_instance, check_seed
+from multihead._base.arguments import check_data, check_function, check_instance, check_path, check_seed
 from multihead._base.estimate import Estimate, ForwardCost
-from multihead._base.progress import Report
+from multihead._base.plural import plural
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document, default_max_tokens
 from multihead.corpus.checkpoint import EVERY, Checkpoint
 from multihead.corpus.documents import Corpus, Documents, rereadable
@@ -70,7 +71,7 @@ def measure(
     save_every: float = EVERY,
     rank_timeout: float = TIMEOUT,
     name: str | None = None,
-    progress: Report | None = None,
+    progress: bool | Progress | None = None,
     say: Say | None = None,
     ranks: Ranks | None = None,
 ) -> HeadTable:
@@ -95,13 +96,20 @@ def measure(
         save_every: seconds between two saves of the state.
         rank_timeout: seconds without a heartbeat after which a process counts as dead.
         name: of the model, for the record in `table.about`.
-        progress: called with (pass, batches finished, batches).
+        progress: True shows bars on a terminal; a function is called with (pass, batches finished, batches).
         say: called with lines about what runs and how long it may take.
     """
     check_data(data)
     check_parts(parts, importance)
     check_seed(seed)
-    check_instance("out", out, str | Path | None, "the path of a folder or None", hint="out='run'")
+    if out is not None:
+        check_path("out", out, "the path of a folder or None", hint="out='run'")
+    if treebank is not None:
+        check_path("treebank", treebank, hint="treebank='parsed.conllu'")
+    if name is not None:
+        check_instance("name", name, str, "a text", hint="name='my model'")
+    check_progress(progress)
+    check_function("say", say)
     if out is None and (resume or force):
         raise MultiheadError("resume and force need the folder of a run, got out=None", hint="out='run'")
     say = say or (lambda text: None)
@@ -115,7 +123,8 @@ def measure(
         several = set(parts) - {"statistics"} or bank is not None
         corpus = Corpus(model, rereadable(data) if several else data, **options)
         measured = Parts.of(model, tokenizer, parts, lambda: corpus.first().inputs, **chosen)
-        summary = measured.run(corpus, progress=_counted(progress, corpus))
+        with shown_progress(progress, measured.pass_names) as shown:
+            summary = measured.run(corpus, progress=_counted(shown, corpus))
         table = measured.columns() if several else measured.statistics.columns()
         if summary.padding.tokens:
             table = replace(table, about={**table.about, "batching": summary.padding.about()})
@@ -132,17 +141,19 @@ def measure(
         ranks.check_equal(identity)
         checkpoint, table = folder.checkpoint(identity)
         if table is not None:
-            folder.say(f"{out} is finished: {len(table)} heads, {len(table.columns)} columns")
+            folder.say(f"{out} is finished: {plural(len(table), 'head')}, {plural(len(table.columns), 'column')}")
             return table
         run = _FolderRun(folder, checkpoint, documents, corpus, measured)
-        table = _finished(run.table(progress), model, tokenizer, bank)
+        with shown_progress(progress if ranks.leads else None, measured.pass_names) as shown:
+            table = run.table(shown)
+        table = _finished(table, model, tokenizer, bank)
         if ranks.leads:
             file = folder.finish(checkpoint, table)
-            folder.say(f"{len(table)} heads, {len(table.columns)} columns → {file}")
+            folder.say(f"{plural(len(table), 'head')}, {plural(len(table.columns), 'column')} → {file}")
         return table
 
 
-def _counted(progress: Report | None, corpus: Corpus) -> Callable[[str, float], None] | None:
+def _counted(progress: Progress | None, corpus: Corpus) -> Callable[[str, float], None] | None:
     """`progress` with the number of batches, which is unknown for data that can be read only once."""
     if progress is None:
         return None
@@ -170,7 +181,7 @@ def _identity(
     kind, weight = type(model).__name__, next(model.parameters(), torch.empty(0))
     return {
         "model": f"{name or kind} ({kind}, weights {fingerprint(model)})",
-        "text": f"{documents.name} ({documents.count} documents, {documents.fingerprint})",
+        "text": f"{documents.name} ({plural(documents.count, 'document')}, {documents.fingerprint})",
         "stages": parts.names,
         "batch size": corpus.batching.batch_size,
         "tokens of a piece": corpus.batching.max_tokens,
@@ -195,7 +206,7 @@ class _FolderRun:
     corpus: Corpus
     parts: Parts
 
-    def table(self, progress: Report | None) -> HeadTable:
+    def table(self, progress: Progress | None) -> HeadTable:
         """The table, on every rank."""
         ranks, batches = self.folder.ranks, 1
         if ranks.leads:
@@ -238,14 +249,15 @@ class _FolderRun:
         about = "" if counted else "about "
         resumed = f"resuming after {done} of {about}{batches * len(self.parts.passes)} batches; " if done else ""
         resumed += f"{ranks.size} processes; " if ranks.size > 1 else ""
+        name = self.checkpoint.identity["model"].partition(" (")[0]
+        text = f"{documents.name}: {plural(documents.count, 'document')} in {about}{batches} batch"
+        text += "" if batches == 1 else "es"
         self.folder.say(
-            f"{self.checkpoint.identity['model'].partition(' (')[0]}: {heads} heads, {cost.parameters / 1e6:.3g} M "
-            f"parameters; {documents.name}: {documents.count} documents in {about}{batches} batches; "
-            f"{self.parts.names}"
+            f"{name}: {plural(heads, 'head')}, {cost.parameters / 1e6:.3g} M parameters; {text}; {self.parts.names}"
         )
         self.folder.say(f"{resumed}{Estimate(seconds, memory)}")
         if processes < ranks.size:
-            self.folder.say(f"{processes} of {ranks.size} ranks have work: the text makes no more parts")
+            self.folder.say(f"{processes} of {plural(ranks.size, 'rank')} have work: the text makes no more parts")
         return batches
 
 

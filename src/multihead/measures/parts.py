@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from multihead._base.arguments import check_list
 from multihead.corpus.accumulator import Accumulator, Inputs
 from multihead.corpus.checkpoint import Checkpoint
 from multihead.corpus.documents import Corpus
@@ -84,6 +85,11 @@ class Parts:
         return [accumulators for accumulators in (self.first, self.second) if accumulators]
 
     @property
+    def pass_names(self) -> list[str]:
+        """What progress is reported as."""
+        return [accumulators[0].name for accumulators in self.passes]
+
+    @property
     def names(self) -> str:
         return ", ".join(one.name for accumulators in self.passes for one in accumulators)
 
@@ -131,8 +137,9 @@ class Parts:
 
 def check_parts(names: Sequence[str], importance: str) -> None:
     """Raise unless these can be measured."""
+    check_list("parts", names, "parts", hint=f"choose from {', '.join(PARTS)}")
     unknown = [name for name in names if name not in PARTS]
-    if isinstance(names, str) or unknown or not names:
+    if unknown or not names:
         raise SizeError(f"parts must be some of {', '.join(PARTS)}, got {names!r}", hint='parts=("statistics",)')
     if importance not in METHODS:
         raise SizeError(

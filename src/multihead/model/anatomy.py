@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_model
+from multihead._base.plural import plural
 from multihead.errors import AnatomyError, ModelRunError
 from multihead.layer import Groups
 from multihead.model.compiled import inner
@@ -215,7 +216,9 @@ class LayerAnatomy:
     def head(self, i: int) -> Head:
         """Query head i, with the key and value weights of its group."""
         if not 0 <= i < self.num_heads:
-            raise AnatomyError(f"{self.name} has {self.num_heads} heads, got head {i}", hint="heads count from 0")
+            raise AnatomyError(
+                f"{self.name} has {plural(self.num_heads, 'head')}, got head {i}", hint="heads count from 0"
+            )
         kv = self.groups.kv_of_head[i]
         b_Q, b_K, b_V = self.b_Q, self.b_K, self.b_V
         W_G, b_G = self.W_G, self.b_G
@@ -234,10 +237,10 @@ class LayerAnatomy:
         )
 
     def __str__(self) -> str:
-        kv = "" if self.num_kv_heads == self.num_heads else f", {self.num_kv_heads} kv heads"
+        kv = "" if self.num_kv_heads == self.num_heads else f", {plural(self.num_kv_heads, 'kv head')}"
         size = f"{self.key_dim}" if self.key_dim == self.value_dim else f"{self.key_dim}/{self.value_dim}"
         names = " ".join(f"{x}={part.parameter}" for x, part in self.weights.items())
-        return f"{self.name}: {self.num_heads} heads of {size}{kv} in {self.path} ({names})"
+        return f"{self.name}: {plural(self.num_heads, 'head')} of {size}{kv} in {self.path} ({names})"
 
     __repr__ = __str__
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from multihead._base.plural import plural
 from multihead._base.shapes import Queries
 from multihead.errors import MultiheadError
 from multihead.layer._kv_store import in_backward
@@ -81,8 +82,8 @@ class CallIndex:
         same = {index for index, queries in known if torch.equal(queries, sample)}
         if len(same) != 1:
             raise MultiheadError(
-                f"{path} ran {calls} times in the last forward of the model; a checkpointed call that runs again "
-                f"must have the queries of exactly one of them, got {len(same)}",
+                f"{path} ran {plural(calls, 'time')} in the last forward of the model; a checkpointed call that "
+                f"runs again must have the queries of exactly one of them, got {len(same)}",
                 hint="call backward() before the next forward, or switch gradient checkpointing off",
             )
         return same.pop()

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_model
+from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import weights_of
@@ -96,7 +97,8 @@ class Capture:
     def __repr__(self) -> str:
         names = self.sites.heads
         shown = " ".join(names if len(names) <= 8 else [*names[:4], "...", names[-1]])
-        return f"{len(names)} heads in {len(self.sites)} layers, {self.tokens} tokens seen: {shown}"
+        heads, layers = plural(len(names), "head"), plural(len(self.sites), "layer")
+        return f"{heads} in {layers}, {plural(self.tokens, 'token')} seen: {shown}"
 
     def _repr_html_(self) -> str:
         return heads_html(self)
@@ -125,7 +127,7 @@ class Capture:
         if record.gathered is None:
             raise MultiheadError(
                 f"the statistics of {site.label} are not gathered yet: this rank has "
-                f"{len(record.head_shard.heads)} of {site.heads} heads",
+                f"{len(record.head_shard.heads)} of {plural(site.heads, 'head')}",
                 hint="read them after the block, which gathers them at its end",
             )
         return record.gathered
@@ -190,8 +192,8 @@ class Capture:
                 heads = int((statistics.broken > 0).sum())
                 warnings.warn(
                     f"{site.label}: up to {int(statistics.broken.max())} of {statistics.rows} rows have NaN "
-                    f"or inf, in {heads} of {statistics.heads} heads; they are counted, but excluded from all "
-                    "statistics",
+                    f"or inf, in {heads} of {plural(statistics.heads, 'head')}; they are counted, but excluded "
+                    "from all statistics",
                     stacklevel=4,
                 )
 

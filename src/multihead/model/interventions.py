@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_instance
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Groups, Problem, attend
@@ -133,6 +134,7 @@ def gate(
 
     `values` are initial gates, {"L3": (head,) tensor}; they are used as they are, not copied.
     """
+    check_instance("values", values, Mapping | None, "a dict of layers and gates", hint='{"L3": torch.ones(heads)}')
     if sites is None:
         sites = find_sites(model) if values else Sites()
     gates = Gates(sites)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from multihead._base.plural import plural
 from multihead.errors import MultiheadError
 
 _WORDS = ("attention", "attn")
@@ -40,7 +41,7 @@ def nothing_found(model: nn.Module, runs: int) -> MultiheadError:
             kinds.setdefault(type(module).__name__, path)
     modules = ", ".join(f"{kind} ({path or 'the model'})" for kind, path in kinds.items())
     return MultiheadError(
-        f"{name} ran {runs} times and no attention was seen: neither F.scaled_dot_product_attention, "
+        f"{name} ran {plural(runs, 'time')} and no attention was seen: neither F.scaled_dot_product_attention, "
         "nn.MultiheadAttention, multihead's layer, Hugging Face's attention interface nor an adapter was called. "
         + (f"Modules named like attention: {modules}." if modules else "No module is named like attention."),
         hint="if a module computes attention itself, write an adapter: @multihead.model.adapter(ItsClass); "

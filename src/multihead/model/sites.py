@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from multihead._base.arguments import check_list
+from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.table.head_names import HeadName, parse
 
@@ -110,7 +112,9 @@ class Sites:
     def resolve_heads(self, names: Iterable[HeadName] | str) -> dict[Key, list[int]]:
         """{key: indices of heads} for the named heads. Raises for unknown names."""
         heads: dict[Key, list[int]] = {}
-        for name in [names] if isinstance(names, str) else names:
+        listed = [names] if isinstance(names, str) else names
+        check_list("heads", listed, "names", hint='["L3H7", (4, 1)]')
+        for name in listed:
             site, head = find(name, self)
             heads.setdefault(site.key, []).append(head)
         return heads
@@ -135,7 +139,9 @@ def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
     matches = [s for s in sites if s.layer == layer and s.stack == (stack or "")]
     if stack is None and not matches:
         matches = [s for s in sites if s.layer == layer]
-    labels = ", ".join(f"{s.label} ({s.heads} heads)" for s in sites[:6]) + (", ..." if len(sites) > 6 else "")
+    labels = ", ".join(f"{s.label} ({plural(s.heads, 'head')})" for s in sites[:6]) + (
+        ", ..." if len(sites) > 6 else ""
+    )
     if len(matches) > 1:
         raise SizeError(
             f"{name!r} is ambiguous: {', '.join(s.label for s in matches)} match",
@@ -151,7 +157,9 @@ def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
 
 def _unknown_head(site: Site, number: int) -> SizeError:
     if site.numbers == tuple(range(site.heads)):
-        return SizeError(f"{site.label} has {site.heads} heads, got head {number}", hint="heads count from 0")
+        return SizeError(
+            f"{site.label} has {plural(site.heads, 'head')}, got head {number}", hint="heads count from 0"
+        )
     numbers = ", ".join(map(str, sorted(site.numbers)))
     return SizeError(
         f"{site.label} has heads {numbers}, got head {number}", hint="heads of a cut model keep their names"

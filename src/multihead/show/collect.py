@@ -17,13 +17,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from torch import nn
 
-from multihead._base.arguments import check_count, check_data, check_instance, check_model, check_seed
+from multihead._base.arguments import (
+    check_count,
+    check_data,
+    check_instance,
+    check_list,
+    check_model,
+    check_path,
+    check_seed,
+)
 from multihead._base.atomic_files import check_writable
-from multihead._base.progress import shown_progress
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import CachedCorpus, rereadable
@@ -46,6 +54,7 @@ from multihead.model.sites import find
 from multihead.model.statistics.options import Statistics
 from multihead.show.curve import QualityCurve, quick_curve
 from multihead.show.cuts import attention_cost, cut_curve, quality_curve
+from multihead.show.parts import IMPORTANCE, PARTS, ablates
 from multihead.show.qk import Storage
 from multihead.show.report import CorpusInfo, ModelInfo, Report, WordPair
 from multihead.show.text_maps import LayerShape, ShownText, TextMaps, long_text, read_text, windows_of
@@ -56,16 +65,8 @@ from multihead.table.head_names import HeadName
 from multihead.table.table import HeadTable
 from multihead.table.view import importance_column
 
-PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "theory", "cost")
-"""What a report may hold besides maps, in the order in which it is measured."""
-
-IMPORTANCE = ("auto", "gradient", "ablation")
-
 TEXTS = 3
 """Documents whose maps are shown if no text is given."""
-
-EXACT = 256
-"""With at most so many heads, importance="auto" ablates every head; with more, it uses gradients."""
 
 WINDOWS = 8
 """By default, at most so many windows of a long text are shown ..."""
@@ -81,9 +82,6 @@ LAYERS = 3
 
 TOKENS = 2048
 """Tokens that it is tested on."""
-
-Progress = Callable[[str, float, float], None]
-"""Called with (part, done, total)."""
 
 ShowTexts = Callable[[Sequence[Document]], tuple[Sequence[ShownText], Sequence[LayerShape]]]
 """Returns documents as a page shows them, and the attentions that ran: of a server, which computes maps itself."""
@@ -119,7 +117,7 @@ def report(
         data: the texts (with a `tokenizer`), lists of token ids, or batches to measure over; tokenized once.
         text: the text, or list of texts, whose maps are shown; default: the first documents of `data`.
         name: of the model; default: its class.
-        parts: what to measure, some of `multihead.show.collect.PARTS`.
+        parts: what to measure, some of `multihead.show.parts.PARTS`.
         importance: "gradient" or "ablation"; "auto" ablates every head unless the model has many.
         curve: a curve measured before, instead of the quick one: of `multihead.edit.check.curve.curve`, or a
             `QualityCurve`.
@@ -132,13 +130,13 @@ def report(
     check_model(model)
     parts = _check_choices("part", parts, PARTS)
     _check_choices("importance", [importance], IMPORTANCE)
-    check_instance("cut", cut, list | tuple, "a list of methods", hint='cut=["obs", "random"]')
-    for method in cut:
-        check_method(method)
+    _check_curve(curve, cut)
+    _check_maps(maps, heads, windows)
+    _check_names(name, corpus_name)
     check_seed(seed)
-    if windows is not None:
-        check_count("windows", windows)
+    check_progress(progress)
     if path is not None:
+        check_path("path", path, hint="path='report.html'")
         check_writable(Path(path))
     if isinstance(data, CachedCorpus):
         corpus, tokenizer = data, data.batching.tokenizer
@@ -173,11 +171,37 @@ def report(
 
 def _check_choices(noun: str, values: Sequence[str], choices: Sequence[str]) -> tuple[str, ...]:
     """The values, in the order of the choices; raises for one that is none of them."""
-    values = [values] if isinstance(values, str) else list(values)
+    values = [values] if isinstance(values, str) else values
+    check_list(f"{noun}s", values, f"{noun}s", hint=f"choose from {', '.join(choices)}")
+    values = list(values)
     wrong = [value for value in values if value not in choices]
     if wrong:
         raise SizeError(f"unknown {noun} {wrong[0]!r}", hint=f"choose from {', '.join(choices)}")
     return tuple(choice for choice in choices if choice in values)
+
+
+def _check_curve(curve: object, cut: Sequence[str]) -> None:
+    if curve is not None:
+        check_instance(
+            "curve", curve, QualityCurve | Curve, "a Curve or None", hint="multihead.edit.check.curve.curve(...)"
+        )
+    check_list("cut", cut, "methods", hint='cut=["obs", "random"]')
+    for method in cut:
+        check_method(method)
+
+
+def _check_maps(maps: object, heads: object, windows: object) -> None:
+    if maps is not None and not callable(maps):
+        _check_choices("maps", [maps], get_args(Storage))  # type: ignore[list-item]
+    if heads is not None:
+        check_list("heads", heads, "names", hint='heads=["L3H7"]')
+    if windows is not None:
+        check_count("windows", windows)
+
+
+def _check_names(name: object, corpus_name: object) -> None:
+    check_instance("name", name, str | None, "a text or None", hint="name='my model'")
+    check_instance("corpus_name", corpus_name, str, "a text", hint="corpus_name='letters'")
 
 
 def _texts(text: Any, documents: Iterable[Document]) -> list[Document]:
@@ -218,7 +242,7 @@ class _Collection:
         except MultiheadError as refused:
             self.add(notes=[f"{name}: {refused.message.partition(chr(10))[0]}"])
 
-    def tell(self, part: str, done: float, total: int) -> None:
+    def tell(self, part: str, done: float, total: float) -> None:
         if self.progress is not None:
             self.progress(part, done, total)
 
@@ -340,7 +364,7 @@ class _Collection:
         if "importance" not in self.parts:
             return
         with self.part("importance"):
-            exact = method == "ablation" or (method == "auto" and len(self.report.heads) <= EXACT)
+            exact = ablates(method, len(self.report.heads))
             measured = Ablation(self.loss) if exact else Gradients(self.loss, seed=self.seed)
             run(self.model, self.corpus, [measured], progress=self.telling("importance"))
             corpus = replace(self.report.corpus, loss=self.loss.name)
@@ -378,7 +402,7 @@ class _Collection:
         chosen = sorted({round((len(labels) - 1) * i / (LAYERS - 1)) for i in range(LAYERS)})
         layers = [labels[i] for i in chosen]
 
-        def tell(layer: str, done: int, total: int) -> None:
+        def tell(layer: str, done: float, total: float) -> None:
             self.tell("theory", layers.index(layer) * total + done, len(layers) * total)
 
         with self.part("theory"):

@@ -36,7 +36,7 @@ def cut_curve(
     shares: Sequence[float] = SHARES,
     limit: float = LIMIT,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float, float], None] | None = None,
 ) -> QualityCurve:
     """Lost quality against heads kept by each method, with the removed heads, sizes, speed and costs.
 

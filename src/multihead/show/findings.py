@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from multihead._base.plural import plural
 from multihead.measures.kinds.evidence import TOO_LITTLE
 from multihead.measures.similarity.result import Similarity
 from multihead.show.curve import QualityCurve
+from multihead.show.kind_texts import KINDS
 from multihead.statements.run import Theory
 from multihead.table.head_names import parse
 from multihead.table.table import HeadTable
@@ -28,29 +30,6 @@ OFTEN = 0.25
 
 TWINS = 0.8
 """CKA from which on two heads are near-twins."""
-
-SENTENCE = {
-    "first": "look mostly at the first token (an attention sink)",
-    "delimiter": "look mostly at delimiters (an attention sink)",
-    "self": "look at their own position",
-    "previous": "look one token back",
-    "next": "look one token ahead",
-    "offset": "look at one fixed distance",
-    "duplicate": "look for the same token elsewhere",
-    "induction": "look at what followed the same token before",
-    "class": "look at one class of tokens",
-    "alignment": "move along the other sequence",
-    "window": "look at their near neighbours",
-    "broad": "spread their weight over everything",
-    "dead": "write almost nothing",
-}
-_ALONE = {
-    "look ": "looks ",
-    "move ": "moves ",
-    "spread their ": "spreads its ",
-    "write ": "writes ",
-    "their": "its",
-}
 
 
 @dataclass(frozen=True)
@@ -76,21 +55,23 @@ def findings(
 
 
 def count_of(some: int, every: int, word: str) -> str:
-    return f"{'One' if some == 1 else some} of {every} {word}s"
+    return f"{'One' if some == 1 else some} of {plural(every, word)}"
 
 
 def _kinds(table: HeadTable | None) -> Finding | None:
     """The most common kind; if it is rare, the number of heads with a kind, and the clearest of them."""
     if table is None or "kind" not in table.columns:
         return None
-    counts = Counter(k for k in table["kind"] if k in SENTENCE)
+    counts = Counter(k for k in table["kind"] if k in KINDS)
     if not counts:
         few = TOO_LITTLE in table["kind"]
         text = "There is too little text to say what heads do" if few else "No head does only one thing"
         return Finding(f"{text}.", "#view=heads")
     kind, some = counts.most_common(1)[0]
     if some >= OFTEN * len(table):
-        return Finding(f"{count_of(some, len(table), 'head')} {_verb(kind, some)}.", f"#view=heads&kind={kind}")
+        return Finding(
+            f"{count_of(some, len(table), 'head')} {KINDS[kind].does(some)}.", f"#view=heads&kind={kind}"
+        )
     clear = count_of(sum(counts.values()), len(table), "head")
     does = "does" if sum(counts.values()) == 1 else "do"
     example = _special(table)
@@ -109,20 +90,12 @@ def _special(table: HeadTable | None) -> Finding | None:
     rare = [
         (score, name, kind)
         for score, name, kind in zip(scores, table.heads, table["kind"], strict=True)
-        if kind in SENTENCE and counts[kind] <= few and kind not in ("dead", "broad")
+        if kind in KINDS and counts[kind] <= few and kind not in ("dead", "broad")
     ]
     if not rare:
         return None
     score, name, kind = max(rare)
-    return Finding(f"{name} {_verb(kind, 1)} with {score * 100:.0f} % of its weight.", head_link(name))
-
-
-def _verb(kind: str, some: int) -> str:
-    text = SENTENCE[kind]
-    if some == 1:
-        for many, one in _ALONE.items():
-            text = text.replace(many, one, 1)
-    return text
+    return Finding(f"{name} {KINDS[kind].does(1)} with {score * 100:.0f} % of its weight.", head_link(name))
 
 
 def _curve(curve: QualityCurve | None) -> Finding | None:
@@ -165,7 +138,10 @@ def _twins(similarity: Similarity | None) -> Finding | None:
         return Finding(
             f"{first} and {second} are near-twins: they write nearly the same.", f"#view=similarity&pick={first}"
         )
-    text = f"No two heads are copies: the most similar, {first} and {second}, have a CKA of {cka:.2f}."
+    text = (
+        f"No two heads are copies: the outputs of the most similar, {first} and {second}, are {cka:.2f} similar, "
+        "where 0 is unrelated and 1 a copy (CKA)."
+    )
     return Finding(text, f"#view=similarity&pick={first}")
 
 

@@ -23,6 +23,7 @@ from multihead.measures.kinds.evidence import RULES
 from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.show.cuts import cost_cells
 from multihead.show.encode import deflated, shares_text
+from multihead.show.kind_texts import KINDS, UNCLEAR
 from multihead.show.page_file import fill_page, page_part
 from multihead.show.tokens import show_control_chars
 from multihead.statements.run import Theory
@@ -77,6 +78,9 @@ def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
         "table": None if report.table is None else _table(report.table, report.heads),
         "importance": None if report.table is None else importance_column(report.table),
         "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
+        "kind_texts": {
+            kind: {"label": text.label, "sentence": text.sentence} for kind, text in (KINDS | UNCLEAR).items()
+        },
         "why": None if report.kinds is None else {e.head: e.why for e in report.kinds},
         "often": None if pairs is None else {head: [list(pair) for pair in some] for head, some in pairs.items()},
         "pairs": _similarity(report.similarity, blobs),

@@ -25,6 +25,7 @@ from multihead.corpus.batches import Document
 from multihead.errors import SizeError
 from multihead.layer import Problem
 from multihead.model.call import Call, Compute
+from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key
 from multihead.show.qk import StoredMap, head_norms
@@ -42,8 +43,24 @@ from multihead.show.tiles import HeadMap
 CACHE_BYTES = 512_000_000
 """Bytes of q, k and v that are cached; at least those of one layer."""
 
+LONGEST_WINDOW = 16_384
+"""Tokens of a text that are shown at once by default, if the model has as many positions."""
+
 MAX_WINDOWS = 256
 """Windows of texts that are kept, as token ids; beyond these the oldest are evicted."""
+
+
+def window_length(model: nn.Module, context: int | None = None) -> int:
+    """Tokens of a text that are shown at once: `context`, or by default the positions of the model."""
+    learned = learned_positions(model)
+    if context is not None and learned is not None and context > learned:
+        raise SizeError(
+            f"context must be at most {learned}, the positions of this {type(model).__name__}, got {context}",
+            hint="longer texts are shown in windows; omit it",
+        )
+    named: Any = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    positions = learned or (named if isinstance(named, int) and named > 0 else LONGEST_WINDOW)
+    return context or min(LONGEST_WINDOW, positions)
 
 
 @dataclass(frozen=True)

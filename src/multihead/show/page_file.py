@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from multihead._base.arguments import check_path
 from multihead._base.atomic_files import write_atomically
 from multihead.errors import MultiheadError
 
@@ -24,6 +25,7 @@ def fill_page(template: str, *, script: str, style: str, connect: str = "'none'"
 
 def save_page(html: str, path: str | Path) -> Path:
     """Write a page as one HTML file, completely or not at all; returns its path."""
+    check_path("path", path, hint="path='page.html'")
     path, data = Path(path), html.encode("utf-8", errors="replace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ import torch
 from multihead import __version__
 from multihead._base.charts import page_style
 from multihead.show.encode import deflated, halves_text
+from multihead.show.kind_texts import KINDS, UNCLEAR
 from multihead.show.page_file import fill_page, page_part, save_page
 from multihead.sources.embedded import FOLDER
 from multihead.sources.embedded.embedded import embedded
@@ -113,8 +114,10 @@ def _card() -> dict[str, Any]:
 def _page_card() -> dict[str, Any]:
     """The jobs of heads, as they were measured when the model was trained. Lessons name heads by these alone."""
     card = _card()
+    kinds = {head: row["kind"] for head, row in card["kinds"].items()}
     return {
-        "kinds": {head: row["kind"] for head, row in card["kinds"].items()},
+        "kinds": kinds,
+        "labels": {head: (KINDS | UNCLEAR)[kind].label for head, kind in kinds.items()},
         "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],
         "marks": card["marking"]["head"],

@@ -21,6 +21,7 @@ from torch import nn
 
 from multihead._base.chart_html import head_grid_html, line_chart_html
 from multihead._base.html import line, lines
+from multihead._base.plural import plural
 from multihead.edit.plan_text import table as text_table
 from multihead.measures.cost.cost import Cost
 from multihead.measures.cost.cost_text import amount
@@ -136,11 +137,16 @@ class Report:
         """Parameters, layers × heads, kv heads, tokens read."""
         widths = {layer.site.heads for layer in self.layers}
         count, heads = len(self.layers), len(self.heads)
-        shape = f"{count} layers × {widths.pop()} heads" if len(widths) == 1 else f"{heads} heads in {count} layers"
+        layers = plural(count, "layer")
+        shape = (
+            f"{layers} × {plural(widths.pop(), 'head')}"
+            if len(widths) == 1
+            else f"{plural(heads, 'head')} in {layers}"
+        )
         parts = [f"{amount(self.model.parameters)} parameters", shape]
         if kv_heads := sum(layer.kv_heads for layer in self.layers):
-            parts.append(f"{kv_heads} kv heads")
-        documents = f"{self.corpus.documents} document{'s' if self.corpus.documents != 1 else ''}"
+            parts.append(plural(kv_heads, "kv head"))
+        documents = plural(self.corpus.documents, "document")
         parts.append(f"{self.corpus.tokens:,} tokens in {documents}" if self.corpus.tokens else documents)
         return " · ".join(parts)
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.corpus.batches import Document, batches, default_max_tokens
+from multihead.corpus.language import CHARACTERS, unknown_words
 from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError
 from multihead.layer import Problem
@@ -39,6 +40,9 @@ NOT_TOKENS = ("attention_mask", "token_type_ids", "position_ids", "labels")
 
 TITLE = 60
 """Characters of a text that name it."""
+
+MOST_UNKNOWN = 8
+"""Unknown words that are named."""
 
 
 # ---- texts as they are shown ------------------------------------------------------------------
@@ -69,6 +73,7 @@ class ShownText:
 
     name: str
     note: str
+    """which window it is, and which words the model does not have"""
     window: tuple[int, int]
     """index, of how many"""
     sequences: tuple[Words, ...]
@@ -270,7 +275,19 @@ def shown_text(
     sequences, sides = _sequences(window, shapes, tokenizer, text)
     placed = [replace(x, rows=rows, columns=columns) for x, (rows, columns) in zip(layers, sides, strict=True)]
     name = (text if text is not None else " ".join(sequences[0].shown)) if sequences else "a text"
-    return ShownText(_title(name), window.note, (window.at, window.count), tuple(sequences), tuple(placed), lengths)
+    note = "; ".join(filter(None, (window.note, "" if text is None else _unknown(tokenizer, text))))
+    return ShownText(_title(name), note, (window.at, window.count), tuple(sequences), tuple(placed), lengths)
+
+
+def _unknown(tokenizer: Any, text: str) -> str:
+    """The first words of a text that the tokenizer does not have."""
+    words = unknown_words(tokenizer, text[:CHARACTERS])
+    if not words:
+        return ""
+    token = tokenizer.convert_ids_to_tokens([tokenizer.unk_token_id])[0]
+    more = ", …" if len(words) > MOST_UNKNOWN else ""
+    shown = ", ".join(f"“{show_control_chars(word)}”" for word in words[:MOST_UNKNOWN])
+    return f"the model reads {token} for words that it does not have: {shown}{more}"
 
 
 def _title(text: str) -> str:

@@ -11,15 +11,17 @@ Pretrained(name='embedded', model=EmbeddedModel, tokenizer=WordTokenizer)
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from multihead._base.json_files import read_json_object
+from multihead._base.plural import plural
 from multihead.errors import MultiheadError
 from multihead.sources.hub import download, is_hub_name
 
@@ -50,7 +52,7 @@ _LOADERS = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "*.model")
-_SAVED = "multihead.json"
+SAVED = "multihead.json"
 """In every folder that mh.save wrote."""
 
 
@@ -78,6 +80,25 @@ class Pretrained(tuple["nn.Module", Any]):
     @property
     def tokenizer(self) -> Any:
         return self[1]
+
+    def summary(self, inputs: Mapping[str, Any] | None = None) -> str:
+        """The name, the heads and the parameters; `inputs` are a batch, for a model that needs an example."""
+        from multihead.model.find_sites import find_sites  # imports torch
+
+        heads = plural(len(find_sites(self.model, inputs).heads), "head")
+        return f"{self.name}: {heads}, {sum(p.numel() for p in self.model.parameters()) / 1e6:.3g} M parameters"
+
+    @property
+    def stored_dtype(self) -> torch.dtype | None:
+        """The half precision in which the files hold the weights; None if they hold another, or there are none."""
+        import torch
+
+        file = None if self.folder is None else self.folder / "config.json"
+        if file is None or not file.is_file():
+            return None
+        config = read_json_object(file, hint="save_pretrained of transformers writes it")
+        name = str(config.get("dtype") or config.get("torch_dtype"))
+        return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(name)
 
     def __repr__(self) -> str:
         tokenizer = None if self.tokenizer is None else type(self.tokenizer).__name__
@@ -130,10 +151,28 @@ def default_model() -> str:
     return MINILM if find_spec(PACKAGED[MINILM][0]) and find_spec("transformers") else EMBEDDED
 
 
+def default_source(say: Callable[[str], None]) -> str:
+    """`default_model`, and a line about how to get MiniLM where it is not installed."""
+    source = default_model()
+    if source == EMBEDDED:
+        say(f"using embedded, a very small model. For MiniLM, a real one: {how_to_get_minilm()}")
+    return source
+
+
 def how_to_get_minilm() -> str:
     """The command that installs what `minilm` needs."""
     transformers = "" if find_spec("transformers") else "pip install 'multihead[hf]' && "
     return transformers + PACKAGED[MINILM][2]
+
+
+def check_source(source: str | Path) -> None:
+    """Raise if there can be no model of this name. Nothing is loaded or downloaded."""
+    from multihead.sources.user_function import is_function
+
+    name = str(source)
+    elsewhere = is_hub_name(name) or is_function(name)
+    if Path(name).is_dir() or name in PACKAGED or not elsewhere:
+        model_folder(name)
 
 
 def model_folder(source: str, *, trust_remote_code: bool = False) -> Path:
@@ -150,8 +189,10 @@ def model_folder(source: str, *, trust_remote_code: bool = False) -> Path:
     if not folder.is_dir():
         if is_hub_name(source):
             return download(source, code=trust_remote_code)
-        raise MultiheadError(f"there is no model folder {source}", hint=f"a model is {SOURCES}")
-    if not (folder / "config.json").is_file() and not (folder / _SAVED).is_file():
+        close = get_close_matches(source, PACKAGED, n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise MultiheadError(f"there is no model folder {source}", hint=f"{meant}a model is {SOURCES}")
+    if not (folder / "config.json").is_file() and not (folder / SAVED).is_file():
         raise MultiheadError(
             f"there is no config.json in {source}", hint="save_pretrained of transformers or mh.save writes it"
         )
@@ -161,19 +202,18 @@ def model_folder(source: str, *, trust_remote_code: bool = False) -> Path:
 def _load_model(folder: Path, device: str | torch.device, dtype: torch.dtype, trust: bool) -> nn.Module:
     import torch
 
-    if (folder / _SAVED).is_file():
+    if (folder / SAVED).is_file():
         from multihead.store.load import load
 
         return load(folder, device=device, dtype=dtype, trust_remote_code=trust)
     transformers = _transformers()
-    with _explained(folder, "model"):
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        architecture: str = next(iter(config.get("architectures") or ()), "")
+    config = read_json_object(folder / "config.json", hint="save_pretrained of transformers writes it")
+    architecture = str(next(iter(config.get("architectures") or ()), ""))
     loader = next((auto for end, auto in _LOADERS.items() if architecture.endswith(end)), "AutoModel")
     if config.get("auto_map") and not trust and not hasattr(transformers, architecture):
         raise MultiheadError(
             f"{folder.name} needs its own Python code ({architecture})",
-            hint="trust_remote_code=True (--trust-remote-code), if you trust it",
+            hint="trust_remote_code=True, if you trust it",
         )
     # Weights that are not in the folder are random, and the same every time.
     with torch.random.fork_rng(devices=[]), _without_bars(transformers), _explained(folder, "model"):
@@ -210,7 +250,7 @@ def _load_tokenizer(folder: Path, trust: bool) -> Any:
 
 def _is_embedded(folder: Path) -> bool:
     """Whether a folder holds the embedded model, or a cut copy of it."""
-    if not (folder / _SAVED).is_file():
+    if not (folder / SAVED).is_file():
         return False
     from multihead.store.manifest import Manifest
     from multihead.store.skeleton import OWN
@@ -235,7 +275,7 @@ def _explained(folder: Path, what: str) -> Generator[None]:
 
 def _load_hint(message: str, what: str) -> str | None:
     if what == "tokenizer":
-        return "token ids can be passed instead of text (--ids FILE)"
+        return "token ids can be read instead of text: ids='ids.json'"
     if "header" in message or "incomplete" in message.lower():
         return "a file of weights is truncated or damaged: copy or download it again"
     return "weights must be safetensors; pickle is never read" if "safetensors" in message else None

@@ -14,13 +14,21 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_count, check_data, check_model, check_seed, check_tokenizer, describe
+from multihead._base.arguments import (
+    check_count,
+    check_data,
+    check_list,
+    check_model,
+    check_seed,
+    check_tokenizer,
+    describe,
+)
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
 from multihead.corpus.batches import Document, batches
@@ -190,8 +198,10 @@ def _layer_names(layers: object) -> list[str] | None:
     """Layers as they are labelled: 3 and "3" are "L3"."""
     if layers is None:
         return None
-    if isinstance(layers, str) or not isinstance(layers, Sequence) or not layers:
-        raise TypeMismatchError(f"layers must be a list of layers, got {describe(layers)}", hint='["L0", "L3"]')
+    check_list("layers", layers, "layers", hint='["L0", "L3"]')
+    layers = list(cast(Iterable[object], layers))
+    if not layers:
+        raise SizeError("layers must not be an empty list", hint='["L0", "L3"]')
     wrong = [x for x in layers if isinstance(x, bool) or not isinstance(x, int | str)]
     if wrong:
         raise TypeMismatchError(f"a layer must be a name or an index, got {describe(wrong[0])}", hint='"L3" or 3')

@@ -20,12 +20,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.layer._problem import ScoreConfig
 from multihead.layer.position import Position
 from multihead.model.head_weights import HeadWeights
 from multihead.statements.layer_shape import LayerShape
-from multihead.statements.statement import plural
 
 
 @dataclass(frozen=True)

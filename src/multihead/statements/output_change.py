@@ -11,19 +11,21 @@ torch.Size([3])
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
-from multihead.model.interventions import ablate
+from multihead.model.partial_run import Change
+from multihead.model.reruns import Read, Reruns
 from multihead.model.sites import Sites
 from multihead.model.traced_run import tensors_in
 
@@ -36,23 +38,62 @@ def output_change(
     model: nn.Module, batches: Sequence[Inputs], heads: Sequence[str], sites: Sites
 ) -> Float[Tensor, " head"]:
     """‖output − output without the head‖² / ‖output‖² over real tokens, of the first batches."""
-    chosen: list[Inputs] = []
+    forward, reruns = Forward(model), Reruns()
+    variants = [{key: _zeroed(some) for key, some in sites.resolve_heads(name).items()} for name in heads]
+    changes, size = torch.zeros(len(heads), dtype=torch.float64), 0.0
+    for index, batch in enumerate(_first_batches(model, batches)):
+        with forward.recording() as recording:
+            intact = _first_output(model, forward.run(batch))
+            ran = {site.key for site in recording.sites}
+            of_batch = [i for i, variant in enumerate(variants) if ran.issuperset(variant)]
+            read = _change_from(intact, batch, model)
+            unchanged = read(intact)
+            measured = reruns.outputs(forward, [variants[i] for i in of_batch], read, unchanged, batch=index)
+        for i, change in zip(of_batch, measured, strict=True):
+            changes[i] += float(change[:, 0].sum())
+        size += float(unchanged[:, 1].sum())
+    return changes / size if size else changes
+
+
+def _zeroed(heads: Sequence[int]) -> Change:
+    def change(outputs: HeadOutputs) -> HeadOutputs:
+        outputs = outputs.clone()
+        outputs[:, heads] = 0.0
+        return outputs
+
+    return change
+
+
+def _change_from(intact: Tensor, batch: Inputs, model: nn.Module) -> Read:
+    """Reads the squared change of every row of an output, and the squared size of the row before.
+
+    The size is read too, because a strategy of `Reruns` is proven relative to the largest value. Outputs themselves
+    would not fit into memory for all heads of a model with a large vocabulary.
+    """
+    mask = batch.get("attention_mask")
+    real = mask.bool() if isinstance(mask, Tensor) and mask.shape == intact.shape[:2] else None
+
+    def squared(x: Tensor) -> Tensor:
+        x = x.double().square()
+        x = x if real is None else x * real.reshape(*real.shape, *[1] * (x.ndim - 2))
+        return x.flatten(1).sum(1) if x.ndim > 1 else x
+
+    def read(output: Any) -> Tensor:
+        copies = _first_output(model, output).split(len(intact))
+        return torch.cat([torch.stack([squared(copy - intact), squared(intact)], -1) for copy in copies])
+
+    return read
+
+
+def _first_batches(model: nn.Module, batches: Sequence[Inputs]) -> Iterator[Inputs]:
+    """Batches with about so many tokens in all."""
     count = 0
     for batch in batches:
         if count >= TOKENS:
             break
         rows = _first_rows(batch, TOKENS)
-        chosen.append(plain_inputs(model, rows))  # with labels the first output would be a loss
         count += count_tokens(rows)
-    intact = [_output(model, batch) for batch in chosen]
-    size = sum(float(out.square().sum()) for out in intact)
-    changes: list[float] = []
-    for head in heads:
-        with ablate(model, [head], sites=sites):
-            ablated = [_output(model, batch) for batch in chosen]
-        change = sum(float((a - b).square().sum()) for a, b in zip(intact, ablated, strict=True))
-        changes.append(change / size if size else change)
-    return torch.tensor(changes, dtype=torch.float64)
+        yield plain_inputs(model, rows)  # with labels the first output would be a loss
 
 
 def _first_rows(batch: Inputs, tokens: int) -> Inputs:
@@ -66,17 +107,14 @@ def _first_rows(batch: Inputs, tokens: int) -> Inputs:
     }
 
 
-def _output(model: nn.Module, batch: Inputs) -> Tensor:
-    """The first output of the model, without the rows of padding."""
-    out: Any = next(tensors_in(Forward(model)(batch)), None)
-    if out is None:
+def _first_output(model: nn.Module, output: Any) -> Tensor:
+    """The first tensor that the model returns."""
+    first = next(tensors_in(output), None)
+    if first is None:
         raise MultiheadError(
             f"{type(inner(model)).__name__} returns no tensor", hint="the effect of a head is read from the output"
         )
-    mask = batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.shape == out.shape[:2]:
-        out = out[mask.bool()]
-    return out.double()
+    return first
 
 
 def count_tokens(batch: Inputs) -> int:

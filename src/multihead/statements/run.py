@@ -12,24 +12,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from multihead._base.arguments import describe
+from multihead._base.arguments import check_list
 from multihead._base.html import line, table
-from multihead.errors import SizeError, TypeMismatchError
+from multihead._base.plural import plural
+from multihead._base.progress import Progress, check_progress, shown_progress
+from multihead.errors import SizeError
 from multihead.statements.catalogue import STATEMENTS
 from multihead.statements.collect import TOKENS, Data, layer_samples
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.layer_shape import LayerShape
-from multihead.statements.statement import Result, Statement, Verdict, plural
+from multihead.statements.statement import Result, Statement, Verdict
 from multihead.statements.view import CONDITIONAL, Line, table_text
 
-Progress = Callable[[str, int, int], None]
-"""Called before each statement: the layer's name, statements done in it, statements in all."""
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+_COLOURS = {"fails": "red", "holds": "green", "conditional|not enough data|not applicable": "yellow"}
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,15 @@ class Theory:
 
     def __repr__(self) -> str:
         return self.text()
+
+    def __rich__(self) -> Text:
+        """The table for a terminal, verdicts coloured."""
+        from rich.text import Text  # slow to import
+
+        table = Text(self.text())
+        for verdicts, colour in _COLOURS.items():
+            table.highlight_regex(rf"(?m)(?<=  )({verdicts})( in \d+ of \d+)?$", colour)
+        return table
 
     def _repr_html_(self) -> str:
         heads = ("#", "statement", "verdict", "left", "right", "why")
@@ -134,7 +148,7 @@ def theory(
     layers: Sequence[str | int] | None = None,
     tokens: int = TOKENS,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
 ) -> Theory:
     """Compute every statement on a layer, or on all attention layers of a model.
 
@@ -145,26 +159,40 @@ def theory(
         layers: the layers to compute them on, as ["L0", "L3"]; default: all.
         tokens: the size of the sample of `data`: sequences are added until there are so many.
         seed: for everything random: shuffles, random spans and patterns, new layers.
+        progress: True shows bars on a terminal; a function is called with (layer, statements finished, statements).
     """
+    check_progress(progress)
     chosen = _chosen(only)
     rows: list[Row] = []
     sizes = Counter[str]()
-    by_shape: dict[tuple[str, LayerShape], Result] = {}
     token_text = ""
-    for layer in layer_samples(layer_or_model, data, tokenizer=tokenizer, layers=layers, tokens=tokens, seed=seed):
-        sizes[_size(layer)] += 1
-        token_text = layer.token_text
-        for done, statement in enumerate(chosen):
-            if progress is not None:
-                progress(layer.name, done, len(chosen))
-            key = (statement.id, layer.shape)
-            result = by_shape.get(key) if statement.shape_only else None
-            if result is None:
-                result = by_shape[key] = statement(layer)
-            rows.append(Row(statement, layer.name, result))
+    samples = layer_samples(layer_or_model, data, tokenizer=tokenizer, layers=layers, tokens=tokens, seed=seed)
+    by_shape: dict[tuple[str, LayerShape], Result] = {}
+    with shown_progress(progress) as report:
+        for layer in samples:
+            sizes[_size(layer)] += 1
+            token_text = layer.token_text
+            rows += _rows(layer, chosen, by_shape, report)
     kinds = ", ".join(f"{n} × {size}" if n > 1 else size for size, n in sizes.items())
     layers_text = plural(sizes.total(), "layer")
     return Theory(tuple(rows), f"{type(layer_or_model).__name__}: {layers_text} ({kinds}), {token_text}")
+
+
+def _rows(
+    layer: LayerSample,
+    chosen: Sequence[Statement],
+    by_shape: dict[tuple[str, LayerShape], Result],
+    progress: Progress | None,
+) -> Iterator[Row]:
+    """The results on a layer; those that depend on its shape alone are computed once for all equal layers."""
+    for done, statement in enumerate(chosen):
+        if progress is not None:
+            progress(layer.name, done, len(chosen))
+        key = (statement.id, layer.shape)
+        result = by_shape.get(key) if statement.shape_only else None
+        if result is None:
+            result = by_shape[key] = statement(layer)
+        yield Row(statement, layer.name, result)
 
 
 def _size(layer: LayerSample) -> str:
@@ -176,8 +204,7 @@ def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
     """The statements of these ids; "6" is 6a, 6b and 6c."""
     if only is None:
         return list(STATEMENTS)
-    if isinstance(only, str) or not hasattr(only, "__iter__"):
-        raise TypeMismatchError(f"only must be a list of statements, got {describe(only)}", hint='["1", "6", "T2"]')
+    check_list("only", only, "statements", hint='["1", "6", "T2"]')
     ids = [str(id).strip() for id in only]
     chosen = [statement for statement in STATEMENTS if {statement.id, statement.id.rstrip("abc")} & set(ids)]
     known = {id for statement in STATEMENTS for id in (statement.id, statement.id.rstrip("abc"))}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from multihead._base.plural import plural
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
@@ -222,8 +223,3 @@ def short(x: float, digits: int = 3) -> str:
     if math.isinf(x):
         return "∞" if x > 0 else "-∞"
     return str(int(x)) if float(x).is_integer() and abs(x) < 1e6 else f"{x:.{digits}g}"
-
-
-def plural(count: int, word: str) -> str:
-    """1 token, 2 tokens."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -48,6 +48,7 @@ from itertools import pairwise
 
 import torch
 
+from multihead._base.plural import plural
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import (
     Comparison,
@@ -56,7 +57,6 @@ from multihead.statements.statement import (
     Side,
     not_applicable,
     not_enough_data,
-    plural,
     short,
     statement,
 )

@@ -24,7 +24,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multihead.statements.statement import Result, Statement, Verdict, plural
+from multihead._base.plural import plural
+from multihead.statements.statement import Result, Statement, Verdict
 
 CONDITIONAL = "conditional"
 """The verdict "holds only if" in tables, which then begin with the condition."""

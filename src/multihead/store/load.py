@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from multihead._base.arguments import check_device_and_dtype, check_flag, check_instance
+from multihead._base.arguments import check_device_and_dtype, check_flag, check_instance, check_path
 from multihead._base.json_files import read_json_object
 from multihead.edit.surgery.record import attach
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
@@ -75,6 +75,23 @@ def load(
         raise type(error)(f"{error.message} ({versions})", hint=error.hint) from error
 
 
+def structure(folder: Path) -> nn.Module:
+    """The model that was saved in a folder, without weights: of their file only the shapes are read."""
+    manifest = Manifest.read(folder)
+    return _built(folder, manifest, TensorIndex.of(folder, manifest.weights), trust=False)
+
+
+def _built(folder: Path, manifest: Manifest, index: TensorIndex, *, trust: bool) -> nn.Module:
+    if manifest.origin is None:
+        raise MultiheadError(
+            f"{folder} holds a {manifest.model}, which cannot be built from a config of transformers",
+            hint=f"build one of the original sizes and pass it: load(folder, model={manifest.model}(...))",
+        )
+    original_config = manifest.original_config(folder)
+    cls = class_of(manifest.model, manifest.origin, original_config, folder, trust)
+    return rebuild(cls, original_config, manifest.attention, manifest.record(), index.shapes)
+
+
 def _load(
     folder: Path,
     manifest: Manifest,
@@ -87,15 +104,8 @@ def _load(
     if original is not None:
         model = without_weights(inner(original))
         replay(model, record, index.shapes)
-    elif manifest.origin is None:
-        raise MultiheadError(
-            f"{folder} holds a {manifest.model}, which cannot be built from a config of transformers",
-            hint=f"build one of the original sizes and pass it: load(folder, model={manifest.model}(...))",
-        )
     else:
-        original_config = manifest.original_config(folder)
-        cls = class_of(manifest.model, manifest.origin, original_config, folder, trust)
-        model = rebuild(cls, original_config, manifest.attention, record, index.shapes)
+        model = _built(folder, manifest, index, trust=trust)
     assign_tensors(model, index.read(device, dtype), manifest.shared)
     if (folder / f"{BUFFERS}.safetensors").is_file():
         assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(device))
@@ -135,7 +145,7 @@ def _check_runs(model: nn.Module, folder: Path) -> None:
 
 
 def _check(folder: object, model: object, trust_remote_code: object) -> None:
-    check_instance("folder", folder, str | Path, "the path of a folder", hint="mh.load('smaller')")
+    check_path("folder", folder, "the path of a folder", hint="mh.load('smaller')")
     check_instance(
         "model", model, nn.Module | None, "a torch.nn.Module or None", hint="a new model of the original sizes"
     )

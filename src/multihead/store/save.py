@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
-from multihead._base.arguments import check_flag, check_instance, check_model, describe
+from multihead._base.arguments import check_flag, check_model, check_path, describe
 from multihead._base.atomic_dir import atomic_dir, check_target
 from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.model.compiled import inner
@@ -91,8 +92,16 @@ def save(
 
 
 def check_folder(folder: Path, force: bool) -> None:
-    """Raise unless `save` may write to this folder."""
+    """Raise unless `save` can write to this folder: before long work."""
     check_target(folder, force, MODEL_FILES)
+    existing = next(above for above in folder.absolute().parents if above.exists())
+    try:
+        with TemporaryDirectory(dir=existing, prefix=".multihead"):
+            pass
+    except OSError as error:
+        raise MultiheadError(
+            f"nothing can be written to {existing}: {error.strerror}", hint="choose a different folder"
+        ) from error
 
 
 def write_model(model: nn.Module, folder: Path, *, tokenizer: Any = None, source: Path | None = None) -> Saved:
@@ -147,11 +156,11 @@ def _require_equal(model: nn.Module, difference: str | None) -> None:
 
 
 def _check(folder: object, tokenizer: object, source: object, force: object) -> None:
-    path = str | Path
-    check_instance("folder", folder, path, "the path of a folder", hint="mh.save(model, 'smaller')")
+    check_path("folder", folder, "the path of a folder", hint="mh.save(model, 'smaller')")
     if "\0" in str(folder):
         raise MultiheadError(f"folder must not hold a null character, got {str(folder)!r}", hint="choose a name")
-    check_instance("source", source, path | None, "the path of a folder or None", hint="source='path/to/original'")
+    if source is not None:
+        check_path("source", source, "the path of a folder or None", hint="source='path/to/original'")
     check_flag("force", force)
     if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
         raise TypeMismatchError(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torch import Tensor
 
 from multihead._base.charts import MISSING, number
+from multihead._base.plural import plural
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition
 from multihead.table.data import Numbers, TableData, abbreviate
@@ -239,7 +240,7 @@ class Comparison(Generic[T]):
 
     def lines(self, count: int = 4) -> list[str]:
         """The comparison as lines of text."""
-        lines = [f"{len(self.before)} heads in both"]
+        lines = [f"{plural(len(self.before), 'head')} in both"]
         one_side = {
             "only before": self.only_before,
             "only after": self.only_after,

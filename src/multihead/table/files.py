@@ -197,7 +197,8 @@ def load(path: Path) -> TableData:
             names = abbreviate(sorted(p.name for p in path.iterdir()))
             raise MultiheadError(
                 f"there is no {TABLE} in {path}, which holds {names}",
-                hint="multihead measure MODEL -o FOLDER writes one; --resume finishes an interrupted run",
+                hint="mh.measure(..., out=FOLDER) or multihead measure MODEL -o FOLDER writes one; the same with "
+                "resume finishes an interrupted run",
             )
         path = file
     if not path.exists():

@@ -24,7 +24,8 @@ from typing import Any, cast
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.errors import SizeError
+from multihead._base.arguments import check_count, check_instance, check_list, check_path, describe
+from multihead.errors import SizeError, TypeMismatchError
 from multihead.table import files, view
 from multihead.table.compare import Comparison, common
 from multihead.table.condition import Condition
@@ -38,6 +39,7 @@ class HeadTable(TableData):
 
     def select(self, columns: Sequence[str]) -> HeadTable:
         """The table with only these columns, in this order."""
+        check_list("columns", columns, "names", hint='columns=["entropy", "previous"]')
         return replace(
             self,
             columns={name: self[name] for name in columns},
@@ -55,8 +57,7 @@ class HeadTable(TableData):
 
     def top(self, column: str, count: int = 10) -> HeadTable:
         """The `count` heads with the largest values in a column; heads without a value are excluded."""
-        if count < 1:
-            raise SizeError(f"count must be at least 1, got {count}")
+        check_count("count", count)
         defined = len(self) - int(self.numbers(column).isnan().sum())
         return self.sort(column, descending=True)._rows(range(min(count, defined)))
 
@@ -66,6 +67,7 @@ class HeadTable(TableData):
         Conditions may also use `layer` and `head`; `heads` keeps only the named heads. A head without a value meets
         no condition.
         """
+        check_list("heads", heads, "names", hint='heads=["L3H7"]')
         rows = [self._index(name) for name in heads] if heads else list(range(len(self)))
         for condition in conditions:
             if isinstance(condition, str):
@@ -76,8 +78,13 @@ class HeadTable(TableData):
                 values = self[parsed.column]
                 parsed.check(values)
                 rows = [i for i in rows if parsed.holds(cell(values, i))]
-            else:
+            elif callable(condition):
                 rows = [i for i in rows if condition(self._row(i))]
+            else:
+                raise TypeMismatchError(
+                    f"a condition must be a text or a function of a row, got {describe(condition)}",
+                    hint="'entropy<1', or lambda row: row['entropy'] < 1",
+                )
         return self._rows(rows)
 
     def _rows(self, rows: Sequence[int]) -> HeadTable:
@@ -98,6 +105,7 @@ class HeadTable(TableData):
         In `about`, lists such as the notes are concatenated without repeats. Where a key has two different values,
         the first table's stays, and the second's is listed under `joined`.
         """
+        check_instance("other", other, HeadTable, "a HeadTable", hint="first.join(second)")
         if set(self.heads) != set(other.heads):
             raise SizeError(
                 "joined tables must have the same heads: "
@@ -120,6 +128,7 @@ class HeadTable(TableData):
 
     def compare(self, other: HeadTable) -> Comparison[HeadTable]:
         """The changes from this table to `other`, for two checkpoints or two models."""
+        check_instance("other", other, HeadTable, "a HeadTable", hint="HeadTable.load(path) reads one")
         heads, columns = common(self, other)
         return Comparison(
             self.filter(heads=heads).select(columns),
@@ -162,11 +171,13 @@ class HeadTable(TableData):
 
     def save(self, path: str | Path) -> Path:
         """Write a .json or .parquet file atomically and return its path; in a folder, the file is table.json."""
+        check_path("path", path, hint="path='table.json'")
         return files.save(self, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> HeadTable:
         """Read a table from a .json or .parquet file, or from a folder written by `multihead measure`."""
+        check_path("path", path, hint="path='run', a folder of multihead measure, or a table file")
         return HeadTable(**vars(files.load(Path(path))))
 
 

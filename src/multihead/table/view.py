@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from multihead._base.charts import MISSING, number
 from multihead._base.html import STYLE
+from multihead._base.plural import plural
 from multihead.table.data import Column, TableData, cell
 
 if TYPE_CHECKING:
@@ -126,7 +127,50 @@ class RichView:
         yield grid
         if self.columns is None and len(fitting) < len(table.columns):
             rest, names = len(table.columns) - len(fitting), _other_columns(table, fitting)
-            yield Text(f"{len(table)} heads; and {rest} more of {len(table.columns)} columns: {names}", style="dim")
+            yield Text(
+                f"{plural(len(table), 'head')}; and {rest} more of {plural(len(table.columns), 'column')}: {names}",
+                style="dim",
+            )
+
+
+@dataclass(frozen=True)
+class MeaningView:
+    """What every column means, for a terminal."""
+
+    table: TableData
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich import box  # slow to import
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for title in ("column", "unit", "meaning"):
+            grid.add_column(title)
+        for name in self.table.columns:
+            meaning = self.table.meaning[name]
+            grid.add_row(Text(name, "bold"), Text(meaning.unit), Text(meaning.text))
+        yield grid
+
+
+@dataclass(frozen=True)
+class BlockView:
+    """A block for every head with all of its columns, for a terminal."""
+
+    table: TableData
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich.table import Table  # slow to import
+        from rich.text import Text
+
+        table = self.table
+        for row, head in enumerate(table.heads):
+            yield Text(head, "bold")
+            grid = Table.grid(padding=(0, 2))
+            for name, column in table.columns.items():
+                why = table.why(name, head) or table.meaning[name].text
+                grid.add_row(Text(f"  {name}"), Text(word(column, row)), Text(why, "dim"))
+            yield grid
 
 
 def _columns_that_fit(table: TableData, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
@@ -190,7 +234,7 @@ def html(table: TableData) -> str:
         rows.append(row)
     more = len(table) - len(rows)
     rest = [n for n in table.columns if n not in names]
-    note = f"{len(table)} heads" + (f", {more} not shown" if more else "")
+    note = f"{plural(len(table), 'head')}" + (f", {more} not shown" if more else "")
     note += f"; more columns: {_other_columns(table, names)}" if rest else ""
     return (
         f'{STYLE}<table class="multihead-table"><thead><tr><th>head</th>{head}</tr></thead>'

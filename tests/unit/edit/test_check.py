@@ -247,7 +247,7 @@ def test_models_of_another_shape_are_refused() -> None:
         ({"batch_size": "8"}, "batch_size must be an integer, got '8'"),
         ({"max_tokens": 1.5}, "max_tokens must be an integer, got 1.5"),
         ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
-        ({"progress": 5}, "progress must be a function or None, got the int 5"),
+        ({"progress": 5}, "progress must be True, False or a function, got the int 5"),
     ],
 )
 def test_wrong_arguments(change: dict[str, Any], expected: str) -> None:

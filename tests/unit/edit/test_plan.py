@@ -101,11 +101,11 @@ def test_scores_say_why() -> None:
 
 
 def test_nothing_asked_for_changes_nothing() -> None:
-    with pytest.warns(UserWarning, match=r"the plan changes nothing: all 12 heads are kept \(remove nothing\)"):
+    with pytest.warns(UserWarning, match=r"the plan changes nothing: it keeps 12 of 12 heads \(remove nothing\)"):
         made = plan(gpt2(), remove=[])
     assert not made.changes
     assert "the plan changes nothing" in str(made)
-    with pytest.warns(UserWarning, match=r"the plan changes nothing: all 12 heads are kept \(keep=1\)"):
+    with pytest.warns(UserWarning, match=r"the plan changes nothing: it keeps 12 of 12 heads \(keep=1\)"):
         plan(gpt2(), ids(), keep=1.0, method="random")
 
 
@@ -240,7 +240,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(MultiheadError, match="cannot be read: Is a directory"):
         Plan.load(tmp_path)
     for path in (None, 3):
-        with pytest.raises(TypeMismatchError, match="path must be a path, got"):
+        with pytest.raises(TypeMismatchError, match="path must be the path of a file, got"):
             Plan.load(path)  # type: ignore[arg-type]
     for data in (None, [], "{}"):
         with pytest.raises(TypeMismatchError, match="data must be the object of a plan file, got"):

@@ -468,8 +468,12 @@ def test_wrong_use_is_named(name: str) -> None:
         call()
 
 
-def test_the_config_of_a_cut_model_is_not_used(tmp_path: Path) -> None:
-    model = mh.embedded()[0]
-    mh.save(mh.cut(model, mh.plan(model, remove=["L0H1"]), refit=False), tmp_path / "cut")
-    with pytest.raises(MultiheadError, match=r"(?s)written by mh\.save.*hint: mh\.cost\(mh\.load\("):
-        cost(tmp_path / "cut")
+@pytest.mark.parametrize("name", ["embedded", "llama"])
+def test_a_saved_cut_model_is_counted_from_its_manifest(name: str, tmp_path: Path) -> None:
+    model = mh.embedded()[0] if name == "embedded" else ZOO["llama"].build()
+    small = mh.cut(model, mh.plan(model, remove=["L0H0", "L0H1", "L0H2"]), refit=False)
+    mh.save(small, tmp_path / "cut")
+    assert mh.cost(tmp_path / "cut", tokens=7).specs == mh.cost(small, tokens=7).specs
+    assert mh.cost(tmp_path / "cut").name == "cut"
+    with pytest.raises(MultiheadError, match=r"(?s)written by mh\.save.*hint: mh\.cost\("):
+        cost(tmp_path / "cut")  # the function for sizes reads no manifest

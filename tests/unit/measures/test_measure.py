@@ -126,7 +126,7 @@ def test_outside_of_the_main_thread(model: Any, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"parts": ("kind",)}, "parts must be some of statistics, kinds"),
-        ({"parts": "kinds"}, "parts must be some of statistics, kinds"),
+        ({"parts": "kinds"}, "parts must be a list of parts, got the str 'kinds'"),
         ({"importance": "magic"}, "importance must be one of .*'magic'"),
         ({"save_every": -1}, "save_every must be at least 0"),
         ({"resume": True, "force": True}, "resume continues a run and force starts again"),

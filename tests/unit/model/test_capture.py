@@ -220,7 +220,7 @@ def test_no_attention_is_an_error_that_says_what_was_looked_at() -> None:
         model(torch.randn(2, 5, 12))
     assert caught.value.hint is not None
     assert "@multihead.model.adapter" in caught.value.hint
-    with pytest.raises(mh.MultiheadError, match=r"Linear ran 1 times.*No module is named like attention"):
+    with pytest.raises(mh.MultiheadError, match=r"Linear ran 1 time .*No module is named like attention"):
         linear = nn.Linear(2, 2)
         with mh.capture(linear):
             linear(torch.randn(1, 2))

@@ -80,7 +80,7 @@ class TestForward:
             def forward(self, x: Tensor) -> Tensor:
                 return super().forward(x)
 
-        with pytest.raises(MultiheadError, match="Plain ran 1 times and no attention was seen"):
+        with pytest.raises(MultiheadError, match="Plain ran 1 time and no attention was seen"):
             Forward(Plain(3, 5))({"x": torch.ones(2, 3)}, passed_on)
 
     def test_gradients_where_they_are_asked_for(self) -> None:

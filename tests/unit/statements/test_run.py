@@ -165,7 +165,7 @@ WRONG = {
     "an unknown statement": ({"only": ["2", "T9"]}, SizeError, "unknown statement 'T9'"),
     "one layer for a list": ({"layers": "L0"}, TypeMismatchError, "layers must be a list .* got the str 'L0'"),
     "a number for a list": ({"layers": 0}, TypeMismatchError, "layers must be a list .* got the int 0"),
-    "no layer": ({"layers": []}, TypeMismatchError, "layers must be a list"),
+    "no layer": ({"layers": []}, SizeError, "layers must not be an empty list"),
     "half a layer": ({"layers": [0.5]}, TypeMismatchError, "a layer must be .* got the float 0.5"),
     "an unknown layer": ({"layers": ["L7"]}, SizeError, "unknown layer 'L7'"),
     "tokenizer": ({"tokenizer": "gpt2"}, TypeMismatchError, "tokenizer must be callable .* got the str 'gpt2'"),

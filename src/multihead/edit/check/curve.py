@@ -24,19 +24,21 @@ from typing import Any
 from torch import nn
 
 from multihead._base import html
-from multihead._base.arguments import check_data, check_flag, check_function, check_model, check_seed, describe
+from multihead._base.arguments import check_data, check_flag, check_function, check_list, check_model, check_seed
 from multihead._base.chart_html import line_chart_html
 from multihead._base.charts import Line, LineChart
+from multihead._base.plural import plural
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.metrics import METRICS, Metric, quality
 from multihead.edit.cut import cut
 from multihead.edit.plan import Plan
 from multihead.edit.plan_text import table
-from multihead.edit.planning import Progress, apply_order, calibrate, check_share, prune_order
+from multihead.edit.planning import apply_order, calibrate, check_share, prune_order
 from multihead.edit.saliency import check_method
 from multihead.edit.search import Shape
-from multihead.errors import MultiheadError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError
 
 METHODS = ("obs", "fisher", "random")
 SHARES = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
@@ -128,7 +130,7 @@ class Curve:
         return LineChart(
             lines, f"heads kept, of {self.heads}", f"{metric.label}\n({self.documents} held-out documents)",
             x_descends=True, y_logarithmic=metric.ratio,
-            marks=() if knee is None else [(float(knee.kept), f"knee: {knee.kept} heads")],
+            marks=() if knee is None else [(float(knee.kept), f"knee: {plural(knee.kept, 'head')}")],
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
@@ -155,19 +157,20 @@ def curve(
     methods: Sequence[str] = METHODS,
     refit: bool = True,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     seen: Callable[[Point, nn.Module], None] | None = None,
 ) -> Curve:
     """Cut the model for every share and method, and judge each cut on held-out documents.
 
     Each method ranks the heads once; its shares are prefixes of this order. `seen` is called with every point and
-    the model that was cut for it.
+    the model that was cut for it. `progress=True` shows bars on a terminal; a function is called with
+    (point, done, total).
     """
     check_model(model)
     check_data(held_out)
     check_flag("refit", refit)
     check_seed(seed)
-    check_function("progress", progress)
+    check_progress(progress)
     check_function("seen", seen)
     _check(shares, methods)
     text = calibrate(model, calibration, tokenizer)
@@ -178,26 +181,27 @@ def curve(
     original: dict[str, float] = {}
     judged = 0
     total = len(methods) * len(shares)
-    for method in methods:
-        order = prune_order(text, shares, method=method, shape=Shape(), seed=seed)
-        for keep in shares:
-            if progress is not None:
-                progress(f"{method} {keep:g}", len(points) + len(notes), total)
-            made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
-            try:
-                small = cut(model, made, refit=refit) if made.changes else model
-            except MultiheadError as error:  # other points may still be cut
-                notes.append(f"{method} {keep:g}: {error.message}")
-                continue
-            measured = quality(model, small, documents, tokenizer=tokenizer)
-            original, judged = {n: a for n, (a, _) in measured.metrics.items()}, measured.documents
-            removed = tuple(layer.head(h) for layer in made.layers for h in layer.removed)
-            numbers = {n: b for n, (_, b) in measured.metrics.items()}
-            points.append(Point(method, keep, made.kept, numbers, removed))
-            if seen is not None:
-                seen(points[-1], small)
-    if progress is not None:
-        progress("curve", total, total)
+    with shown_progress(progress) as report:
+        for method in methods:
+            order = prune_order(text, shares, method=method, shape=Shape(), seed=seed)
+            for keep in shares:
+                if report is not None:
+                    report(f"{method} {keep:g}", len(points) + len(notes), total)
+                made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
+                try:
+                    small = cut(model, made, refit=refit) if made.changes else model
+                except MultiheadError as error:  # other points may still be cut
+                    notes.append(f"{method} {keep:g}: {error.message}")
+                    continue
+                measured = quality(model, small, documents, tokenizer=tokenizer)
+                original, judged = {n: a for n, (a, _) in measured.metrics.items()}, measured.documents
+                removed = tuple(layer.head(h) for layer in made.layers for h in layer.removed)
+                numbers = {n: b for n, (_, b) in measured.metrics.items()}
+                points.append(Point(method, keep, made.kept, numbers, removed))
+                if seen is not None:
+                    seen(points[-1], small)
+        if report is not None:
+            report("curve", total, total)
     if not points:
         raise MultiheadError(
             f"none of {total} cuts succeeded: {notes[0]}", hint="multihead prune tries one of them"
@@ -208,10 +212,10 @@ def curve(
 
 def _check(shares: Sequence[float], methods: Sequence[str]) -> None:
     for name, values in (("shares", shares), ("methods", methods)):
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-            raise TypeMismatchError(
-                f"{name} must be a list, got {describe(values)}", hint='shares=[0.75, 0.5], methods=["obs"]'
-            )
+        hint = 'shares=[0.75, 0.5], methods=["obs"]'
+        check_list(name, values, "numbers" if name == "shares" else "names", hint=hint)
+        if not values:
+            raise SizeError(f"{name} must not be empty", hint=hint)
     for share in shares:
         check_share("shares", share)
     for method in methods:

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_data, check_function, check_instance, check_model
-from multihead._base.progress import Report
+from multihead._base.progress import Progress
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import BATCH_SIZE, Document, batches, vocabulary_size
 from multihead.edit.calibration import PIECE
@@ -156,7 +156,7 @@ def quality(
     tokenizer: Any = None,
     batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Quality:
     """Run both models on the same documents and compare their outputs; one vector per document is kept."""
     check_pair(before, after)

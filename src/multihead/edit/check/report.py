@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from multihead._base import html
 from multihead._base.arguments import check_count, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
-from multihead._base.progress import Report
+from multihead._base.plural import plural
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import BATCH_SIZE, Document, batches
 from multihead.corpus.documents import Documents
@@ -90,7 +91,7 @@ class CheckReport:
             ratio = METRICS[name].format
             rows.append(
                 [
-                    f"{METRICS[name].label}, {t.batch} × {t.tokens} tokens", f"{t.before_ms:.3g} ms",
+                    f"{METRICS[name].label}, {t.batch} × {plural(t.tokens, 'token')}", f"{t.before_ms:.3g} ms",
                     f"{t.after_ms:.3g} ms", f"{ratio(t.ratio)} ({t.low:.2f} to {t.high:.2f})",
                 ]
             )  # fmt: skip
@@ -99,7 +100,8 @@ class CheckReport:
     def lines(self) -> list[str]:
         """The lines below the table."""
         pooling = f", vectors pooled by {self.quality.pooling}" if self.quality.pooling else ""
-        text = f"quality on {self.quality.documents} documents, {self.quality.tokens} tokens{pooling}"
+        documents, tokens = plural(self.quality.documents, "document"), plural(self.quality.tokens, "token")
+        text = f"quality on {documents}, {tokens}{pooling}"
         return [text, *(f"note: {n}" for n in (*self.quality.notes, *self.notes))]
 
     def __repr__(self) -> str:
@@ -146,26 +148,34 @@ def check(
     batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     rounds: int = 15,
-    progress: Report | None = None,
+    progress: bool | Progress | None = None,
 ) -> CheckReport:
     """Measure what a cut costs and gains. `data` is held-out text, not the text that the cut was fitted to.
 
     Args:
         rounds: rounds of timing; with 0, speed is not measured.
+        progress: True shows bars on a terminal; a function is called with (what runs, done, total).
     """
     check_pair(before, after)
     check_count("rounds", rounds, least=0)
+    check_progress(progress)
     layers, cut_layers = anatomy(before), _anatomy(after)
-    judged = quality(
-        before, after, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens, progress=progress
-    )
+    options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
+    with shown_progress(progress) as shown:
+        judged = quality(before, after, data, progress=shown, **options)
+        speed = _speed(before, after, layers, rounds, shown) if rounds else {}
     sizes, notes = _sizes(before, after, layers, cut_layers)
-    speed: dict[str, Timing] = {}
-    if rounds:
-        short, long = _inputs(before, MODEL_TOKENS), _inputs(before, ATTENTION_TOKENS)
-        speed["speed_model"] = whole_model(before, after, short, rounds=rounds, progress=progress)
-        speed["speed_attention"] = attention_layers(before, after, layers, long, rounds=rounds, progress=progress)
     return CheckReport(sizes, judged, speed, tuple(notes))
+
+
+def _speed(
+    before: nn.Module, after: nn.Module, layers: Anatomy, rounds: int, progress: Progress | None
+) -> dict[str, Timing]:
+    short, long = _inputs(before, MODEL_TOKENS), _inputs(before, ATTENTION_TOKENS)
+    return {
+        "speed_model": whole_model(before, after, short, rounds=rounds, progress=progress),
+        "speed_attention": attention_layers(before, after, layers, long, rounds=rounds, progress=progress),
+    }
 
 
 def check_estimate(

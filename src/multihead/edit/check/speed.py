@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from multihead._base.progress import Report
+from multihead._base.progress import Progress
 from multihead.errors import MultiheadError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
@@ -58,7 +58,7 @@ def side_by_side(
     tokens: int = 0,
     batch: int = 1,
     wait: Job = lambda: None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Timing:
     """Time two jobs in interleaved rounds: on a shared machine only times of the same round are comparable.
 
@@ -125,7 +125,7 @@ def whole_model(
     inputs: Mapping[str, Any],
     *,
     rounds: int = 15,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Timing:
     """One forward pass of each model."""
     old, new = Forward(before), Forward(after)
@@ -142,7 +142,7 @@ def attention_layers(
     inputs: Mapping[str, Any],
     *,
     rounds: int = 15,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Timing:
     """The attention modules of each model alone, output projections included, on the arguments of one pass."""
     old, new = Forward(inner(before)), Forward(inner(after))
@@ -186,7 +186,7 @@ def _timing(
     after: Job,
     inputs: Mapping[str, Any],
     rounds: int,
-    progress: Report | None,
+    progress: Progress | None,
 ) -> Timing:
     first = next((x for x in inputs.values() if isinstance(x, torch.Tensor)), torch.empty(0, 0))
     tokens = first.shape[1] if first.ndim in (2, 3) else 0

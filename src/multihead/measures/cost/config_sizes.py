@@ -22,12 +22,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from multihead._base.json_files import read_json_object
 from multihead.errors import AnatomyError, MultiheadError
 from multihead.layer._layouts import Layout
 from multihead.measures.cost.sizes import is_causal, latent_spec, merge_equal, window_of
 from multihead.measures.cost.spec import Spec
 from multihead.model.attention_modules import AttentionModules
 from multihead.model.families import SIZES, layouts_of
+from multihead.model.sites import CUT
 from multihead.model.stack_names import StackNames, is_named_cross
 
 _QK_NORM = re.compile(r"\b(q|k|query|key)_?(layer)?norm")
@@ -38,7 +40,7 @@ def read_config(source: str | Path) -> Any:
     if (Path(source) / "multihead.json").is_file():
         raise MultiheadError(
             f"{source} was written by mh.save, and the config of a cut model does not hold all of its sizes",
-            hint=f"mh.cost(mh.load({str(source)!r}))",
+            hint=f"mh.cost({str(source)!r})",
         )
     try:
         from transformers import AutoConfig
@@ -47,6 +49,8 @@ def read_config(source: str | Path) -> Any:
             f"transformers, which reads the config of {source}, is not installed",
             hint="pip install 'multihead[hf]'",
         ) from error
+    if Path(source).is_dir():
+        read_json_object(Path(source) / "config.json", hint="save_pretrained of transformers writes it")
     try:
         return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
@@ -89,7 +93,8 @@ def _spec(model: nn.Module, path: str, module: nn.Module, names: StackNames) -> 
     cross = is_named_cross(path)
     stack, _ = names.of(path, 0, cross=cross)
     encodes = getattr(config, "is_encoder_decoder", False) and "encoder" in stack.split("_")
-    heads = _size("heads", module, config)
+    cut = getattr(module, CUT, None)
+    heads = _size("heads", module, config) if cut is None else len(cut["q"]["heads"])
     prefix, layout = _layout(model, path, module)
     shapes = {x: _in_out(model.get_parameter(prefix + key), layout) for x, key in layout.weights.items()}
     (d_value, d_out), d_model = shapes["o"], shapes["q" if "q" in shapes else "qkv"][0]

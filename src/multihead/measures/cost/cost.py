@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multihead._base.arguments import check_count, check_instance, describe
+from multihead._base.plural import plural
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.cost.cost_text import LINES, comparison_text, cost_text
 from multihead.measures.cost.known_models import find_known_model, similar_names
@@ -174,12 +175,14 @@ class Cost:
 
     def pruned(self, heads: int) -> Cost:
         """The cost with `heads` query heads left in every layer."""
-        return replace(self, specs=tuple(s.pruned(heads) for s in self.specs), name=f"{self.name}, {heads} heads")
+        return replace(
+            self, specs=tuple(s.pruned(heads) for s in self.specs), name=f"{self.name}, {plural(heads, 'head')}"
+        )
 
     def grouped(self, kv_heads: int) -> Cost:
         """The cost with `kv_heads` kv heads in every layer."""
         specs = tuple(s.grouped(kv_heads) for s in self.specs)
-        return replace(self, specs=specs, name=f"{self.name}, {kv_heads} kv heads")
+        return replace(self, specs=specs, name=f"{self.name}, {plural(kv_heads, 'kv head')}")
 
     def compare(self, other: Cost) -> CostComparison:
         """Compare this cost (before) with another (after)."""
@@ -268,9 +271,12 @@ def _subject(model: object) -> _Subject:
     from torch import nn  # slow to import, and names and sizes do not need it
 
     if isinstance(model, nn.Module):
+        from multihead.measures.cost.config_sizes import sizes_without_weights
         from multihead.measures.cost.sizes import context_of, sizes_of  # imports torch
 
-        return _Subject(type(model).__name__, sizes_of(model), context_of(model))
+        without_weights = any(p.is_meta for p in model.parameters())
+        sizes = sizes_without_weights(model) if without_weights else sizes_of(model)
+        return _Subject(type(model).__name__, sizes, context_of(model))
     raise TypeMismatchError(
         f"model must be a name, a folder, a module, a Spec or a list of Specs, got {describe(model)}",
         hint='mh.cost("gpt3"), mh.cost(model)',

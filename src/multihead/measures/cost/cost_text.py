@@ -7,6 +7,7 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from multihead._base.plural import plural
 from multihead.measures.cost.spec import Spec
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def title(cost: Cost) -> list[str]:
     lines = [cost.name, *(f"  {_describe(sizes, *count)}" for sizes, count in kinds.items())]
     if cost.origin:
         lines += wrap(cost.origin, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
-    lengths = f"{cost.tokens} tokens"
+    lengths = plural(cost.tokens, "token")
     if any(s.keys == "source" for s in cost.specs):
         lengths += f" on {cost.source} of the encoder"
     return [*lines, f"  batch {cost.batch}, {lengths}, {cost.dtype}"]
@@ -117,7 +118,7 @@ def _sizes(spec: Spec) -> str:
 def _describe(sizes: str, layers: int, unique: int) -> str:
     name, _, shape = sizes.partition("|")
     shared = "" if unique == layers else f" (weights of {unique})"
-    return f"{f'{name}: ' if name else ''}{layers} layer{'s' if layers > 1 else ''}{shared} of {shape}"
+    return f"{f'{name}: ' if name else ''}{plural(layers, 'layer')}{shared} of {shape}"
 
 
 def _format(label: str, x: float) -> str:

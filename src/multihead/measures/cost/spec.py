@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from multihead._base.arguments import check_count
+from multihead._base.plural import plural
 from multihead.errors import SizeError
 
 Side = Literal["tokens", "source"]
@@ -103,7 +104,7 @@ class Spec:
     def shape(self) -> str:
         """`32 heads of 128 on 8 kv`"""
         size = f"{self.head_dim}" if self.head_dim == self.value_dim else f"{self.head_dim}/{self.value_dim}"
-        heads = f"{self.heads} head{'s' if self.heads > 1 else ''} of {size}"
+        heads = f"{plural(self.heads, 'head')} of {size}"
         if self.latent is not None:
             return f"{heads} out of {self.latent.latent_dim} + {self.latent.rope_dim} latent"
         return heads if self.kv_heads == self.heads else f"{heads} on {self.kv_heads} kv"

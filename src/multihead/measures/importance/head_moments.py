@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.plural import plural
 from multihead.corpus.accumulator import Accumulator, State, check_same_heads
 from multihead.errors import MultiheadError
 from multihead.model.statistics.moments import Moments
@@ -84,7 +85,7 @@ def check_documents(documents: int, rows: int) -> None:
     """Raise where the rows of the attention are not the documents of the batch."""
     if rows != documents > 1:
         raise MultiheadError(
-            f"the batch has {documents} documents by its first axis, and attention runs in {rows} rows: which "
-            "document a row belongs to cannot be told",
+            f"the batch has {plural(documents, 'document')} by its first axis, and attention runs in "
+            f"{plural(rows, 'row')}: which document a row belongs to cannot be told",
             hint="put the batch axis first (batch_first=True), or run one document at a time: batch_size=1",
         )

@@ -25,8 +25,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_data, check_seed
+from multihead._base.arguments import check_data, check_function, check_seed
 from multihead._base.html import line, lines
+from multihead._base.plural import plural
 from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import Corpus, rereadable
@@ -96,7 +97,7 @@ class Importance:
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         body = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
         about = self.table.about
-        head = [f"loss: {self.loss}; {about['documents']} documents"]
+        head = [f"loss: {self.loss}; {plural(about['documents'], 'document')}"]
         return "\n".join([*head, *body, *map(str, self.agreement), *about["notes"]])
 
     def _cell(self, row: Mapping[str, Any], column: str) -> str:
@@ -114,7 +115,7 @@ class Importance:
         """The table, most important heads first, and the agreement of the measures."""
         ranked_table = self.table.sort("rank")
         columns = [name for name in SHOWN if name in ranked_table.columns]
-        head = line(f"loss: {self.loss}; {self.table.about['documents']} documents")
+        head = line(f"loss: {self.loss}; {plural(self.table.about['documents'], 'document')}")
         rest = [*map(str, self.agreement), *map(str, self.table.about["notes"])]
         return head + ranked_table.select(columns)._repr_html_() + lines(rest)  # pyright: ignore[reportPrivateUsage]
 
@@ -156,6 +157,7 @@ def importance(
         raise SizeError(f"method must be one of {', '.join(METHODS)}, got {method!r}", hint='method="gradient"')
     check_data(data)
     check_seed(seed)
+    check_function("progress", progress)
     corpus = Corpus(model, rereadable(data), tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
     chosen = choose_loss(loss, model, corpus.first().inputs, tokenizer, seed=seed)
     means = MeanOutputs() if method != "gradient" and "mean" in replace else None

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
@@ -296,7 +297,7 @@ class CustomLoss(Loss):
         if not isinstance(losses, Tensor) or losses.shape != (count,):  # pyright: ignore[reportUnnecessaryIsInstance]  # users return anything
             shape = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"{losses!r}"  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SizeError(
-                f"a custom loss must return shape ({count},) for {count} documents, got {shape}",
+                f"a custom loss must return shape ({count},) for {plural(count, 'document')}, got {shape}",
                 hint="return one value per document: loss(output, batch) → (document,)",
             )
         return losses

@@ -26,6 +26,7 @@ from torch import Tensor
 from multihead._base.chart_html import heatmap_html
 from multihead._base.charts import Heatmap, fraction
 from multihead._base.html import line, lines, table
+from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped
 from multihead.table.meaning import Meaning
@@ -176,7 +177,9 @@ class Similarity:
         body = ["  ".join(x.rjust(w) for x, w in zip(line, widths, strict=True)) for line in lines]
         groups = [" ".join(group) for group in self.groups()] or ["none"]
         undefined = [f"{name}: {reason}" for name, reasons in self.undefined.items() for reason in reasons]
-        summary = f"{len(self.heads)} heads over {self.about['tokens']} tokens; closest by {self.by}"
+        summary = (
+            f"{plural(len(self.heads), 'head')} over {plural(self.about['tokens'], 'token')}; closest by {self.by}"
+        )
         clusters = f"clusters (mean distance below {self.within}):"
         return "\n".join([summary, *body, clusters, *groups, *undefined, *self.about["notes"]])
 
@@ -186,7 +189,9 @@ class Similarity:
     def _repr_html_(self) -> str:
         """The closest pairs, and a map of all pairs in the order of the dendrogram."""
         rows = [[a, b, *(fraction(v) for v in self.pair(a, b).values())] for a, b, _ in self.most_similar(8)]
-        summary = f"{len(self.heads)} heads over {self.about['tokens']} tokens; closest by {self.by}"
+        summary = (
+            f"{plural(len(self.heads), 'head')} over {plural(self.about['tokens'], 'token')}; closest by {self.by}"
+        )
         side = max(120, min(420, 6 * len(self.heads)))
         picture = heatmap_html(self.heatmap().pooled(SHOWN), side=side, alt="heads by heads")
         groups = [f"cluster: {' '.join(group)}" for group in self.groups()]

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_seed
+from multihead._base.arguments import check_function, check_list, check_seed
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, State
 from multihead.corpus.batches import BATCH_SIZE, Document
@@ -74,7 +74,10 @@ def similarity(
     """
     if by not in PAIRS:
         raise SizeError(f"by must be one of {', '.join(PAIRS)}, got {by!r}", hint='by="cka"')
+    if layers is not None:
+        check_list("layers", layers, "layers", hint='layers=["L0", "L3"]')
     check_seed(seed)
+    check_function("progress", progress)
     weights = find_weights(model)
     options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
     if weights.reason:  # the weights were not found on an example input: try the data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from multihead._base.arguments import check_count
 from multihead.errors import SizeError, TypeMismatchError
 
 BLOCK_BYTES = 32 << 20
@@ -36,10 +37,7 @@ class Statistics:
     block_bytes: int = BLOCK_BYTES
 
     def __post_init__(self) -> None:
-        if self.offsets < 1:
-            raise SizeError(
-                f"offsets must be at least 1, got {self.offsets}", hint="offsets=1 measures previous and next"
-            )
+        check_count("offsets", self.offsets)
         if not isinstance(self.classes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise TypeMismatchError(
                 f"classes must map names to token ids, got {self.classes!r}",

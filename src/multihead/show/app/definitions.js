@@ -1,8 +1,9 @@
 /** The "?" beside a measure or a kind of the report: its definition is in the data. */
 
 import { sentence } from "./format.js";
-import { GLOSSARY, kindLabel, kindSentence } from "./glossary.js";
+import { GLOSSARY } from "./glossary.js";
 import { help } from "./help.js";
+import { kindLabel, kindSentence } from "./kinds.js";
 import { column, report } from "./report.js";
 
 /**

@@ -4,10 +4,10 @@ import { go } from "./address.js";
 import { columnHelp, kindMeaning } from "./definitions.js";
 import { choice, el } from "./dom.js";
 import { plural } from "./format.js";
-import { kindLabel } from "./glossary.js";
 import { Grid, legend } from "./grid.js";
 import { headTable } from "./head_table.js";
 import { help } from "./help.js";
+import { kindLabel } from "./kinds.js";
 import { column, kindOf, numberColumns, report } from "./report.js";
 import { yourText } from "./text_choice.js";
 

@@ -43,7 +43,7 @@
  *
  * @typedef {object} Text
  * @property {string} name
- * @property {string} note
+ * @property {string} note which window it is, and which words the model does not have
  * @property {[number, number]} window which window of how many
  * @property {number} source windows of one text have the same
  * @property {number} [at] the number of a served text
@@ -142,6 +142,7 @@
  * @property {Record<string, Column> | null} table
  * @property {string | null} importance the column of importance
  * @property {Record<string, {meaning: string, threshold: number}>} kinds
+ * @property {Record<string, {label: string, sentence: string}>} kind_texts
  * @property {Record<string, string> | null} why the evidence for each head's kind
  * @property {Record<string, [string, string, number, number][]> | null} often
  * @property {Pairs | null} pairs

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from multihead._base.plural import plural
 from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
@@ -137,7 +138,9 @@ def _common_sizes(layers: Anatomy) -> dict[str, int]:
     for layer in layers:
         heads, kv, _ = each[layer.name]
         if not kv or heads % kv or layer.groups != Groups.even(heads, kv):
-            raise MultiheadError(f"{layer.name} has {heads} heads in groups of different sizes on {kv} kv heads")
+            raise MultiheadError(
+                f"{layer.name} has {plural(heads, 'head')} in groups of different sizes on {plural(kv, 'kv head')}"
+            )
     (first, sizes), *rest = each.items()
     for name, other in rest:
         if other != sizes:
@@ -151,7 +154,7 @@ def _common_sizes(layers: Anatomy) -> dict[str, int]:
 
 
 def _words(sizes: tuple[int, int, int]) -> str:
-    return f"{sizes[0]} heads of size {sizes[2]} on {sizes[1]} kv heads"
+    return f"{plural(sizes[0], 'head')} of size {sizes[2]} on {plural(sizes[1], 'kv head')}"
 
 
 # ---- classes and configs to try -----------------------------------------------------------------

@@ -101,6 +101,7 @@ class Page {
       Array.from({ length: heads }, (_, head) => ({
         name: nameOf(layer, head),
         kind: session.card.kinds[nameOf(layer, head)],
+        label: session.card.labels[nameOf(layer, head)],
       })),
     );
     const set = (/** @type {(settings: import("./model.js").Settings) => void} */ change) =>

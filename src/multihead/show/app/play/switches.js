@@ -2,7 +2,6 @@
 
 import { el } from "../dom.js";
 import { formatFraction } from "../format.js";
-import { kindLabel } from "../glossary.js";
 import { help } from "../help.js";
 import { kindColor } from "../palettes.js";
 import { PATTERNS } from "./model.js";
@@ -15,6 +14,7 @@ import { kvChoices } from "./settings.js";
  * @typedef {object} GridHead
  * @property {string} name
  * @property {string} [kind]
+ * @property {string} [label] what the kind is called
  *
  * @typedef {object} Handlers a switch that the caller does not have is not drawn
  * @property {(layer: number, head: number) => void} select
@@ -64,14 +64,14 @@ export class HeadSwitches {
    * @param {number} layer
    * @param {number} number
    */
-  cell({ name, kind }, layer, number) {
+  cell({ name, kind, label }, layer, number) {
     const dot = el("span", { class: "dot" });
     if (kind) dot.style.backgroundColor = kindColor(kind);
     const choose = el(
       "button",
       { type: "button", class: "headname", "data-head": name, onclick: () => this.handlers.select(layer, number) },
       el("b", {}, dot, name),
-      kind ? el("small", {}, kindLabel(kind)) : null,
+      kind ? el("small", {}, label ?? kind) : null,
     );
     const on = el("input", { type: "checkbox", "aria-label": `${name} on`, "data-switch": name });
     on.addEventListener("change", () => this.handlers.scale(layer, number, on.checked ? 1 : 0));

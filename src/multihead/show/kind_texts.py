@@ -1,0 +1,86 @@
+"""What a head of each kind does, in words: for the findings, and for the page, which receives them as data.
+
+>>> from multihead.show.kind_texts import KINDS
+>>> KINDS["previous"].does(1), KINDS["previous"].does(3)
+('looks one token back', 'look one token back')
+>>> KINDS["self"].sentence
+'This head looks at its own position: every token at itself.'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multihead.measures.kinds.evidence import MIXED, TOO_LITTLE
+
+_PLURAL = {"looks ": "look ", "moves ": "move ", "spreads ": "spread ", "writes ": "write ", "its ": "their "}
+
+
+@dataclass(frozen=True)
+class KindText:
+    """The words for a kind."""
+
+    label: str
+    """what it is called where there is little room"""
+    verb: str
+    """what one head does"""
+    rest: str
+    """the end of the sentence that explains it"""
+
+    def does(self, heads: int) -> str:
+        """What so many heads do."""
+        text = self.verb
+        if heads != 1:
+            for one, many in _PLURAL.items():
+                text = text.replace(one, many, 1)
+        return text
+
+    @property
+    def sentence(self) -> str:
+        return f"This head {self.verb}{self.rest}"
+
+
+_SINK = "(an attention sink)"
+
+KINDS = {
+    "dead": KindText("dead", "writes almost nothing", ", whatever the text."),
+    "first": KindText(
+        "first token", f"looks mostly at the first token {_SINK}", ": it has nothing to add there, and rests."
+    ),
+    "delimiter": KindText(
+        "delimiters",
+        f"looks mostly at delimiters {_SINK}",
+        ", such as [SEP]: it has nothing to add there, and rests.",
+    ),
+    "self": KindText("own position", "looks at its own position", ": every token at itself."),
+    "previous": KindText("previous token", "looks one token back", ": every token at the one right before it."),
+    "next": KindText("next token", "looks one token ahead", ": every token at the one right after it."),
+    "offset": KindText(
+        "fixed offset", "looks at one fixed distance", ": every token at the one so many positions away."
+    ),
+    "duplicate": KindText(
+        "same token", "looks for the same token elsewhere", ": every token at its other copies in the text."
+    ),
+    "induction": KindText(
+        "induction",
+        "looks at what followed the same token before",
+        ": in “A B … A”, at B. It continues repetition.",
+    ),
+    "class": KindText("token class", "looks at one class of tokens", ", such as punctuation or numbers."),
+    "alignment": KindText(
+        "alignment",
+        "moves along the other sequence",
+        ": every token looks at the matching place of the other text.",
+    ),
+    "window": KindText(
+        "neighbourhood", "looks at its near neighbours", ": every token at some tokens to both sides."
+    ),
+    "broad": KindText("broad", "spreads its weight over everything", ": it averages over the text."),
+}
+"""The kinds of `multihead.measures.kinds`."""
+
+UNCLEAR = {
+    MIXED: KindText("mixed", "does several things, or none of those tested", ": no kind is clear enough."),
+    TOO_LITTLE: KindText(TOO_LITTLE, "was measured on too few documents", " to say what it does."),
+}
+"""Instead of a kind."""

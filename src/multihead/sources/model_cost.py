@@ -1,0 +1,68 @@
+"""`mh.cost` of everything that `mh.load_pretrained` reads, without loading weights.
+
+>>> import multihead as mh
+>>> mh.cost("embedded", tokens=96).parameters == mh.cost(mh.embedded()[0], tokens=96).parameters
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multihead.errors import AnatomyError
+from multihead.measures.cost.cost import Cost
+from multihead.measures.cost.cost import cost as cost_of_sizes
+from multihead.measures.cost.spec import Spec
+from multihead.sources.pretrained import EMBEDDED, SAVED, model_folder
+from multihead.sources.user_function import call_function, is_function
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+def cost(
+    model: str | Path | nn.Module | Spec | Sequence[Spec],
+    *,
+    batch: int = 1,
+    tokens: int | None = None,
+    source: int | None = None,
+    dtype: str | torch.dtype = "bf16",
+    causal: bool | None = None,
+) -> Cost:
+    """Count the parameters, FLOPs and bytes of the attention of a model. No weights are read.
+
+    Args:
+        model: a known name (`multihead cost --list`); a folder, of which config.json or multihead.json is read;
+            "org/name" on the hub, of which only the config is downloaded; "embedded"; "module:function"; a
+            module; or sizes, as one `Spec` or several.
+        tokens: sequence length; default: 2048, or what the model can read if that is less.
+        source: length of the encoder's sequence; default: the model's, or `tokens`.
+        causal: overrides the causality read from a module; affects only the visible pairs and the cache.
+    """
+    options: dict[str, Any] = {
+        "batch": batch, "tokens": tokens, "source": source, "dtype": dtype, "causal": causal,
+    }  # fmt: skip
+    if not isinstance(model, str | Path):
+        return cost_of_sizes(model, **options)
+    name = str(model)
+    if is_function(name) and not Path(name).is_dir():
+        return replace(cost_of_sizes(call_function(name)[0].eval(), **options), name=name)
+    if name == EMBEDDED or (Path(name) / SAVED).is_file():
+        folder = model_folder(name)
+        shown = name if name == EMBEDDED else folder.name
+        return replace(_saved_cost(folder, **options), name=shown)
+    return cost_of_sizes(model, **options)
+
+
+def _saved_cost(folder: Path, **options: Any) -> Cost:
+    """Of a folder that `mh.save` wrote, from its manifest; a layout that names do not tell needs the weights."""
+    from multihead.store.load import load, structure  # imports torch, which known names do not need
+
+    try:
+        return cost_of_sizes(structure(folder), **options)
+    except AnatomyError:
+        return cost_of_sizes(load(folder), **options)
