@@ -9,6 +9,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
+from multihead._base.share_words import SHARE_NAMES
 from multihead.corpus.documents import Corpus
 from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import LanguageModel
@@ -16,6 +17,7 @@ from multihead.measures.similarity.result import Similarity
 from multihead.show.collect import report
 from multihead.show.curve import CurveLine, CurvePoint, QualityCurve, quick_curve
 from multihead.show.findings import findings, head_link
+from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.tokens import Words
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
@@ -225,3 +227,32 @@ def test_words_of_ids_alone(minilm: tuple[Any, Any]) -> None:
     words = Words.of(ids, tokenizer)
     assert spelled(words).split()[-2:] == ["cat", "[SEP]"]
     assert Words.of([5, 6]).shown == ["5", "6"]
+
+
+def shares_table(leading: list[str], names: tuple[str, ...] = HEADS) -> HeadTable:
+    columns: dict[str, Any] = {name: torch.full((len(names),), 0.2) for name in SHARE_NAMES}
+    columns |= {"leading": tuple(leading), "kind": ("match, 0.20",) * len(names)}
+    columns["kind_score"] = torch.full((len(names),), torch.nan)
+    return HeadTable(names, columns, {n: Meaning("", "") for n in columns})
+
+
+def test_shares_by_layer() -> None:
+    said = findings(shares_table(["position", "match", "word", "word + match"]), None, None)[0]
+    assert said.text == "2 of 4 heads pick keys that fit the query; layer 1 picks words, whatever the query."
+    assert said.link == "#view=heads&share=match"
+    same = findings(shares_table(["position", "match", "word", "word"]), None, None)[0]
+    assert same.text == "2 of 4 heads pick words, whatever the query, above all in layer 1."
+    names = tuple(f"encoder.L{layer}H{h}" for layer in range(3) for h in range(2))
+    several = findings(shares_table(["word", "rest"] + ["word"] * 4, names), None, None)[0]
+    assert several.text.endswith("above all in encoder layers 1 and 2.")
+    none = findings(shares_table(["position", "match", "", "word + position"]), None, None)[0]
+    assert none.text == "2 of 4 heads look at certain distances, whatever the words."
+
+
+def test_heads_named_by_a_share_are_counted_together() -> None:
+    table = shares_table(["match"] * 4)
+    kinds = ("match, 0.18", "previous", "match, 0.04", "word, 0.30")
+    table = HeadTable(table.heads, {**table.columns, "kind": kinds}, table.meaning)
+    rows = Report(ModelInfo("m", "M", 1), CorpusInfo("", 1), table=table).kind_rows()
+    assert (rows[0].kind, rows[0].heads) == ("match", ["L0H0", "L1H0"])
+    assert {row.kind for row in rows} == {"match", "previous", "word"}

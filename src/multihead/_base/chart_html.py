@@ -80,6 +80,10 @@ def png(shades: UInt8[np.ndarray, "row column"], palette: bytes, alpha: bytes) -
 # ---- the grid of heads ------------------------------------------------------------------------
 
 
+MOST_RINGS = 160
+"""With more heads, discs of the leading shares alone: a notebook keeps every output."""
+
+
 def head_grid_html(grid: HeadGrid, *, cell: int = 22) -> str:
     """A circle or a ring per head, layers down and heads across, and a legend of the words or parts."""
     left, top = 16 + 7 * max(map(len, grid.layers)), 18
@@ -122,20 +126,24 @@ def _ring(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float) ->
     assert grid.shares is not None
     shares = ", ".join(f"{part} {fraction(x)}" for part, x in zip(grid.parts, grid.shares[i], strict=True))
     word = grid.heads[i] if grid.words is None else f"{grid.heads[i]}: {grid.words[i]}"
+    # Turned, so that arcs start at the top.
+    start = f'<g transform="translate({centre[0]:.1f} {centre[1]:.1f}) rotate(-90)" fill="none">'
+    start += f"<title>{escape(word)}; {escape(shares)}</title>"
+    if len(grid.heads) > MOST_RINGS:
+        return f"{start}{ring(radius, 0.0, grid.disc(i))}</g>"
     disc = RING_CENTRE * radius
     hole = disc - 1.2 if grid.heads[i] in grid.hollow else 0.0
-    marks = ring(centre, radius, RING_HOLE * radius, grid.ring(i)) + ring(centre, disc, hole, grid.disc(i))
-    return f"<g><title>{escape(word)}; {escape(shares)}</title>{marks}</g>"
+    return f"{start}{ring(radius, RING_HOLE * radius, grid.ring(i))}{ring(disc, hole, grid.disc(i))}</g>"
 
 
-def ring(centre: tuple[float, float], outer: float, inner: float, arcs: Sequence[Arc]) -> str:
-    """Circles whose stroke, as wide as the ring, is dashed."""
+def ring(outer: float, inner: float, arcs: Sequence[Arc]) -> str:
+    """Circles around the origin whose stroke, as wide as the ring, is dashed."""
     r, width = (outer + inner) / 2, outer - inner
     around = 2 * math.pi * r
     return "".join(
-        f'<circle cx="{centre[0]:.1f}" cy="{centre[1]:.1f}" r="{r:.2f}" fill="none" stroke="{colour}" '
-        f'stroke-width="{width:.2f}" stroke-dasharray="{(end - start) * around:.2f} {around:.2f}" '
-        f'stroke-dashoffset="{-start * around:.2f}" transform="rotate(-90 {centre[0]:.1f} {centre[1]:.1f})"/>'
+        f'<circle r="{r:.2f}" stroke="{colour}" stroke-width="{width:.2f}" '
+        f'stroke-dasharray="{(end - start) * around:.2f} {around:.2f}" '
+        f'stroke-dashoffset="{-start * around:.2f}"/>'
         for start, end, colour in arcs
     )
 

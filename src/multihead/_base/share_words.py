@@ -48,8 +48,8 @@ SHARES = (
         "pick words, whatever the query", "picks words, whatever the query",
     ),
     Share(
-        "match", "m", "#9c2ce6", "query and key decide together",
-        "match queries with keys", "matches queries with keys",
+        "match", "m", "#9c2ce6", "the pair decides: which keys draw attention depends on the query",
+        "pick keys that fit the query", "picks keys that fit the query",
     ),
 )  # fmt: skip
 """In the order in which they are drawn.

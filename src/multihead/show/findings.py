@@ -113,10 +113,8 @@ def _shares(table: HeadTable) -> Finding:
     runs = _layers_of_one_share(table.heads, leading)
     if runs:
         layers, of_layers = max(runs, key=lambda run: (run[1] is not share, len(run[0])))
-        does = of_layers.one if len(layers) == 1 else of_layers.many
-        text += (
-            f", above all in {_layer_words(layers)}" if of_layers is share else f"; {_layer_words(layers)} {does}"
-        )
+        does, where = of_layers.one if len(layers) == 1 else of_layers.many, _layer_words(layers)
+        text += f", above all in {where}" if of_layers is share else f"; {where} {does}"
     return Finding(f"{text}.", f"#view=heads&share={share.name}")
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from multihead._base.charts import MISSING, number
 from multihead._base.html import STYLE
-from multihead._base.share_words import SHARE_NAMES
+from multihead._base.share_words import SHARE_NAMES, leading_shares
 from multihead.table.data import Column, TableData, cell
 
 if TYPE_CHECKING:
@@ -67,7 +67,10 @@ def importance_column(table: TableData) -> str | None:
 def has_shares(table: TableData) -> bool:
     """Whether the five shares of log n were measured of any head."""
     names = (*SHARE_NAMES, "leading")
-    return all(name in table.columns and _has_values(table.columns[name]) for name in names)
+    if not all(name in table.columns and _has_values(table.columns[name]) for name in names):
+        return False
+    leading = table["leading"]
+    return isinstance(leading, tuple) and any(leading_shares(word) for word in leading)
 
 
 def _has_values(column: Column) -> bool:

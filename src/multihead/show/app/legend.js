@@ -32,13 +32,13 @@ function sharesLegend(state) {
   const finer = kindCounts().filter(([kind]) => kind && !sharesNamed(kind).length);
   const kinds = finer.length ? el("div", { class: "legend" }, kindKeys(finer, state)) : null;
   const ring = "Ring: the five shares. Disc: the share that leads, or two.";
-  const tile = "Colour: the share that leads, or two; paler where it is small.";
+  const tile = "Colour: the share that leads, or two; weaker where it is small.";
   return el("div", {},
     el("p", { class: "legend" }, el("b", {}, "What decides where a head looks ", help("shares")),
       el("span", { class: "dim ringhint" }, ring), el("span", { class: "dim tilehint" }, tile)),
     el("ul", { class: "sharelist" }, lines),
     kinds,
-    el("p", { class: "legend hints" }, sizeHint(), hollowHint()));
+    el("p", { class: "legend hints" }, el("span", { class: "ringhint" }, sizeHint()), hollowHint()));
 }
 
 /** @param {State} state */
@@ -90,7 +90,7 @@ function key(part, value, label, color, count, state) {
 }
 
 const sizeHint = () =>
-  report.importance ? el("span", { class: "dim ringhint" }, "Larger: more important ", help("importance")) : null;
+  report.importance ? el("span", { class: "dim" }, "Larger: more important ", help("importance")) : null;
 
 const hollowHint = () =>
   prunable.size ? el("span", { class: "dim" }, "Hollow: can be pruned ", help("can be pruned")) : null;

@@ -374,13 +374,13 @@ d.heads[s]),t===null?null:a("span",{class:"beside"},`and ${d.heads[t]}`),A("kind
 Nt?void 0:t}),w("direction"));function Hs(s,t){return s==="shares"?Mo(t):s==="kind"?To(t):Ao(s)}function Mo(s){let t=d.charts.shares.map(({name:r,colour:l,meaning:c})=>{let h=d.heads.filter(
 (u,m)=>Y(m).some(p=>p.name===r)).length;return a("li",{},Vs("share",r,r,l,h,s),a("span",{class:"meaning"},c))}),e=zs().filter(([r])=>r&&!tt(r).length),n=e.length?
 a("div",{class:"legend"},Us(e,s)):null;return a("div",{},a("p",{class:"legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ri\
-nghint"},"Ring: the five shares. Disc: the share that leads, or two."),a("span",{class:"dim tilehint"},"Colour: the share that leads, or two; paler where it is \
-small.")),a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},Ks(),Gs()))}function To(s){let t=a("span",{class:"dim"},"Click a kind to list its heads.");
-return a("div",{class:"legend"},Us(zs(),s),Ks(),Gs(),t)}function zs(){let s=new Map;for(let t of d.heads.keys()){let e=vt(q(t));s.set(e,(s.get(e)??0)+1)}return[
-...s].sort((t,e)=>e[1]-t[1])}function Us(s,t){let e=s.map(([n,o])=>a("span",{class:"keyhelp"},Vs("kind",n,K(n),ae(n),o,t),he(n)));return[a("b",{},"Kinds of head\
-s ",w("kind")),e]}function Vs(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>$({share:void 0,kind:void 0,[s]:l?void 0:t}),h=a(
-"button",{type:"button",class:"key","aria-pressed":String(l),onclick:c});return h.append(r,e,a("small",{},String(o))),h}var Ks=()=>d.importance?a("span",{class:"\
-dim ringhint"},"Larger: more important ",w("importance")):null,Gs=()=>J.size?a("span",{class:"dim"},"Hollow: can be pruned ",w("can be pruned")):null;function Ao(s){
+nghint"},"Ring: the five shares. Disc: the share that leads, or two."),a("span",{class:"dim tilehint"},"Colour: the share that leads, or two; weaker where it is\
+ small.")),a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},a("span",{class:"ringhint"},Ks()),Gs()))}function To(s){let t=a("span",{class:"dim"},"Cl\
+ick a kind to list its heads.");return a("div",{class:"legend"},Us(zs(),s),Ks(),Gs(),t)}function zs(){let s=new Map;for(let t of d.heads.keys()){let e=vt(q(t));
+s.set(e,(s.get(e)??0)+1)}return[...s].sort((t,e)=>e[1]-t[1])}function Us(s,t){let e=s.map(([n,o])=>a("span",{class:"keyhelp"},Vs("kind",n,K(n),ae(n),o,t),he(n)));
+return[a("b",{},"Kinds of heads ",w("kind")),e]}function Vs(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>$({share:void 0,kind:void 0,
+[s]:l?void 0:t}),h=a("button",{type:"button",class:"key","aria-pressed":String(l),onclick:c});return h.append(r,e,a("small",{},String(o))),h}var Ks=()=>d.importance?
+a("span",{class:"dim"},"Larger: more important ",w("importance")):null,Gs=()=>J.size?a("span",{class:"dim"},"Hollow: can be pruned ",w("can be pruned")):null;function Ao(s){
 let{ramp:t,low:e,high:n}=Ae(Zt(s));if(e>n)return a("p",{class:"legend"});let o=Ct(r=>at(t,r)),i=a("span",{class:"dim"},s," ",st(s));return a("p",{class:"legend"},
 O(e),o,O(n),i)}var Eo=["entropy","max_weight","distance","first","special","previous","next","self","induction","same_token","output_norm","kind_score","driven_score","most_si\
 milar_cka"];function Oo(){let s=ss(),t=[d.importance??"",...Eo].filter(e=>s.includes(e));return[...t,...s.filter(e=>!t.includes(e))]}function Lo(s){let t=s.map(
