@@ -59,7 +59,9 @@ def colour_at(shown: Opened, x: float, y: float) -> str:
     """The colour of a pixel of the grid, as #rrggbb."""
     read = """([x, y]) => {
         const canvas = document.querySelector("canvas.grid"), ratio = canvas.width / canvas.clientWidth;
-        return [...canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data];
+        const pixel = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+        pixel.drawImage(canvas, -Math.floor(x * ratio), -Math.floor(y * ratio));
+        return [...pixel.getImageData(0, 0, 1, 1).data];
     }"""
     return "#{:02x}{:02x}{:02x}".format(*shown.page.evaluate(read, [x, y])[:3])
 
