@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from multihead._base.labels import without_value
 from multihead.measures.kinds.evidence import TOO_LITTLE
 from multihead.measures.similarity.result import Similarity
 from multihead.show.curve import QualityCurve
@@ -28,6 +29,18 @@ OFTEN = 0.25
 
 TWINS = 0.8
 """CKA from which on two heads are near-twins."""
+
+TOGETHER = 2 / 3
+"""The share of the heads of a layer from which on the layer is described by its leading share."""
+
+LAYER = {
+    "spread": "looks at nearly everything",
+    "rest": "rests on the first token and on special tokens",
+    "position": "looks by distance, whatever the tokens are",
+    "word": "picks words, whatever the query is",
+    "match": "matches queries with keys",
+}
+"""What the heads of a layer do, by the share that leads in them."""
 
 SENTENCE = {
     "first": "look mostly at the first token (an attention sink)",
@@ -68,7 +81,7 @@ def findings(
     theory: Theory | None = None,
 ) -> list[Finding]:
     """The most informative sentences; fewer if less was measured."""
-    kinds, special = _kinds(table), _special(table)
+    kinds, special = _layer_sentence(table) or _kinds(table), _special(table)
     if kinds is not None and special is not None and special.text.partition(" ")[0] in kinds.text:
         special = None  # the first sentence names this head
     sentences = (kinds, _curve(curve) or _importance(table), _twins(similarity), special, _theory(theory))
@@ -79,6 +92,26 @@ def count_of(some: int, every: int, word: str) -> str:
     return f"{'One' if some == 1 else some} of {every} {word}s"
 
 
+def _layer_sentence(table: HeadTable | None) -> Finding | None:
+    """What the layer does whose heads agree most on a leading share: position, word or match, if any does."""
+    if table is None or "leading" not in table.columns:
+        return None
+    heads: dict[str, list[str]] = {}
+    for name, leading in zip(table.heads, table["leading"], strict=True):
+        heads.setdefault(_layer(name), []).append(leading)
+    agreeing: list[tuple[float, str, str]] = []
+    for layer, leading in heads.items():
+        for share in ("position", "word", "match"):
+            part = sum(share in one.split(" + ") for one in leading) / len(leading)
+            agreeing.append((part, layer, share))
+    part, layer, share = max(agreeing, key=lambda one: one[0])
+    if part < TOGETHER:
+        return None
+    stack, index = layer.rpartition(".")[0], layer.rpartition(".")[2].removeprefix("L")
+    text = f"Layer {index}{f' of the {stack}' if stack else ''} {LAYER[share]}."
+    return Finding(text, f"#view=heads&kind={share}")
+
+
 def _kinds(table: HeadTable | None) -> Finding | None:
     """The most common kind; if it is rare, the number of heads with a kind, and the clearest of them."""
     if table is None or "kind" not in table.columns:
@@ -86,7 +119,7 @@ def _kinds(table: HeadTable | None) -> Finding | None:
     counts = Counter(k for k in table["kind"] if k in SENTENCE)
     if not counts:
         few = TOO_LITTLE in table["kind"]
-        text = "There is too little text to say what heads do" if few else "No head does only one thing"
+        text = "There is too little text to say what heads do" if few else "No head is of a single kind"
         return Finding(f"{text}.", "#view=heads")
     kind, some = counts.most_common(1)[0]
     if some >= OFTEN * len(table):
@@ -103,7 +136,7 @@ def _special(table: HeadTable | None) -> Finding | None:
     """The head with the highest score among the rare kinds."""
     if table is None or "kind" not in table.columns:
         return None
-    counts = Counter(table["kind"])
+    counts = Counter(map(without_value, table["kind"]))
     scores: list[float] = table["kind_score"].tolist()
     few = max(3, len(table) // 20)
     rare = [
