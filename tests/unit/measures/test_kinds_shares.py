@@ -150,7 +150,9 @@ def test_an_induction_pair_is_named_and_comes_apart() -> None:
 
 def _gpt2(spread: float) -> nn.Module:
     torch.manual_seed(0)
-    config = GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50, n_positions=64, initializer_range=spread)
+    config = GPT2Config(
+        n_layer=2, n_head=3, n_embd=24, vocab_size=VOCABULARY, n_positions=64, initializer_range=spread
+    )
     return GPT2Model(config).eval()
 
 
