@@ -54,14 +54,13 @@ def test_kinds() -> None:
     assert "too little text" in few.text
 
 
-def test_a_layer_whose_heads_agree_comes_first() -> None:
-    columns = {"leading": ("position", "rest", "word", "position + word")}
-    shares = HeadTable(HEADS, columns, {"leading": Meaning("", "")})
+def test_layers_in_which_one_share_leads() -> None:
+    columns: dict[str, Any] = {"leading": ("position", "match", "word", "position + word")}
+    columns |= {name: torch.full((4,), 0.2) for name in ("spread", "rest", "position", "word", "match")}
+    shares = HeadTable(HEADS, columns, {name: Meaning("", "") for name in columns})
     text = findings(table(["first"] * 4).join(shares), None, None)[0].text
-    assert text == "Layer 1 picks words, whatever the query is."
-    apart = {"leading": ("position", "rest", "word", "match")}
-    shares = HeadTable(HEADS, apart, {"leading": Meaning("", "")})
-    assert findings(table(["first"] * 4).join(shares), None, None)[0].text.startswith("4 of 4 heads look mostly")
+    assert text.startswith("2 of 4 heads")
+    assert "layer 1 picks words" in text or "in layer 1" in text
 
 
 def test_twins() -> None:

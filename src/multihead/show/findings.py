@@ -14,33 +14,25 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from multihead._base.labels import without_value
+from multihead._base.share_words import SHARES, Share, leading_shares
 from multihead.measures.kinds.evidence import TOO_LITTLE
 from multihead.measures.similarity.result import Similarity
 from multihead.show.curve import QualityCurve
 from multihead.statements.run import Theory
 from multihead.table.head_names import parse
 from multihead.table.table import HeadTable
-from multihead.table.view import importance_column
+from multihead.table.view import has_shares, importance_column
 
 MOST = 3
 
 OFTEN = 0.25
 """The share of the heads from which on a common kind is the first finding."""
 
+MOSTLY = 0.75
+"""The part of a layer's heads from which on what they do is said of the layer."""
+
 TWINS = 0.8
 """CKA from which on two heads are near-twins."""
-
-TOGETHER = 2 / 3
-"""The share of the heads of a layer from which on the layer is described by its leading share."""
-
-LAYER = {
-    "spread": "looks at nearly everything",
-    "rest": "rests on the first token and on special tokens",
-    "position": "looks by distance, whatever the tokens are",
-    "word": "picks words, whatever the query is",
-    "match": "matches queries with keys",
-}
-"""What the heads of a layer do, by the share that leads in them."""
 
 SENTENCE = {
     "first": "look mostly at the first token (an attention sink)",
@@ -81,7 +73,8 @@ def findings(
     theory: Theory | None = None,
 ) -> list[Finding]:
     """The most informative sentences; fewer if less was measured."""
-    kinds, special = _layer_sentence(table) or _kinds(table), _special(table)
+    kinds = _kinds(table) if table is None or not has_shares(table) else _shares(table)
+    special = _special(table)
     if kinds is not None and special is not None and special.text.partition(" ")[0] in kinds.text:
         special = None  # the first sentence names this head
     sentences = (kinds, _curve(curve) or _importance(table), _twins(similarity), special, _theory(theory))
@@ -90,26 +83,6 @@ def findings(
 
 def count_of(some: int, every: int, word: str) -> str:
     return f"{'One' if some == 1 else some} of {every} {word}s"
-
-
-def _layer_sentence(table: HeadTable | None) -> Finding | None:
-    """What the layer does whose heads agree most on a leading share: position, word or match, if any does."""
-    if table is None or "leading" not in table.columns:
-        return None
-    heads: dict[str, list[str]] = {}
-    for name, leading in zip(table.heads, table["leading"], strict=True):
-        heads.setdefault(_layer(name), []).append(leading)
-    agreeing: list[tuple[float, str, str]] = []
-    for layer, leading in heads.items():
-        for share in ("position", "word", "match"):
-            part = sum(share in one.split(" + ") for one in leading) / len(leading)
-            agreeing.append((part, layer, share))
-    part, layer, share = max(agreeing, key=lambda one: one[0])
-    if part < TOGETHER:
-        return None
-    stack, index = layer.rpartition(".")[0], layer.rpartition(".")[2].removeprefix("L")
-    text = f"Layer {index}{f' of the {stack}' if stack else ''} {LAYER[share]}."
-    return Finding(text, f"#view=heads&kind={share}")
 
 
 def _kinds(table: HeadTable | None) -> Finding | None:
@@ -130,6 +103,52 @@ def _kinds(table: HeadTable | None) -> Finding | None:
     name, _, rest = ("", "", "") if example is None else example.text.partition(" ")
     such = f"; {name}, for one, {rest}" if rest else "."
     return Finding(f"{clear} {does} one clear thing{such}", "#view=heads&sort=score")
+
+
+def _shares(table: HeadTable) -> Finding:
+    """The share that leads most often, and the layers in which one leads in most heads."""
+    leading = [leading_shares(word) for word in table["leading"]]
+    counts = Counter(share for shares in leading for share in shares)
+    share, some = counts.most_common(1)[0]
+    text = f"{count_of(some, len(table), 'head')} {share.one if some == 1 else share.many}"
+    runs = _layers_of_one_share(table.heads, leading)
+    if runs:
+        layers, of_layers = max(runs, key=lambda run: (run[1] is not share, len(run[0])))
+        does = of_layers.one if len(layers) == 1 else of_layers.many
+        text += (
+            f", above all in {_layer_words(layers)}" if of_layers is share else f"; {_layer_words(layers)} {does}"
+        )
+    return Finding(f"{text}.", f"#view=heads&share={share.name}")
+
+
+def _layers_of_one_share(heads: Sequence[str], leading: Sequence[Sequence[Share]]) -> list[tuple[list[str], Share]]:
+    """Runs of neighbouring layers in which the same share leads in most heads."""
+    of_layer: dict[str, list[Sequence[Share]]] = {}
+    for name, shares in zip(heads, leading, strict=True):
+        of_layer.setdefault(_layer(name), []).append(shares)
+    runs: list[tuple[list[str], Share]] = []
+    ended = True
+    for layer, all_shares in of_layer.items():
+        count = Counter(share for shares in all_shares for share in shares)
+        share, some = count.most_common(1)[0] if count else (SHARES[0], 0)
+        if some < MOSTLY * len(all_shares) or len(all_shares) == 1:
+            ended = True
+            continue
+        same_stack = not ended and runs[-1][0][-1].rpartition(".")[0] == layer.rpartition(".")[0]
+        if same_stack and runs[-1][1] is share:
+            runs[-1][0].append(layer)
+        else:
+            runs.append(([layer], share))
+        ended = False
+    return runs
+
+
+def _layer_words(layers: Sequence[str]) -> str:
+    """Such as "layer 5", "layers 1 to 4", "encoder layers 0 and 1"."""
+    stack, _, _ = layers[0].rpartition(".")
+    numbers = [layer.rpartition("L")[2] for layer in layers]
+    joined = " and ".join(numbers) if len(numbers) <= 2 else f"{numbers[0]} to {numbers[-1]}"
+    return f"{stack} layer{'s' if len(layers) > 1 else ''} {joined}".strip()
 
 
 def _special(table: HeadTable | None) -> Finding | None:

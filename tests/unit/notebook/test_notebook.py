@@ -272,6 +272,13 @@ def test_a_grid_of_heads_as_svg() -> None:
     rings = head_grid_html(HeadGrid(heads, shares=shares, parts=("a", "b"), part_colours=("#111111", "#222222")))
     assert read(rings).seen.count("circle") == 5, "a share of zero has no arc"
     assert rings.count('stroke="#222222"') == 2
+    leading = [["a"], ["a", "b"], []]
+    grid = HeadGrid(heads, words=("x", EVIL, "y"), shares=np.array([[0.25, 0.75], [0.5, 0.5], [np.nan, np.nan]]),
+                    parts=("a", "b"), part_colours=("#111111", "#222222"), leading=leading)  # fmt: skip
+    found = read(head_grid_html(grid))
+    assert found.seen.count("circle") == 2 + 1 + 2 + 2 + 1, "arcs and discs; one grey ring without a disc"
+    assert f"L0H1: {EVIL}; a 0.50, b 0.50" in found.words
+    assert "a 2" in " ".join(found.words)
 
 
 def test_sizes_of_heads_grow_with_the_root() -> None:

@@ -16,6 +16,7 @@ import { loadMap, loadWeights } from "./maps.js";
 import { shade, weightRamp } from "./palettes.js";
 import { RemoteMap } from "./remote_map.js";
 import { column, indexOf, kindOf, neighbour, places, report, textIn as textOfColumn } from "./report.js";
+import { leadingSentence } from "./shares.js";
 import { textChoice, textIn } from "./text_choice.js";
 import { TokenText, strongest } from "./token_text.js";
 
@@ -223,7 +224,7 @@ class HeadScene {
     this.token = aimed ?? this.pinned;
     if (this.texts?.rows.sequence !== map.rows || this.texts.columns.sequence !== map.columns) this.makeTexts(map);
     this.paint();
-    this.panel?.showPairs(maps[0]);
+    this.panel?.rows.show(maps[0]);
     if (this.second === null && !report.served && map.queries * map.keys <= LARGEST_AHEAD) this.computeAhead();
   }
 
@@ -384,7 +385,7 @@ function headTop(head, second) {
     step([-1, 0], "↑", "previous layer"),
     step([1, 0], "↓", "next layer"),
   );
-  const does = second === null ? kindSentence(kindOf(head)) : similarityLine(head, second);
+  const does = second === null ? doesText(head) : similarityLine(head, second);
   return el("div", { class: "headtop" },
     el("h2", {}, report.heads[head]),
     second === null ? null : el("span", { class: "beside" }, `and ${report.heads[second]}`),
@@ -393,6 +394,9 @@ function headTop(head, second) {
     el("a", { href: link(ALL_HEADS), class: "back" }, "← All heads"),
     el("p", { class: "does" }, does));
 }
+
+/** What a head does, by its kind; by its leading shares if no finer kind is known. @param {number} head */
+const doesText = (head) => kindSentence(kindOf(head)) || leadingSentence(head);
 
 /** The choice of a direction, for other views. @param {boolean} looks */
 export const directionChoice = (looks) =>

@@ -4,6 +4,7 @@ import { announce, el } from "./dom.js";
 import { sentence } from "./format.js";
 import { GLOSSARY, kindLabel, kindSentence } from "./glossary.js";
 import { column, report } from "./report.js";
+import { sharesNamed } from "./shares.js";
 
 const box = el("div", { id: "definition", role: "note", hidden: true });
 /** @type {HTMLElement | null} */
@@ -93,7 +94,8 @@ export function kindHelp(kind) {
 export function kindMeaning(kind) {
   const known = Object.hasOwn(report.kinds, kind) ? report.kinds[kind] : null;
   const exact = known ? `${sentence(known.meaning)} Its score must be above ${known.threshold} and above chance.` : "";
-  return [kindSentence(kind), exact].filter(Boolean).join(" ");
+  const shares = sharesNamed(kind).map(({ name, meaning }) => sentence(`${name}: ${meaning}`));
+  return [...shares, kindSentence(kind), exact].filter(Boolean).join(" ");
 }
 
 /**
