@@ -45,15 +45,24 @@ def curve(prunable: int) -> QualityCurve:
 
 
 def test_kinds() -> None:
-    many = findings(table(["first", "first", "mixed", "mixed"]), None, None)[0]
+    many = findings(table(["first", "first", "match, 0.18", "word, 0.12"]), None, None)[0]
     assert many.text.startswith("2 of 4 heads look mostly at the first token")
     assert many.link == "#view=heads&kind=first"
-    one = findings(table(["previous", "mixed", "mixed", "mixed"]), None, None)[0]
+    one = findings(table(["previous", "match, 0.18", "word, 0.12", "word, 0.13"]), None, None)[0]
     assert one.text == "One of 4 heads looks one token back."
-    nothing = findings(table(["mixed"] * 4), None, None)[0]
-    assert nothing.text == "No head does only one thing."
+    nothing = findings(table(["word, 0.12"] * 4), None, None)[0]
+    assert nothing.text == "No head is of a single kind."
     few = findings(table(["too little data"] * 4), None, None)[0]
     assert "too little text" in few.text
+
+
+def test_layers_in_which_one_share_leads() -> None:
+    columns: dict[str, Any] = {"leading": ("position", "match", "word", "position + word")}
+    columns |= {name: torch.full((4,), 0.2) for name in ("spread", "rest", "position", "word", "match")}
+    shares = HeadTable(HEADS, columns, {name: Meaning("", "") for name in columns})
+    text = findings(table(["first"] * 4).join(shares), None, None)[0].text
+    assert text.startswith("2 of 4 heads")
+    assert "layer 1 picks words" in text or "in layer 1" in text
 
 
 def test_twins() -> None:
@@ -67,7 +76,7 @@ def test_twins() -> None:
 
 
 def test_worth_and_curve() -> None:
-    worth = findings(table(["mixed"] * 4, worth=[0.1, 0.1, 0.7, 0.1]), None, None)[1]
+    worth = findings(table(["word, 0.12"] * 4, worth=[0.1, 0.1, 0.7, 0.1]), None, None)[1]
     assert worth.text == "One of 4 heads has 70 % of the importance; L1H0 matters most."
     texts = [findings(None, None, curve(prunable))[0].text for prunable in (3, 0, 1)]
     assert texts == [
@@ -81,7 +90,8 @@ def test_at_most_three_and_none_twice() -> None:
     attention = mh.MultiHeadAttention(12, 3)
     theory = mh.theory(attention, torch.randn(2, 11, 12), only=["2", "16"])
     fails = sum(line.verdict == "fails" for line in theory.summary)
-    said = findings(table(["previous", "mixed", "mixed", "mixed"]), alike({(2, 3): 0.95}), curve(3), theory)
+    kinds = ["previous", "match, 0.18", "word, 0.12", "word, 0.13"]
+    said = findings(table(kinds), alike({(2, 3): 0.95}), curve(3), theory)
     assert len(said) == 3
     assert len({f.text for f in said}) == 3
     (only,) = findings(None, None, None, theory)
@@ -140,7 +150,11 @@ def test_curve_is_what_silence_costs() -> None:
 def test_what_cannot_be_had_is_said_and_the_rest_is_there() -> None:
     found = report(small(), [[3, 1, 4, 1, 5, 9], [2, 6]], parts=("measure", "kinds"))
     assert found.table is not None
-    assert set(found.table["kind"]) == {"too little data"}
+    assert all(
+        kind.startswith(lead) for kind, lead in zip(found.table["kind"], found.table["leading"], strict=True)
+    )
+    assert "" not in found.table["leading"]
+    assert any("use 96" in note for note in found.notes)
     from torch import nn
 
     plain = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 1).eval()

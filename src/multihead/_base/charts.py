@@ -34,7 +34,7 @@ Cells = Float[np.ndarray, "row column"]
 KIND_COLOURS = {
     "first": "#0072b2", "delimiter": "#56b4e9", "self": "#b59a00", "previous": "#e69f00", "next": "#d55e00",
     "offset": "#96631a", "window": "#e8a07c", "duplicate": "#cc79a7", "induction": "#8f2d6b", "class": "#009e73",
-    "alignment": "#44aa99", "broad": "#7d74c9", "dead": "#444b55", "mixed": "#9aa3ad", "too little data": "#c3c8cf",
+    "alignment": "#44aa99", "broad": "#7d74c9", "dead": "#444b55", "too little data": "#c3c8cf",
 }  # fmt: skip
 """Colours of head kinds: Okabe and Ito (2008) and neighbours, distinct with every kind of colour vision."""
 

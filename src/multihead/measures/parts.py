@@ -117,7 +117,7 @@ class Parts:
                 run(self.model, corpus, accumulators, checkpoint=checkpoint, ranks=ranks, progress=report)
             )
             if self.kinds is not None and accumulators is self.first:
-                self.kinds.run_repeats(checkpoint=checkpoint, ranks=ranks)
+                self.kinds.finish(corpus, checkpoint=checkpoint, ranks=ranks)
         return summaries[0]
 
     def columns(self) -> HeadTable:

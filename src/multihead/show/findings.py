@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from multihead._base.labels import without_value
 from multihead._base.share_words import SHARES, Share, leading_shares
 from multihead.measures.kinds.evidence import TOO_LITTLE
 from multihead.measures.similarity.result import Similarity
@@ -91,7 +92,7 @@ def _kinds(table: HeadTable | None) -> Finding | None:
     counts = Counter(k for k in table["kind"] if k in SENTENCE)
     if not counts:
         few = TOO_LITTLE in table["kind"]
-        text = "There is too little text to say what heads do" if few else "No head does only one thing"
+        text = "There is too little text to say what heads do" if few else "No head is of a single kind"
         return Finding(f"{text}.", "#view=heads")
     kind, some = counts.most_common(1)[0]
     if some >= OFTEN * len(table):
@@ -152,7 +153,7 @@ def _special(table: HeadTable | None) -> Finding | None:
     """The head with the highest score among the rare kinds."""
     if table is None or "kind" not in table.columns:
         return None
-    counts = Counter(table["kind"])
+    counts = Counter(map(without_value, table["kind"]))
     scores: list[float] = table["kind_score"].tolist()
     few = max(3, len(table) // 20)
     rare = [

@@ -87,7 +87,7 @@ class WordPair(NamedTuple):
 
 
 class KindRow(NamedTuple):
-    """The heads of one kind."""
+    """The heads of one kind, or those that are named by one share."""
 
     kind: str
     heads: list[str]

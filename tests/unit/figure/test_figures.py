@@ -214,12 +214,12 @@ def circles(figure: object) -> EllipseCollection:
 
 
 def test_colour_is_the_kind_size_the_worth_and_hollow_can_go() -> None:
-    kinds = ("previous", "broad") * 7 + ("mixed",)
+    kinds = ("previous", "broad") * 7 + ("match, 0.18",)
     worth = torch.arange(15).double()
     figure = mh.figure.grid(table(kind=kinds, ablation_zero=worth), hollow=["L1H2", "2.4"])
     dots = circles(figure)
     assert dots.get_offsets().tolist()[7] == [2, 1], "head across, layer down"
-    assert [to_hex(c) for c in dots.get_edgecolors()] == [KIND_COLOURS[k] for k in kinds]
+    assert [to_hex(c) for c in dots.get_edgecolors()] == [KIND_COLOURS[k] for k in kinds[:14]] + ["#9c2ce6"]
     hollow = [i for i, c in enumerate(dots.get_facecolors()) if to_hex(c) == "#ffffff"]
     assert hollow == [7, 14]
     wide = dots.get_widths()
@@ -230,7 +230,7 @@ def test_colour_is_the_kind_size_the_worth_and_hollow_can_go() -> None:
     assert {
         "previous (7)",
         "broad (7)",
-        "mixed (1)",
+        "match (1)",
         "can be pruned (2)",
         "size: ablation_zero",
         "L2",

@@ -24,7 +24,8 @@ export const GLOSSARY = {
     "square root of the weight, so small weights stay visible: 0.25 has the colour in the middle of the bar.",
   kind:
     "What a head mostly does, such as looking at the previous token. A head has a kind only if its score is " +
-    "significantly above a threshold and above chance, measured over several documents; otherwise it is mixed.",
+    "significantly above a threshold and above chance, measured over several documents, and if it refines the " +
+    "share that leads; otherwise it is named by this share and its value.",
   shares:
     "A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: " +
     "spread + rest + position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only " +
@@ -132,7 +133,6 @@ const KIND_SENTENCES = {
   alignment: "Every token looks at the matching place of the other text.",
   window: "Every token looks at its neighbours, some tokens to both sides.",
   broad: "Every token looks at many tokens at once: the head averages over the text.",
-  mixed: "This head does several things, or none of those tested: no kind is clear enough.",
   "too little data": "There are too few documents to say what this head does.",
 };
 

@@ -93,7 +93,7 @@ function evidence(head, scores) {
 
 /** @param {number} head */
 function drivenLine(head) {
-  const follows = { position: "positions, not words", content: "words, not positions", mixed: "positions and words" };
+  const follows = { position: "positions, not words", content: "words, not positions", both: "positions and words" };
   const driven = /** @type {keyof typeof follows} */ (textIn("driven", head));
   if (!Object.hasOwn(follows, driven)) return null;
   const score = numberIn("driven_score", head);
