@@ -19,7 +19,8 @@ const LEAST = 0.02;
 export class ExampleRows {
   constructor() {
     this.list = el("ol");
-    this.element = el("section", { class: "pairs rows" }, heading("Three rows of this text", "example rows"), this.list);
+    const title = heading("Three rows of this text", "example rows");
+    this.element = el("section", { class: "pairs rows" }, title, this.list);
   }
 
   /** @param {HeadMap} map */
@@ -33,7 +34,9 @@ export class ExampleRows {
     } else {
       pairs = strongestPairs(map);
     }
-    const queries = [...new Set(pairs.map(([, query]) => query))].slice(0, ROWS);
+    const words = new Set(); // a word that is repeated is shown once
+    const isNew = (/** @type {number} */ i) => words.size < words.add(map.rows.shown[i]).size;
+    const queries = pairs.map(([, i]) => i).filter(isNew).slice(0, ROWS);
     const rows = await Promise.all(queries.map((i) => loadWeights(map, true, i))).catch(() => null);
     if (rows) this.list.replaceChildren(...queries.map((i, n) => rowLine(map, i, rows[n])));
   }
@@ -47,9 +50,10 @@ export class ExampleRows {
 function rowLine(map, i, weights) {
   const word = (/** @type {string} */ token) => el("span", { class: "word" }, shorten(token, 14));
   const keys = strongest(weights, KEYS, LEAST).map((j) => {
-    return el("span", { class: "looked" }, word(map.columns.shown[j]), " ", el("small", {}, formatFraction(weights[j])));
+    return el("span", {}, word(map.columns.shown[j]), " ", el("small", {}, formatFraction(weights[j])));
   });
-  const query = el("a", { href: link({ row: String(i), dir: undefined }), title: `token ${i}` }, word(map.rows.shown[i]));
+  const href = link({ row: String(i), dir: undefined });
+  const query = el("a", { href, title: `token ${i}` }, word(map.rows.shown[i]));
   return el("li", {}, query, " → ", el("span", { class: "keys" }, keys));
 }
 

@@ -4,12 +4,12 @@ import { headLink } from "./address.js";
 import { FONT, fillVertical, sizeCanvas } from "./canvas.js";
 import { announce, el, pointerOn } from "./dom.js";
 import { formatFraction, formatNumber } from "./format.js";
-import { kindLabel } from "./glossary.js";
+import { kindLabel, kindSentence } from "./glossary.js";
 import { DRAW, SMALLEST_RING } from "./marks.js";
 import { kindColor, shade, themeColor } from "./palettes.js";
 import * as data from "./report.js";
 import { ARROWS, column, neighbour, numberIn, places, prunable, report } from "./report.js";
-import { leadingOf, sharesOf, withoutValue } from "./shares.js";
+import { leadingOf, leadingSentence, sharesOf, withoutValue } from "./shares.js";
 
 /** @typedef {import("./marks.js").Mark} Mark */
 
@@ -223,3 +223,6 @@ export function headLine(head, measure) {
 /** The kind of a head in words: "neighbourhood ±2". @param {number} head */
 export const kindText = (head) =>
   [kindLabel(data.kindOf(head)), data.textIn("kind_detail", head)].filter(Boolean).join(" ");
+
+/** What a head does, by its kind; by its leading shares if it has no finer kind. @param {number} head */
+export const headSentence = (head) => kindSentence(data.kindOf(head)) || leadingSentence(head);

@@ -42,7 +42,8 @@ function sharesPart(head) {
   const leading = leadingOf(head);
   const bars = report.charts.shares.map((share, i) => {
     const [low, high] = [numberIn(`${share.name}_low`, head), numberIn(`${share.name}_high`, head)];
-    const name = el(leading.includes(share) ? "b" : "span", {}, share.name, " ", help(share.name, sentence(share.meaning)));
+    const term = help(share.name, sentence(share.meaning));
+    const name = el(leading.includes(share) ? "b" : "span", {}, share.name, " ", term);
     return barLine(name, { label: share.name, value: shares[i], color: share.colour, low, high });
   });
   const caption = el("p", { class: "dim" }, "Parts of log n; the lines are 95 % intervals.");
@@ -133,7 +134,9 @@ function barLine(name, { label, value, color, threshold, chance = null, low, hig
     svg("rect", { x: 0, y: 5, width: "100%", height: 6, class: "track", rx: 3 }),
     svg("rect", { x: 0, y: 5, width: x(value), height: 6, rx: 3, fill: color }),
   );
-  if (threshold !== undefined) picture.append(svg("rect", { x: x(threshold), y: 1, width: 1.5, height: 14, class: "tick" }));
+  if (threshold !== undefined) {
+    picture.append(svg("rect", { x: x(threshold), y: 1, width: 1.5, height: 14, class: "tick" }));
+  }
   if (low !== null && high !== null) {
     picture.append(svg("line", { x1: x(low), x2: x(high), y1: 8, y2: 8, class: "ends" }));
   }
@@ -247,7 +250,8 @@ function distancePart(head) {
   );
 }
 
-const SHOWN_ELSEWHERE = /^(offset[+-]|(spread|rest|position|word|match)(_low|_high)$|leading$|kind|most_similar|second|third|order$|cluster$|driven)/;
+const ELSEWHERE = ["kind", "most_similar", "second", "third", "order$", "cluster$", "driven", "leading$"];
+const SHOWN_ELSEWHERE = new RegExp(`^(offset[+-]|(spread|rest|position|word|match)_|${ELSEWHERE.join("|")})`);
 
 /**
  * @param {number} head

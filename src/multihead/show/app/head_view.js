@@ -4,8 +4,7 @@ import { ALL_HEADS, go, headLink, indexIn, link, replace } from "./address.js";
 import { colorBar } from "./canvas.js";
 import { choice, el, idle, toggle } from "./dom.js";
 import { formatFraction, sentence, shorten } from "./format.js";
-import { kindSentence } from "./glossary.js";
-import { kindText } from "./grid.js";
+import { headSentence, kindText } from "./grid.js";
 import { HeadPanel, pairPanel, similarityLine } from "./head_panel.js";
 import { kindCell } from "./head_table.js";
 import { help } from "./help.js";
@@ -15,8 +14,7 @@ import { MapView } from "./map_view.js";
 import { loadMap, loadWeights } from "./maps.js";
 import { shade, weightRamp } from "./palettes.js";
 import { RemoteMap } from "./remote_map.js";
-import { column, indexOf, kindOf, neighbour, places, report, textIn as textOfColumn } from "./report.js";
-import { leadingSentence } from "./shares.js";
+import { column, indexOf, neighbour, places, report, textIn as textOfColumn } from "./report.js";
 import { textChoice, textIn } from "./text_choice.js";
 import { TokenText, strongest } from "./token_text.js";
 
@@ -385,7 +383,7 @@ function headTop(head, second) {
     step([-1, 0], "↑", "previous layer"),
     step([1, 0], "↓", "next layer"),
   );
-  const does = second === null ? doesText(head) : similarityLine(head, second);
+  const does = second === null ? headSentence(head) : similarityLine(head, second);
   return el("div", { class: "headtop" },
     el("h2", {}, report.heads[head]),
     second === null ? null : el("span", { class: "beside" }, `and ${report.heads[second]}`),
@@ -394,9 +392,6 @@ function headTop(head, second) {
     el("a", { href: link(ALL_HEADS), class: "back" }, "← All heads"),
     el("p", { class: "does" }, does));
 }
-
-/** What a head does, by its kind; by its leading shares if no finer kind is known. @param {number} head */
-const doesText = (head) => kindSentence(kindOf(head)) || leadingSentence(head);
 
 /** The choice of a direction, for other views. @param {boolean} looks */
 export const directionChoice = (looks) =>

@@ -64,8 +64,9 @@ export function headsView(state) {
   left.append(colorControl(by, options), grid.box, legend(by, { share, kind }), grid.note);
   const heads = [...report.heads.keys()].filter(has);
   const right = report.table ? el("section", { class: "tableside", "aria-label": "Table of heads" }) : null;
-  if (share !== undefined) right?.append(filterNote(`in which ${share} leads`, shareMeaning(share), heads.length));
-  if (kind !== undefined) right?.append(filterNote(`of kind “${kindLabel(kind)}”`, kindMeaning(kind), heads.length));
+  const count = heads.length;
+  if (share !== undefined) right?.append(filterNote(`in which ${share} leads`, shareMeaning(share), count));
+  if (kind !== undefined) right?.append(filterNote(`of kind “${kindLabel(kind)}”`, kindMeaning(kind), count));
   right?.append(headTable(state, heads, by));
   return { element: el("div", { class: "two" }, left, right), start: () => grid.draw(), resize: () => grid.draw() };
 }

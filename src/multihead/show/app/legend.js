@@ -38,7 +38,8 @@ function sharesLegend(state) {
       el("span", { class: "dim ringhint" }, ring), el("span", { class: "dim tilehint" }, tile)),
     el("ul", { class: "sharelist" }, lines),
     kinds,
-    el("p", { class: "legend hints" }, el("span", { class: "ringhint" }, sizeHint()), hollowHint()));
+    el("p", { class: "legend hints" }, el("span", { class: "ringhint" }, sizeHint()), hollowHint(),
+      el("span", { class: "dim" }, "Click a share or a kind to list its heads.")));
 }
 
 /** @param {State} state */

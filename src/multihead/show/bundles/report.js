@@ -1,23 +1,23 @@
-"use strict";(()=>{function R(s){let t=document.getElementById(s);if(!t)throw new Error(`the page has no element #${s}`);return t}function a(s,t={},...e){let n=document.createElement(
+"use strict";(()=>{function I(s){let t=document.getElementById(s);if(!t)throw new Error(`the page has no element #${s}`);return t}function a(s,t={},...e){let n=document.createElement(
 s);for(let[o,i]of Object.entries(t))i==null||i===!1||(typeof i=="function"?n.addEventListener(o.slice(2),i):n.setAttribute(o,i===!0?"":String(i)));return Ye(n,e),
 n}function Ye(s,t){for(let e of t)Array.isArray(e)?Ye(s,e):e!=null&&s.append(e)}function N(s,t={},...e){let n=document.createElementNS("http://www.w3.org/2000/s\
 vg",s);for(let[o,i]of Object.entries(t))n.setAttribute(o,String(i));return n.append(...e),n}function G(s,t,e,n,o){let i=a("select",{onchange:()=>n(i.value)});for(let[
 r,l]of t){let c=a("option",{value:r},l);c.selected=r===e,i.append(c)}return a("div",{class:"choice"},a("label",{},a("span",{},s),i),o)}function jt(s,t,e,n){let o=a(
-"input",{type:"checkbox",onchange:()=>e(o.checked)});return o.checked=t,a("div",{class:"toggle"},a("label",{},o,a("span",{},s)),n)}function lt(s){R("live").textContent=
+"input",{type:"checkbox",onchange:()=>e(o.checked)});return o.checked=t,a("div",{class:"toggle"},a("label",{},o,a("span",{},s)),n)}function lt(s){I("live").textContent=
 s}function Qt(){return new Promise(s=>{"requestIdleCallback"in window?requestIdleCallback(s,{timeout:500}):setTimeout(s,100)})}function Jt(s,t){let e=a("a",{href:URL.
 createObjectURL(s),download:t});e.click(),setTimeout(()=>URL.revokeObjectURL(e.href),1e4)}function ot(s,t){let e=t.getBoundingClientRect();return[s.clientX-e.left,
 s.clientY-e.top]}function Xt(s,t){return s.target instanceof Element?s.target.closest(t):null}var Qe=null,Je=Uint8Array;async function Xe(s){let t=Je.fromBase64?Je.fromBase64(s):Uint8Array.from(atob(s),n=>n.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
-await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function Ze(){let s=R("data"),t=JSON.parse(new TextDecoder().decode(
-await Xe(s.textContent??"")));return s.remove(),t}function yt(s){return Qe??=(R("lines").textContent??"").split(`
-`),Xe(Qe[s])}var ct=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),be=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),un=Float64Array.from({
+await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function Ze(){let s=I("data"),t=JSON.parse(new TextDecoder().decode(
+await Xe(s.textContent??"")));return s.remove(),t}function yt(s){return Qe??=(I("lines").textContent??"").split(`
+`),Xe(Qe[s])}var ct=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),be=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),mn=Float64Array.from({
 length:32},(s,t)=>2**((t||1)-25));function ts(s){let t=s.length/2,e=new Float32Array(t);for(let n=0;n<t;n+=1){let o=s[n]<<8|s[t+n],i=o>>10&31,r=((i?1024:0)+(o&1023))*
-un[i];e[n]=o&32768?-r:r}return e}var d,v=[],_=new Map,ht=[],J=new Set;async function es(){d=await Ze(),d.served&&(d.texts=mn(d.texts)),_=new Map(d.heads.map((s,t)=>[s,t])),v=[],ht=[],d.sites.forEach(
-(s,t)=>{ht.push(v.length);for(let e=0;e<s.heads;e+=1)v.push({site:t,head:e,number:pn(d.heads[v.length])})}),J=fn()}function mn(s){let t=[];for(let e of s)t[e.at??
-0]=e;return t}var pn=s=>Number(/H(\d+)$/.exec(s)?.[1]??0),Wt=s=>s.replace(/H\d+$/,"");function fn(){let s=d.curve,t=s?.curves[0];if(!s||!t)return new Set([]);let e=t.
+mn[i];e[n]=o&32768?-r:r}return e}var d,v=[],_=new Map,ht=[],J=new Set;async function es(){d=await Ze(),d.served&&(d.texts=pn(d.texts)),_=new Map(d.heads.map((s,t)=>[s,t])),v=[],ht=[],d.sites.forEach(
+(s,t)=>{ht.push(v.length);for(let e=0;e<s.heads;e+=1)v.push({site:t,head:e,number:fn(d.heads[v.length])})}),J=wn()}function pn(s){let t=[];for(let e of s)t[e.at??
+0]=e;return t}var fn=s=>Number(/H(\d+)$/.exec(s)?.[1]??0),Wt=s=>s.replace(/H\d+$/,"");function wn(){let s=d.curve,t=s?.curves[0];if(!s||!t)return new Set([]);let e=t.
 points.find(n=>n.gone===s.prunable);return new Set(e?.heads??t.order.slice(0,s.prunable))}function A(s){return s&&d.table&&Object.hasOwn(d.table,s)?d.table[s]:null}
 var bt=(s,t)=>A(s)?.values[t]??null;function M(s,t){let e=bt(s,t);return typeof e=="number"?e:null}function W(s,t){let e=bt(s,t);return typeof e=="string"?e:""}
 var Zt=s=>d.heads.map((t,e)=>M(s,e)),ss=()=>Object.keys(d.table??{}).filter(s=>A(s)?.values.some(t=>typeof t=="number"));function ns(s,t){let e=A(s)?.why??{};return Object.
-keys(e).find(n=>e[n].includes(d.heads[t]))??""}var q=s=>W("kind",s),os=s=>[q(s),W("kind_detail",s)].filter(Boolean).join(" "),dt=s=>M(d.importance,s);function te(s){
+keys(e).find(n=>e[n].includes(d.heads[t]))??""}var R=s=>W("kind",s),os=s=>[R(s),W("kind_detail",s)].filter(Boolean).join(" "),dt=s=>M(d.importance,s);function te(s){
 let t=d.importance?M(`${d.importance}_error`,s):null;return t===null?null:1.96*t}function xt(s,[t,e]){let n=v[s],o=d.sites.length,i=(n.site+t+o)%o,r=d.sites[i].
 heads,l=t?Math.min(n.head,r-1):(n.head+e+r)%r;return ht[i]+l}var ee={ArrowLeft:[0,-1],ArrowRight:[0,1],ArrowUp:[-1,0],ArrowDown:[1,0]};var se=()=>Object.fromEntries(new URLSearchParams(location.hash.slice(1)));function it(s,t){let e=Number(s);return s!==void 0&&s!==""&&Number.isInteger(e)&&e>=0&&
 e<t?e:null}function B(s){return`#${Object.entries({...se(),...s}).filter(([,e])=>e!==void 0&&e!=="").map(([e,n])=>`${e}=${encodeURIComponent(String(n))}`).join(
@@ -28,10 +28,10 @@ sites[e];return String(o)===s.layer&&(i||"")===(s.stack||"")&&String(n)===s.head
 isInteger(s)&&o<n[1]?String(s):o>=n[1]||o<n[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function y(s){let{missing:t,
 fraction_digits:e}=d.charts.format;return is(s)?t:s.toFixed(e)}var Ot=(s,t=2)=>`${O(100*s,t)} %`;function Dt(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(
 Math.max(1,s))/3)));return`${Number((s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function L(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(
-0,t-1).join("")}…`}var D=s=>s?`${s[0].toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",X=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var F="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",Lt=()=>window.devicePixelRatio||1;function Ft(s){let t=s.getContext("2d");if(!t)throw new Error(
-"this browser draws no canvas");return t}function H(s,t,e){let n=Lt(),[o,i]=[Math.max(1,Math.round(t*n)),Math.max(1,Math.round(e*n))],r=Ft(s);return s.width===o&&
+0,t-1).join("")}…`}var D=s=>s?`${s[0].toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",X=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var H="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",Lt=()=>window.devicePixelRatio||1;function Ht(s){let t=s.getContext("2d");if(!t)throw new Error(
+"this browser draws no canvas");return t}function F(s,t,e){let n=Lt(),[o,i]=[Math.max(1,Math.round(t*n)),Math.max(1,Math.round(e*n))],r=Ht(s);return s.width===o&&
 s.height===i&&s.style.width&&"reset"in r?r.reset():(s.width=o,s.height=i,s.style.width=`${t}px`,s.style.height=`${e}px`),r.setTransform(n,0,0,n,0,0),r}function Ct(s,t=160){
-let e=a("canvas",{class:"bar","aria-hidden":"true"}),n=H(e,t,10);for(let o=0;o<t;o+=1)n.fillStyle=s(o/(t-1)),n.fillRect(o,0,1,10);return e}function Z(s,t,e,n){s.
+let e=a("canvas",{class:"bar","aria-hidden":"true"}),n=F(e,t,10);for(let o=0;o<t;o+=1)n.fillStyle=s(o/(t-1)),n.fillRect(o,0,1,10);return e}function Z(s,t,e,n){s.
 save(),s.translate(e,n),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var V={head:"A head looks at every token of a text and mixes some of them into each token. A layer has several heads, each with its own weights. L3H7 is head 7 \
 of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work side by side; the next layer reads what they wrote.",token:"A word or a piece o\
 f a word: the unit that the model reads.",parameters:"The numbers that training has set. M is a million.","kv heads":"Heads that have keys and values of their o\
@@ -85,25 +85,25 @@ en looks at what followed its earlier copy: in “A B … A”, at B. The head c
 unctuation or numbers.",alignment:"Every token looks at the matching place of the other text.",window:"Every token looks at its neighbours, some tokens to both \
 sides.",broad:"Every token looks at many tokens at once: the head averages over the text.","too little data":"There are too few documents to say what this head \
 does."},oe=s=>Object.hasOwn(as,s)?as[s]:"";var $e=20,ls=.4,ie=2*Math.PI;function cs(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=d.charts.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),s.arc(o+r/2,
-i+r/2,h,0,ie),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,n?s.stroke():s.fill()}function wn(s,{color:t},e,n,o){let i=hs(o);s.fillStyle=
-t,s.fillRect(e+i,n+i,o-2*i,o-2*i)}function gn(s,t,e,n,o){t.parts?o<$e?yn(s,t,e,n,o):kn(s,t,e,n,o):cs(s,{...t,size:.2},e,n,o)}function kn(s,{parts:t=[],leading:e=[],
+i+r/2,h,0,ie),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,n?s.stroke():s.fill()}function gn(s,{color:t},e,n,o){let i=hs(o);s.fillStyle=
+t,s.fillRect(e+i,n+i,o-2*i,o-2*i)}function kn(s,t,e,n,o){t.parts?o<$e?bn(s,t,e,n,o):yn(s,t,e,n,o):cs(s,{...t,size:.2},e,n,o)}function yn(s,{parts:t=[],leading:e=[],
 size:n=1,hollow:o},i,r,l){let{size:[c,h],hole:u,centre:m}=d.charts.ring,p=l/2*(c+(h-c)*n),[f,b]=[i+l/2,r+l/2],x=(j,Q,U)=>{s.beginPath(),s.arc(f,b,j,ie*(Q-.25),ie*
 (U-.25))},C=p*(1-u),T=.6/(ie*(p-C/2)),g=0;s.lineWidth=C,t.forEach((j,Q)=>{let U=g+j,nt=j>3*T&&j<1?T:0;s.strokeStyle=d.charts.shares[Q].colour,x(p-C/2,g+nt,U-nt),
-j>0&&s.stroke(),g=U}),s.lineWidth=Math.max(1.2,p/9);let I=p*m-(o?s.lineWidth/2:0);e.forEach(({colour:j},Q)=>{s.strokeStyle=s.fillStyle=j;let[U,nt]=[.5+Q/e.length,
-.5+(Q+1)/e.length];x(I,U,nt),o?s.stroke():s.fill()})}function yn(s,{parts:t=[],leading:e=[],hollow:n},o,i,r){let l=hs(r),c=r-2*l,h=Math.max(1,r/8),u=d.charts.shares.
+j>0&&s.stroke(),g=U}),s.lineWidth=Math.max(1.2,p/9);let q=p*m-(o?s.lineWidth/2:0);e.forEach(({colour:j},Q)=>{s.strokeStyle=s.fillStyle=j;let[U,nt]=[.5+Q/e.length,
+.5+(Q+1)/e.length];x(q,U,nt),o?s.stroke():s.fill()})}function bn(s,{parts:t=[],leading:e=[],hollow:n},o,i,r){let l=hs(r),c=r-2*l,h=Math.max(1,r/8),u=d.charts.shares.
 map(({name:f})=>f),m=e.reduce((f,{name:b})=>f+t[u.indexOf(b)],0),p=s.globalAlpha;s.globalAlpha=p*(ls+(1-ls)*Math.sqrt(Math.max(0,Math.min(1,m)))),s.lineWidth=h,
 e.forEach(({colour:f},b)=>{let x=c/e.length,[C,T]=[o+l+b*x,i+l];s.strokeStyle=s.fillStyle=f,n?s.strokeRect(C+h/2,T+h/2,x-h,c-h):s.fillRect(C,T,x,c)}),s.globalAlpha=
-p}var hs=s=>s>12?1.5:.5,ds={dot:cs,square:wn,shares:gn};function rt(s){if(!W("leading",s))return null;let t=d.charts.shares.map(({name:e})=>M(e,s));return t.includes(null)?null:t}var Ht=()=>d.heads.some((s,t)=>rt(t)!==
+p}var hs=s=>s>12?1.5:.5,ds={dot:cs,square:gn,shares:kn};function rt(s){if(!W("leading",s))return null;let t=d.charts.shares.map(({name:e})=>M(e,s));return t.includes(null)?null:t}var Ft=()=>d.heads.some((s,t)=>rt(t)!==
 null),vt=s=>s.split(",")[0];function tt(s){let t=vt(s).split(" + ");return d.charts.shares.filter(({name:e})=>t.includes(e))}var Y=s=>tt(W("leading",s));function us(s){
 let t=Y(s).map(({one:e})=>e);return t.length?`This head ${t.join("; it also ")}.`:""}var $t=256;function zt(s){let{kinds:t,no_value:e}=d.charts;return Object.hasOwn(t,s)?t[s]:tt(s)[0]?.colour??e}function ae(s){let[t,e]=tt(s);return e?`linear-gra\
-dient(90deg, ${t.colour} 50%, ${e.colour} 50%)`:zt(s)}var Me=s=>d.charts.lines[s%d.charts.lines.length],bn=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function xn(s){
-let t=s.map(bn),e=new Uint8Array(3*$t);for(let n=0;n<$t;n+=1){let o=n/($t-1)*(t.length-1),i=Math.min(t.length-2,Math.floor(o));for(let r=0;r<3;r+=1)e[3*n+r]=Math.
-round(t[i][r]+(o-i)*(t[i+1][r]-t[i][r]))}return e}var ms=new Map;function ps(s){let t=ms.get(s);return t||(t=xn(d.charts.ramps[s]),ms.set(s,t)),t}var Te=()=>document.
+dient(90deg, ${t.colour} 50%, ${e.colour} 50%)`:zt(s)}var Me=s=>d.charts.lines[s%d.charts.lines.length],xn=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function vn(s){
+let t=s.map(xn),e=new Uint8Array(3*$t);for(let n=0;n<$t;n+=1){let o=n/($t-1)*(t.length-1),i=Math.min(t.length-2,Math.floor(o));for(let r=0;r<3;r+=1)e[3*n+r]=Math.
+round(t[i][r]+(o-i)*(t[i+1][r]-t[i][r]))}return e}var ms=new Map;function ps(s){let t=ms.get(s);return t||(t=vn(d.charts.ramps[s]),ms.set(s,t)),t}var Te=()=>document.
 documentElement.dataset.theme==="dark"?"weight-dark":"weight";function at(s,t){let e=ps(s),n=3*Math.max(0,Math.min($t-1,Math.round(t*($t-1))));return`rgb(${e[n]}\
  ${e[n+1]} ${e[n+2]})`}var Se=new Map,re=null;function S(s){let t=Se.get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).
 trim(),Se.set(s,t)),t}function fs(){if(!re){let s=ps(Te()),t=new Uint8Array(4*$t).fill(255);for(let e=0;e<$t;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);re=new Uint32Array(
-t.buffer)}return re}function ws(){re=null,Se.clear()}var ut=62,qt=40,gs=46,vn=5;function $n(s,t){if(s==="shares"||s==="kind"){let r=d.heads.map((h,u)=>dt(u)),[,l]=ks(r),c=s==="shares"?1:.6;return h=>({shape:s==="s\
-hares"?"shares":"dot",color:zt(q(h)),size:l>0?Math.sqrt(Math.max(r[h]??0,0)/l):c,hollow:J.has(d.heads[h]),faded:!t(h),parts:rt(h)??void 0,leading:Y(h)})}let e=Zt(
+t.buffer)}return re}function ws(){re=null,Se.clear()}var ut=62,qt=40,gs=46,$n=5;function Sn(s,t){if(s==="shares"||s==="kind"){let r=d.heads.map((h,u)=>dt(u)),[,l]=ks(r),c=s==="shares"?1:.6;return h=>({shape:s==="s\
+hares"?"shares":"dot",color:zt(R(h)),size:l>0?Math.sqrt(Math.max(r[h]??0,0)/l):c,hollow:J.has(d.heads[h]),faded:!t(h),parts:rt(h)??void 0,leading:Y(h)})}let e=Zt(
 s),{ramp:n,low:o,high:i}=Ae(e);return r=>{let l=e[r];return{shape:"square",color:l===null?S("--line"):at(n,i>o?(l-o)/(i-o):.5)}}}function Ae(s){let[t,e]=ks(s),n=Math.
 max(-t,e);return t<0&&e>0?{ramp:"signed",low:-n,high:n}:{ramp:"measure",low:t,high:e}}function ks(s){let[t,e]=[1/0,-1/0];for(let n of s)n!==null&&n<t&&(t=n),n!==
 null&&n>e&&(e=n);return[t,e]}var le=class{constructor(t,e){this.by=t,this.chosen=e,this.columns=1+Math.max(...v.map(n=>n.number)),this.headAt=new Map(v.map(({site:n,
@@ -116,181 +116,181 @@ floor((n-qt)/this.side),Math.floor((e-ut)/this.side)];return this.headAt.get(`${
 t===null?"default":"pointer",this.draw(),this.describe(t))}describe(t){let e="Point at a head for its numbers; click to open it.";this.note.textContent=t===null?
 e:ce(t,this.by)}onKey(t){t.key==="Enter"&&(location.hash=E(this.picked));let e=ee[t.key];e&&(t.preventDefault(),t.stopPropagation(),this.picked=xt(this.picked,e),
 this.draw(),this.describe(this.picked),lt(ce(this.picked,this.by)))}draw(){let t=d.sites.length,e=((this.box.clientWidth||600)-ut)/this.columns;this.side=Math.max(
-vn,Math.min(gs,e>12?Math.floor(e):e)),this.box.parentElement&&(this.box.parentElement.dataset.mark=this.side<$e?"tile":"ring");let[n,o]=[this.side*this.columns,
-this.side*t],i=H(this.canvas,ut+n,qt+o+2);this.drawAxes(i,n,o);let r=$n(this.by,this.chosen),l=document.activeElement===this.canvas?this.picked:null;v.forEach(({
+$n,Math.min(gs,e>12?Math.floor(e):e)),this.box.parentElement&&(this.box.parentElement.dataset.mark=this.side<$e?"tile":"ring");let[n,o]=[this.side*this.columns,
+this.side*t],i=F(this.canvas,ut+n,qt+o+2);this.drawAxes(i,n,o);let r=Sn(this.by,this.chosen),l=document.activeElement===this.canvas?this.picked:null;v.forEach(({
 site:c,number:h},u)=>{let[m,p]=[ut+h*this.side,qt+c*this.side],f=r(u);i.globalAlpha=f.faded?.16:1,ds[f.shape](i,f,m,p,this.side),i.globalAlpha=1,!(u!==this.hovered&&
-u!==l)&&(i.strokeStyle=S("--ink"),i.lineWidth=1.5,i.strokeRect(m+.75,p+.75,this.side-1.5,this.side-1.5))})}drawAxes(t,e,n){t.font=`600 12px ${F}`,t.fillStyle=S(
-"--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText("head",ut+Math.min(e,this.box.clientWidth-ut)/2,8),Z(t,"layer",8,qt+n/2),t.font=`11px ${F}`,t.fillStyle=
+u!==l)&&(i.strokeStyle=S("--ink"),i.lineWidth=1.5,i.strokeRect(m+.75,p+.75,this.side-1.5,this.side-1.5))})}drawAxes(t,e,n){t.font=`600 12px ${H}`,t.fillStyle=S(
+"--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText("head",ut+Math.min(e,this.box.clientWidth-ut)/2,8),Z(t,"layer",8,qt+n/2),t.font=`11px ${H}`,t.fillStyle=
 S("--dim");let o=Math.max(1,Math.ceil(18/this.side));for(let r=0;r<this.columns;r+=o)t.fillText(String(r),ut+(r+.5)*this.side,qt-11);t.textAlign="right";let i=d.
 sites.length>40||this.side<14;d.sites.forEach(({label:r,layer:l},c)=>{if(c%o)return;let h=i?String(l):r.replace(/^(enc|dec)oder\./,"$1.");t.fillText(h,ut-8,qt+(c+
-.5)*this.side)})}};function ce(s,t){let e=[d.heads[s]];if(A("kind")){let r=M("kind_score",s),l=vt(q(s))===q(s);e.push(`${et(s)}${r===null||!l?"":` ${y(r)}`}`)}let n=rt(
+.5)*this.side)})}};function ce(s,t){let e=[d.heads[s]];if(A("kind")){let r=M("kind_score",s),l=vt(R(s))===R(s);e.push(`${et(s)}${r===null||!l?"":` ${y(r)}`}`)}let n=rt(
 s);n&&e.push(d.charts.shares.map(({name:r},l)=>`${r} ${y(n[l])}`).join(", ")),d.importance&&e.push(`importance ${O(dt(s),2)}`);let o=W("most_similar",s);o&&e.push(
 `most similar ${o} ${y(M("most_similar_cka",s))}`);let i=t==="kind"||t==="shares"||t===d.importance?null:A(t);return t&&i&&e.push(`${t} ${O(M(t,s))}`),J.has(d.heads[s])&&
-e.push("can be pruned"),e.join(" · ")}var et=s=>[K(q(s)),W("kind_detail",s)].filter(Boolean).join(" ");var mt=a("div",{id:"definition",role:"note",hidden:!0}),pt=null;function Ut(){pt?.setAttribute("aria-expanded","false"),pt=null,mt.hidden=!0}function Sn(s,t,e){
+e.push("can be pruned"),e.join(" · ")}var et=s=>[K(R(s)),W("kind_detail",s)].filter(Boolean).join(" "),ys=s=>oe(R(s))||us(s);var mt=a("div",{id:"definition",role:"note",hidden:!0}),pt=null;function Ut(){pt?.setAttribute("aria-expanded","false"),pt=null,mt.hidden=!0}function Mn(s,t,e){
 Ut(),pt=s,s.setAttribute("aria-expanded","true"),mt.replaceChildren(a("b",{},t),a("p",{},e)),document.body.append(mt),mt.hidden=!1;let n=s.getBoundingClientRect(),
 {width:o,height:i}=mt.getBoundingClientRect(),r=Math.max(8,Math.min(n.left-12,document.documentElement.clientWidth-o-8)),l=n.bottom+6+i<=window.innerHeight||n.top<
 i+6;mt.style.left=`${r+window.scrollX}px`,mt.style.top=`${(l?n.bottom+6:n.top-i-6)+window.scrollY}px`,lt(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{
 let t=s.target;pt&&!mt.contains(t)&&!pt.contains(t)&&Ut()});window.addEventListener("hashchange",Ut);document.addEventListener("keydown",s=>{s.key!=="Escape"||!pt||
 (s.stopPropagation(),pt.focus(),Ut())},{capture:!0});function w(s,t=V[s]){let e=a("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expand\
-ed":"false",onclick:n=>{n.preventDefault(),n.stopPropagation(),pt===e?Ut():Sn(e,s,t)}});return e.textContent="?",e}function st(s){let t=A(s),e=Object.hasOwn(V,s)?
+ed":"false",onclick:n=>{n.preventDefault(),n.stopPropagation(),pt===e?Ut():Mn(e,s,t)}});return e.textContent="?",e}function st(s){let t=A(s),e=Object.hasOwn(V,s)?
 V[s]:s===d.importance?V.importance:"",n=t?`${D(t.meaning)}${t.unit?` Unit: ${t.unit}.`:""}`:"";return w(s,[e,n].filter(Boolean).join(" "))}function he(s){return w(
 K(s),Ee(s))}function Ee(s){let t=Object.hasOwn(d.kinds,s)?d.kinds[s]:null,e=t?`${D(t.meaning)} Its score must be above ${t.threshold} and above chance.`:"";return[
-...tt(s).map(({name:o,meaning:i})=>D(`${o}: ${i}`)),oe(s),e].filter(Boolean).join(" ")}var z=(s,t=s.toLowerCase())=>a("h3",{},s," ",w(t));function Mn({q:s,k:t,dim:e},n,o,i,r){let l=n*e,c=l+e,h=o;for(;h+3<i;h+=4){let[u,m,p,f]=[0,0,0,0];for(let b=l,x=h*e;b<c;b+=1,x+=1){let C=s[b];u+=C*t[x],m+=C*t[x+
-e],p+=C*t[x+2*e],f+=C*t[x+3*e]}r[h]=u,r[h+1]=m,r[h+2]=p,r[h+3]=f}for(;h<i;h+=1){let u=0;for(let m=l,p=h*e;m<c;m+=1,p+=1)u+=s[m]*t[p];r[h]=u}}function ys(s,t,e){
-let{bias:n,softcap:o,sink:i}=s,[r,l,c]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),Mn(s,t,r,l,e);let h=i===void 0?-1/0:i;for(let m=r;m<l;m+=1)o!==void 0&&
+...tt(s).map(({name:o,meaning:i})=>D(`${o}: ${i}`)),oe(s),e].filter(Boolean).join(" ")}var z=(s,t=s.toLowerCase())=>a("h3",{},s," ",w(t));function Tn({q:s,k:t,dim:e},n,o,i,r){let l=n*e,c=l+e,h=o;for(;h+3<i;h+=4){let[u,m,p,f]=[0,0,0,0];for(let b=l,x=h*e;b<c;b+=1,x+=1){let C=s[b];u+=C*t[x],m+=C*t[x+
+e],p+=C*t[x+2*e],f+=C*t[x+3*e]}r[h]=u,r[h+1]=m,r[h+2]=p,r[h+3]=f}for(;h<i;h+=1){let u=0;for(let m=l,p=h*e;m<c;m+=1,p+=1)u+=s[m]*t[p];r[h]=u}}function bs(s,t,e){
+let{bias:n,softcap:o,sink:i}=s,[r,l,c]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),Tn(s,t,r,l,e);let h=i===void 0?-1/0:i;for(let m=r;m<l;m+=1)o!==void 0&&
 (e[m]=o*Math.tanh(e[m]/o)),n&&(e[m]+=n[m+c]),e[m]>h&&(h=e[m]);let u=i===void 0?0:Math.exp(i-h);for(let m=r;m<l;m+=1)e[m]=Math.exp(e[m]-h),u+=e[m];for(let m=r;m<
-l;m+=1)e[m]/=u;return e}var Tn=40,An=()=>new Promise(s=>setTimeout(s)),bs=s=>255*Math.sqrt(s)+.5,St=class s{constructor(t,e,n){this.name=t,this.queries=n.queries,this.keys=n.keys,this.
+l;m+=1)e[m]/=u;return e}var An=40,En=()=>new Promise(s=>setTimeout(s)),xs=s=>255*Math.sqrt(s)+.5,St=class s{constructor(t,e,n){this.name=t,this.queries=n.queries,this.keys=n.keys,this.
 rows=e.sequences[n.rows],this.columns=e.sequences[n.columns],this.square=n.rows===n.columns,this.coded=null,this.qk=null,this.norms=null,this.completing=null}static async read(t,e,n,o,i){
-let r=new s(t,e,n);return o.map!==void 0?r.coded=await yt(o.map):r.qk=await En(o),n.norms!==null&&(r.norms=ct(await yt(n.norms)).subarray(i*n.keys,(i+1)*n.keys)),
+let r=new s(t,e,n);return o.map!==void 0?r.coded=await yt(o.map):r.qk=await On(o),n.norms!==null&&(r.norms=ct(await yt(n.norms)).subarray(i*n.keys,(i+1)*n.keys)),
 r}complete(){return this.completing??=this.computeAll(),this.completing}async computeAll(){if(this.coded)return;let t=new Uint8Array(this.queries*this.keys),e=performance.
-now();for(let n=0;n<this.queries;n+=1){let o=this.row(n);for(let i=0,r=n*this.keys;i<this.keys;i+=1)t[r+i]=bs(o[i]);performance.now()-e>Tn&&(await An(),e=performance.
+now();for(let n=0;n<this.queries;n+=1){let o=this.row(n);for(let i=0,r=n*this.keys;i<this.keys;i+=1)t[r+i]=xs(o[i]);performance.now()-e>An&&(await En(),e=performance.
 now())}this.coded=t}get bytes(){return(this.coded?.length??0)+(this.qk?4*(this.qk.q.length+this.qk.k.length):0)}row(t){let e=new Float32Array(this.keys);if(this.
-qk)return ys(this.qk,t,e);if(this.coded)for(let n=0;n<this.keys;n+=1)e[n]=(this.coded[t*this.keys+n]/255)**2;return e}column(t){let e=new Float32Array(this.queries),
+qk)return bs(this.qk,t,e);if(this.coded)for(let n=0;n<this.keys;n+=1)e[n]=(this.coded[t*this.keys+n]/255)**2;return e}column(t){let e=new Float32Array(this.queries),
 n=this.coded;if(n)for(let o=0;o<this.queries;o+=1)e[o]=(n[o*this.keys+t]/255)**2;return e}weights(t,e){return t?this.row(e):this.column(e)}async preview(t){if(this.
 coded)return{coded:this.coded,queries:this.queries,keys:this.keys};let e=Math.min(t,this.queries),n=new Uint8Array(e*this.keys);for(let o=0;o<e;o+=1){let i=this.
-row(Math.floor((o+.5)*this.queries/e));for(let r=0;r<this.keys;r+=1)n[o*this.keys+r]=bs(i[r])}return{coded:n,queries:e,keys:this.keys}}reweighted(t,e){let n=t?this.
+row(Math.floor((o+.5)*this.queries/e));for(let r=0;r<this.keys;r+=1)n[o*this.keys+r]=xs(i[r])}return{coded:n,queries:e,keys:this.keys}}reweighted(t,e){let n=t?this.
 norms:null,o=e&&this.columns.special.some(Boolean);if(!n&&!o)return this;let i=new Float32Array(this.keys).fill(1);for(let l=0;l<this.keys;l+=1)n&&(i[l]=n[l]),o&&
-this.columns.special[l]&&(i[l]=0);let r=Object.create(this);return r.row=l=>On(this.row(l),i),this.coded&&(r.coded=Ln(this.coded,this.queries,this.keys,i)),r}};
-async function En(s){let{q:t,k:e,first:n,end:o,dim:i}=s,r=await Promise.all([t,e,n,o].map(yt)),l=s.wide?ct:ts;return{q:l(r[0]),k:l(r[1]),first:be(r[2]),end:be(r[3]),
-dim:i,bias:s.bias===void 0?null:ct(await yt(s.bias)),softcap:s.softcap,sink:s.sink}}function On(s,t){let e=0;for(let n=0;n<s.length;n+=1)s[n]*=t[n],e+=s[n];if(e>
-0)for(let n=0;n<s.length;n+=1)s[n]/=e;return s}function Ln(s,t,e,n){let o=new Uint8Array(s.length);for(let i=0;i<t;i+=1){let r=i*e,l=0;for(let c=0;c<e;c+=1)l+=s[r+
-c]**2*n[c];if(l!==0)for(let c=0;c<e;c+=1)o[r+c]=Math.round(s[r+c]*Math.sqrt(n[c]/l*255*255))}return o}function Oe(s){R("trouble").textContent=s,R("trouble").hidden=!s}async function Le(s,t,e){let n=Object.entries(t).map(([i,r])=>[i,String(r)]),o;try{o=await fetch(
+this.columns.special[l]&&(i[l]=0);let r=Object.create(this);return r.row=l=>Ln(this.row(l),i),this.coded&&(r.coded=Cn(this.coded,this.queries,this.keys,i)),r}};
+async function On(s){let{q:t,k:e,first:n,end:o,dim:i}=s,r=await Promise.all([t,e,n,o].map(yt)),l=s.wide?ct:ts;return{q:l(r[0]),k:l(r[1]),first:be(r[2]),end:be(r[3]),
+dim:i,bias:s.bias===void 0?null:ct(await yt(s.bias)),softcap:s.softcap,sink:s.sink}}function Ln(s,t){let e=0;for(let n=0;n<s.length;n+=1)s[n]*=t[n],e+=s[n];if(e>
+0)for(let n=0;n<s.length;n+=1)s[n]/=e;return s}function Cn(s,t,e,n){let o=new Uint8Array(s.length);for(let i=0;i<t;i+=1){let r=i*e,l=0;for(let c=0;c<e;c+=1)l+=s[r+
+c]**2*n[c];if(l!==0)for(let c=0;c<e;c+=1)o[r+c]=Math.round(s[r+c]*Math.sqrt(n[c]/l*255*255))}return o}function Oe(s){I("trouble").textContent=s,I("trouble").hidden=!s}async function Le(s,t,e){let n=Object.entries(t).map(([i,r])=>[i,String(r)]),o;try{o=await fetch(
 `${s}?${new URLSearchParams(n)}`,{signal:e,cache:"no-store"})}catch(i){throw Ce(i)||Oe("The server does not answer. Is multihead serve still running?"),i}if(!o.
 ok){let i=await o.text();throw Oe(i),new Error(i)}return Oe(""),o}async function Mt(s,t,e){let n=await Le(s,t,e);return new Uint8Array(await n.arrayBuffer())}var Ce=s=>s instanceof
-DOMException&&s.name==="AbortError";async function xs(s){let e=await fetch("text",{method:"POST",body:s,headers:{"Content-Type":"text/plain"}});if(!e.ok)throw new Error(
-await e.text());return e.json()}var vs=4096,Cn=256,qn=120,P=class s extends St{constructor(t,e,n,o){super(t,e,n),this.where=o,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
+DOMException&&s.name==="AbortError";async function vs(s){let e=await fetch("text",{method:"POST",body:s,headers:{"Content-Type":"text/plain"}});if(!e.ok)throw new Error(
+await e.text());return e.json()}var $s=4096,qn=256,In=120,P=class s extends St{constructor(t,e,n,o){super(t,e,n),this.where=o,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
 null,this.controller=null,this.timer=0,this.variants=new Map,this.source=[t,e,n]}complete(){return Promise.resolve()}get bytes(){return 4*this.keys*this.lines.size+
 2e6}reweighted(t,e){if(!t&&!e)return this;let n=`${t} ${e}`,o=this.variants.get(n);if(!o){let i={...this.where,...t?{norm:1}:{},...e?{hide:1}:{}};o=new s(...this.
 source,i),this.variants.set(n,o)}return o}weights(t,e){return this.lines.get(`${t?"row":"column"} ${e}`)??null}async fetchWeights(t,e){let n=this.weights(t,e);if(n)
-return n;let o=t?"row":"column",i=ct(await Mt(o,{...this.where,i:e}));return this.lines.size>=Cn&&this.lines.delete(this.lines.keys().next().value??""),this.lines.
+return n;let o=t?"row":"column",i=ct(await Mt(o,{...this.where,i:e}));return this.lines.size>=qn&&this.lines.delete(this.lines.keys().next().value??""),this.lines.
 set(`${o} ${e}`,i),i}picture(t,e,n,o){let[i,r]=[Math.floor(t.x),Math.floor(t.y)],l=Math.min(this.keys,Math.ceil(t.x+t.w-1e-9))-i,c=Math.min(this.queries,Math.ceil(
-t.y+t.h-1e-9))-r,h={width:Math.min(l,e,vs),height:Math.min(c,n,vs)},u={x:i,y:r,w:l,h:c,...h},m=Object.values(u).join(" ");return this.latest?.key===m?this.latest:
-this.overview?.key===m?this.overview:(this.asking!==m&&(this.cancel(),this.asking=m,this.timer=window.setTimeout(()=>this.fetchPicture(u,m,o),this.overview?qn:0)),
+t.y+t.h-1e-9))-r,h={width:Math.min(l,e,$s),height:Math.min(c,n,$s)},u={x:i,y:r,w:l,h:c,...h},m=Object.values(u).join(" ");return this.latest?.key===m?this.latest:
+this.overview?.key===m?this.overview:(this.asking!==m&&(this.cancel(),this.asking=m,this.timer=window.setTimeout(()=>this.fetchPicture(u,m,o),this.overview?In:0)),
 this.overview)}async fetchPicture(t,e,n){this.controller=new AbortController;try{let o=await Mt("map",{...this.where,...t},this.controller.signal);this.latest={
 key:e,part:t,coded:o,keys:t.width,queries:t.height},t.w===this.keys&&t.h===this.queries&&(this.overview=this.latest),this.asking=null,n()}catch(o){this.asking===
 e&&(this.asking=null),Ce(o)||lt(String(o))}}cancel(){clearTimeout(this.timer),this.controller?.abort(),this.asking=null}async preview(t){let[e,n]=[Math.min(t,this.
 keys),Math.min(t,this.queries)],o={x:0,y:0,w:this.keys,h:this.queries,width:e,height:n,thin:1};return{coded:await Mt("map",{...this.where,...o}),keys:e,queries:n}}};
-function $s({part:s,keys:t,queries:e},n){let[o,i]=[t/s.w,e/s.h];return{x:(n.x-s.x)*o,y:(n.y-s.y)*i,w:n.w*o,h:n.h*i}}var In=96e6,Rn=2048,It=new Map,qe=new Map;async function Tt(s,t){let e=`${s} ${t}`,n=It.get(e);if(n)return Ie(e,n),n;let o=v[t],i=o&&d.texts[s]?.layers[o.site],
-r=i?.heads[o.head];if(!i||!r)return null;let l=qe.get(e);l||(l=r.served?Pn(s,t):St.read(d.heads[t],d.texts[s],i,r,o.head),qe.set(e,l));try{let c=await l;return Ie(
+function Ss({part:s,keys:t,queries:e},n){let[o,i]=[t/s.w,e/s.h];return{x:(n.x-s.x)*o,y:(n.y-s.y)*i,w:n.w*o,h:n.h*i}}var Rn=96e6,Pn=2048,It=new Map,qe=new Map;async function Tt(s,t){let e=`${s} ${t}`,n=It.get(e);if(n)return Ie(e,n),n;let o=v[t],i=o&&d.texts[s]?.layers[o.site],
+r=i?.heads[o.head];if(!i||!r)return null;let l=qe.get(e);l||(l=r.served?Nn(s,t):St.read(d.heads[t],d.texts[s],i,r,o.head),qe.set(e,l));try{let c=await l;return Ie(
 e,c),c}finally{qe.delete(e)}}async function At(s,t){let e=await Tt(s,t);return e&&!e.coded&&(await e.complete(),Ie(`${s} ${t}`,e)),e}function Ie(s,t){It.delete(
-s),It.set(s,t);let e=0;for(let n of It.values())e+=n.bytes;for(let[n,o]of It){if(e<=In||n===s)break;It.delete(n),e-=o.bytes}}async function Pn(s,t){let e=d.texts[s],
-n=v[t],o=e.layers[n.site],i={text:s,layer:o.label,head:n.head},{queries:r,keys:l}=o;if(Math.max(r,l)>Rn)return new P(d.heads[t],e,o,i);let c=new St(d.heads[t],e,
+s),It.set(s,t);let e=0;for(let n of It.values())e+=n.bytes;for(let[n,o]of It){if(e<=Rn||n===s)break;It.delete(n),e-=o.bytes}}async function Nn(s,t){let e=d.texts[s],
+n=v[t],o=e.layers[n.site],i={text:s,layer:o.label,head:n.head},{queries:r,keys:l}=o;if(Math.max(r,l)>Pn)return new P(d.heads[t],e,o,i);let c=new St(d.heads[t],e,
 o),h={x:0,y:0,w:l,h:r,width:l,height:r},[u,m]=await Promise.all([Mt("map",{...i,...h}),Mt("norms",i)]);return c.coded=u,c.norms=ct(m),c}async function ft(s,t,e){
-return s instanceof P?s.fetchWeights(t,e):t?s.row(e):(await s.complete(),s.column(e))}function Ss(s,t,e,n){let o=new Int32Array(n+1);for(let i=0;i<=n;i+=1)o[i]=Math.min(e,Math.floor(s+i/n*t+1e-9));return o}function Re({coded:s,keys:t,queries:e},n,o,i){
-let r=fs(),l=new ImageData(o,i),c=new Uint32Array(l.data.buffer),h=Ss(n.x,n.w,t,o),u=Ss(n.y,n.h,e,i),m=new Uint8Array(o),p=-1;for(let f=0;f<i;f+=1){let[b,x]=[u[f],
-Math.max(u[f]+1,u[f+1])],C=b===p&&x===b+1,T=f*o;if(C){c.copyWithin(T,T-o,T);continue}m.fill(0);for(let g=b;g<x&&g<e;g+=1)for(let I=0,j=g*t;I<o;I+=1){let Q=Math.
-min(t,Math.max(h[I]+1,h[I+1])),U=m[I];for(let nt=h[I];nt<Q;nt+=1)s[j+nt]>U&&(U=s[j+nt]);m[I]=U}p=x===b+1?b:-1;for(let g=0;g<o;g+=1)c[T+g]=r[m[g]]}return l}async function Ms(s,t){
-let e=a("canvas",{class:"thumb","aria-hidden":"true"});H(e,t,t);let n=Math.round(t*Lt()),o=await s.preview(n),i={x:0,y:0,w:o.keys,h:o.queries};return Ft(e).putImageData(
-Re(o,i,n,n),0,0),e}var Pe=s=>s.reduce((t,e)=>e>t?e:t,0),Vt=56;function Ts(s,t,{left:e,width:n,window:o}){let i=H(s,e+n,Vt),r=Math.max(1e-9,Pe(t)),l=n/o.w;i.fillStyle=
-S("--dim"),i.font=`11px ${F}`,i.textAlign="right",i.textBaseline="top",i.fillText(y(r),e-6,2),i.textBaseline="bottom",i.fillText("0",e-6,Vt-2),i.fillStyle=S("--\
+return s instanceof P?s.fetchWeights(t,e):t?s.row(e):(await s.complete(),s.column(e))}function Ms(s,t,e,n){let o=new Int32Array(n+1);for(let i=0;i<=n;i+=1)o[i]=Math.min(e,Math.floor(s+i/n*t+1e-9));return o}function Re({coded:s,keys:t,queries:e},n,o,i){
+let r=fs(),l=new ImageData(o,i),c=new Uint32Array(l.data.buffer),h=Ms(n.x,n.w,t,o),u=Ms(n.y,n.h,e,i),m=new Uint8Array(o),p=-1;for(let f=0;f<i;f+=1){let[b,x]=[u[f],
+Math.max(u[f]+1,u[f+1])],C=b===p&&x===b+1,T=f*o;if(C){c.copyWithin(T,T-o,T);continue}m.fill(0);for(let g=b;g<x&&g<e;g+=1)for(let q=0,j=g*t;q<o;q+=1){let Q=Math.
+min(t,Math.max(h[q]+1,h[q+1])),U=m[q];for(let nt=h[q];nt<Q;nt+=1)s[j+nt]>U&&(U=s[j+nt]);m[q]=U}p=x===b+1?b:-1;for(let g=0;g<o;g+=1)c[T+g]=r[m[g]]}return l}async function Ts(s,t){
+let e=a("canvas",{class:"thumb","aria-hidden":"true"});F(e,t,t);let n=Math.round(t*Lt()),o=await s.preview(n),i={x:0,y:0,w:o.keys,h:o.queries};return Ht(e).putImageData(
+Re(o,i,n,n),0,0),e}var Pe=s=>s.reduce((t,e)=>e>t?e:t,0),Vt=56;function As(s,t,{left:e,width:n,window:o}){let i=F(s,e+n,Vt),r=Math.max(1e-9,Pe(t)),l=n/o.w;i.fillStyle=
+S("--dim"),i.font=`11px ${H}`,i.textAlign="right",i.textBaseline="top",i.fillText(y(r),e-6,2),i.textBaseline="bottom",i.fillText("0",e-6,Vt-2),i.fillStyle=S("--\
 line"),i.fillRect(e,Vt-1,n,1),i.fillStyle=S("--accent");let c=Math.min(t.length,o.x+o.w);for(let h=Math.floor(o.x);h<c;h+=1){let u=t[h]/r*(Vt-8),m=e+(h-o.x)*l;m+
-l<=e||u<=.2||i.fillRect(Math.max(e,m),Vt-1-u,Math.max(1,l-(l>4?1:0)),u)}}var Nn=5,_n=.04,Rt=2e3,Pt=class{constructor(t,{hover:e,pick:n,label:o}){this.sequence=t,this.from=0,this.spans=[],this.shades=new Int8Array(0),this.marked=null,
+l<=e||u<=.2||i.fillRect(Math.max(e,m),Vt-1-u,Math.max(1,l-(l>4?1:0)),u)}}var _n=5,jn=.04,Rt=2e3,Pt=class{constructor(t,{hover:e,pick:n,label:o}){this.sequence=t,this.from=0,this.spans=[],this.shades=new Int8Array(0),this.marked=null,
 this.painted=[null,null],this.arcs=N("svg",{class:"arcs","aria-hidden":"true"}),this.text=a("p",{class:"tokens","aria-label":o}),this.part=t.shown.length>Rt?a("\
-p",{class:"part"}):null,this.box=a("div",{class:"reading"},this.arcs,this.part,this.text),this.fill(0);let i=(r,l)=>this.text.addEventListener(r,c=>{let h=As(c);
+p",{class:"part"}):null,this.box=a("div",{class:"reading"},this.arcs,this.part,this.text),this.fill(0);let i=(r,l)=>this.text.addEventListener(r,c=>{let h=Es(c);
 h!==null&&l(h)});i("pointerover",e),i("focusin",e),i("click",n),this.text.addEventListener("pointerleave",()=>e(null)),this.text.addEventListener("keydown",r=>this.
 onKey(r,n))}fill(t){let{shown:e,special:n,joined_to_previous:o}=this.sequence,i=Math.min(Rt,e.length-t);if(this.from=t,this.spans=Array.from({length:i},(c,h)=>{
 let u=e[t+h],m=u.length>40?L(u,400):null,f={class:n[t+h]?"token special":"token","data-i":t+h,role:"button",tabindex:h?"-1":"0",title:m};return a("span",f,L(u,40))}),
 this.shades=new Int8Array(i),this.marked=null,this.text.replaceChildren(...this.spans.flatMap((c,h)=>[o[t+h]&&h?"":" ",c])),!this.part)return;let r=(c,h)=>{let u=c<
 0||c>=e.length;return a("button",{type:"button",disabled:u,onclick:()=>this.showFrom(c)},h)},l=`tokens ${t} to ${t+i-1} of ${e.length}`;this.part.replaceChildren(
-r(t-Rt,"earlier"),l,r(t+Rt,"later"))}showFrom(t){this.fill(t),this.draw()}onKey(t,e){let n=As(t);if(n===null)return;let o={ArrowLeft:-1,ArrowRight:1,Enter:0," ":0}[t.
+r(t-Rt,"earlier"),l,r(t+Rt,"later"))}showFrom(t){this.fill(t),this.draw()}onKey(t,e){let n=Es(t);if(n===null)return;let o={ArrowLeft:-1,ArrowRight:1,Enter:0," ":0}[t.
 key];if(o===void 0)return;if(t.preventDefault(),t.stopPropagation(),o===0){e(n);return}let i=this.spans[n-this.from+o];i&&(this.spans[n-this.from].tabIndex=-1,i.
 tabIndex=0,i.focus())}paint(t,e){this.painted=[t,e],this.part&&e!==null&&!this.spanOf(e)&&this.fill(Math.floor(e/Rt)*Rt),this.draw()}spanOf(t){return this.spans[t-
 this.from]}draw(){let[t,e]=this.painted,n=t?Math.max(1e-9,Pe(t)):1;this.spans.forEach((o,i)=>{let r=t?t[this.from+i]:0,l=r>.001||r>0&&this.part?Math.sqrt(r/n):0,
 c=l>.02?Math.round(72*l):0;c!==this.shades[i]&&(this.shades[i]=c,o.style.backgroundColor=c?`color-mix(in srgb, var(--shade) ${c}%, transparent)`:"",o.style.color=
 c>0?"var(--ink)":"")}),this.marked?.classList.remove("from"),this.marked=e===null?null:this.spanOf(e)??null,this.marked?.classList.add("from"),this.arcs.replaceChildren(),
 t&&e!==null&&this.marked&&this.drawArcs(t,e,this.marked)}drawArcs(t,e,n){let o=this.box.getBoundingClientRect(),i=l=>{let c=l.getBoundingClientRect();return[c.left+
-c.width/2-o.left,c.top-o.top]},r=i(n);for(let l of Kt(t,Nn,_n,c=>c!==e&&this.spanOf(c)!==void 0)){let c=i(this.spanOf(l)),h=Math.min(r[1],c[1])-Math.min(34,8+Math.
+c.width/2-o.left,c.top-o.top]},r=i(n);for(let l of Kt(t,_n,jn,c=>c!==e&&this.spanOf(c)!==void 0)){let c=i(this.spanOf(l)),h=Math.min(r[1],c[1])-Math.min(34,8+Math.
 abs(c[0]-r[0])/9),u=N("path",{d:`M${r} C${r[0]},${h} ${c[0]},${h} ${c}`,fill:"none","stroke-width":(.8+3*Math.sqrt(t[l])).toFixed(2),"stroke-opacity":(.35+.6*t[l]).
-toFixed(2)});this.arcs.append(u)}}};function As(s){let t=Xt(s,".token");return t?Number(t.dataset.i):null}function Kt(s,t,e,n=()=>!0){let o=[];for(let i=0;i<s.length;i+=
-1)s[i]>=e&&n(i)&&o.push(i);return o.sort((i,r)=>s[r]-s[i]).slice(0,t)}var jn=3,Wn=3,Ne=24,Bn=.02,de=class{constructor(){this.list=a("ol"),this.element=a("section",{class:"pairs rows"},z("Three rows of this text","example rows"),this.
-list)}async show(t){let e;if(t instanceof P){let i=await Le("pairs",t.where).catch(()=>null);if(!i)return;e=await i.json()}else e=Fn(t);let n=[...new Set(e.map(
-([,i])=>i))].slice(0,jn),o=await Promise.all(n.map(i=>ft(t,!0,i))).catch(()=>null);o&&this.list.replaceChildren(...n.map((i,r)=>Dn(t,i,o[r])))}};function Dn(s,t,e){
-let n=r=>a("span",{class:"word"},L(r,14)),o=Kt(e,Wn,Bn).map(r=>a("span",{class:"looked"},n(s.columns.shown[r])," ",a("small",{},y(e[r])))),i=a("a",{href:B({row:String(
-t),dir:void 0}),title:`token ${t}`},n(s.rows.shown[t]));return a("li",{},i," → ",a("span",{class:"keys"},o))}function Fn({coded:s,keys:t,queries:e,square:n,rows:o,
-columns:i}){let r=[],l=-1;for(let c=0;s&&c<e;c+=1)if(!o.special[c])for(let h=0,u=c*t;h<t;h+=1)s[u+h]<=l||i.special[h]||n&&c===h||(r.push([s[u+h],c,h]),r.sort((m,p)=>p[0]-
-m[0]),r.length>Ne&&r.pop(),r.length===Ne&&(l=r[Ne-1][0]));return r.map(([c,h,u])=>[(c/255)**2,h,u])}var Es=new Map;async function ue(s){let t=Es.get(s.name);t||(t=yt(s.line),Es.set(s.name,t));let e=await t,n=d.pairs?.heads.length??0;return(o,i)=>{let r=e[o*n+i];
-return r===255?NaN:s.low+r/254*(1-s.low)}}var Os={cka:"CKA",attention:"attention distance",write:"write overlap",read:"read overlap"},wt=({name:s})=>Object.hasOwn(
-Os,s)?Os[s]:s,Ls={correlation:"Do two heads write the same vectors?",cka:"Do two heads write the same, up to a rotation?",attention:"Do two heads look at the sa\
+toFixed(2)});this.arcs.append(u)}}};function Es(s){let t=Xt(s,".token");return t?Number(t.dataset.i):null}function Kt(s,t,e,n=()=>!0){let o=[];for(let i=0;i<s.length;i+=
+1)s[i]>=e&&n(i)&&o.push(i);return o.sort((i,r)=>s[r]-s[i]).slice(0,t)}var Wn=3,Bn=3,Ne=24,Dn=.02,de=class{constructor(){this.list=a("ol");let t=z("Three rows of this text","example rows");this.element=a("section",{class:"pairs row\
+s"},t,this.list)}async show(t){let e;if(t instanceof P){let l=await Le("pairs",t.where).catch(()=>null);if(!l)return;e=await l.json()}else e=Fn(t);let n=new Set,
+o=l=>n.size<n.add(t.rows.shown[l]).size,i=e.map(([,l])=>l).filter(o).slice(0,Wn),r=await Promise.all(i.map(l=>ft(t,!0,l))).catch(()=>null);r&&this.list.replaceChildren(
+...i.map((l,c)=>Hn(t,l,r[c])))}};function Hn(s,t,e){let n=l=>a("span",{class:"word"},L(l,14)),o=Kt(e,Bn,Dn).map(l=>a("span",{},n(s.columns.shown[l])," ",a("smal\
+l",{},y(e[l])))),i=B({row:String(t),dir:void 0}),r=a("a",{href:i,title:`token ${t}`},n(s.rows.shown[t]));return a("li",{},r," → ",a("span",{class:"keys"},o))}
+function Fn({coded:s,keys:t,queries:e,square:n,rows:o,columns:i}){let r=[],l=-1;for(let c=0;s&&c<e;c+=1)if(!o.special[c])for(let h=0,u=c*t;h<t;h+=1)s[u+h]<=l||i.
+special[h]||n&&c===h||(r.push([s[u+h],c,h]),r.sort((m,p)=>p[0]-m[0]),r.length>Ne&&r.pop(),r.length===Ne&&(l=r[Ne-1][0]));return r.map(([c,h,u])=>[(c/255)**2,h,u])}var Os=new Map;async function ue(s){let t=Os.get(s.name);t||(t=yt(s.line),Os.set(s.name,t));let e=await t,n=d.pairs?.heads.length??0;return(o,i)=>{let r=e[o*n+i];
+return r===255?NaN:s.low+r/254*(1-s.low)}}var Ls={cka:"CKA",attention:"attention distance",write:"write overlap",read:"read overlap"},wt=({name:s})=>Object.hasOwn(
+Ls,s)?Ls[s]:s,Cs={correlation:"Do two heads write the same vectors?",cka:"Do two heads write the same, up to a rotation?",attention:"Do two heads look at the sa\
 me tokens?",write:"Do two heads write into the same directions, by their weights?",read:"Do two heads read from the same directions, by their weights?"},_e=({name:s})=>Object.
-hasOwn(Ls,s)?Ls[s]:s,me=s=>`${_e(s)} ${D(s.meaning)}`,Gt=s=>s.name==="attention";function Cs(s,t,e,n){let o=Gt(s)?1:-1,i=[];return e.forEach((r,l)=>{for(let c of e.
-slice(l+1)){let h=t(r,c);Number.isNaN(h)||i.push(r<c?[r,c,h]:[c,r,h])}}),i.sort((r,l)=>o*(r[2]-l[2])||r[0]-l[0]||r[1]-l[1]).slice(0,n)}var qs={stack:void 0,layer:void 0,head:void 0,row:void 0,second:void 0},Hn=4,Yt=class{constructor(t,e=!1){this.rows=new de;let n=`Numbers of ${d.heads[t]}`,o=d.
-texts.length?this.rows.element:null,i=[zn(t),Un(t),o,Yn(t),Jn(t),to(t),Xn(t),so(t,e)];this.element=a("aside",{class:"panel","aria-label":n},i)}};function zn(s){
-let t=rt(s);if(!t)return null;let e=Y(s),n=d.charts.shares.map((i,r)=>{let[l,c]=[M(`${i.name}_low`,s),M(`${i.name}_high`,s)],h=a(e.includes(i)?"b":"span",{},i.name,
-" ",w(i.name,D(i.meaning)));return Is(h,{label:i.name,value:t[r],color:i.colour,low:l,high:c})}),o=a("p",{class:"dim"},"Parts of log n; the lines are 95 % inter\
-vals.");return a("section",{class:"shares"},z("What decides where it looks","shares"),n,o)}function Un(s){if(!A("kind"))return null;let t=q(s),e=d.why?.[d.heads[s]],
-n=Object.keys(d.kinds).map(l=>({name:l,score:M(`kind:${l}`,s)})).sort((l,c)=>+(c.name===t)-+(l.name===t)||(c.score??0)-(l.score??0)),o=n.slice(0,Hn).map(({name:l,
-score:c})=>c===null?null:Gn(s,l,c,l===t)),i=e?`${V.evidence} Here: ${e}.`:V.evidence,r=a("p",{class:"dim"},"Bars are scores, ticks are thresholds. ",w("score"));
-return a("section",{},z("Kind"),a("p",{},a("b",{},et(s))),a("p",{class:"dim"},`${Vn(s,n)} `,w("evidence",i)),a("div",{class:"scores"},o,r),Kn(s))}function Vn(s,t){
-let e=t.find(({score:r})=>r!==null);if(!e)return"No kind could be measured.";let{threshold:n}=d.kinds[e.name],o=y(e.score);if(e.name!==q(s))return`${`Closest: ${K(
+hasOwn(Cs,s)?Cs[s]:s,me=s=>`${_e(s)} ${D(s.meaning)}`,Gt=s=>s.name==="attention";function qs(s,t,e,n){let o=Gt(s)?1:-1,i=[];return e.forEach((r,l)=>{for(let c of e.
+slice(l+1)){let h=t(r,c);Number.isNaN(h)||i.push(r<c?[r,c,h]:[c,r,h])}}),i.sort((r,l)=>o*(r[2]-l[2])||r[0]-l[0]||r[1]-l[1]).slice(0,n)}var Is={stack:void 0,layer:void 0,head:void 0,row:void 0,second:void 0},zn=4,Yt=class{constructor(t,e=!1){this.rows=new de;let n=`Numbers of ${d.heads[t]}`,o=d.
+texts.length?this.rows.element:null,i=[Un(t),Vn(t),o,Qn(t),Xn(t),eo(t),Zn(t),oo(t,e)];this.element=a("aside",{class:"panel","aria-label":n},i)}};function Un(s){
+let t=rt(s);if(!t)return null;let e=Y(s),n=d.charts.shares.map((i,r)=>{let[l,c]=[M(`${i.name}_low`,s),M(`${i.name}_high`,s)],h=w(i.name,D(i.meaning)),u=a(e.includes(
+i)?"b":"span",{},i.name," ",h);return Rs(u,{label:i.name,value:t[r],color:i.colour,low:l,high:c})}),o=a("p",{class:"dim"},"Parts of log n; the lines are 95 % in\
+tervals.");return a("section",{class:"shares"},z("What decides where it looks","shares"),n,o)}function Vn(s){if(!A("kind"))return null;let t=R(s),e=d.why?.[d.heads[s]],
+n=Object.keys(d.kinds).map(l=>({name:l,score:M(`kind:${l}`,s)})).sort((l,c)=>+(c.name===t)-+(l.name===t)||(c.score??0)-(l.score??0)),o=n.slice(0,zn).map(({name:l,
+score:c})=>c===null?null:Yn(s,l,c,l===t)),i=e?`${V.evidence} Here: ${e}.`:V.evidence,r=a("p",{class:"dim"},"Bars are scores, ticks are thresholds. ",w("score"));
+return a("section",{},z("Kind"),a("p",{},a("b",{},et(s))),a("p",{class:"dim"},`${Kn(s,n)} `,w("evidence",i)),a("div",{class:"scores"},o,r),Gn(s))}function Kn(s,t){
+let e=t.find(({score:r})=>r!==null);if(!e)return"No kind could be measured.";let{threshold:n}=d.kinds[e.name],o=y(e.score);if(e.name!==R(s))return`${`Closest: ${K(
 e.name)}, with a score of ${o}.`} Its 95 % interval would have to be above ${n} and above chance.`;let i=y(M("kind_control",s));return`Its score is ${o}: clear\
-ly above the threshold (${n}) and above chance (${i}).`}function Kn(s){let t={position:"positions, not words",content:"words, not positions",both:"positions and\
+ly above the threshold (${n}) and above chance (${i}).`}function Gn(s){let t={position:"positions, not words",content:"words, not positions",both:"positions and\
  words"},e=W("driven",s);if(!Object.hasOwn(t,e))return null;let n=M("driven_score",s),o=`Tokens were shuffled. The value is the overlap of the maps at the same \
-positions, minus the overlap at the same words: ${n!==null&&n>0?"+":""}${y(n)}.`;return a("p",{class:"dim"},`Follows ${t[e]} `,w("follows",o))}function Gn(s,t,e,n){
+positions, minus the overlap at the same words: ${n!==null&&n>0?"+":""}${y(n)}.`;return a("p",{class:"dim"},`Follows ${t[e]} `,w("follows",o))}function Yn(s,t,e,n){
 let{threshold:o}=d.kinds[t],[i,r,l]=["kind_control","kind_low","kind_high"].map(u=>n?M(u,s):null),c=`${K(t)} ${y(e)}, threshold ${o}`,h=a("span",{},K(t)," ",he(
-t));return Is(h,{label:c,value:e,color:zt(t),threshold:o,chance:i,low:r,high:l})}function Is(s,{label:t,value:e,color:n,threshold:o,chance:i=null,low:r,high:l}){
+t));return Rs(h,{label:c,value:e,color:zt(t),threshold:o,chance:i,low:r,high:l})}function Rs(s,{label:t,value:e,color:n,threshold:o,chance:i=null,low:r,high:l}){
 let c=u=>`${(100*Math.max(0,Math.min(1,u))).toFixed(1)}%`,h=N("svg",{class:"score",role:"img","aria-label":t});return h.append(N("rect",{x:0,y:5,width:"100%",height:6,
 class:"track",rx:3}),N("rect",{x:0,y:5,width:c(e),height:6,rx:3,fill:n})),o!==void 0&&h.append(N("rect",{x:c(o),y:1,width:1.5,height:14,class:"tick"})),r!==null&&
 l!==null&&h.append(N("line",{x1:c(r),x2:c(l),y1:8,y2:8,class:"ends"})),i!==null&&h.append(N("circle",{cx:c(i),cy:8,r:3,class:"chance"})),a("div",{class:"scoreli\
-ne"},s,h,a("span",{class:"value"},y(e)))}function Yn(s){if(!d.importance)return null;let t=M("rank",s),e=te(s),n=e===null?"":` ± ${O(e,1)}`,o=t===null?"":`, ra\
+ne"},s,h,a("span",{class:"value"},y(e)))}function Qn(s){if(!d.importance)return null;let t=M("rank",s),e=te(s),n=e===null?"":` ± ${O(e,1)}`,o=t===null?"":`, ra\
 nk ${t} of ${d.heads.length}`,i=`${D(A(d.importance)?.meaning??"")} ${D(d.corpus.loss??"")}`.trim();return a("section",{},z("Importance"),a("p",{},a("b",{},O(dt(
-s),2)),`${n}${o}.`),Qn(s),a("p",{class:"dim"},`${V.importance.split(".")[0]}. `,w("how importance is measured",i)))}function Qn(s){if(!d.curve||!J.has(d.heads[s]))
+s),2)),`${n}${o}.`),Jn(s),a("p",{class:"dim"},`${V.importance.split(".")[0]}. `,w("how importance is measured",i)))}function Jn(s){if(!d.curve||!J.has(d.heads[s]))
 return null;let e=`Can be pruned${J.size>1?`, together with ${J.size-1} others,`:""} for less than ${Ot(d.curve.limit)} of quality. `;return a("p",{},e,a("a",{href:B(
-{...qs,view:"pruning"})},"Show pruning →"))}function Jn(s){let t=W("most_similar",s),e=_.get(t);if(e===void 0)return null;let n=`, CKA similarity ${y(M("most_\
-similar_cka",s))} `,o=B({...qs,view:"similarity",pick:d.heads[s]});return a("section",{},z("Most similar","most similar"),a("p",{},a("a",{href:E(e)},t),n,w("CKA")),
-a("p",{},a("a",{href:B({second:t})},"Show side by side →")),a("p",{},a("a",{href:o},"Show all pairs →")))}function Xn(s){let t=d.often?.[d.heads[s]];if(!t?.
+{...Is,view:"pruning"})},"Show pruning →"))}function Xn(s){let t=W("most_similar",s),e=_.get(t);if(e===void 0)return null;let n=`, CKA similarity ${y(M("most_\
+similar_cka",s))} `,o=B({...Is,view:"similarity",pick:d.heads[s]});return a("section",{},z("Most similar","most similar"),a("p",{},a("a",{href:E(e)},t),n,w("CKA")),
+a("p",{},a("a",{href:B({second:t})},"Show side by side →")),a("p",{},a("a",{href:o},"Show all pairs →")))}function Zn(s){let t=d.often?.[d.heads[s]];if(!t?.
 length)return null;let e="For every token, the other token with the largest weight, special tokens excluded: mean weight × number of times. The pairs with the m\
-ost weight in total come first.",n=t.map(([i,r,l,c])=>Zn(i,r,`${y(c)} × ${l}`)),o=a("h3",{},"Strongest pairs over the corpus ",w("pairs",e));return a("section",
-{class:"pairs often"},o,a("ol",{},n))}function Zn(s,t,e){let n=o=>a("span",{class:"word"},L(o,14));return a("li",{},n(s)," → ",n(t),a("span",{class:"value"},e))}
-function to(s){let t=[];for(let h=-64;h<=64;h+=1){let u=M(`offset${h<0?h:`+${h}`}`,s);u!==null&&t.push([h,u])}if(t.length<3)return null;let e=Math.max(...t.map(
+ost weight in total come first.",n=t.map(([i,r,l,c])=>to(i,r,`${y(c)} × ${l}`)),o=a("h3",{},"Strongest pairs over the corpus ",w("pairs",e));return a("section",
+{class:"pairs often"},o,a("ol",{},n))}function to(s,t,e){let n=o=>a("span",{class:"word"},L(o,14));return a("li",{},n(s)," → ",n(t),a("span",{class:"value"},e))}
+function eo(s){let t=[];for(let h=-64;h<=64;h+=1){let u=M(`offset${h<0?h:`+${h}`}`,s);u!==null&&t.push([h,u])}if(t.length<3)return null;let e=Math.max(...t.map(
 ([,h])=>h),1e-9),n=100/t.length,i=N("svg",{class:"offsets",role:"img","aria-label":"mean weight by distance",...{viewBox:"0 0 100 40",preserveAspectRatio:"none"}});
 t.forEach(([h,u],m)=>{let p=u/e*38,[f,b]=[(m*n+n*.12).toFixed(2),(40-p).toFixed(2)],x={width:(n*.76).toFixed(2),height:p.toFixed(2)},C=N("rect",{x:f,y:b,...x,class:h===
 0?"zero":""});C.append(N("title",{},`${h>0?"+":""}${h}: ${y(u)}`)),i.append(C)});let[r,l]=[t[0][0],t[t.length-1][0]],c=[`${-r} back`,"itself",`${l} ahead`].map(
 h=>a("span",{},h));return a("section",{},z("Where it looks, by distance","by distance"),i,a("p",{class:"ends dim"},c),a("p",{class:"dim"},`Highest bar: ${y(e)} \
-of the weight, mean over the corpus.`))}var eo=/^(offset[+-]|(spread|rest|position|word|match)(_low|_high)$|leading$|kind|most_similar|second|third|order$|cluster$|driven)/;
-function so(s,t){let e=Object.keys(d.table??{}).filter(c=>!eo.test(c));if(!e.length)return null;let n=a("tbody"),o=()=>{if(!(!l.open||n.firstChild))for(let c of e){
-let h=bt(c,s),u=typeof h=="string"?h:O(h),m=h===null?ns(c,s):"",p=a("td",{},u,m?w(`missing: ${c}`,D(m)):null),f=a("th",{scope:"row"},c," ",st(c));n.append(a("tr",
-{},f,p,a("td",{class:"dim"},A(c)?.unit)))}},i=a("table",{class:"measures"},n),r=a("summary",{},`All ${e.length} measures`),l=a("details",{open:t,ontoggle:o},r,i);
-return l}var no=["kind_score","entropy","max_weight","distance","first","special","previous","output_norm"];function Rs(s,t){let n=[d.importance,...no].filter(c=>c!==
-null&&A(c)!==null).map(c=>{let h=a("th",{scope:"row"},c," ",st(String(c)));return a("tr",{},h,[s,t].map(u=>a("td",{},O(M(c,u)))))}),o=A("kind")?a("tr",{},a("th",
-{scope:"row"},"kind ",w("kind")),[s,t].map(c=>a("td",{},os(c)))):null,i=[s,t].map(c=>a("th",{scope:"col"},d.heads[c])),r=a("thead",{},a("tr",{},a("td"),i)),l=a(
-"table",{class:"measures"},r,a("tbody",{},o,n));return a("div",{class:"pair"},z("Both heads in numbers","measures"),l)}function Ps(s,t){let e=a("span",{class:"a\
-likeness"}),{pairs:n}=d;if(!n)return e;let[o,i]=[s,t].map(r=>n.heads.indexOf(d.heads[r]));return Promise.all(n.measures.map(ue)).then(r=>{e.append("Similarity: "),
-r.forEach((l,c)=>{let h=n.measures[c],u=`${c?", ":""}${wt(h)} ${y(l(o,i))} `;e.append(u,w(wt(h),me(h)))})}),e}var oo=150;function io(s){let t=[{key:"head",title:"Head",help:w("head"),value:e=>e,show:e=>d.heads[e]}];if(A("kind")){let e=i=>et(i)||null;t.push({key:"kind",title:"\
-Kind",help:w("kind"),value:e,show:je,words:!0});let n=i=>M("kind_score",i),o=i=>y(n(i));Ht()||t.push({key:"score",title:"Score",help:w("score"),value:n,show:o})}
-if(Ht()){let[e,n]=["shares","Shares"];t.push({key:e,title:n,help:w("shares"),value:ro,show:ao,words:!0})}if(d.importance){let e=st(d.importance);t.push({key:"im\
-portance",title:"Importance",help:e,value:dt,show:lo})}if(A("most_similar")){let e=i=>M("most_similar_cka",i),[n,o]=["most_similar","Most similar"];t.push({key:n,
-title:o,help:w("most similar"),value:e,show:co,words:!0})}if(s!=="kind"&&s!=="shares"&&s!==d.importance&&A(s)){let e=o=>bt(s,o),n=o=>{let i=e(o);return typeof i==
+of the weight, mean over the corpus.`))}var so=["kind","most_similar","second","third","order$","cluster$","driven","leading$"],no=new RegExp(`^(offset[+-]|(spr\
+ead|rest|position|word|match)_|${so.join("|")})`);function oo(s,t){let e=Object.keys(d.table??{}).filter(c=>!no.test(c));if(!e.length)return null;let n=a("tbody"),
+o=()=>{if(!(!l.open||n.firstChild))for(let c of e){let h=bt(c,s),u=typeof h=="string"?h:O(h),m=h===null?ns(c,s):"",p=a("td",{},u,m?w(`missing: ${c}`,D(m)):null),
+f=a("th",{scope:"row"},c," ",st(c));n.append(a("tr",{},f,p,a("td",{class:"dim"},A(c)?.unit)))}},i=a("table",{class:"measures"},n),r=a("summary",{},`All ${e.length}\
+ measures`),l=a("details",{open:t,ontoggle:o},r,i);return l}var io=["kind_score","entropy","max_weight","distance","first","special","previous","output_norm"];function Ps(s,t){
+let n=[d.importance,...io].filter(c=>c!==null&&A(c)!==null).map(c=>{let h=a("th",{scope:"row"},c," ",st(String(c)));return a("tr",{},h,[s,t].map(u=>a("td",{},O(
+M(c,u)))))}),o=A("kind")?a("tr",{},a("th",{scope:"row"},"kind ",w("kind")),[s,t].map(c=>a("td",{},os(c)))):null,i=[s,t].map(c=>a("th",{scope:"col"},d.heads[c])),
+r=a("thead",{},a("tr",{},a("td"),i)),l=a("table",{class:"measures"},r,a("tbody",{},o,n));return a("div",{class:"pair"},z("Both heads in numbers","measures"),l)}
+function Ns(s,t){let e=a("span",{class:"alikeness"}),{pairs:n}=d;if(!n)return e;let[o,i]=[s,t].map(r=>n.heads.indexOf(d.heads[r]));return Promise.all(n.measures.
+map(ue)).then(r=>{e.append("Similarity: "),r.forEach((l,c)=>{let h=n.measures[c],u=`${c?", ":""}${wt(h)} ${y(l(o,i))} `;e.append(u,w(wt(h),me(h)))})}),e}var ro=150;function ao(s){let t=[{key:"head",title:"Head",help:w("head"),value:e=>e,show:e=>d.heads[e]}];if(A("kind")){let e=i=>et(i)||null;t.push({key:"kind",title:"\
+Kind",help:w("kind"),value:e,show:je,words:!0});let n=i=>M("kind_score",i),o=i=>y(n(i));Ft()||t.push({key:"score",title:"Score",help:w("score"),value:n,show:o})}
+if(Ft()){let[e,n]=["shares","Shares"];t.push({key:e,title:n,help:w("shares"),value:lo,show:co,words:!0})}if(d.importance){let e=st(d.importance);t.push({key:"im\
+portance",title:"Importance",help:e,value:dt,show:ho})}if(A("most_similar")){let e=i=>M("most_similar_cka",i),[n,o]=["most_similar","Most similar"];t.push({key:n,
+title:o,help:w("most similar"),value:e,show:uo,words:!0})}if(s!=="kind"&&s!=="shares"&&s!==d.importance&&A(s)){let e=o=>bt(s,o),n=o=>{let i=e(o);return typeof i==
 "string"?i:O(i)};t.push({key:s,title:s,help:st(s),value:e,show:n})}return t}function je(s){let t=a("i",{class:"dot","aria-hidden":"true"});return t.style.background=
-q(s)?ae(q(s)):"transparent",[t,et(s)||O(null)]}function ro(s){let t=rt(s),e=d.charts.shares.indexOf(Y(s)[0]);return t&&e>=0?2*e-t[e]:null}function ao(s){let t=rt(
+R(s)?ae(R(s)):"transparent",[t,et(s)||O(null)]}function lo(s){let t=rt(s),e=d.charts.shares.indexOf(Y(s)[0]);return t&&e>=0?2*e-t[e]:null}function co(s){let t=rt(
 s);if(!t)return O(null);let e=d.charts.shares.map(({name:i},r)=>`${i} ${y(t[r])}`).join(", "),n=N("svg",{class:"sharebar",role:"img","aria-label":e,viewBox:"0 0\
  1 1"});n.setAttribute("preserveAspectRatio","none");let o=0;return t.forEach((i,r)=>{n.append(N("rect",{x:o,y:0,width:Math.max(0,i),height:1,fill:d.charts.shares[r].
-colour})),o+=i}),n}function lo(s){let t=te(s),e=t===null?null:a("small",{},` ± ${O(t,1)}`);return[O(dt(s),2),e]}function co(s){let t=W("most_similar",s);return t?
-[`${t} `,a("small",{},y(M("most_similar_cka",s)))]:O(null)}function ho(s,t,e){return[...s].sort((n,o)=>{let[i,r]=[t.value(n),t.value(o)];if(i===null||r===null)return+(i===
-null)-+(r===null)||n-o;let l=i<r?-1:i>r?1:0;return(e?-l:l)||n-o})}function Ns(s,t,e){let n=io(e),o=T=>n.find(g=>g.key===T),i=o(s.sort)??o("importance")??n[0],r=[
-"head","kind","shares"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=ho(t,i,l),h=n.map(T=>{let g=T===i,I=()=>$({sort:T.key,down:g?l?"0":"1":void 0}),j=g?l?" \
-↓":" ↑":"",Q=g?l?"descending":"ascending":"none",U=a("button",{type:"button",onclick:I},T.title+j);return a("th",{scope:"col",class:T.words?"words":"","aria\
--sort":Q},U,T.help)}),u=a("tbody"),m=a("button",{type:"button",class:"more"}),p=()=>{let T=u.rows.length;u.append(...c.slice(T,T+oo).map(g=>uo(g,n))),m.hidden=u.
+colour})),o+=i}),n}function ho(s){let t=te(s),e=t===null?null:a("small",{},` ± ${O(t,1)}`);return[O(dt(s),2),e]}function uo(s){let t=W("most_similar",s);return t?
+[`${t} `,a("small",{},y(M("most_similar_cka",s)))]:O(null)}function mo(s,t,e){return[...s].sort((n,o)=>{let[i,r]=[t.value(n),t.value(o)];if(i===null||r===null)return+(i===
+null)-+(r===null)||n-o;let l=i<r?-1:i>r?1:0;return(e?-l:l)||n-o})}function _s(s,t,e){let n=ao(e),o=T=>n.find(g=>g.key===T),i=o(s.sort)??o("importance")??n[0],r=[
+"head","kind","shares"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=mo(t,i,l),h=n.map(T=>{let g=T===i,q=()=>$({sort:T.key,down:g?l?"0":"1":void 0}),j=g?l?" \
+↓":" ↑":"",Q=g?l?"descending":"ascending":"none",U=a("button",{type:"button",onclick:q},T.title+j);return a("th",{scope:"col",class:T.words?"words":"","aria\
+-sort":Q},U,T.help)}),u=a("tbody"),m=a("button",{type:"button",class:"more"}),p=()=>{let T=u.rows.length;u.append(...c.slice(T,T+ro).map(g=>po(g,n))),m.hidden=u.
 rows.length>=c.length,m.textContent=`Show more of ${c.length} heads`};m.addEventListener("click",p),p();let f=a("caption",{class:"quiet"},"All heads"),b=a("tabl\
-e",{class:"heads"},f,a("thead",{},a("tr",{},h)),u),x={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},C=a("button",{type:"button",onclick:fo},
-"Download CSV");return a("div",{class:"table"},a("div",x,b,m),a("p",{class:"tail"},C))}function uo(s,t){let e=t.map(({show:n,words:o},i)=>i===0?a("th",{scope:"r\
-ow"},a("a",{href:E(s)},n(s))):a("td",{class:o?"words":""},n(s)));return a("tr",{"data-head":d.heads[s]},e)}var mo=/^[=+\-@\t\r]/;function po(s){return s===null?
-"":typeof s=="number"?String(s):`"${(mo.test(s)?`'${s}`:s).replaceAll('"','""')}"`}function fo(){let s=Object.keys(d.table??{}),t=d.heads.map((n,o)=>{let{site:i,
-number:r}=v[o];return[n,d.sites[i].layer,r,...s.map(l=>bt(l,o))]}),e=[["head","layer","number",...s],...t].map(n=>`${n.map(po).join(",")}\r
-`);Jt(new Blob(e,{type:"text/csv"}),"heads.csv")}var wo=84,pe=class{constructor(t,e){this.text=e,this.site=-1,this.slots=[],this.element=a("section",{class:"strip"}),this.show(t)}show(t){v[t].site!==this.site&&
+e",{class:"heads"},f,a("thead",{},a("tr",{},h)),u),x={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},C=a("button",{type:"button",onclick:go},
+"Download CSV");return a("div",{class:"table"},a("div",x,b,m),a("p",{class:"tail"},C))}function po(s,t){let e=t.map(({show:n,words:o},i)=>i===0?a("th",{scope:"r\
+ow"},a("a",{href:E(s)},n(s))):a("td",{class:o?"words":""},n(s)));return a("tr",{"data-head":d.heads[s]},e)}var fo=/^[=+\-@\t\r]/;function wo(s){return s===null?
+"":typeof s=="number"?String(s):`"${(fo.test(s)?`'${s}`:s).replaceAll('"','""')}"`}function go(){let s=Object.keys(d.table??{}),t=d.heads.map((n,o)=>{let{site:i,
+number:r}=v[o];return[n,d.sites[i].layer,r,...s.map(l=>bt(l,o))]}),e=[["head","layer","number",...s],...t].map(n=>`${n.map(wo).join(",")}\r
+`);Jt(new Blob(e,{type:"text/csv"}),"heads.csv")}var ko=84,pe=class{constructor(t,e){this.text=e,this.site=-1,this.slots=[],this.element=a("section",{class:"strip"}),this.show(t)}show(t){v[t].site!==this.site&&
 this.fill(v[t].site);for(let{head:e,slot:n}of this.slots)n.href=E(e),n.className=e===t?"slot on":"slot"}fill(t){this.site=t;let{label:e,heads:n}=d.sites[t];this.
 slots=Array.from({length:n},(i,r)=>{let l=ht[t]+r,c=a("span",{class:"hole"}),h=d.heads[l],u=a("a",{"aria-label":`${h} ${et(l)}`},c,a("span",{class:"name"},h));return{
 head:l,slot:u,picture:c}}),this.element.setAttribute("aria-label",`Heads of ${e}`);let o=a("div",{class:"slots"},this.slots.map(({slot:i})=>i));this.element.replaceChildren(
 a("h3",{},`All heads of ${e}`),o),this.drawAll()}async drawAll(){let{slots:t}=this;if(d.texts.length)for(let{head:e,slot:n,picture:o}of t){if(await Qt(),t!==this.
-slots||n!==t[0].slot&&!n.isConnected)return;let i=await Tt(this.text,e).catch(()=>null);i&&o.replaceChildren(await Ms(i,wo).catch(()=>""))}}};var k=104,go=22,_s=11,ko=720,js=4,fe=class{constructor({point:t,pick:e,drawn:n}){this.point=t,this.pick=e,this.drawn=n,this.map=null,this.window={x:0,y:0,w:1,h:1},
+slots||n!==t[0].slot&&!n.isConnected)return;let i=await Tt(this.text,e).catch(()=>null);i&&o.replaceChildren(await Ts(i,ko).catch(()=>""))}}};var k=104,yo=22,js=11,bo=720,Ws=4,fe=class{constructor({point:t,pick:e,drawn:n}){this.point=t,this.pick=e,this.drawn=n,this.map=null,this.window={x:0,y:0,w:1,h:1},
 this.mark={row:null,column:null},this.width=0,this.height=0,this.room=0,this.dragged=!1,this.painted=null,this.pointers=new Map,this.canvas=a("canvas",{class:"m\
 ap",role:"img",tabindex:"-1"}),this.box=a("div",{class:"mapbox"},this.canvas),this.canvas.addEventListener("wheel",o=>this.onWheel(o),{passive:!1}),this.canvas.
 addEventListener("pointerdown",o=>this.onDown(o)),this.canvas.addEventListener("pointermove",o=>this.onMove(o)),this.canvas.addEventListener("pointerup",o=>this.
 onUp(o)),this.canvas.addEventListener("pointercancel",o=>this.pointers.delete(o.pointerId)),this.canvas.addEventListener("pointerleave",()=>this.point(null)),this.
 canvas.addEventListener("dblclick",()=>this.showAll())}get place(){return{left:k,width:this.width,window:this.window}}show(t){let e=this.map&&this.map.queries===
 t.queries&&this.map.keys===t.keys;this.map=t,e||(this.window={x:0,y:0,w:t.keys,h:t.queries});let n=`${t.queries} queries down, ${t.keys} keys across`,o=`Attenti\
-on map of ${t.name}: ${n}. The text below has the same weights.`;this.canvas.setAttribute("aria-label",o)}clear(){H(this.canvas,this.canvas.clientWidth,this.canvas.
+on map of ${t.name}: ${n}. The text below has the same weights.`;this.canvas.setAttribute("aria-label",o)}clear(){F(this.canvas,this.canvas.clientWidth,this.canvas.
 clientHeight)}showAll(){this.map&&(this.window={x:0,y:0,w:this.map.keys,h:this.map.queries},this.draw())}zoom(t,e=this.width/2,n=this.height/2){let{map:o,window:i}=this;
-if(!o)return;let[r,l]=[i.x+e/this.width*i.w,i.y+n/this.height*i.h],c=Math.max(Math.min(js,o.keys),Math.min(o.keys,i.w/t)),h=Math.max(Math.min(js,o.queries),Math.
+if(!o)return;let[r,l]=[i.x+e/this.width*i.w,i.y+n/this.height*i.h],c=Math.max(Math.min(Ws,o.keys),Math.min(o.keys,i.w/t)),h=Math.max(Math.min(Ws,o.queries),Math.
 min(o.queries,i.h/t));this.window={w:c,h,x:r-e/this.width*c,y:l-n/this.height*h},this.draw()}clampWindow(){let{map:t,window:e}=this;t&&(e.x=Math.max(0,Math.min(
 t.keys-e.w,e.x)),e.y=Math.max(0,Math.min(t.queries-e.h,e.y)))}onWheel(t){if(t.deltaY>0&&this.window.w>=(this.map?.keys??0)&&!t.ctrlKey&&!t.metaKey)return;t.preventDefault();
 let[n,o]=ot(t,this.canvas);this.zoom(Math.exp(-t.deltaY/300),n-k,o-k)}onDown(t){this.canvas.setPointerCapture(t.pointerId),this.pointers.set(t.pointerId,ot(t,this.
@@ -301,52 +301,52 @@ this.height*this.window.h,this.draw();else return;this.pointers.set(t.pointerId,
 ot(t,this.canvas));e&&this.pick(e)}cellAt([t,e]){let{map:n,window:o}=this;if(!n||t<k||e<k)return null;let i=Math.floor(o.x+(t-k)/this.width*o.w),r=Math.floor(o.
 y+(e-k)/this.height*o.h);return r>=0&&i>=0&&r<n.queries&&i<n.keys?[r,i]:null}observeWidth(){this.room=this.box.clientWidth,new ResizeObserver(()=>{let t=this.box.
 clientWidth;t!==this.room&&(this.room=t,this.draw())}).observe(this.box)}draw(){let{map:t}=this;if(!t)return;this.clampWindow(),this.room||this.observeWidth(),this.
-width=Math.max(80,Math.min(this.room||560,ko)-k),this.height=Math.max(80,Math.min(1.6*this.width,this.width*t.queries/t.keys));let e=H(this.canvas,this.width+k,
+width=Math.max(80,Math.min(this.room||560,bo)-k),this.height=Math.max(80,Math.min(1.6*this.width,this.width*t.queries/t.keys));let e=F(this.canvas,this.width+k,
 this.height+k),n=Math.round(k*Lt()),o=this.paint(t);this.canvas.toggleAttribute("data-waiting",t instanceof P&&t.asking!==null),o&&e.putImageData(o,n,n),this.drawFrame(
 e,t),this.drawMarks(e),this.drawn()}paint(t){let e=Lt(),[n,o]=[Math.round(this.width*e),Math.round(this.height*e)],i=()=>this.box.isConnected&&this.draw(),r=t instanceof
 P?t.picture(this.window,n,o,i):null,l=t.coded??r?.coded;if(!l)return null;let c=[...Object.values(this.window),n,o].join(" ");if(this.painted?.key!==c||this.painted.
-from!==l){let h=r??{coded:l,keys:t.keys,queries:t.queries},u=r?$s(r,this.window):this.window;this.painted={key:c,from:l,image:Re(h,u,n,o)}}return this.painted.image}drawFrame(t,e){
-let{window:n,width:o,height:i}=this,[r,l]=[o/n.w,i/n.h];t.strokeStyle=S("--line"),t.strokeRect(k-.5,k-.5,o+1,i+1),t.font=`600 12px ${F}`,t.fillStyle=S("--ink"),
+from!==l){let h=r??{coded:l,keys:t.keys,queries:t.queries},u=r?Ss(r,this.window):this.window;this.painted={key:c,from:l,image:Re(h,u,n,o)}}return this.painted.image}drawFrame(t,e){
+let{window:n,width:o,height:i}=this,[r,l]=[o/n.w,i/n.h];t.strokeStyle=S("--line"),t.strokeRect(k-.5,k-.5,o+1,i+1),t.font=`600 12px ${H}`,t.fillStyle=S("--ink"),
 t.textBaseline="middle",t.textAlign="center",t.fillText(o<180?"key":"key: the token looked at",k+o/2,8),Z(t,i<180?"query":"query: the token that looks",8,k+i/2),
-t.textAlign="right";let c=(m,p,f)=>(t.fillStyle=S(f?"--ink":p?"--faint":"--dim"),t.font=`${f?"600 ":""}11px ${F}`,yo(t,m,k-go-8)),h=Math.max(1,Math.ceil(_s/l));
+t.textAlign="right";let c=(m,p,f)=>(t.fillStyle=S(f?"--ink":p?"--faint":"--dim"),t.font=`${f?"600 ":""}11px ${H}`,xo(t,m,k-yo-8)),h=Math.max(1,Math.ceil(js/l));
 for(let m=Math.ceil(n.y/h-1e-9)*h;m<Math.min(e.queries,n.y+n.h);m+=h){let p=k+(m+.5-n.y)*l;p<k+2||p>k+i-2||t.fillText(c(e.rows.shown[m],e.rows.special[m],m===this.
-mark.row),k-6,p)}t.textAlign="left";let u=Math.max(1,Math.ceil(_s/r));for(let m=Math.ceil(n.x/u-1e-9)*u;m<Math.min(e.keys,n.x+n.w);m+=u){let p=k+(m+.5-n.x)*r;if(p<
+mark.row),k-6,p)}t.textAlign="left";let u=Math.max(1,Math.ceil(js/r));for(let m=Math.ceil(n.x/u-1e-9)*u;m<Math.min(e.keys,n.x+n.w);m+=u){let p=k+(m+.5-n.x)*r;if(p<
 k+2||p>k+o-2)continue;let f=c(e.columns.shown[m],e.columns.special[m],m===this.mark.column);Z(t,f,p,k-6)}}drawMarks(t){let{window:e,width:n,height:o}=this,{row:i,
 column:r}=this.mark,[l,c]=[n/e.w,o/e.h];t.save(),t.beginPath(),t.rect(k,k,n,o),t.clip(),t.strokeStyle=S("--mark"),t.lineWidth=1.5,i!==null&&t.strokeRect(k-2,k+(i-
 e.y)*c,n+4,Math.max(2,c)),r!==null&&t.strokeRect(k+(r-e.x)*l,k-2,Math.max(2,l),o+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=a("canvas",{width:this.
-canvas.width,height:this.canvas.height}),n=Ft(e);n.fillStyle=S("--paper"),n.fillRect(0,0,e.width,e.height),n.drawImage(this.canvas,0,0),e.toBlob(o=>o&&Jt(o,`${t.
-name}.png`))}};function yo(s,t,e){let n=L(t,18);for(;n.length>2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}function we(s){let t=it(s.text,d.texts.length)??-1;return d.texts[t]?t:d.texts.findIndex(Boolean)}function ge(s){let{texts:t}=d;if(!t.length)return[];let{source:e}=t[s],
+canvas.width,height:this.canvas.height}),n=Ht(e);n.fillStyle=S("--paper"),n.fillRect(0,0,e.width,e.height),n.drawImage(this.canvas,0,0),e.toBlob(o=>o&&Jt(o,`${t.
+name}.png`))}};function xo(s,t,e){let n=L(t,18);for(;n.length>2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}function we(s){let t=it(s.text,d.texts.length)??-1;return d.texts[t]?t:d.texts.findIndex(Boolean)}function ge(s){let{texts:t}=d;if(!t.length)return[];let{source:e}=t[s],
 n=new Map,o=[];t.forEach((l,c)=>{n.has(l.source)||n.set(l.source,c),l.source===e&&o.push([String(c),`${l.window[0]+1} of ${l.window[1]}`])});let i=l=>$({text:l,
 row:void 0}),r=[];if(n.size>1){let l=[...n.values()].map(c=>[String(c),t[c].name]);r.push(G("Text",l,String(n.get(e)),i))}return o.length>1&&r.push(G("Window",o,
 String(s),i)),[...r,We()]}function We(s={}){if(!d.served)return null;let e=a("textarea",{rows:"5","aria-label":"Your text",placeholder:"Type or paste a text"}),
 n=a("button",{type:"button",class:"primary"},"Show this text"),o=a("span",{class:"dim",role:"status"});return n.addEventListener("click",async()=>{if(!e.value.trim()){
-o.textContent="Type a text first.",e.focus();return}n.disabled=!0,o.textContent="The model is reading it …";try{let{texts:i,first:r}=await xs(e.value);i.forEach(
+o.textContent="Type a text first.",e.focus();return}n.disabled=!0,o.textContent="The model is reading it …";try{let{texts:i,first:r}=await vs(e.value);i.forEach(
 (l,c)=>d.texts[r+c]=l),$({...s,text:String(r),row:void 0})}catch(i){o.textContent=i instanceof Error?i.message:String(i)}n.disabled=!1}),a("details",{class:"own"},
-a("summary",{},"Try your own text"),e,a("p",{},n," ",o))}var Nt="looks",_t="seen",bo=1e6,xo=80,vo=70;function Ds(s,t){let e=s.second===void 0?void 0:_.get(s.second),n=new Be(s,t,e??null);return{element:n.element,start:()=>n.
-start(),resize:()=>n.paint(),stop:()=>n.stop(),moveTo:(o,i)=>n.moveTo(o,i)}}function Ws(s){let{stack:t,layer:e,head:n,row:o,...i}=s;return JSON.stringify(i)}var Be=class{constructor(t,e,n){
+a("summary",{},"Try your own text"),e,a("p",{},n," ",o))}var Nt="looks",_t="seen",vo=1e6,$o=80,So=70;function Hs(s,t){let e=s.second===void 0?void 0:_.get(s.second),n=new Be(s,t,e??null);return{element:n.element,start:()=>n.
+start(),resize:()=>n.paint(),stop:()=>n.stop(),moveTo:(o,i)=>n.moveTo(o,i)}}function Bs(s){let{stack:t,layer:e,head:n,row:o,...i}=s;return JSON.stringify(i)}var Be=class{constructor(t,e,n){
 this.state=t,this.head=e,this.second=n,this.text=we(t),this.looks=t.dir!==_t,this.live=!0,this.turn=0,this.pinned=null,this.token=null,this.cell=null,this.timer=
 0,this.texts=null,this.spoken=a("p",{class:"said"}),this.panes=(n===null?[e]:[e,n]).map(c=>this.makePane(c)),this.textSide=a("div",{class:"textside"}),this.panel=
-n===null?new Yt(e):null,this.top=Bs(e,n),this.strip=new pe(e,this.text),this.compare=this.compareControl();let o=this.panel?.element??Rs(e,n),i=a("div",{class:"\
+n===null?new Yt(e):null,this.top=Ds(e,n),this.strip=new pe(e,this.text),this.compare=this.compareControl();let o=this.panel?.element??Ps(e,n),i=a("div",{class:"\
 panes"},this.panes.map(c=>c.box)),r=a("div",{class:"mapside"},this.controls(),i,this.textSide),l=a("div",{class:n===null?"scene":"scene both"},r,o);this.element=
 a("div",{class:"headview"},this.top,l,this.strip.element)}makePane(t){let e=a("p",{class:"cellnote"}),n=a("canvas",{class:"profile","aria-hidden":"true"}),o=new fe(
 {point:h=>{this.cell=h,this.aim(h&&h[this.looks?0:1])},pick:h=>this.pin(h[this.looks?0:1]),drawn:()=>this.drawProfiles()}),i=(h,u,m)=>a("button",{type:"button",
 "aria-label":m,onclick:u},h),r=a("div",{class:"zoom"});r.append(i("+",()=>o.zoom(1.6),"Zoom in"),i("−",()=>o.zoom(1/1.6),"Zoom out"),i("Whole map",()=>o.showAll(),
 "Whole map"),i("PNG",()=>o.savePng(),"Download the map as PNG"));let l=this.second===null?null:a("h3",{},`${d.heads[t]} `,a("small",{},et(t))),c=a("div",{class:"\
-under"},$o(),r,e);return{head:t,map:null,view:o,profile:n,note:e,box:a("div",{class:"pane"},l,o.box,n,c)}}compareControl(){let t=W("most_similar",this.head),{site:e}=v[this.
+under"},Mo(),r,e);return{head:t,map:null,view:o,profile:n,note:e,box:a("div",{class:"pane"},l,o.box,n,c)}}compareControl(){let t=W("most_similar",this.head),{site:e}=v[this.
 head],n=d.heads.filter((l,c)=>v[c].site===e&&l!==d.heads[this.head]),o=[...new Set([t,...n])].filter(Boolean).map(l=>a("option",{value:l})),i=a("input",{list:"o\
 thers",placeholder:t?`e.g. ${t}`:"head",size:"9","aria-label":"Compare with head",autocomplete:"off",onchange:()=>{let l=i.value.trim();$({second:_.has(l)?l:void 0})}});
 i.value=this.state.second??"";let r=a("label",{},a("span",{},"Compare with"),i);return a("div",{class:"choice"},r,a("datalist",{id:"others"},o))}controls(){let{
 norm:t,hide:e}=this.state;return a("div",{class:"controls"},ge(this.text),this.compare,jt("norm-weighted",t==="1",n=>$({norm:n?"1":void 0}),w("norm-weighted")),
 jt("hide delimiters",e==="1",n=>$({hide:n?"1":void 0}),w("hide delimiters")))}async start(){let t=await Promise.all(this.panes.map(e=>At(this.text,e.head))).catch(
-()=>[null]);this.live&&this.showMaps(t)}moveTo(t,e){let{map:n}=this.panes[0],o=n!==null&&!(n instanceof P);return this.second===null&&this.texts&&o&&Ws(t)===Ws(
+()=>[null]);this.live&&this.showMaps(t)}moveTo(t,e){let{map:n}=this.panes[0],o=n!==null&&!(n instanceof P);return this.second===null&&this.texts&&o&&Bs(t)===Bs(
 this.state)?this.turnTo(t,e):null}async turnTo(t,e){this.state=t,this.head=e,this.turn+=1;let{turn:n}=this,o=setTimeout(()=>n===this.turn&&this.panes[0].view.clear(),
-xo),i=await At(this.text,e).catch(()=>null);if(clearTimeout(o),!this.live||n!==this.turn)return;this.panes[0].head=e;let r=this.panel?.element.querySelector("de\
-tails[open]")!==null,[l,c,h]=[new Yt(e,r),Bs(e,null),this.compareControl()];this.panel?.element.replaceWith(l.element),this.top.replaceWith(c),this.compare.replaceWith(
+$o),i=await At(this.text,e).catch(()=>null);if(clearTimeout(o),!this.live||n!==this.turn)return;this.panes[0].head=e;let r=this.panel?.element.querySelector("de\
+tails[open]")!==null,[l,c,h]=[new Yt(e,r),Ds(e,null),this.compareControl()];this.panel?.element.replaceWith(l.element),this.top.replaceWith(c),this.compare.replaceWith(
 h),Object.assign(this,{panel:l,top:c,compare:h}),this.strip.show(e),this.showMaps([i])}showMaps(t){let{norm:e,hide:n}=this.state;if(!t[0]){this.texts=null;let r=d.
 served?"The map of this head did not arrive.":"The map of this head is not in this page.";this.textSide.replaceChildren(a("p",{class:"dim"},r)),this.panes.forEach(
 l=>l.box.remove());return}this.panes.forEach((r,l)=>{r.map=t[l]?.reweighted(e==="1",n==="1")??null,r.map&&r.view.show(r.map)});let o=this.panes[0].map,i=this.token===
 this.pinned?null:this.token;this.pinned=it(this.state.row,this.looks?o.queries:o.keys),this.token=i??this.pinned,(this.texts?.rows.sequence!==o.rows||this.texts.
-columns.sequence!==o.columns)&&this.makeTexts(o),this.paint(),this.panel?.rows.show(t[0]),this.second===null&&!d.served&&o.queries*o.keys<=bo&&this.computeAhead()}async computeAhead(){
+columns.sequence!==o.columns)&&this.makeTexts(o),this.paint(),this.panel?.rows.show(t[0]),this.second===null&&!d.served&&o.queries*o.keys<=vo&&this.computeAhead()}async computeAhead(){
 let{turn:t}=this;for(let e of[[0,1],[1,0],[0,-1],[-1,0]]){if(await Qt(),!this.live||t!==this.turn)return;await At(this.text,xt(this.head,e)).catch(()=>null)}}stop(){
 this.live=!1;for(let{map:t}of this.panes)t instanceof P&&t.cancel()}makeTexts(t){this.token=this.pinned,this.cell=null;let e=(l,c)=>new Pt(l,{hover:h=>this.aim(
 h),pick:h=>this.pin(h),label:c}),n=e(t.rows,t.square?"Tokens of the text":"Tokens that look"),o=t.square?n:e(t.columns,"Tokens that are looked at");this.texts={
@@ -359,52 +359,52 @@ looks:n}=this,o=this.panes[0].map;if(!t||!o)return;for(let c of this.panes)c.map
 this.cellText(c.map));let i=e===null?null:o.weights(n,e);e!==null&&!i&&this.fetchWeights(e);let[r,l]=n?[t.rows,t.columns]:[t.columns,t.rows];r===l?r.paint(i,e):
 (r.paint(null,e),l.paint(i,null)),this.spoken.textContent=this.tokenText(o,i)}fetchWeights(t){clearTimeout(this.timer),this.timer=window.setTimeout(async()=>{if(!this.
 live||t!==this.token)return;let e=this.panes.map(({map:n})=>n&&ft(n,this.looks,t));await Promise.all(e).catch(()=>{}),this.live&&t===this.token&&this.panes[0].map?.
-weights(this.looks,t)&&this.paint()},this.pinned===t?0:vo)}cellText(t){if(!this.cell)return" ";let[e,n]=this.cell,o=t.weights(!0,e);return o?`“${L(t.rows.shown[e],
+weights(this.looks,t)&&this.paint()},this.pinned===t?0:So)}cellText(t){if(!this.cell)return" ";let[e,n]=this.cell,o=t.weights(!0,e);return o?`“${L(t.rows.shown[e],
 16)}” → “${L(t.columns.shown[n],16)}” ${o[n].toFixed(3)}`:" "}tokenText(t,e){if(this.token===null)return"Point at a token, in the text or on the map; c\
 lick to keep it.";let[n,o]=this.looks?[t.rows,t.columns]:[t.columns,t.rows],i=`“${L(n.shown[this.token],24)}”, token ${this.token}`;if(!e)return`${i}: loadi\
 ng …`;let r=c=>`“${L(o.shown[c],16)}” ${y(e[c])}`,l=Kt(e,6,.005).map(r).join(", ")||"no token with much weight";return`${i}, ${this.looks?"looks at":"is l\
 ooked at by"} ${l}`}drawProfiles(){for(let{map:t,view:e,profile:n}of this.panes){let o=this.token===null||!this.looks?null:t?.weights(!0,this.token)??null;n.style.
-visibility=o?"visible":"hidden",o&&Ts(n,o,e.place)}}};function $o(){let s=Ct(o=>at(Te(),o)),t=[0,.1,.25,.5,1].map(o=>{let i=a("span",{},String(o));return i.style.
+visibility=o?"visible":"hidden",o&&As(n,o,e.place)}}};function Mo(){let s=Ct(o=>at(Te(),o)),t=[0,.1,.25,.5,1].map(o=>{let i=a("span",{},String(o));return i.style.
 left=`${100*o**d.charts.weight_exponent}%`,i}),e=a("div",{class:"scale"},s,a("div",{class:"ticks","aria-hidden":"true"},t)),n=a("span",{},"attention weight, squ\
-are-root scale ",w("weight"));return a("div",{class:"weightbar"},e,n,a("span",{},"reading the map ",w("attention map")))}function Bs(s,t){let e=(i,r,l)=>{let c=xt(
+are-root scale ",w("weight"));return a("div",{class:"weightbar"},e,n,a("span",{},"reading the map ",w("attention map")))}function Ds(s,t){let e=(i,r,l)=>{let c=xt(
 s,i),h=`${l}: ${d.heads[c]}`;return a("a",{href:E(c),class:"step",title:h,"aria-label":h},r)},n=a("span",{class:"steps"});n.append(e([0,-1],"←","previous head"),
-e([0,1],"→","next head"),e([-1,0],"↑","previous layer"),e([1,0],"↓","next layer"));let o=t===null?So(s):Ps(s,t);return a("div",{class:"headtop"},a("h2",{},
+e([0,1],"→","next head"),e([-1,0],"↑","previous layer"),e([1,0],"↓","next layer"));let o=t===null?ys(s):Ns(s,t);return a("div",{class:"headtop"},a("h2",{},
 d.heads[s]),t===null?null:a("span",{class:"beside"},`and ${d.heads[t]}`),A("kind")&&t===null?a("span",{class:"chip"},je(s)):null,n,a("a",{href:B(ne),class:"back"},
-"← All heads"),a("p",{class:"does"},o))}var So=s=>oe(q(s))||us(s),Fs=s=>G("Show",[[Nt,"where the token looks"],[_t,"who looks at the token"]],s?Nt:_t,t=>$({dir:t===
-Nt?void 0:t}),w("direction"));function Hs(s,t){return s==="shares"?Mo(t):s==="kind"?To(t):Ao(s)}function Mo(s){let t=d.charts.shares.map(({name:r,colour:l,meaning:c})=>{let h=d.heads.filter(
-(u,m)=>Y(m).some(p=>p.name===r)).length;return a("li",{},Vs("share",r,r,l,h,s),a("span",{class:"meaning"},c))}),e=zs().filter(([r])=>r&&!tt(r).length),n=e.length?
-a("div",{class:"legend"},Us(e,s)):null;return a("div",{},a("p",{class:"legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ri\
+"← All heads"),a("p",{class:"does"},o))}var Fs=s=>G("Show",[[Nt,"where the token looks"],[_t,"who looks at the token"]],s?Nt:_t,t=>$({dir:t===Nt?void 0:t}),w(
+"direction"));function zs(s,t){return s==="shares"?To(t):s==="kind"?Ao(t):Eo(s)}function To(s){let t=d.charts.shares.map(({name:r,colour:l,meaning:c})=>{let h=d.heads.filter(
+(u,m)=>Y(m).some(p=>p.name===r)).length;return a("li",{},Ks("share",r,r,l,h,s),a("span",{class:"meaning"},c))}),e=Us().filter(([r])=>r&&!tt(r).length),n=e.length?
+a("div",{class:"legend"},Vs(e,s)):null;return a("div",{},a("p",{class:"legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ri\
 nghint"},"Ring: the five shares. Disc: the share that leads, or two."),a("span",{class:"dim tilehint"},"Colour: the share that leads, or two; weaker where it is\
- small.")),a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},a("span",{class:"ringhint"},Ks()),Gs()))}function To(s){let t=a("span",{class:"dim"},"Cl\
-ick a kind to list its heads.");return a("div",{class:"legend"},Us(zs(),s),Ks(),Gs(),t)}function zs(){let s=new Map;for(let t of d.heads.keys()){let e=vt(q(t));
-s.set(e,(s.get(e)??0)+1)}return[...s].sort((t,e)=>e[1]-t[1])}function Us(s,t){let e=s.map(([n,o])=>a("span",{class:"keyhelp"},Vs("kind",n,K(n),ae(n),o,t),he(n)));
-return[a("b",{},"Kinds of heads ",w("kind")),e]}function Vs(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>$({share:void 0,kind:void 0,
-[s]:l?void 0:t}),h=a("button",{type:"button",class:"key","aria-pressed":String(l),onclick:c});return h.append(r,e,a("small",{},String(o))),h}var Ks=()=>d.importance?
-a("span",{class:"dim"},"Larger: more important ",w("importance")):null,Gs=()=>J.size?a("span",{class:"dim"},"Hollow: can be pruned ",w("can be pruned")):null;function Ao(s){
-let{ramp:t,low:e,high:n}=Ae(Zt(s));if(e>n)return a("p",{class:"legend"});let o=Ct(r=>at(t,r)),i=a("span",{class:"dim"},s," ",st(s));return a("p",{class:"legend"},
-O(e),o,O(n),i)}var Eo=["entropy","max_weight","distance","first","special","previous","next","self","induction","same_token","output_norm","kind_score","driven_score","most_si\
-milar_cka"];function Oo(){let s=ss(),t=[d.importance??"",...Eo].filter(e=>s.includes(e));return[...t,...s.filter(e=>!t.includes(e))]}function Lo(s){let t=s.map(
-e=>[e,e]);return A("kind")&&t.unshift(["kind","kind of head"]),Ht()&&t.unshift(["shares","what decides where it looks"]),t}function Co({share:s,kind:t}){let e=i=>Y(
-i).some(({name:r})=>r===s),n=i=>vt(q(i))===t,o=i=>d.heads.some((r,l)=>i(l));return o(e)?{share:s,has:e}:o(n)?{kind:t,has:n}:{has:()=>!0}}function Qs(s){let t=Lo(
-Oo()),e=t.find(([u])=>u===s.color)?.[0]??t[0]?.[0]??"kind",{share:n,kind:o,has:i}=Co(s),r=new le(e,i),l=a("section",{class:"gridside","aria-label":"Grid of head\
-s"});l.append(Io(e,t),r.box,Hs(e,{share:n,kind:o}),r.note);let c=[...d.heads.keys()].filter(i),h=d.table?a("section",{class:"tableside","aria-label":"Table of h\
-eads"}):null;return n!==void 0&&h?.append(Ys(`in which ${n} leads`,qo(n),c.length)),o!==void 0&&h?.append(Ys(`of kind “${K(o)}”`,Ee(o),c.length)),h?.append(
-Ns(s,c,e)),{element:a("div",{class:"two"},l,h),start:()=>r.draw(),resize:()=>r.draw()}}var qo=s=>D(tt(s)[0]?.meaning??"");function Io(s,t){let e=We({view:"token\
-s"});if(!t.length)return a("div",{class:"controls"},e);let n=s==="kind"||s==="shares"?w(s):st(s);return a("div",{class:"controls"},G("Colour by",t,s,i=>$({color:i,
-kind:void 0,share:void 0}),n),e)}function Ys(s,t,e){let o=a("button",{type:"button",onclick:()=>$({kind:void 0,share:void 0})},"Show all heads");return a("p",{class:"\
-filter"},a("b",{},`${X(e,"head")} ${s}`),": ",t," ",o)}var gt=320,De={left:66,right:12,top:10,bottom:46},Ro=2;function Xs(s){let{curve:t,cost:e}=d,n=e?new He(e):null,o=a("div",{class:"cutview"});if(!t?.curves.length)
+ small.")),a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},a("span",{class:"ringhint"},Gs()),Ys(),a("span",{class:"dim"},"Click a share or a kind t\
+o list its heads.")))}function Ao(s){let t=a("span",{class:"dim"},"Click a kind to list its heads.");return a("div",{class:"legend"},Vs(Us(),s),Gs(),Ys(),t)}function Us(){
+let s=new Map;for(let t of d.heads.keys()){let e=vt(R(t));s.set(e,(s.get(e)??0)+1)}return[...s].sort((t,e)=>e[1]-t[1])}function Vs(s,t){let e=s.map(([n,o])=>a("\
+span",{class:"keyhelp"},Ks("kind",n,K(n),ae(n),o,t),he(n)));return[a("b",{},"Kinds of heads ",w("kind")),e]}function Ks(s,t,e,n,o,i){let r=a("i",{class:"dot"});
+r.style.background=n;let l=i[s]===t,c=()=>$({share:void 0,kind:void 0,[s]:l?void 0:t}),h=a("button",{type:"button",class:"key","aria-pressed":String(l),onclick:c});
+return h.append(r,e,a("small",{},String(o))),h}var Gs=()=>d.importance?a("span",{class:"dim"},"Larger: more important ",w("importance")):null,Ys=()=>J.size?a("s\
+pan",{class:"dim"},"Hollow: can be pruned ",w("can be pruned")):null;function Eo(s){let{ramp:t,low:e,high:n}=Ae(Zt(s));if(e>n)return a("p",{class:"legend"});let o=Ct(
+r=>at(t,r)),i=a("span",{class:"dim"},s," ",st(s));return a("p",{class:"legend"},O(e),o,O(n),i)}var Oo=["entropy","max_weight","distance","first","special","previous","next","self","induction","same_token","output_norm","kind_score","driven_score","most_si\
+milar_cka"];function Lo(){let s=ss(),t=[d.importance??"",...Oo].filter(e=>s.includes(e));return[...t,...s.filter(e=>!t.includes(e))]}function Co(s){let t=s.map(
+e=>[e,e]);return A("kind")&&t.unshift(["kind","kind of head"]),Ft()&&t.unshift(["shares","what decides where it looks"]),t}function qo({share:s,kind:t}){let e=i=>Y(
+i).some(({name:r})=>r===s),n=i=>vt(R(i))===t,o=i=>d.heads.some((r,l)=>i(l));return o(e)?{share:s,has:e}:o(n)?{kind:t,has:n}:{has:()=>!0}}function Js(s){let t=Co(
+Lo()),e=t.find(([m])=>m===s.color)?.[0]??t[0]?.[0]??"kind",{share:n,kind:o,has:i}=qo(s),r=new le(e,i),l=a("section",{class:"gridside","aria-label":"Grid of head\
+s"});l.append(Ro(e,t),r.box,zs(e,{share:n,kind:o}),r.note);let c=[...d.heads.keys()].filter(i),h=d.table?a("section",{class:"tableside","aria-label":"Table of h\
+eads"}):null,u=c.length;return n!==void 0&&h?.append(Qs(`in which ${n} leads`,Io(n),u)),o!==void 0&&h?.append(Qs(`of kind “${K(o)}”`,Ee(o),u)),h?.append(_s(
+s,c,e)),{element:a("div",{class:"two"},l,h),start:()=>r.draw(),resize:()=>r.draw()}}var Io=s=>D(tt(s)[0]?.meaning??"");function Ro(s,t){let e=We({view:"tokens"});
+if(!t.length)return a("div",{class:"controls"},e);let n=s==="kind"||s==="shares"?w(s):st(s);return a("div",{class:"controls"},G("Colour by",t,s,i=>$({color:i,kind:void 0,
+share:void 0}),n),e)}function Qs(s,t,e){let o=a("button",{type:"button",onclick:()=>$({kind:void 0,share:void 0})},"Show all heads");return a("p",{class:"filter"},
+a("b",{},`${X(e,"head")} ${s}`),": ",t," ",o)}var gt=320,De={left:66,right:12,top:10,bottom:46},Po=2;function Zs(s){let{curve:t,cost:e}=d,n=e?new Fe(e):null,o=a("div",{class:"cutview"});if(!t?.curves.length)
 return o.append(a("p",{class:"lead"},"The quality without some of the heads was not measured for this page.")),n&&o.append(n.element),{element:o};let i=new ze(s,
-t,n),r=a("p",{class:"lead"},a("b",{},Po(t))," ",w("can be pruned")," ",No(t)),l=a("section",{},i.list);return o.append(r,a("div",{class:"two"},a("section",{class:"\
-curveside"},i.element),l)),n&&o.append(n.element),{element:o,start:()=>i.draw(),resize:()=>i.draw()}}var Zs=s=>s.heads??s.curves[0].order.length;function Po(s){
-let t=Ot(s.limit,3);return s.prunable?`${s.prunable} of ${Zs(s)} heads can be pruned for less than ${t} of quality.`:`No head can be pruned for less than ${t} o\
-f quality.`}function No(s){if(!s.cut)return"Heads are switched off together, the least important first, and the model is measured again. Nothing is refitted her\
+t,n),r=a("p",{class:"lead"},a("b",{},No(t))," ",w("can be pruned")," ",_o(t)),l=a("section",{},i.list);return o.append(r,a("div",{class:"two"},a("section",{class:"\
+curveside"},i.element),l)),n&&o.append(n.element),{element:o,start:()=>i.draw(),resize:()=>i.draw()}}var tn=s=>s.heads??s.curves[0].order.length;function No(s){
+let t=Ot(s.limit,3);return s.prunable?`${s.prunable} of ${tn(s)} heads can be pruned for less than ${t} of quality.`:`No head can be pruned for less than ${t} o\
+f quality.`}function _o(s){if(!s.cut)return"Heads are switched off together, the least important first, and the model is measured again. Nothing is refitted her\
 e: real pruning (multihead prune) does better.";let t=X(s.fitted??0,"document"),e=`its quality measured on ${s.judged} others`;return`Every point is a pruned mo\
-del: its weights were refitted on ${t}, ${e}.`}var He=class{constructor(t){this.cost=t,this.table=a("div",{class:"scroll wide"});let e=z("What attention costs",
+del: its weights were refitted on ${t}, ${e}.`}var Fe=class{constructor(t){this.cost=t,this.table=a("div",{class:"scroll wide"});let e=z("What attention costs",
 "attention costs"),n=a("p",{class:"dim"},t.title.slice(1).join(" · "));this.element=a("section",{},e,n,this.table),this.show()}show(t){let{heading:e,rows:n}=this.
 cost,o=t?.cost,i=o?[e[0],`with ${t.kept} heads`]:e,r=o?n.map(([m,p],f)=>[m,p,o[f]]):n,l=["none",d.charts.format.missing],c=r.filter(([,...m])=>m.some(p=>!l.includes(
-p))),h=a("tr",{},a("td"),i.map(m=>a("th",{scope:"col"},m))),u=c.map(([m,...p])=>a("tr",{},a("th",{scope:"row"},m," ",_o(m)),p.map(f=>a("td",{},f))));this.table.
-replaceChildren(a("table",{class:"cost"},a("thead",{},h),a("tbody",{},u)))}};function _o(s){let t=`cost: ${s}`;return Object.hasOwn(V,t)?w(s,V[t]):null}var ze=class{constructor(t,e,n){
-this.curve=e,this.costs=n,this.total=Zs(e),this.which=it(t.method,e.curves.length)??0,this.line=e.curves[this.which],this.points=Js(this.line.points);let o=it(t.
+p))),h=a("tr",{},a("td"),i.map(m=>a("th",{scope:"col"},m))),u=c.map(([m,...p])=>a("tr",{},a("th",{scope:"row"},m," ",jo(m)),p.map(f=>a("td",{},f))));this.table.
+replaceChildren(a("table",{class:"cost"},a("thead",{},h),a("tbody",{},u)))}};function jo(s){let t=`cost: ${s}`;return Object.hasOwn(V,t)?w(s,V[t]):null}var ze=class{constructor(t,e,n){
+this.curve=e,this.costs=n,this.total=tn(e),this.which=it(t.method,e.curves.length)??0,this.line=e.curves[this.which],this.points=Xs(this.line.points);let o=it(t.
 gone,this.total+1)??e.prunable,[i,r]=e.cut?[this.points.length-1,this.nearest(o)]:[this.total,o];this.slider=a("input",{type:"range",min:0,max:i,value:r,"aria-l\
 abel":"heads removed"}),this.slider.addEventListener("input",()=>{Et({gone:String(this.removed)}),this.draw()}),this.canvas=a("canvas",{class:"curve",role:"img",
 "aria-label":"Quality lost against heads kept"}),this.frame=a("div",{class:"gridbox"},this.canvas),this.list=a("div",{class:"gone"});let l=a("h3",{},`Quality lo\
@@ -414,66 +414,66 @@ let{curves:t}=this.curve;if(t.length===1)return a("p",{class:"legend dim"},t[0].
 Me(o);let r=()=>$({method:String(o),gone:String(this.removed)}),l=String(o===this.which);return a("button",{type:"button",class:"key","aria-pressed":l,onclick:r},
 i,n.method)});return a("p",{class:"legend",role:"group","aria-label":"method"},e,w("method"))}lossAt(t){let{points:e}=this,n=e.findIndex(r=>r.gone>=t);if(n<0)return e[e.
 length-1].lost;if(n===0||e[n].gone===t)return e[n].lost;let[o,i]=[e[n-1],e[n]];return o.lost+(t-o.gone)/(i.gone-o.gone)*(i.lost-o.lost)}draw(){let{left:t,right:e,
-top:n,bottom:o}=De,i=Math.min(this.frame.clientWidth||560,720),r=H(this.canvas,i,gt),l=this.curve.curves.flatMap(({points:p})=>p.map(({lost:f})=>Math.min(f,Ro))),
+top:n,bottom:o}=De,i=Math.min(this.frame.clientWidth||560,720),r=F(this.canvas,i,gt),l=this.curve.curves.flatMap(({points:p})=>p.map(({lost:f})=>Math.min(f,Po))),
 [c,h]=[Math.min(0,...l),Math.max(.01,this.curve.limit,...l)],u=p=>t+p/this.total*(i-t-e),m=p=>gt-o-(p-c)/(h-c)*(gt-n-o);this.drawAxes(r,i,u,m,c,h),r.save(),r.beginPath(),
-r.rect(t,n-4,i-t,gt-n-o+8),r.clip(),this.curve.curves.forEach((p,f)=>{let b=Js(p.points);r.strokeStyle=r.fillStyle=Me(f),r.lineWidth=f===this.which?2.5:1.2,r.beginPath();
+r.rect(t,n-4,i-t,gt-n-o+8),r.clip(),this.curve.curves.forEach((p,f)=>{let b=Xs(p.points);r.strokeStyle=r.fillStyle=Me(f),r.lineWidth=f===this.which?2.5:1.2,r.beginPath();
 for(let x of b)r.lineTo(u(x.gone),m(x.lost));r.stroke();for(let x of b)r.beginPath(),r.arc(u(x.gone),m(x.lost),3,0,2*Math.PI),r.fill()}),r.restore(),r.strokeStyle=
-S("--mark"),r.lineWidth=1.5,Fe(r,u(this.removed),n,u(this.removed),gt-o),this.describe(this.removed)}drawAxes(t,e,n,o,i,r){let{left:l,right:c,bottom:h}=De,u=o(this.
-curve.limit);t.font=`11px ${F}`,t.fillStyle=S("--dim"),t.strokeStyle=S("--line"),t.lineWidth=1,t.textBaseline="middle";for(let m=0;m<=4;m+=1){let p=i+(r-i)*m/4;
-t.textAlign="right",(Math.abs(o(p)-u)>12||m===0)&&t.fillText(`${Math.round(100*p)} %`,l-8,o(p)),Fe(t,l,o(p),e-c,o(p));let f=Math.round(this.total*(4-m)/4);t.textAlign=
-m===0?"left":m===4?"right":"center",t.fillText(String(f),n(this.total-f),gt-h+14)}t.textAlign="center",t.fillStyle=S("--ink"),t.font=`600 12px ${F}`,t.fillText(
+S("--mark"),r.lineWidth=1.5,He(r,u(this.removed),n,u(this.removed),gt-o),this.describe(this.removed)}drawAxes(t,e,n,o,i,r){let{left:l,right:c,bottom:h}=De,u=o(this.
+curve.limit);t.font=`11px ${H}`,t.fillStyle=S("--dim"),t.strokeStyle=S("--line"),t.lineWidth=1,t.textBaseline="middle";for(let m=0;m<=4;m+=1){let p=i+(r-i)*m/4;
+t.textAlign="right",(Math.abs(o(p)-u)>12||m===0)&&t.fillText(`${Math.round(100*p)} %`,l-8,o(p)),He(t,l,o(p),e-c,o(p));let f=Math.round(this.total*(4-m)/4);t.textAlign=
+m===0?"left":m===4?"right":"center",t.fillText(String(f),n(this.total-f),gt-h+14)}t.textAlign="center",t.fillStyle=S("--ink"),t.font=`600 12px ${H}`,t.fillText(
 "heads kept",(l+e-c)/2,gt-8),Z(t,"quality lost",8,(De.top+gt-h)/2),t.textAlign="right",t.fillText(`${Number((100*this.curve.limit).toPrecision(3))} %`,l-8,u),t.
-setLineDash([4,4]),t.strokeStyle=S("--dim"),Fe(t,l,u,e-c,u),t.setLineDash([])}describe(t){let e=this.points.find(u=>u.gone===t),n=e?.heads??this.line.order.slice(
+setLineDash([4,4]),t.strokeStyle=S("--dim"),He(t,l,u,e-c,u),t.setLineDash([])}describe(t){let e=this.points.find(u=>u.gone===t),n=e?.heads??this.line.order.slice(
 0,t),i=`: ${e?"":"about "}${Ot(this.lossAt(t))} of quality lost.`,r=`${X(t,"head")} removed, ${this.total-t} of ${this.total} heads kept`,l=d.sites.map(u=>{let m=n.
-filter(f=>Wt(f)===u.label),p=a("td",{class:"few"},`${u.heads-m.length} of ${u.heads}`);return a("tr",{},a("th",{scope:"row"},u.label),p,a("td",{class:"names"},jo(
+filter(f=>Wt(f)===u.label),p=a("td",{class:"few"},`${u.heads-m.length} of ${u.heads}`);return a("tr",{},a("th",{scope:"row"},u.label),p,a("td",{class:"names"},Wo(
 m)))}),c=["layer","heads kept","removed heads"].map(u=>a("th",{scope:"col"},u)),h=a("table",{class:"gonetable"},a("thead",{},a("tr",{},c)),a("tbody",{},l));this.
-list.replaceChildren(a("p",{},a("b",{},r),i),...Wo(e),a("div",{class:"scroll"},h)),this.costs?.show(e)}},Js=s=>[...s].sort((t,e)=>t.gone-e.gone);function jo(s){
-return s.map((t,e)=>{let n=_.get(t);return[e?" ":"",n===void 0?t:a("a",{href:E(n)},t)]})}function Wo(s){let t=[];if(s?.parameters){let e=d.model.parameters,n=Ot(
+list.replaceChildren(a("p",{},a("b",{},r),i),...Bo(e),a("div",{class:"scroll"},h)),this.costs?.show(e)}},Xs=s=>[...s].sort((t,e)=>t.gone-e.gone);function Wo(s){
+return s.map((t,e)=>{let n=_.get(t);return[e?" ":"",n===void 0?t:a("a",{href:E(n)},t)]})}function Bo(s){let t=[];if(s?.parameters){let e=d.model.parameters,n=Ot(
 1-s.parameters/e);t.push(a("p",{},`${Dt(e)} parameters → ${Dt(s.parameters)} (${n} less)`))}if(s?.speed){let{ratio:e,low:n,high:o,batch:i,tokens:r,rounds:l,verdict:c}=s.
 speed,h=c==="faster"||c==="slower"?`${O(e)} times as fast`:c,m=`${`${n.toFixed(2)} to ${o.toFixed(2)}`}, ${l} interleaved rounds, ${i} × ${r} tokens`;t.push(a(
-"p",{class:"dim"},`The model on this machine: ${h} (${m}).`))}return t}function Fe(s,t,e,n,o){s.beginPath(),s.moveTo(t,e),s.lineTo(n,o),s.stroke()}var Bo=10,tn=40,Do=18,Fo=760;function en(s){let t=d.pairs,e=g=>t.measures.find(I=>I.name===g),n=e(s.measure)??e(t.by)??t.measures[0],o=[...new Set(t.heads.map(Wt))],
-i=o.find(g=>g===s.scope),r=s.order!=="layer",l=(r?t.order:t.heads.map((g,I)=>I)).filter(g=>i===void 0||Wt(t.heads[g])===i),c=new Ue(t,n,l,s.pick),h=a("ol",{class:"\
+"p",{class:"dim"},`The model on this machine: ${h} (${m}).`))}return t}function He(s,t,e,n,o){s.beginPath(),s.moveTo(t,e),s.lineTo(n,o),s.stroke()}var Do=10,en=40,Ho=18,Fo=760;function sn(s){let t=d.pairs,e=g=>t.measures.find(q=>q.name===g),n=e(s.measure)??e(t.by)??t.measures[0],o=[...new Set(t.heads.map(Wt))],
+i=o.find(g=>g===s.scope),r=s.order!=="layer",l=(r?t.order:t.heads.map((g,q)=>q)).filter(g=>i===void 0||Wt(t.heads[g])===i),c=new Ue(t,n,l,s.pick),h=a("ol",{class:"\
 toppairs"}),u=[["cluster","similar heads together"],["layer","by layer"]],m=[["all","all layers"],...o.map(g=>[g,g])],p=a("div",{class:"controls"},G("Measure",t.
 measures.map(g=>[g.name,wt(g)]),n.name,g=>$({measure:g}),w(wt(n),me(n))),G("Order",u,r?"cluster":"layer",g=>$({order:g==="layer"?g:void 0})),G("Heads",m,i??"all",
 g=>$({scope:g==="all"?void 0:g}))),f=a("section",{class:"groups"},z("Most similar pairs"),h),b=a("section",{class:"pairside"},c.box,c.legend(),c.note),x=a("div",
-{class:"two"},b,a("div",{},f,zo(t)));return{element:a("div",{},a("p",{class:"lead"},_e(n)),p,x),start:async()=>{let g=await ue(n);c.show(g);let I=Cs(n,g,l,Bo);h.
-replaceChildren(...I.map(j=>Ho(t,n,j)))},resize:()=>c.draw()}}function Ho(s,t,[e,n,o]){let[i,r]=[s.heads[e],s.heads[n]],l=`${wt(t)} ${y(o)}`;return a("li",{},a(
-"a",{href:sn(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var sn=(s,t)=>B({view:void 0,pick:void 0,...Bt(_.get(s)??0),second:t});function zo({groups:s,notes:t}){
+{class:"two"},b,a("div",{},f,Uo(t)));return{element:a("div",{},a("p",{class:"lead"},_e(n)),p,x),start:async()=>{let g=await ue(n);c.show(g);let q=qs(n,g,l,Do);h.
+replaceChildren(...q.map(j=>zo(t,n,j)))},resize:()=>c.draw()}}function zo(s,t,[e,n,o]){let[i,r]=[s.heads[e],s.heads[n]],l=`${wt(t)} ${y(o)}`;return a("li",{},a(
+"a",{href:nn(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var nn=(s,t)=>B({view:void 0,pick:void 0,...Bt(_.get(s)??0),second:t});function Uo({groups:s,notes:t}){
 let e=i=>i.map((r,l)=>[l?" ":"",a("a",{href:E(_.get(r)??0)},r)]),n=s.length?a("ul",{},s.map(i=>a("li",{},e(i)))):a("p",{class:"dim"},"No two heads are similar e\
 nough to form a group."),o=z(`Groups of similar heads (${s.length})`,"group");return a("section",{class:"groups"},o,n,t.map(i=>a("p",{class:"dim"},i)))}var Ue=class{constructor({
-heads:t},e,n,o){this.names=n.map(r=>t[r]),this.measure=e,this.order=n,this.picked=o===void 0?-1:this.names.indexOf(o),this.side=tn,this.gutter=40,this.values=null;
+heads:t},e,n,o){this.names=n.map(r=>t[r]),this.measure=e,this.order=n,this.picked=o===void 0?-1:this.names.indexOf(o),this.side=en,this.gutter=40,this.values=null;
 let i="Similarity of every two heads; the lists beside it name the most similar.";this.canvas=a("canvas",{class:"pairs",role:"img","aria-label":i}),this.box=a("\
 div",{class:"pairbox"},this.canvas),this.note=a("p",{class:"hover"},"Point at a cell for its two heads; click to see them side by side."),this.canvas.addEventListener(
 "pointermove",r=>{let l=this.under(r);this.canvas.style.cursor=l?"pointer":"default",l&&this.describe(...l)}),this.canvas.addEventListener("click",r=>{let l=this.
-under(r);if(!l)return;let[c,h]=l.map(u=>this.names[u]);location.hash=c===h?E(_.get(c)??0):sn(c,h)})}show(t){this.values=(e,n)=>t(this.order[e],this.order[n]),this.
+under(r);if(!l)return;let[c,h]=l.map(u=>this.names[u]);location.hash=c===h?E(_.get(c)??0):nn(c,h)})}show(t){this.values=(e,n)=>t(this.order[e],this.order[n]),this.
 draw(),this.picked>=0&&this.describe(this.picked,this.picked)}under(t){let[e,n]=ot(t,this.canvas),[o,i]=[Math.floor((e-this.gutter)/this.side),Math.floor((n-this.
 gutter)/this.side)],r=this.order.length;return i>=0&&o>=0&&i<r&&o<r?[i,o]:null}describe(t,e){let{values:n,names:o,measure:i}=this;if(!n)return;if(t!==e){this.note.
 textContent=`${o[t]} and ${o[e]}: ${wt(i)} ${y(n(t,e))}`;return}let r=Gt(i)?1:-1,l=o.map((h,u)=>u).filter(h=>h!==t&&!Number.isNaN(n(t,h)));l.sort((h,u)=>r*(n(t,
 h)-n(t,u)));let c=l.slice(0,3).map(h=>`${o[h]} ${y(n(t,h))}`);this.note.textContent=`Most similar to ${o[t]}: ${c.join(", ")}`}color(t){return Number.isNaN(t)?S(
 "--line"):this.measure.low<0?at("signed",(t+1)/2):at("measure",Gt(this.measure)?1-t:t)}legend(){let{low:t}=this.measure,e=Ct(l=>this.color(t+l*(1-t))),n=l=>a("s\
 pan",{class:"dim"},l),o=t<0?["−1, opposite","1, the same"]:["0, unrelated","1, the same"],[i,r]=Gt(this.measure)?["0, the same","1, nothing in common"]:o;return a(
-"p",{class:"legend"},n(i),e,n(r))}draw(){let{values:t,names:e}=this;if(!t)return;let n=e.length,o=H(this.canvas,10,10);o.font=`10px ${F}`,this.gutter=Do+8+Math.
-ceil(Math.max(32,...e.map(u=>o.measureText(u).width)));let i=Math.min(this.box.clientWidth||600,Fo);this.side=Math.max(1,Math.min(tn,(i-this.gutter)/n));let{side:r,
-gutter:l}=this;H(this.canvas,l+r*n,l+r*n);let c=r>12?r-1:r+.5;for(let u=0;u<n;u+=1)for(let m=0;m<n;m+=1)o.fillStyle=this.color(u===m?NaN:t(u,m)),o.fillRect(l+m*
-r,l+u*r,c,c);o.font=`600 12px ${F}`,o.fillStyle=S("--ink"),o.textBaseline="middle",o.textAlign="center",o.fillText("head",l+r*n/2,7),Z(o,"head",7,l+r*n/2),o.font=
-`10px ${F}`;let h=Math.max(1,Math.ceil(13/r));for(let u=0;u<n;u+=h)o.fillStyle=S(u===this.picked?"--ink":"--dim"),o.textAlign="right",o.fillText(e[u],l-4,l+(u+.5)*
-r),o.textAlign="left",Z(o,e[u],l+(u+.5)*r,l-4);this.picked<0||(o.strokeStyle=S("--mark"),o.lineWidth=1.5,o.strokeRect(l,l+this.picked*r,r*n,r))}};var nn={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},on=s=>Object.hasOwn(nn,s)?nn[s]:s;function rn(){let{about:s,statements:t}=d.theory,
-e=["#","statement","verdict","as computed","as stated"].map(c=>{let h=c==="#"?null:[" ",w(c)];return a("th",{scope:"col"},c,h)}),n=a("tbody",{},t.map(Vo)),o=a("\
+"p",{class:"legend"},n(i),e,n(r))}draw(){let{values:t,names:e}=this;if(!t)return;let n=e.length,o=F(this.canvas,10,10);o.font=`10px ${H}`,this.gutter=Ho+8+Math.
+ceil(Math.max(32,...e.map(u=>o.measureText(u).width)));let i=Math.min(this.box.clientWidth||600,Fo);this.side=Math.max(1,Math.min(en,(i-this.gutter)/n));let{side:r,
+gutter:l}=this;F(this.canvas,l+r*n,l+r*n);let c=r>12?r-1:r+.5;for(let u=0;u<n;u+=1)for(let m=0;m<n;m+=1)o.fillStyle=this.color(u===m?NaN:t(u,m)),o.fillRect(l+m*
+r,l+u*r,c,c);o.font=`600 12px ${H}`,o.fillStyle=S("--ink"),o.textBaseline="middle",o.textAlign="center",o.fillText("head",l+r*n/2,7),Z(o,"head",7,l+r*n/2),o.font=
+`10px ${H}`;let h=Math.max(1,Math.ceil(13/r));for(let u=0;u<n;u+=h)o.fillStyle=S(u===this.picked?"--ink":"--dim"),o.textAlign="right",o.fillText(e[u],l-4,l+(u+.5)*
+r),o.textAlign="left",Z(o,e[u],l+(u+.5)*r,l-4);this.picked<0||(o.strokeStyle=S("--mark"),o.lineWidth=1.5,o.strokeRect(l,l+this.picked*r,r*n,r))}};var on={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},rn=s=>Object.hasOwn(on,s)?on[s]:s;function an(){let{about:s,statements:t}=d.theory,
+e=["#","statement","verdict","as computed","as stated"].map(c=>{let h=c==="#"?null:[" ",w(c)];return a("th",{scope:"col"},c,h)}),n=a("tbody",{},t.map(Ko)),o=a("\
 table",{class:"theory"},a("thead",{},a("tr",{},e)),n),i=`Statements about multi-head attention from papers and textbooks. Both sides were computed on this model\
-: ${Uo(t)}. Click a statement for its formula and the result of each layer.`,r={class:"scroll wide",tabindex:"0",role:"region","aria-label":"Statements and verd\
-icts"},l=[a("p",{class:"lead"},i),a("p",{class:"dim"},s)];return{element:a("div",{},l,a("div",r,o))}}function Uo(s){let t=new Map;for(let{verdict:e}of s)t.set(e,
+: ${Vo(t)}. Click a statement for its formula and the result of each layer.`,r={class:"scroll wide",tabindex:"0",role:"region","aria-label":"Statements and verd\
+icts"},l=[a("p",{class:"lead"},i),a("p",{class:"dim"},s)];return{element:a("div",{},l,a("div",r,o))}}function Vo(s){let t=new Map;for(let{verdict:e}of s)t.set(e,
 (t.get(e)??0)+1);return[...t].map(([e,n])=>e==="holds only if"?`${n} ${n===1?"holds":"hold"} under a condition`:e==="holds"||e==="fails"?`${n} ${n===1?e:e.slice(
-0,-1)}`:`${n} ${n===1?"has":"have"} ${e}`).join(", ")}function Vo(s){let{id:t,title:e,formula:n,verdict:o,tally:i}=s,r=Object.entries(s.layers),[l,c]=r.find(([,
-f])=>f.verdict===o)??r[0],h=s.holds_when.replace(/\.$/,""),u=r.map(([f,b])=>a("tr",{},a("th",{scope:"row"},f),a("td",{},on(b.verdict)),a("td",{},b.lhs),a("td",{},
+0,-1)}`:`${n} ${n===1?"has":"have"} ${e}`).join(", ")}function Ko(s){let{id:t,title:e,formula:n,verdict:o,tally:i}=s,r=Object.entries(s.layers),[l,c]=r.find(([,
+f])=>f.verdict===o)??r[0],h=s.holds_when.replace(/\.$/,""),u=r.map(([f,b])=>a("tr",{},a("th",{scope:"row"},f),a("td",{},rn(b.verdict)),a("td",{},b.lhs),a("td",{},
 b.rhs))),m=a("details",{},a("summary",{},e),a("code",{},n),a("p",{},c.because));h&&m.append(a("p",{class:"dim"},`True when ${h}.`)),m.append(a("table",{class:"l\
-ayers"},a("tbody",{},u)));let p=i.replace(/^(holds|fails|conditional)/,f=>on(f==="conditional"?"holds only if":f));return a("tr",{class:`verdict ${o.replaceAll(
-" ","-")}`,"data-key":t},a("th",{scope:"row"},t),a("td",{class:"statement"},m),a("td",{class:"result"},p),a("td",{title:l},c.lhs),a("td",{},c.rhs))}var an=1024;function ln(s){let t=new Ve(s,we(s)),e=l=>$({hide:l?"1":void 0}),n=jt("hide delimiters",t.hide,e,w("hide delimiters")),o=a("div",{class:"controls"},
+ayers"},a("tbody",{},u)));let p=i.replace(/^(holds|fails|conditional)/,f=>rn(f==="conditional"?"holds only if":f));return a("tr",{class:`verdict ${o.replaceAll(
+" ","-")}`,"data-key":t},a("th",{scope:"row"},t),a("td",{class:"statement"},m),a("td",{class:"result"},p),a("td",{title:l},c.lhs),a("td",{},c.rhs))}var ln=1024;function cn(s){let t=new Ve(s,we(s)),e=l=>$({hide:l?"1":void 0}),n=jt("hide delimiters",t.hide,e,w("hide delimiters")),o=a("div",{class:"controls"},
 ge(t.text),Fs(t.looks),n),r=a("div",{class:"tokensview"},a("p",{class:"lead"},"Click a token of the text. Each box is a head and shows the token with the larges\
-t weight: the darker the box, the larger the weight. Click a box to open its head."),o);return r.append(t.tokens.box,t.spoken,Ko(),t.table),{element:r,start:()=>t.
+t weight: the darker the box, the larger the weight. Click a box to open its head."),o);return r.append(t.tokens.box,t.spoken,Go(),t.table),{element:r,start:()=>t.
 choose(t.token),stop:()=>t.stop()}}var Ve=class{constructor(t,e){this.text=e,this.looks=t.dir!==_t,this.hide=t.hide==="1",this.live=!0,this.turn=0,this.sequence=
 d.texts[e].sequences[0];let n=this.sequence.special.findIndex((i,r)=>!i&&r>0);this.token=it(t.row,this.sequence.shown.length)??Math.max(0,n);let o=i=>{Et({row:String(
 i)}),this.choose(i)};this.tokens=new Pt(this.sequence,{hover:()=>{},pick:o,label:"Tokens of the text"}),this.spoken=a("p",{class:"said",role:"status"}),this.boxes=
-[],this.table=d.heads.length>an?Go():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
+[],this.table=d.heads.length>ln?Yo():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
 c))),n=a("td",{class:"corner"},"layer ↓ head →"),o=d.sites.map((l,c)=>{let h=Array.from({length:t},()=>a("td"));for(let u=ht[c];u<ht[c]+l.heads;u+=1){let m=a(
 "a",{href:E(u),"aria-label":d.heads[u]});this.boxes.push(m),h[v[u].number].append(m)}return a("tr",{},a("th",{scope:"row"},l.label),h)}),i=a("table",{class:"tie\
 s"},a("thead",{},a("tr",{},n,e)),a("tbody",{},o));return a("div",{class:"scroll wide",tabindex:"0",role:"region","aria-label":"The token with the largest weight\
@@ -483,35 +483,35 @@ if(!this.live||e!==this.turn)return;let[u,m]=h?n?[h.rows,h.columns]:[h.columns,h
 this.spoken.textContent=`${o} On a text this long, open a head to see who looks at a token.`;return}n||await h.complete();let p=await ft(h.reweighted(!1,this.hide),
 n,t).catch(()=>null);if(!p||!this.live||e!==this.turn)return;if(this.showBox(c,p,m),r+=1,m===this.sequence)for(let f=0;f<i.length;f+=1)i[f]+=p[f]}this.tokens.paint(
 i.map(c=>c/Math.max(1,r)),t);let l=n?"where it looks":"who looks at it";this.spoken.textContent=`${o} Shaded: ${l}, the mean over all heads.`}showBox(t,e,n){let o=0;
-for(let l=1;l<e.length;l+=1)e[l]>e[o]&&(o=l);let i=this.boxes[t],r=cn(e[o]);i.textContent=L(n.shown[o],7),i.href=B({view:void 0,...Bt(t),row:String(this.token)}),
-i.title=`${d.heads[t]}: ${L(n.shown[o],60)} ${y(e[o])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=hn(r),i.classList.toggle("strong",r>55)}},cn=s=>Math.
-round(78*s**d.charts.weight_exponent),hn=s=>`color-mix(in srgb, var(--shade) ${s}%, transparent)`;function Ko(){let s=[.01,.1,.25,.5,1].map(e=>{let n=a("span",{},
-String(e));return n.style.backgroundColor=hn(cn(e)),n});return a("p",{class:"shading"},a("span",{class:"steps"},s)," ","largest weight of the head, square-root \
-scale ",w("shading"))}var Go=()=>a("p",{class:"dim"},`This view is for up to ${an} heads; this model has ${d.heads.length}.`);var ke=[{key:"heads",title:"Heads",make:Qs,has:()=>!0},{key:"tokens",title:"Tokens",make:ln,has:()=>d.texts.length>0},{key:"similarity",title:"Similarity",make:en,
-has:()=>d.pairs!==null},{key:"pruning",title:"Pruning",make:Xs,has:()=>d.curve!==null||d.cost!==null},{key:"theory",title:"Theory",make:rn,has:()=>d.theory!==null}],
-kt=null,Ke=0;function Yo(s,t){let e=ke.find(n=>n.key===s.view&&n.has());return e||(t===null?ke[0]:null)}async function ye(){let s=performance.now();Ke+=1;let t=Ke,
-e=se(),n=ve(e),o=Yo(e,n),i=!o&&n!==null?kt?.moveTo?.(e,n):null,r=o?.key??"head";i||(kt?.stop?.(),kt=o||n===null?(o??ke[0]).make(e):Ds(e,n),R("main").replaceChildren(
-kt.element));for(let l of R("views").querySelectorAll("a"))l.dataset.view===(o?.key??"heads")?l.setAttribute("aria-current","page"):l.removeAttribute("aria-curr\
+for(let l=1;l<e.length;l+=1)e[l]>e[o]&&(o=l);let i=this.boxes[t],r=hn(e[o]);i.textContent=L(n.shown[o],7),i.href=B({view:void 0,...Bt(t),row:String(this.token)}),
+i.title=`${d.heads[t]}: ${L(n.shown[o],60)} ${y(e[o])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=dn(r),i.classList.toggle("strong",r>55)}},hn=s=>Math.
+round(78*s**d.charts.weight_exponent),dn=s=>`color-mix(in srgb, var(--shade) ${s}%, transparent)`;function Go(){let s=[.01,.1,.25,.5,1].map(e=>{let n=a("span",{},
+String(e));return n.style.backgroundColor=dn(hn(e)),n});return a("p",{class:"shading"},a("span",{class:"steps"},s)," ","largest weight of the head, square-root \
+scale ",w("shading"))}var Yo=()=>a("p",{class:"dim"},`This view is for up to ${ln} heads; this model has ${d.heads.length}.`);var ke=[{key:"heads",title:"Heads",make:Js,has:()=>!0},{key:"tokens",title:"Tokens",make:cn,has:()=>d.texts.length>0},{key:"similarity",title:"Similarity",make:sn,
+has:()=>d.pairs!==null},{key:"pruning",title:"Pruning",make:Zs,has:()=>d.curve!==null||d.cost!==null},{key:"theory",title:"Theory",make:an,has:()=>d.theory!==null}],
+kt=null,Ke=0;function Qo(s,t){let e=ke.find(n=>n.key===s.view&&n.has());return e||(t===null?ke[0]:null)}async function ye(){let s=performance.now();Ke+=1;let t=Ke,
+e=se(),n=ve(e),o=Qo(e,n),i=!o&&n!==null?kt?.moveTo?.(e,n):null,r=o?.key??"head";i||(kt?.stop?.(),kt=o||n===null?(o??ke[0]).make(e):Hs(e,n),I("main").replaceChildren(
+kt.element));for(let l of I("views").querySelectorAll("a"))l.dataset.view===(o?.key??"heads")?l.setAttribute("aria-current","page"):l.removeAttribute("aria-curr\
 ent");document.body.dataset.view=r,await(i??kt?.start?.()),t===Ke&&(!o&&n!==null&&lt(ce(n)),document.body.dataset.ready=`${r} ${location.hash}`,document.body.dataset.
-took=(performance.now()-s).toFixed(1))}var Qo="This page is incomplete: the run was stopped before everything was measured.";function Jo(){let{notes:s,model:t,version:e,
-made:n}=d,o=d.stopped?[Qo]:[];R("card").replaceChildren(...Xo()),R("findings").replaceChildren(...o.map(h=>a("p",{class:"finding note"},h)),...Zo());let i=()=>document.
-documentElement.dataset.theme==="dark"?"light":"dark";R("tools").replaceChildren(a("button",{type:"button",id:"theme",onclick:()=>Ge(i())},"Light / dark"),a("bu\
-tton",{type:"button",onclick:()=>window.print()},"Print"));let l=ke.filter(h=>h.has()).map(({key:h,title:u})=>a("a",{href:`#view=${h}`,"data-view":h},u));R("vie\
-ws").replaceChildren(...l),R("foot").replaceChildren(...[...o,...s].map(h=>a("p",{class:"note"},h)),a("p",{},`multihead ${e}, ${n}. ${t.class}. On a head, arrow\
- keys move to other heads and layers, and Esc leads back to all heads. The URL saves this view.`))}function Xo(){let{model:s,corpus:t,sites:e,heads:n}=d,o=e.reduce(
+took=(performance.now()-s).toFixed(1))}var Jo="This page is incomplete: the run was stopped before everything was measured.";function Xo(){let{notes:s,model:t,version:e,
+made:n}=d,o=d.stopped?[Jo]:[];I("card").replaceChildren(...Zo()),I("findings").replaceChildren(...o.map(h=>a("p",{class:"finding note"},h)),...ti());let i=()=>document.
+documentElement.dataset.theme==="dark"?"light":"dark";I("tools").replaceChildren(a("button",{type:"button",id:"theme",onclick:()=>Ge(i())},"Light / dark"),a("bu\
+tton",{type:"button",onclick:()=>window.print()},"Print"));let l=ke.filter(h=>h.has()).map(({key:h,title:u})=>a("a",{href:`#view=${h}`,"data-view":h},u));I("vie\
+ws").replaceChildren(...l),I("foot").replaceChildren(...[...o,...s].map(h=>a("p",{class:"note"},h)),a("p",{},`multihead ${e}, ${n}. ${t.class}. On a head, arrow\
+ keys move to other heads and layers, and Esc leads back to all heads. The URL saves this view.`))}function Zo(){let{model:s,corpus:t,sites:e,heads:n}=d,o=e.reduce(
 (m,p)=>m+p.kv,0),i=new Set(e.map(m=>m.heads)),r=[...i][0],l=i.size===1?`${X(e.length,"layer")} × ${X(r,"head")}`:`${n.length} heads in ${X(e.length,"layer")}`,
 c=X(t.documents,"document"),h=t.tokens?`${t.tokens.toLocaleString("en")} tokens in ${c}`:c;return[[Dt(s.parameters),"parameters","parameters"],[l,"","head"],[String(
-o),o===n.length?"kv heads, one each":"kv heads","kv heads"],[h,t.name?`of ${L(t.name,60)}`:"","token"]].map(([m,p,f])=>a("span",{},a("b",{},m),` ${p} `,w(f)))}var dn={
-heads:"Show heads →",similarity:"Show similarity →",pruning:"Show pruning →",theory:"Show theory →"};function Zo(){return d.findings.map(({text:s,link:t})=>{
-let e=new URLSearchParams(t.slice(1)).get("view")??"",n=Object.hasOwn(dn,e)?dn[e]:"Show head →",o=a("span",{},ti(s.replace(/(\d) %/g,"$1 %"))),i=a("a",{class:"\
-arrow",href:t,onclick:()=>R("views").scrollIntoView()},n);return a("div",{class:"finding"},o,i)})}function ti(s){return s.split(/([\w.]*L\d+H\d+)/).map(t=>{let e=_.
-get(t);return e===void 0?t:a("a",{href:E(e)},t)})}function Ge(s){document.documentElement.dataset.theme=s,ws(),kt?.stop?.(),kt=null,d&&ye()}function ei(s){if(Xt(
+o),o===n.length?"kv heads, one each":"kv heads","kv heads"],[h,t.name?`of ${L(t.name,60)}`:"","token"]].map(([m,p,f])=>a("span",{},a("b",{},m),` ${p} `,w(f)))}var un={
+heads:"Show heads →",similarity:"Show similarity →",pruning:"Show pruning →",theory:"Show theory →"};function ti(){return d.findings.map(({text:s,link:t})=>{
+let e=new URLSearchParams(t.slice(1)).get("view")??"",n=Object.hasOwn(un,e)?un[e]:"Show head →",o=a("span",{},ei(s.replace(/(\d) %/g,"$1 %"))),i=a("a",{class:"\
+arrow",href:t,onclick:()=>I("views").scrollIntoView()},n);return a("div",{class:"finding"},o,i)})}function ei(s){return s.split(/([\w.]*L\d+H\d+)/).map(t=>{let e=_.
+get(t);return e===void 0?t:a("a",{href:E(e)},t)})}function Ge(s){document.documentElement.dataset.theme=s,ws(),kt?.stop?.(),kt=null,d&&ye()}function si(s){if(Xt(
 s,"input, select, textarea, .tokens, canvas.grid, [contenteditable]")||s.altKey||s.ctrlKey||s.metaKey||s.shiftKey)return;let t=ve(se());if(document.body.dataset.
-view!=="head"||t===null)return;s.key==="Escape"&&$(ne);let e=ee[s.key];e&&(s.preventDefault(),history.replaceState(null,"",E(xt(t,e))),ye())}async function si(){
+view!=="head"||t===null)return;s.key==="Escape"&&$(ne);let e=ee[s.key];e&&(s.preventDefault(),history.replaceState(null,"",E(xt(t,e))),ye())}async function ni(){
 let s=window.matchMedia("(prefers-color-scheme: dark)");if(Ge(s.matches?"dark":"light"),s.addEventListener("change",()=>Ge(s.matches?"dark":"light")),typeof DecompressionStream>
-"u"){R("main").append(a("p",{class:"lead"},"This browser is too old for this page. Use Chrome 111, Safari 16.4, Firefox 113 or a newer one."));return}await es(),
-Jo(),ye(),window.addEventListener("hashchange",()=>location.hash!=="#main"&&ye()),window.addEventListener("keydown",ei);let t=0;window.addEventListener("resize",
-()=>{clearTimeout(t),t=window.setTimeout(()=>kt?.resize?.(),80)})}async function ni(s,t=0,{norm:e=!1,hide:n=!1}={}){let o=await At(t,_.get(s)??-1);if(!o||o instanceof
-P)return null;let i=o.reweighted(e,n);return Array.from({length:o.queries},(r,l)=>Array.from(i.row(l)))}async function oi(s,t,e=0,{norm:n=!1,hide:o=!1,looks:i=!0}={}){
-let l=await(i?Tt:At)(e,_.get(s)??-1);return l&&Array.from(await ft(l.reweighted(n,o),i,t))}Object.defineProperty(window,"multihead",{value:Object.freeze({weights:ni,
-row:oi,get data(){return d}})});si();})();
+"u"){I("main").append(a("p",{class:"lead"},"This browser is too old for this page. Use Chrome 111, Safari 16.4, Firefox 113 or a newer one."));return}await es(),
+Xo(),ye(),window.addEventListener("hashchange",()=>location.hash!=="#main"&&ye()),window.addEventListener("keydown",si);let t=0;window.addEventListener("resize",
+()=>{clearTimeout(t),t=window.setTimeout(()=>kt?.resize?.(),80)})}async function oi(s,t=0,{norm:e=!1,hide:n=!1}={}){let o=await At(t,_.get(s)??-1);if(!o||o instanceof
+P)return null;let i=o.reweighted(e,n);return Array.from({length:o.queries},(r,l)=>Array.from(i.row(l)))}async function ii(s,t,e=0,{norm:n=!1,hide:o=!1,looks:i=!0}={}){
+let l=await(i?Tt:At)(e,_.get(s)??-1);return l&&Array.from(await ft(l.reweighted(n,o),i,t))}Object.defineProperty(window,"multihead",{value:Object.freeze({weights:oi,
+row:ii,get data(){return d}})});ni();})();
