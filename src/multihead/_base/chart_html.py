@@ -124,13 +124,13 @@ def _circle(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float, 
 def _ring(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float) -> str:
     """The shares of a head; the disc inside has the colours of those that lead."""
     assert grid.shares is not None
-    shares = ", ".join(f"{part} {fraction(x)}" for part, x in zip(grid.parts, grid.shares[i], strict=True))
-    word = grid.heads[i] if grid.words is None else f"{grid.heads[i]}: {grid.words[i]}"
+    title = grid.heads[i] if grid.words is None else f"{grid.heads[i]}: {grid.words[i]}"
     # Turned, so that arcs start at the top.
     start = f'<g transform="translate({centre[0]:.1f} {centre[1]:.1f}) rotate(-90)" fill="none">'
-    start += f"<title>{escape(word)}; {escape(shares)}</title>"
     if len(grid.heads) > MOST_RINGS:
-        return f"{start}{ring(radius, 0.0, grid.disc(i))}</g>"
+        return f"{start}<title>{escape(title)}</title>{ring(radius, 0.0, grid.disc(i))}</g>"
+    shares = (f"{part} {fraction(x)}" for part, x in zip(grid.parts, grid.shares[i], strict=True))
+    start += f"<title>{escape(title)}; {escape(', '.join(shares))}</title>"
     disc = RING_CENTRE * radius
     hole = disc - 1.2 if grid.heads[i] in grid.hollow else 0.0
     return f"{start}{ring(radius, RING_HOLE * radius, grid.ring(i))}{ring(disc, hole, grid.disc(i))}</g>"

@@ -40,15 +40,15 @@ SHARES = (
         "rest on the first token or on special tokens", "rests on the first token or on special tokens",
     ),
     Share(
-        "position", "p", "#cf7f00", "the distance between query and key decides, whatever the words",
+        "position", "p", "#cf7f00", "the distance between query and key decides, not the words",
         "look at certain distances, whatever the words", "looks at certain distances, whatever the words",
     ),
     Share(
-        "word", "w", "#4da56a", "the key decides: some words draw attention, whatever the query",
+        "word", "w", "#4da56a", "the key decides: some words draw attention from every query",
         "pick words, whatever the query", "picks words, whatever the query",
     ),
     Share(
-        "match", "m", "#9c2ce6", "the pair decides: which keys draw attention depends on the query",
+        "match", "m", "#9c2ce6", "query and key decide together: the key depends on the query",
         "pick keys that fit the query", "picks keys that fit the query",
     ),
 )  # fmt: skip

@@ -15,9 +15,9 @@
   L0  p  wm
   s  spread    0  attention is spread over many tokens
   r  rest      0  attention rests on the first token or on special tokens
-  p  position  1  the distance between query and key decides, whatever the words
-  w  word      1  the key decides: some words draw attention, whatever the query
-  m  match     1  the pair decides: which keys draw attention depends on the query
+  p  position  1  the distance between query and key decides, not the words
+  w  word      1  the key decides: some words draw attention from every query
+  m  match     1  query and key decide together: the key depends on the query
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ export const GLOSSARY = {
     "square root of the weight, so small weights stay visible: 0.25 has the colour in the middle of the bar.",
   kind:
     "What a head mostly does, such as looking at the previous token. A head has a kind only if its score is " +
-    "significantly above a threshold and above chance, measured over several documents, and if it refines the " +
-    "share that leads; otherwise it is named by this share and its value.",
+    "significantly above a threshold and above chance, measured over several documents; otherwise it is named by its " +
+    "leading share, with its value (or is mixed, in reports without shares).",
   shares:
     "A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: " +
     "spread + rest + position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only " +

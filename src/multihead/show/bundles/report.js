@@ -41,50 +41,50 @@ The token that looks: a row of the map. Its weights sum to 1.",key:"A token that
 t weight of its head from this token, on a square-root scale like the maps. The text is shaded by the mean over all heads, relative to its largest value.",weight:"\
 How much of a key flows into a query, from 0 to 1. The weights of one query sum to 1. The colour shows the square root of the weight, so small weights stay visi\
 ble: 0.25 has the colour in the middle of the bar.",kind:"What a head mostly does, such as looking at the previous token. A head has a kind only if its score is\
- significantly above a threshold and above chance, measured over several documents, and if it refines the share that leads; otherwise it is named by this share \
-and its value.",shares:"A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: spread + rest + position\
- + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only where they dominate; two shares lead where their intervals overlap.","ex\
-ample rows":"Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see its row.",score:"How clearly a head is of \
-its kind, from 0 to 1: for most kinds, the share of its weight that goes where the kind says. The tick is the threshold, the line the 95 % interval, the open do\
-t the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval, the threshold and the score by chance.",importance:"How much\
- worse the model gets without this head. The value after ± is half of the 95 % interval; a value below its ± may be zero.","most similar":"The head whose outp\
-ut is closest to that of this one, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"The two heads of each line are closest by the measure that is c\
-hosen, among the heads that are shown. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar the outputs of two heads are, up\
- to a rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its key adds to the output, and rows\
- sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Leaves out special tokens such as [CLS] and\
- [SEP]. The weights of the others sum to 1 again.",direction:"Where a token looks is its row of the map. Who looks at it is its column.",distance:"How far away \
-the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if it looks at one token only, larger if it looks at many.",max_weight:"\
-The largest weight that a query gives to one key; near 1, the head looks at one token at a time.",first:"The share of the weight on the first token.",special:"T\
-he share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",previous:"The share of the weight on the token one position back.",next:"Th\
-e share of the weight on the token one position ahead.",self:"The share of the weight on the token's own position.",same_token:"The share of the weight on other\
- copies of the same token.",induction:"The share of the weight on tokens that followed an earlier copy of the same token.",output_norm:"The length of the vector\
- that the head writes.",measures:"Values measured over the corpus. The “?” beside each says what it means.",pairs:"The tokens that the head ties together mo\
-st strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back on the left, ahead on the right.",group:"Heads that \
-are more similar to each other, on average, than a threshold. One of them may replace the others.",pruning:"Removing heads from the model. The matrices get smal\
-ler, so the model needs less memory and time. Quality is measured again with the heads removed.","quality lost":"How much worse the model is without the removed\
- heads, as a share: the growth of its perplexity, or the change of its outputs where it has no vocabulary.","can be pruned":"These heads can be removed together\
-, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which heads are removed first.","heads kept":"The number of \
-heads that stay in the model, from all of them on the left to none on the right.","attention costs":"Parameters, arithmetic and memory of the attention layers a\
-lone, for a text as long as stated: counted from the sizes, not measured.","cost: parameters":"The weights of the attention layers.","cost: FLOPs, projections":"\
-Multiplications and additions that make queries, keys and values of every token, and mix the heads' outputs.","cost: FLOPs, attention":"Multiplications and addi\
-tions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The same for pairs that the mask allows: about half of the\
-m in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they were stored. Fast kernels never store them.","cost: KV \
-cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, FLOPs per token":"Multiplications and additions for on\
-e new token while a text is generated.","cost: decoding, bytes per token":"Memory that is read for one new token: weights and the KV cache.","cost: FLOPs per by\
-te, all tokens":"Arithmetic per byte of memory traffic when a text is read at once. Above about 100, arithmetic limits the speed; below, memory does.","cost: FL\
-OPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"The length of text above which comparing tokens costs\
- more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the mask allows.","as computed":"The left side of the sta\
-tement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"A claim about multi-head attention from a paper\
- or a textbook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."},rs={first:"first to\
-ken",delimiter:"delimiters",self:"own position",previous:"previous token",next:"next token",offset:"fixed offset",duplicate:"same token",class:"token class",window:"\
-neighbourhood"},K=s=>Object.hasOwn(rs,s)?rs[s]:s,as={dead:"This head writes almost nothing, whatever the text.",first:"Every token looks mostly at the first tok\
-en. The head has nothing to add there: it rests (attention sink).",delimiter:"Every token looks mostly at delimiters such as [SEP]. The head rests there (attent\
-ion sink).",self:"Every token looks at itself.",previous:"Every token looks at the token right before it.",next:"Every token looks at the token right after it.",
-offset:"Every token looks at the token a fixed distance away.",duplicate:"Every token looks at other copies of the same token in the text.",induction:"Every tok\
-en looks at what followed its earlier copy: in “A B … A”, at B. The head continues repetition.",class:"Every token looks at tokens of one class, such as p\
-unctuation or numbers.",alignment:"Every token looks at the matching place of the other text.",window:"Every token looks at its neighbours, some tokens to both \
-sides.",broad:"Every token looks at many tokens at once: the head averages over the text.","too little data":"There are too few documents to say what this head \
-does."},oe=s=>Object.hasOwn(as,s)?as[s]:"";var $e=20,ls=.4,ie=2*Math.PI;function cs(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=d.charts.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),s.arc(o+r/2,
+ significantly above a threshold and above chance, measured over several documents; otherwise it is named by its leading share, with its value (or is mixed, in \
+reports without shares).",shares:"A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: spread + rest \
++ position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only where they dominate; two shares lead where their intervals ove\
+rlap.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see its row.",score:"How clearly a h\
+ead is of its kind, from 0 to 1: for most kinds, the share of its weight that goes where the kind says. The tick is the threshold, the line the 95 % interval, t\
+he open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval, the threshold and the score by chance.",importance:"\
+How much worse the model gets without this head. The value after ± is half of the 95 % interval; a value below its ± may be zero.","most similar":"The head wh\
+ose output is closest to that of this one, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"The two heads of each line are closest by the measure t\
+hat is chosen, among the heads that are shown. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar the outputs of two heads\
+ are, up to a rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its key adds to the output, \
+and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Leaves out special tokens such as [\
+CLS] and [SEP]. The weights of the others sum to 1 again.",direction:"Where a token looks is its row of the map. Who looks at it is its column.",distance:"How f\
+ar away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if it looks at one token only, larger if it looks at man\
+y.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one token at a time.",first:"The share of the weight on the first to\
+ken.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",previous:"The share of the weight on the token one position\
+ back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight on the token's own position.",same_token:"The share of the\
+ weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an earlier copy of the same token.",output_norm:"The leng\
+th of the vector that the head writes.",measures:"Values measured over the corpus. The “?” beside each says what it means.",pairs:"The tokens that the head \
+ties together most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back on the left, ahead on the right.",group:"\
+Heads that are more similar to each other, on average, than a threshold. One of them may replace the others.",pruning:"Removing heads from the model. The matric\
+es get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality lost":"How much worse the model is without \
+the removed heads, as a share: the growth of its perplexity, or the change of its outputs where it has no vocabulary.","can be pruned":"These heads can be remov\
+ed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which heads are removed first.","heads kept":"The\
+ number of heads that stay in the model, from all of them on the left to none on the right.","attention costs":"Parameters, arithmetic and memory of the attenti\
+on layers alone, for a text as long as stated: counted from the sizes, not measured.","cost: parameters":"The weights of the attention layers.","cost: FLOPs, pr\
+ojections":"Multiplications and additions that make queries, keys and values of every token, and mix the heads' outputs.","cost: FLOPs, attention":"Multiplicati\
+ons and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The same for pairs that the mask allows: about\
+ half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they were stored. Fast kernels never store them.",
+"cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, FLOPs per token":"Multiplications and additi\
+ons for one new token while a text is generated.","cost: decoding, bytes per token":"Memory that is read for one new token: weights and the KV cache.","cost: FL\
+OPs per byte, all tokens":"Arithmetic per byte of memory traffic when a text is read at once. Above about 100, arithmetic limits the speed; below, memory does.",
+"cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"The length of text above which comparing tok\
+ens costs more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the mask allows.","as computed":"The left side o\
+f the statement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"A claim about multi-head attention fro\
+m a paper or a textbook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."},rs={first:"\
+first token",delimiter:"delimiters",self:"own position",previous:"previous token",next:"next token",offset:"fixed offset",duplicate:"same token",class:"token cl\
+ass",window:"neighbourhood"},K=s=>Object.hasOwn(rs,s)?rs[s]:s,as={dead:"This head writes almost nothing, whatever the text.",first:"Every token looks mostly at \
+the first token. The head has nothing to add there: it rests (attention sink).",delimiter:"Every token looks mostly at delimiters such as [SEP]. The head rests \
+there (attention sink).",self:"Every token looks at itself.",previous:"Every token looks at the token right before it.",next:"Every token looks at the token rig\
+ht after it.",offset:"Every token looks at the token a fixed distance away.",duplicate:"Every token looks at other copies of the same token in the text.",induction:"\
+Every token looks at what followed its earlier copy: in “A B … A”, at B. The head continues repetition.",class:"Every token looks at tokens of one class, \
+such as punctuation or numbers.",alignment:"Every token looks at the matching place of the other text.",window:"Every token looks at its neighbours, some tokens\
+ to both sides.",broad:"Every token looks at many tokens at once: the head averages over the text.","too little data":"There are too few documents to say what t\
+his head does."},oe=s=>Object.hasOwn(as,s)?as[s]:"";var $e=20,ls=.4,ie=2*Math.PI;function cs(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=d.charts.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),s.arc(o+r/2,
 i+r/2,h,0,ie),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,n?s.stroke():s.fill()}function gn(s,{color:t},e,n,o){let i=hs(o);s.fillStyle=
 t,s.fillRect(e+i,n+i,o-2*i,o-2*i)}function kn(s,t,e,n,o){t.parts?o<$e?bn(s,t,e,n,o):yn(s,t,e,n,o):cs(s,{...t,size:.2},e,n,o)}function yn(s,{parts:t=[],leading:e=[],
 size:n=1,hollow:o},i,r,l){let{size:[c,h],hole:u,centre:m}=d.charts.ring,p=l/2*(c+(h-c)*n),[f,b]=[i+l/2,r+l/2],x=(j,Q,U)=>{s.beginPath(),s.arc(f,b,j,ie*(Q-.25),ie*
