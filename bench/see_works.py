@@ -24,8 +24,11 @@ LEFT_OUT: dict[str, str] = {}  # contestants that could not be made, and why
 
 Results = dict[str, Tensor]  # "output", and statistics by name: (layer, head)
 
-COMPARED = ("entropy", "perplexity", "effective_keys", "max_weight", "saturated", "distance", "position_std",
-            "first", "self", "previous", "same_token", "induction", *(f"offset-{o}" for o in range(1, 17)))  # fmt: skip
+COMPARED = (
+    *("entropy", "perplexity", "effective_keys", "max_weight", "saturated", "distance", "position_std"),
+    *("first", "self", "previous", "same_token", "induction"),
+    *(f"offset-{o}" for o in range(1, 17)),
+)
 
 
 def timed(tokens: int, peers: Iterable[str], must: dict[str, float]) -> Work:
