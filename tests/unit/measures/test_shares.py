@@ -172,6 +172,21 @@ def test_texts_become_pieces_of_one_length_between_the_special_tokens() -> None:
     assert rows[:, 1:-1].flatten().tolist() == plain
 
 
+def test_rows_of_a_tokenized_dataset_are_texts_and_ready_batches_are_not() -> None:
+    padded = [
+        {"input_ids": [1, *row[1:-1], 2, 0, 0], "attention_mask": [1] * len(row) + [0, 0]} for row in texts(12)
+    ]
+    same = list(Pieces.of(padded, special=[1, 2], length=18))
+    assert [batch["input_ids"].tolist() for batch in same] == [
+        batch["input_ids"].tolist() for batch in Pieces.of(texts(12), special=[1, 2], length=18)
+    ]
+    ready = {"input_ids": torch.tensor(texts(3))}
+    pieces = Pieces.of([ready, *texts(300)], special=[1, 2], length=18)
+    assert list(pieces)[-1] is ready
+    assert pieces.full
+    assert sum(len(batch["input_ids"]) for batch in pieces) == 256
+
+
 def test_a_corpus_in_parts_and_a_resumed_one_end_in_the_same_shares() -> None:
     model, batches = bert(), list(Pieces.of(texts(60), special=[1, 2], length=18))
     whole = SharesSum(model, [1, 2])

@@ -21,6 +21,7 @@ from multihead.edit.check.metrics import Quality
 from multihead.edit.check.report import CheckReport
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
+from multihead.measures.kinds.head_shares import SHARES, HeadShares
 from multihead.measures.similarity.result import Similarity
 from multihead.statements.run import Row, Theory
 from multihead.statements.statement import Comparison, Result, Side, Statement
@@ -172,7 +173,8 @@ def test_what_was_measured_shows_itself() -> None:
 def test_what_is_text_in_a_terminal_is_text_or_a_table() -> None:
     best = Score("previous", "", 0.75, 0.5, 0.125, EVIL, 0.625, 0.875, 7)
     other = Score("window", EVIL, 0.25, 0.7, 0.1, "chance", math.nan, math.nan, 2)
-    found = Evidence("L1H2", "previous", best, (other,), Driven("position", 0.5, 0.4, 0.6, 0.7, 0.2), EVIL)
+    shares = HeadShares("L1H2", dict.fromkeys(SHARES, 0.2), dict.fromkeys(SHARES, 0.1))
+    found = Evidence("L1H2", "previous", best, (other,), Driven("position", 0.5, 0.4, 0.6, 0.7, 0.2), EVIL, shares)
     words = read(found._repr_html_()).words
     assert words.index("0.75") < words.index("0.62 to 0.88") < words.index("0.12") < words.index("0.25")
     assert any("– to –" in word for word in words)

@@ -88,7 +88,7 @@ class Pieces:
     def _add(self, document: Document) -> None:
         index, self._read = self._read, self._read + 1
         text = document.get(self.column) if isinstance(document, Mapping) else None
-        content: Any = text if isinstance(text, str) else document
+        content: Any = text if isinstance(text, str) else _row_of_ids(document)
         if isinstance(content, Mapping):
             batch = cast(Batch, content)
             self._ready.append(batch)
@@ -113,6 +113,18 @@ class Pieces:
         assert self._around is not None
         before, after = self._around
         return [*before, *ids, *after]
+
+
+def _row_of_ids(document: Any) -> Any:
+    """The token ids of a row of a tokenized dataset, without padding; another document as it is."""
+    if not isinstance(document, Mapping) or not set(document) <= {"input_ids", "attention_mask", "token_type_ids"}:
+        return document
+    row = cast(Batch, document)
+    ids = row.get("input_ids")
+    if not isinstance(ids, list):
+        return row
+    real = row.get("attention_mask", [1] * len(ids))
+    return [i for i, some in zip(ids, real, strict=True) if some]
 
 
 def _split(ids: list[int], special: set[int]) -> tuple[list[int], list[int], list[int]]:
