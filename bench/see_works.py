@@ -24,8 +24,11 @@ LEFT_OUT: dict[str, str] = {}  # contestants that could not be made, and why
 
 Results = dict[str, Tensor]  # "output", and statistics by name: (layer, head)
 
-COMPARED = ("entropy", "perplexity", "effective_keys", "max_weight", "saturated", "distance", "spread", "first",
-            "self", "previous", "same_token", "induction", *(f"offset-{o}" for o in range(1, 17)))  # fmt: skip
+COMPARED = (
+    *("entropy", "perplexity", "effective_keys", "max_weight", "saturated", "distance", "position_std"),
+    *("first", "self", "previous", "same_token", "induction"),
+    *(f"offset-{o}" for o in range(1, 17)),
+)
 
 
 def timed(tokens: int, peers: Iterable[str], must: dict[str, float]) -> Work:
@@ -195,7 +198,7 @@ def statistics_of_maps(p: Tensor, ids: Tensor) -> dict[str, Tensor]:
         "max_weight": largest,
         "saturated": (largest > 0.99).to(p.dtype),
         "distance": places - mean,
-        "spread": (square - mean**2).clamp(min=0).sqrt(),
+        "position_std": (square - mean**2).clamp(min=0).sqrt(),
         "first": p[..., 0],
         "same_token": masses[:, 0].T,
         "induction": masses[:, 1].T,

@@ -45,7 +45,10 @@ def captured() -> tuple[Any, list[str]]:
     return heads, Words.of(ids["input_ids"][0].tolist(), tokenizer, SENTENCE).shown
 
 
-COLUMNS = ("entropy", "first", "distance", "kind", "kind_detail", "kind_score", "driven", "ablation_zero", "rank")
+COLUMNS = (
+    *("entropy", "first", "distance", "kind", "kind_detail", "kind_score", "driven", "ablation_zero", "rank"),
+    *("leading", "spread", "rest", "position", "word", "match"),
+)
 
 
 def measured() -> mh.HeadTable:

@@ -128,7 +128,9 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     check_schema(found)
     assert found["heads"] == 6
     assert found["bytes"] == (tmp_path / "r.html").stat().st_size
-    assert found["kinds"] == {"too little data": ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]}
+    assert "too little data" not in found["kinds"], "a share names a head where documents are few"
+    named = [head for heads in found["kinds"].values() for head in heads]
+    assert sorted(named) == ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from cli.conftest import Said
+from multihead._base.share_words import SHARE_NAMES, SHARES
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -47,6 +48,24 @@ def test_rows(multihead: Multihead, runs: Path) -> None:
     assert heads(multihead("show", runs / "a", "--heads", "1.0,L0H1")) == ["L1H0", "L0H1"]
     assert heads(multihead("show", runs / "a", "--where", "entropy>1", "--where", "kind=previous")) == ["L0H1"]
     assert heads(multihead("show", runs / "a", "--where", "entropy>9")) == []
+
+
+def test_the_grid_of_shares_comes_first(multihead: Multihead, tmp_path: Path) -> None:
+    shares = torch.tensor([[0.1, 0.1, 0.8, 0.0, 0.0], [0.5, 0.1, 0.0, 0.2, 0.2], [math.nan] * 5])
+    columns = {name: shares[:, i] for i, name in enumerate(SHARE_NAMES)}
+    table = HeadTable(
+        ("L0H0", "L0H1", "L1H0"),
+        {**columns, "leading": ("position", "word + match", "")},
+        {name: Meaning("share", "") for name in (*columns, "leading")},
+    )
+    table.save(tmp_path / "run")
+    lines = [line.rstrip() for line in multihead("show", tmp_path / "run").out.splitlines()]
+    assert lines[:3] == ["      0  1", "  L0  p  wm", "  L1  ."]
+    assert [line[:16] for line in lines[3:8]] == [
+        f"  {share.letter}  {share.name:8}  {count}" for share, count in zip(SHARES, (0, 0, 1, 1, 1), strict=True)
+    ]
+    assert all(share.meaning in line for share, line in zip(SHARES, lines[3:8], strict=True))
+    assert "  L0  p  wm" not in multihead("show", tmp_path / "run", "--top", 1).out, "only of all heads"
 
 
 def test_columns(multihead: Multihead, runs: Path) -> None:

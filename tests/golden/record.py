@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multihead._base.labels import without_value
+
 Value = int | float | str | None
 Values = dict[str, Value]
 
@@ -69,10 +71,11 @@ class Names:
     def label(self, today: str) -> str:
         """The canonical name of a label. `window ±2` is the label `window` with a detail.
 
-        Columns share labels (`mixed` is a kind, and an answer to what drives a head), so that one of them may be
-        renamed and the other not: an old name is never taken for a new one.
+        The value of a share that names a head (`match, 0.18`) is left out: it is recorded as a number, and rounding
+        differs between machines. Columns share labels (`position` is a share, and an answer to what drives a head),
+        so that one of them may be renamed and the other not: an old name is never taken for a new one.
         """
-        known = self._canonical["labels"]
+        known, today = self._canonical["labels"], without_value(today)
         word, space, detail = today.partition(" ")
         return known.get(today, known.get(word, word) + space + detail)
 

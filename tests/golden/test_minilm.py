@@ -88,7 +88,7 @@ def from_map(
         "saturated": (largest > 0.99).double(),
         "distance": mass(away.abs()),
         "signed_distance": mass(away),
-        "spread": (p * (place - mean_place) ** 2).sum(-1).sqrt(),
+        "position_std": (p * (place - mean_place) ** 2).sum(-1).sqrt(),
         "before": mass(away > 0),
         "after": mass(away < 0),
         "first": p[..., 0],

@@ -9,6 +9,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
+from multihead._base.share_words import SHARE_NAMES
 from multihead.corpus.documents import Corpus
 from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import LanguageModel
@@ -16,6 +17,7 @@ from multihead.measures.similarity.result import Similarity
 from multihead.show.collect import report
 from multihead.show.curve import CurveLine, CurvePoint, QualityCurve, quick_curve
 from multihead.show.findings import findings, head_link
+from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.tokens import Words
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
@@ -43,15 +45,24 @@ def curve(prunable: int) -> QualityCurve:
 
 
 def test_kinds() -> None:
-    many = findings(table(["first", "first", "mixed", "mixed"]), None, None)[0]
+    many = findings(table(["first", "first", "match, 0.18", "word, 0.12"]), None, None)[0]
     assert many.text.startswith("2 of 4 heads look mostly at the first token")
     assert many.link == "#view=heads&kind=first"
-    one = findings(table(["previous", "mixed", "mixed", "mixed"]), None, None)[0]
+    one = findings(table(["previous", "match, 0.18", "word, 0.12", "word, 0.13"]), None, None)[0]
     assert one.text == "One of 4 heads looks one token back."
-    nothing = findings(table(["mixed"] * 4), None, None)[0]
-    assert nothing.text == "No head does only one thing."
+    nothing = findings(table(["word, 0.12"] * 4), None, None)[0]
+    assert nothing.text == "No head is of a single kind."
     few = findings(table(["too little data"] * 4), None, None)[0]
     assert "too little text" in few.text
+
+
+def test_layers_in_which_one_share_leads() -> None:
+    columns: dict[str, Any] = {"leading": ("position", "match", "word", "position + word")}
+    columns |= {name: torch.full((4,), 0.2) for name in ("spread", "rest", "position", "word", "match")}
+    shares = HeadTable(HEADS, columns, {name: Meaning("", "") for name in columns})
+    text = findings(table(["first"] * 4).join(shares), None, None)[0].text
+    assert text.startswith("2 of 4 heads")
+    assert "layer 1 picks words" in text or "in layer 1" in text
 
 
 def test_twins() -> None:
@@ -65,7 +76,7 @@ def test_twins() -> None:
 
 
 def test_worth_and_curve() -> None:
-    worth = findings(table(["mixed"] * 4, worth=[0.1, 0.1, 0.7, 0.1]), None, None)[1]
+    worth = findings(table(["word, 0.12"] * 4, worth=[0.1, 0.1, 0.7, 0.1]), None, None)[1]
     assert worth.text == "One of 4 heads has 70 % of the importance; L1H0 matters most."
     texts = [findings(None, None, curve(prunable))[0].text for prunable in (3, 0, 1)]
     assert texts == [
@@ -79,7 +90,8 @@ def test_at_most_three_and_none_twice() -> None:
     attention = mh.MultiHeadAttention(12, 3)
     theory = mh.theory(attention, torch.randn(2, 11, 12), only=["2", "16"])
     fails = sum(line.verdict == "fails" for line in theory.summary)
-    said = findings(table(["previous", "mixed", "mixed", "mixed"]), alike({(2, 3): 0.95}), curve(3), theory)
+    kinds = ["previous", "match, 0.18", "word, 0.12", "word, 0.13"]
+    said = findings(table(kinds), alike({(2, 3): 0.95}), curve(3), theory)
     assert len(said) == 3
     assert len({f.text for f in said}) == 3
     (only,) = findings(None, None, None, theory)
@@ -138,7 +150,11 @@ def test_curve_is_what_silence_costs() -> None:
 def test_what_cannot_be_had_is_said_and_the_rest_is_there() -> None:
     found = report(small(), [[3, 1, 4, 1, 5, 9], [2, 6]], parts=("measure", "kinds"))
     assert found.table is not None
-    assert set(found.table["kind"]) == {"too little data"}
+    assert all(
+        kind.startswith(lead) for kind, lead in zip(found.table["kind"], found.table["leading"], strict=True)
+    )
+    assert "" not in found.table["leading"]
+    assert any("use 96" in note for note in found.notes)
     from torch import nn
 
     plain = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, batch_first=True), 1).eval()
@@ -225,3 +241,32 @@ def test_words_of_ids_alone(minilm: tuple[Any, Any]) -> None:
     words = Words.of(ids, tokenizer)
     assert spelled(words).split()[-2:] == ["cat", "[SEP]"]
     assert Words.of([5, 6]).shown == ["5", "6"]
+
+
+def shares_table(leading: list[str], names: tuple[str, ...] = HEADS) -> HeadTable:
+    columns: dict[str, Any] = {name: torch.full((len(names),), 0.2) for name in SHARE_NAMES}
+    columns |= {"leading": tuple(leading), "kind": ("match, 0.20",) * len(names)}
+    columns["kind_score"] = torch.full((len(names),), torch.nan)
+    return HeadTable(names, columns, {n: Meaning("", "") for n in columns})
+
+
+def test_shares_by_layer() -> None:
+    said = findings(shares_table(["position", "match", "word", "word + match"]), None, None)[0]
+    assert said.text == "2 of 4 heads pick keys that fit the query; layer 1 picks words, whatever the query."
+    assert said.link == "#view=heads&share=match"
+    same = findings(shares_table(["position", "match", "word", "word"]), None, None)[0]
+    assert same.text == "2 of 4 heads pick words, whatever the query, above all in layer 1."
+    names = tuple(f"encoder.L{layer}H{h}" for layer in range(3) for h in range(2))
+    several = findings(shares_table(["word", "rest"] + ["word"] * 4, names), None, None)[0]
+    assert several.text.endswith("above all in encoder layers 1 and 2.")
+    none = findings(shares_table(["position", "match", "", "word + position"]), None, None)[0]
+    assert none.text == "2 of 4 heads look at certain distances, whatever the words."
+
+
+def test_heads_named_by_a_share_are_counted_together() -> None:
+    table = shares_table(["match"] * 4)
+    kinds = ("match, 0.18", "previous", "match, 0.04", "word, 0.30")
+    table = HeadTable(table.heads, {**table.columns, "kind": kinds}, table.meaning)
+    rows = Report(ModelInfo("m", "M", 1), CorpusInfo("", 1), table=table).kind_rows()
+    assert (rows[0].kind, rows[0].heads) == ("match", ["L0H0", "L1H0"])
+    assert {row.kind for row in rows} == {"match", "previous", "word"}

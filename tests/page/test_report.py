@@ -58,7 +58,7 @@ def test_json_is_plain_data(small: Page) -> None:
 
 def test_it_shows_itself_in_a_notebook(small: Page) -> None:
     html = small.found._repr_html_()
-    assert html.count("<circle") == 8, "a circle per head"
+    assert html.count("<title>") == 8, "a ring per head"
     assert html.count("<polyline") == 1, "the curve"
     assert small.found.findings[0].text in html
     assert len(html) < 100_000
@@ -70,7 +70,7 @@ def test_it_shows_itself_in_a_notebook(small: Page) -> None:
 def test_figures_read_it(small: Page) -> None:
     found = small.found
     assert found.curve is not None
-    assert len(figure.grid(found).axes[0].collections) == 1
+    assert len(figure.grid(found).axes[0].collections) == 2, "rings of shares, and their discs"
     assert figure.similarity(found).axes[0].images
     axes = figure.curve(found).axes[0]
     assert axes.lines[0].get_xydata().tolist() == [[p.kept, p.lost] for p in found.curve.lines[0].points]
@@ -78,7 +78,7 @@ def test_figures_read_it(small: Page) -> None:
         figure.curve(replace(found, curve=None))
 
 
-def test_a_text_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_tokenized_once_and_its_beginning_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = mh.embedded()
     texts, calls = list(tokenizer.sample_texts())[:6], Counter[str]()
     tokenize = WordTokenizer.__call__
@@ -90,12 +90,12 @@ def test_a_text_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WordTokenizer, "__call__", counted)
     shown = " ".join(texts[0].split()[:7])
     found = report(model, iter(texts), tokenizer=tokenizer, text=shown, parts=WITHOUT_THEORY)
-    assert found.notes == ()
+    assert [note for note in found.notes if "pieces" not in note] == []
     assert found.corpus.documents == 6
     assert found.curve is not None
     assert found.table is not None
     assert {"entropy", "kind", "ablation_zero", "most_similar"} <= set(found.table.columns)
-    assert {text: calls[text] for text in texts} == dict.fromkeys(texts, 1)
+    assert {text: calls[text] for text in texts} == dict.fromkeys(texts, 2), "once more where packed into pieces"
 
 
 def test_costs_are_at_a_length_that_the_model_can_read(small: Page) -> None:

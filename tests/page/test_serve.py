@@ -17,7 +17,7 @@ from multihead.errors import SizeError
 from multihead.show import map_store
 from multihead.show.encode import NEAR
 from multihead.show.map_store import MapStore
-from multihead.show.server import MAX_TEXT_BYTES, Server, redirect_file
+from multihead.show.server import MAX_TEXT_BYTES, PAIRS, Server, redirect_file
 from multihead.show.tiles import HeadMap, Part, Stopped
 from page.conftest import TEXT, Open, Page, maps_of
 from page.served import Served, serve
@@ -258,7 +258,7 @@ def test_numbers_are_the_models_own(served: Served, maps: list[dict[str, torch.T
     coded = torch.frombuffer(bytearray(part), dtype=torch.uint8).view(17, 13)
     assert ((coded / 255.0) ** 2 - want[11:28, 3:16]).abs().max() < NEAR
     pairs = json.loads(served.get(where % "pairs")[2])
-    best = want.clone().fill_diagonal_(-1).flatten().topk(7)
+    best = want.clone().fill_diagonal_(-1).flatten().topk(PAIRS)
     assert [p[0] for p in pairs] == pytest.approx(best.values.tolist(), abs=1e-6)
     assert [31 * i + j for _, i, j in pairs] == best.indices.tolist()
 

@@ -25,7 +25,7 @@ from page.conftest import TEXT, Open
 def test_grids_of_every_size(layers: int, each: int, opened: Open, tmp_path: Path) -> None:
     torch.manual_seed(0)
     names = tuple(f"L{layer}H{h}" for layer in range(layers) for h in range(each))
-    kinds = [rule.kind for rule in RULES] + ["mixed"]
+    kinds = [rule.kind for rule in RULES] + ["match, 0.18", "position + word, 0.31"]
     columns: dict[str, Any] = {
         "kind": tuple(kinds[i % len(kinds)] for i in range(len(names))),
         "kind_detail": ("",) * len(names),

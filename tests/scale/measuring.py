@@ -26,6 +26,7 @@ from multihead.measures.importance.ablation import Ablation, MeanOutputs
 from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.losses import OutputDistance
 from multihead.measures.kinds.kinds import KindsMeasure
+from multihead.measures.kinds.pieces import Pieces
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.measures.statistics_sum import StatisticsSum
@@ -85,7 +86,8 @@ class Measures:
 
     def run(self, checkpoint: Checkpoint, ranks: Ranks) -> HeadTable:
         run(self.of, corpus(self.of), self.first, checkpoint=checkpoint, ranks=ranks)
-        self.kinds.run_repeats(checkpoint=checkpoint, ranks=ranks)
+        pieces = Pieces.of(documents(), length=6)  # several batches, so that every rank has some
+        self.kinds.finish(corpus(self.of), pieces, checkpoint=checkpoint, ranks=ranks)
         if self.second:
             run(self.of, corpus(self.of), self.second, checkpoint=checkpoint, ranks=ranks)
         return reduce(HeadTable.join, [one.columns() for one in self.tables], self.kinds.result().table)

@@ -18,6 +18,8 @@ import torch
 
 from embedded.abilities import abilities, by_head, marking, needed, pointing
 from embedded.train import Recipe, held_out_loss
+from multihead._base.labels import without_value
+from multihead.measures.kinds.head_shares import SHARES
 from multihead.measures.kinds.kinds import kinds as kinds_of
 from multihead.sources.embedded import FOLDER
 from multihead.sources.embedded.network import EmbeddedModel
@@ -45,7 +47,8 @@ def measured(model: EmbeddedModel, recipe: Recipe, losses: Sequence[float], seco
     looks = pointing(model)
     agreeing = max(heads, key=lambda head: looks[head].subject * (left[head]["agreement"] < NEEDED))
     marks = marking(model)
-    by_kind = {kind: [e.head for e in found if e.kind == kind] for kind in dict.fromkeys(e.kind for e in found)}
+    names = {e.head: without_value(e.kind) for e in found}
+    by_kind = {kind: [head for head in heads if names[head] == kind] for kind in dict.fromkeys(names.values())}
     last = losses[-50:]
     return {
         "recipe": asdict(recipe),
@@ -55,7 +58,7 @@ def measured(model: EmbeddedModel, recipe: Recipe, losses: Sequence[float], seco
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "loss": {"first": losses[0], "last": sum(last) / len(last), "held out": held_out_loss(model)},
-        "kinds": {e.head: {"kind": e.kind, "score": e.score, "control": e.control} for e in found},
+        "kinds": {e.head: {"kind": names[e.head], "score": e.score, "control": e.control} for e in found},
         "abilities": whole,
         "without": {name: {"heads": some, "left": value} for name, (some, value) in removed.items()},
         "by head": left,
@@ -147,7 +150,8 @@ the sentences no word gets more than the subject. From the same place {card["mar
 |---|{"---|" * len(names)}
 {kinds}
 
-Kinds are by `mh.kinds` on 40 held-out documents. Heads of the first layer begin with a mild preference for
+Kinds are by `mh.kinds` on 40 held-out documents; `match` is the leading share of a head of which no finer kind
+stands. Heads of the first layer begin with a mild preference for
 the distances 0, 1, 2 and 3 (`train.py`); all else is drawn at random. Training again on another machine gives
 other last bits and so other weights, and jobs may fall to other heads.{_sisters(card.get("sisters", []))}
 """
@@ -161,7 +165,7 @@ def _sisters(sisters: Sequence[dict[str, Any]]) -> str:
     rows = "\n".join(
         f"| {s['seed']} | {s['steps']} | {s['held out']:.2f} | "
         + " | ".join(f"{s['abilities'][name]:.2f}" for name in names)
-        + f" | {', '.join(kind for kind in s['kinds'] if kind != 'mixed')} |"
+        + f" | {', '.join(kind for kind in s['kinds'] if kind not in SHARES)} |"
         for s in sisters
     )
     return f"""

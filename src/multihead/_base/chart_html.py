@@ -26,14 +26,18 @@ from multihead._base.charts import (
     LINE_COLOURS,
     NO_VALUE,
     RAMPS,
+    RING_CENTRE,
+    RING_HOLE,
+    Arc,
     HeadGrid,
     Heatmap,
     LineChart,
+    fraction,
     number,
     shade,
     word_colours,
 )
-from multihead._base.html import STYLE, dots
+from multihead._base.html import STYLE, dots, lines
 
 # ---- heatmaps ---------------------------------------------------------------------------------
 
@@ -76,8 +80,12 @@ def png(shades: UInt8[np.ndarray, "row column"], palette: bytes, alpha: bytes) -
 # ---- the grid of heads ------------------------------------------------------------------------
 
 
+MOST_RINGS = 160
+"""With more heads, discs of the leading shares alone: a notebook keeps every output."""
+
+
 def head_grid_html(grid: HeadGrid, *, cell: int = 22) -> str:
-    """A circle per head, layers down and heads across, and a legend of the words or parts."""
+    """A circle or a ring per head, layers down and heads across, and a legend of the words or parts."""
     left, top = 16 + 7 * max(map(len, grid.layers)), 18
     width, height = left + cell * grid.width + 4, top + cell * len(grid.layers) + 4
     marks = [
@@ -91,7 +99,9 @@ def head_grid_html(grid: HeadGrid, *, cell: int = 22) -> str:
         marks.append(_circle(grid, i, centre, radius, colours[i]))
     legend = ""
     if grid.shares is not None:
-        legend = dots(dict.fromkeys(grid.parts, ""), dict(zip(grid.parts, grid.part_colours, strict=True)))
+        counts = grid.leading_counts if grid.leading else dict.fromkeys(grid.parts, "")
+        legend = dots(counts, dict(zip(grid.parts, grid.part_colours, strict=True)))
+        legend += lines([f"{part}: {text}" for part, text in zip(grid.parts, grid.part_meanings, strict=False)])
     elif grid.words is not None:
         legend = dots(dict(Counter(grid.words).most_common()), word_colours(grid.words))
     return svg(width, height, marks) + legend
@@ -103,7 +113,7 @@ def _circle(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float, 
     value = "" if grid.numbers is None else f": {number(float(grid.numbers[i]))}"
     title = f"<title>{escape(name + word + value)}</title>"
     if grid.shares is not None:
-        return f"<g>{title}{ring(centre, radius, grid.shares[i].tolist(), grid.part_colours)}</g>"
+        return _ring(grid, i, centre, radius)
     fill = "none" if name in grid.hollow else colour
     return (
         f'<circle cx="{centre[0]:.1f}" cy="{centre[1]:.1f}" r="{radius:.1f}" fill="{fill}" stroke="{colour}" '
@@ -111,22 +121,31 @@ def _circle(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float, 
     )
 
 
-def ring(centre: tuple[float, float], radius: float, shares: Sequence[float], colours: Sequence[str]) -> str:
-    """Arcs as long as the shares, clockwise from the top: circles whose stroke is dashed."""
-    r, width = 0.7 * radius, 0.6 * radius
-    around, start = 2 * math.pi * r, 0.0
-    arcs: list[str] = []
-    for share, colour in zip(shares, colours, strict=True):
-        if not share > 0:
-            continue
-        dash = f'stroke-dasharray="{share * around:.2f} {around:.2f}" stroke-dashoffset="{-start * around:.2f}"'
-        turned = f'transform="rotate(-90 {centre[0]:.1f} {centre[1]:.1f})"'
-        arcs.append(
-            f'<circle cx="{centre[0]:.1f}" cy="{centre[1]:.1f}" r="{r:.2f}" fill="none" stroke="{colour}" '
-            f'stroke-width="{width:.2f}" {dash} {turned}/>'
-        )
-        start += share
-    return "".join(arcs)
+def _ring(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float) -> str:
+    """The shares of a head; the disc inside has the colours of those that lead."""
+    assert grid.shares is not None
+    title = grid.heads[i] if grid.words is None else f"{grid.heads[i]}: {grid.words[i]}"
+    # Turned, so that arcs start at the top.
+    start = f'<g transform="translate({centre[0]:.1f} {centre[1]:.1f}) rotate(-90)" fill="none">'
+    if len(grid.heads) > MOST_RINGS:
+        return f"{start}<title>{escape(title)}</title>{ring(radius, 0.0, grid.disc(i))}</g>"
+    shares = (f"{part} {fraction(x)}" for part, x in zip(grid.parts, grid.shares[i], strict=True))
+    start += f"<title>{escape(title)}; {escape(', '.join(shares))}</title>"
+    disc = RING_CENTRE * radius
+    hole = disc - 1.2 if grid.heads[i] in grid.hollow else 0.0
+    return f"{start}{ring(radius, RING_HOLE * radius, grid.ring(i))}{ring(disc, hole, grid.disc(i))}</g>"
+
+
+def ring(outer: float, inner: float, arcs: Sequence[Arc]) -> str:
+    """Circles around the origin whose stroke, as wide as the ring, is dashed."""
+    r, width = (outer + inner) / 2, outer - inner
+    around = 2 * math.pi * r
+    return "".join(
+        f'<circle r="{r:.2f}" stroke="{colour}" stroke-width="{width:.2f}" '
+        f'stroke-dasharray="{(end - start) * around:.2f} {around:.2f}" '
+        f'stroke-dashoffset="{-start * around:.2f}"/>'
+        for start, end, colour in arcs
+    )
 
 
 def _head_colours(grid: HeadGrid) -> list[str]:

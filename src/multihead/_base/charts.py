@@ -19,11 +19,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+from multihead._base.share_words import SHARES, leading_shares
 
 Cells = Float[np.ndarray, "row column"]
 
@@ -32,7 +34,7 @@ Cells = Float[np.ndarray, "row column"]
 KIND_COLOURS = {
     "first": "#0072b2", "delimiter": "#56b4e9", "self": "#b59a00", "previous": "#e69f00", "next": "#d55e00",
     "offset": "#96631a", "window": "#e8a07c", "duplicate": "#cc79a7", "induction": "#8f2d6b", "class": "#009e73",
-    "alignment": "#44aa99", "broad": "#7d74c9", "dead": "#444b55", "mixed": "#9aa3ad", "too little data": "#c3c8cf",
+    "alignment": "#44aa99", "broad": "#7d74c9", "dead": "#444b55", "too little data": "#c3c8cf",
 }  # fmt: skip
 """Colours of head kinds: Okabe and Ito (2008) and neighbours, distinct with every kind of colour vision."""
 
@@ -68,12 +70,13 @@ def shade(ramp: str, level: float) -> str:
 
 
 def word_colours(words: Sequence[str]) -> dict[str, str]:
-    """A colour for each word, the most frequent first: kinds have their own, other words the next free one."""
+    """A colour for each word, the most frequent first: kinds and shares have theirs, others the next free one."""
     ordered = [word for word, _ in Counter(words).most_common()]
     free = [colour for kind, colour in KIND_COLOURS.items() if kind not in ordered]
     colours: dict[str, str] = {}
     for word in ordered:
-        colours[word] = KIND_COLOURS.get(word) or (free.pop(0) if word and free else NO_VALUE)
+        own = KIND_COLOURS.get(word) or next((share.colour for share in leading_shares(word)), None)
+        colours[word] = own or (free.pop(0) if word and free else NO_VALUE)
     return colours
 
 
@@ -112,11 +115,13 @@ def page_style() -> dict[str, Any]:
     """Palettes and formats as the page's script reads them."""
     return {
         "kinds": KIND_COLOURS,
+        "shares": [asdict(share) for share in SHARES],
         "lines": LINE_COLOURS,
         "ramps": RAMPS,
         "no_value": NO_VALUE,
         "weight_exponent": WEIGHT_EXPONENT,
         "size": [SMALLEST, LARGEST],
+        "ring": {"size": [SMALLEST_RING, LARGEST_RING], "hole": RING_HOLE, "centre": RING_CENTRE},
         "format": {
             "missing": MISSING,
             "digits": DIGITS,
@@ -199,6 +204,16 @@ SMALLEST, LARGEST = 0.22, 0.86
 UNSIZED = 0.62
 """The diameter of every head where nothing sets it."""
 
+SMALLEST_RING, LARGEST_RING = 0.58, 0.96
+"""Of the ring of the least and the most important head: its parts have to be seen."""
+
+RING_HOLE, RING_CENTRE = 0.64, 0.46
+"""Diameters of a ring's hole, and of the disc in it that shows the leading shares, of the ring."""
+
+
+Arc = tuple[float, float, str]
+"""Start and end in turns, clockwise from the top, and the colour."""
+
 
 @dataclass(frozen=True)
 class HeadGrid:
@@ -215,9 +230,12 @@ class HeadGrid:
     hollow: frozenset[str] = frozenset()
     """heads that can be pruned"""
     shares: Float[np.ndarray, "head part"] | None = None
-    """of each head, how much each part is of the whole: drawn as a ring"""
+    """of each head, how much each part is of the whole: drawn as a ring; NaN: not measured"""
     parts: Sequence[str] = ()
     part_colours: Sequence[str] = ()
+    part_meanings: Sequence[str] = ()
+    leading: Sequence[Sequence[str]] = ()
+    """of each head, the parts that lead: drawn as a disc inside the ring"""
     title: str = ""
 
     @property
@@ -239,11 +257,30 @@ class HeadGrid:
     @property
     def diameters(self) -> Float[np.ndarray, " head"]:
         """The area of a circle grows with its size."""
+        rings = self.shares is not None
+        smallest, largest = (SMALLEST_RING, LARGEST_RING) if rings else (SMALLEST, LARGEST)
         if self.sizes is None:
-            return np.full(len(self.heads), UNSIZED)
+            return np.full(len(self.heads), largest if rings else UNSIZED)
         sizes = np.nan_to_num(np.clip(self.sizes, 0, None), nan=0.0, posinf=0.0)
         most = sizes.max(initial=0.0)
-        return SMALLEST + (LARGEST - SMALLEST) * np.sqrt(sizes / most if most > 0 else sizes)
+        return smallest + (largest - smallest) * np.sqrt(sizes / most if most > 0 else sizes)
+
+    def ring(self, i: int) -> list[Arc]:
+        """The shares of head i; one grey arc where they were not measured."""
+        assert self.shares is not None
+        shares = self.shares[i].tolist()
+        return _arcs(shares, self.part_colours) if np.isfinite(shares).all() else [(0.0, 1.0, NO_VALUE)]
+
+    def disc(self, i: int) -> list[Arc]:
+        """The parts that lead in head i, equally large."""
+        leading = self.leading[i] if self.leading else ()
+        colours = dict(zip(self.parts, self.part_colours, strict=True))
+        return _arcs([1 / len(leading) for _ in leading], [colours[part] for part in leading])
+
+    @property
+    def leading_counts(self) -> dict[str, int]:
+        """The number of heads in which each part leads, alone or with a second one."""
+        return {part: sum(part in leading for leading in self.leading) for part in self.parts}
 
     def heatmap(self) -> Heatmap:
         """The numbers as cells; where there are both signs, zero is in the middle of the ramp."""
@@ -257,6 +294,12 @@ class HeadGrid:
             end = max(-low, high)
             return Heatmap(cells, self.layers, ramp="signed", low=-end, high=end, value=self.value)
         return Heatmap(cells, self.layers, low=low, high=high if high > low else low + 1.0, value=self.value)
+
+
+def _arcs(shares: Sequence[float], colours: Sequence[str]) -> list[Arc]:
+    ends = np.cumsum(shares).tolist()
+    parts = zip(ends, shares, colours, strict=True)
+    return [(end - share, end, colour) for end, share, colour in parts if share > 0]
 
 
 # ---- lines ------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ _EPILOG = """examples:
   multihead show run --json | jq '.rows[] | select(.entropy < 1) | .name'
   multihead show run -o heads.parquet
 
+Without conditions, a grid first shows what decides where each head looks: a letter for the share that leads.
+
 A map has queries down and keys across, and shows as many tokens as the terminal is wide. NO_COLOR=1 draws it in
 shades, --digits in numbers. A condition is COLUMN, one of < <= > >= = !=, and a number (0.1 or 10%) or a word."""
 
@@ -54,6 +56,11 @@ class TableOptions(Options):
     json: bool = option(False, "print exact values as JSON")
     out: Path | None = option(None, "write to a .json or .parquet file", "-o", "--out", metavar="FILE")
     force: bool = option(False, "overwrite FILE")
+
+    @property
+    def all_heads(self) -> bool:
+        """Whether every head is shown, in the order of the model."""
+        return not (self.where or self.heads or self.sort or self.columns) and self.top is None
 
     def chosen(self, table: HeadTable) -> HeadTable:
         """The requested rows and columns."""
@@ -84,8 +91,10 @@ def run(args: argparse.Namespace) -> int:
     options = TableOptions.of(args)
     if not _is_table(args.run, args.head):
         return _show_map(args, MapOptions.of(args), options.json)
+    from multihead.show.terminal_grid import TerminalHeadGrid
+    from multihead.table.head_grid import head_grid
     from multihead.table.table import HeadTable
-    from multihead.table.view import BlockView, MeaningView, RichView
+    from multihead.table.view import BlockView, MeaningView, RichView, has_shares
 
     if args.head is not None:
         options = replace(options, heads=(args.head,), all=True)
@@ -101,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
     elif options.all:
         out().print(BlockView(table))
     else:
+        if options.all_heads and has_shares(table):
+            out().print(TerminalHeadGrid(head_grid(table)))
         out().print(RichView(table, list(table.columns) if options.columns else None, first=options.sort))
     return 0
 

@@ -95,7 +95,10 @@ class Parts:
 
     def forwards(self, heads: int) -> list[float]:
         """About how many plain forward passes each pass takes per batch."""
-        return [sum(_forwards(one, heads) for one in accumulators) for accumulators in self.passes]
+        passes = [sum(_forwards(one, heads) for one in accumulators) for accumulators in self.passes]
+        if self.kinds is not None:
+            passes[0] += self.kinds.shares.forwards  # over pieces of the same text
+        return passes
 
     @property
     def every_layer(self) -> bool:
@@ -123,7 +126,7 @@ class Parts:
                 run(self.model, corpus, accumulators, checkpoint=checkpoint, ranks=ranks, progress=report)
             )
             if self.kinds is not None and accumulators is self.first:
-                self.kinds.run_repeats(checkpoint=checkpoint, ranks=ranks)
+                self.kinds.finish(corpus, checkpoint=checkpoint, ranks=ranks)
         return summaries[0]
 
     def columns(self) -> HeadTable:

@@ -338,9 +338,9 @@ class _Collection:
             self.add(corpus=corpus, table=statistics.columns(), notes=statistics.notes)
         elif part == "kinds":
             kinds.text, kinds.shuffled = measured
-            kinds.run_repeats()
+            kinds.finish(self.corpus)
             result = kinds.result()
-            self.add(kinds=result, table=result.table)
+            self.add(kinds=result, table=result.table, notes=result.about["kinds"]["notes"])
         elif part == "pairs":
             self.add(pairs=self._top_pairs(measured[0]))
         else:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from multihead._base.labels import without_value
 from multihead._base.plural import plural
+from multihead._base.share_words import SHARES, Share, leading_shares
 from multihead.measures.kinds.evidence import TOO_LITTLE
 from multihead.measures.similarity.result import Similarity
 from multihead.show.curve import QualityCurve
@@ -21,12 +23,15 @@ from multihead.show.kind_texts import KINDS
 from multihead.statements.run import Theory
 from multihead.table.head_names import parse
 from multihead.table.table import HeadTable
-from multihead.table.view import importance_column
+from multihead.table.view import has_shares, importance_column
 
 MOST = 3
 
 OFTEN = 0.25
 """The share of the heads from which on a common kind is the first finding."""
+
+MOSTLY = 0.75
+"""The part of a layer's heads from which on what they do is said of the layer."""
 
 TWINS = 0.8
 """CKA from which on two heads are near-twins."""
@@ -47,7 +52,8 @@ def findings(
     theory: Theory | None = None,
 ) -> list[Finding]:
     """The most informative sentences; fewer if less was measured."""
-    kinds, special = _kinds(table), _special(table)
+    kinds = _kinds(table) if table is None or not has_shares(table) else _shares(table)
+    special = _special(table)
     if kinds is not None and special is not None and special.text.partition(" ")[0] in kinds.text:
         special = None  # the first sentence names this head
     sentences = (kinds, _curve(curve) or _importance(table), _twins(similarity), special, _theory(theory))
@@ -65,7 +71,7 @@ def _kinds(table: HeadTable | None) -> Finding | None:
     counts = Counter(k for k in table["kind"] if k in KINDS)
     if not counts:
         few = TOO_LITTLE in table["kind"]
-        text = "There is too little text to say what heads do" if few else "No head does only one thing"
+        text = "There is too little text to say what heads do" if few else "No head is of a single kind"
         return Finding(f"{text}.", "#view=heads")
     kind, some = counts.most_common(1)[0]
     if some >= OFTEN * len(table):
@@ -80,11 +86,55 @@ def _kinds(table: HeadTable | None) -> Finding | None:
     return Finding(f"{clear} {does} one clear thing{such}", "#view=heads&sort=score")
 
 
+def _shares(table: HeadTable) -> Finding:
+    """The share that leads most often, and the layers in which one leads in most heads."""
+    leading = [leading_shares(word) for word in table["leading"]]
+    counts = Counter(share for shares in leading for share in shares)
+    share, some = counts.most_common(1)[0]
+    text = f"{count_of(some, len(table), 'head')} {share.one if some == 1 else share.many}"
+    runs = _layers_of_one_share(table.heads, leading)
+    if runs:
+        layers, of_layers = max(runs, key=lambda run: (run[1] is not share, len(run[0])))
+        does, where = of_layers.one if len(layers) == 1 else of_layers.many, _layer_words(layers)
+        text += f", above all in {where}" if of_layers is share else f"; {where} {does}"
+    return Finding(f"{text}.", f"#view=heads&share={share.name}")
+
+
+def _layers_of_one_share(heads: Sequence[str], leading: Sequence[Sequence[Share]]) -> list[tuple[list[str], Share]]:
+    """Runs of neighbouring layers in which the same share leads in most heads."""
+    of_layer: dict[str, list[Sequence[Share]]] = {}
+    for name, shares in zip(heads, leading, strict=True):
+        of_layer.setdefault(_layer(name), []).append(shares)
+    runs: list[tuple[list[str], Share]] = []
+    ended = True
+    for layer, all_shares in of_layer.items():
+        count = Counter(share for shares in all_shares for share in shares)
+        share, some = count.most_common(1)[0] if count else (SHARES[0], 0)
+        if some < MOSTLY * len(all_shares) or len(all_shares) == 1:
+            ended = True
+            continue
+        same_stack = not ended and runs[-1][0][-1].rpartition(".")[0] == layer.rpartition(".")[0]
+        if same_stack and runs[-1][1] is share:
+            runs[-1][0].append(layer)
+        else:
+            runs.append(([layer], share))
+        ended = False
+    return runs
+
+
+def _layer_words(layers: Sequence[str]) -> str:
+    """Such as "layer 5", "layers 1 to 4", "encoder layers 0 and 1"."""
+    stack, _, _ = layers[0].rpartition(".")
+    numbers = [layer.rpartition("L")[2] for layer in layers]
+    joined = " and ".join(numbers) if len(numbers) <= 2 else f"{numbers[0]} to {numbers[-1]}"
+    return f"{stack} layer{'s' if len(layers) > 1 else ''} {joined}".strip()
+
+
 def _special(table: HeadTable | None) -> Finding | None:
     """The head with the highest score among the rare kinds."""
     if table is None or "kind" not in table.columns:
         return None
-    counts = Counter(table["kind"])
+    counts = Counter(map(without_value, table["kind"]))
     scores: list[float] = table["kind_score"].tolist()
     few = max(3, len(table) // 20)
     rare = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multihead.measures.kinds.evidence import MIXED, TOO_LITTLE
+from multihead.measures.kinds.evidence import TOO_LITTLE
 
 _PLURAL = {"looks ": "look ", "moves ": "move ", "spreads ": "spread ", "writes ": "write ", "its ": "their "}
 
@@ -80,7 +80,12 @@ KINDS = {
 """The kinds of `multihead.measures.kinds`."""
 
 UNCLEAR = {
-    MIXED: KindText("mixed", "does several things, or none of those tested", ": no kind is clear enough."),
     TOO_LITTLE: KindText(TOO_LITTLE, "was measured on too few documents", " to say what it does."),
 }
 """Instead of a kind."""
+
+
+def label_of(kind: str) -> str:
+    """What a kind is called; a share names itself ("match, 0.18")."""
+    text = (KINDS | UNCLEAR).get(kind)
+    return kind if text is None else text.label

@@ -21,6 +21,7 @@ from torch import nn
 
 from multihead._base.chart_html import head_grid_html, line_chart_html
 from multihead._base.html import line, lines
+from multihead._base.labels import without_value
 from multihead._base.plural import plural
 from multihead.edit.plan_text import table as text_table
 from multihead.measures.cost.cost import Cost
@@ -86,7 +87,7 @@ class WordPair(NamedTuple):
 
 
 class KindRow(NamedTuple):
-    """The heads of one kind."""
+    """The heads of one kind, or those that are named by one share."""
 
     kind: str
     heads: list[str]
@@ -158,7 +159,7 @@ class Report:
         by = importance_column(table)
         rows: dict[str, list[int]] = {}
         for i, kind in enumerate(table["kind"]):
-            rows.setdefault(kind, []).append(i)
+            rows.setdefault(without_value(kind), []).append(i)
         return [
             KindRow(kind, [table.heads[i] for i in at], None if by is None else float(table[by][at].nanmean()))
             for kind, at in sorted(rows.items(), key=lambda item: -len(item[1]))

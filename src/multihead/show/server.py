@@ -53,7 +53,7 @@ from multihead.show.tiles import HeadMap, Part, Stopped
 HOST = "127.0.0.1"
 MAX_TEXT_BYTES = 4_000_000
 MAX_PICTURE_SIDE = 4096
-PAIRS = 7
+PAIRS = 24
 TIMEOUT = 30.0
 """Seconds that a connection may be silent."""
 

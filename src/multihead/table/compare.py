@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torch import Tensor
 
 from multihead._base.charts import MISSING, number
+from multihead._base.labels import agree
 from multihead._base.plural import plural
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition
@@ -130,13 +131,16 @@ class Comparison(Generic[T]):
 
     @property
     def changed(self) -> list[tuple[str, str, str, str]]:
-        """(head, column, word before, word after) where a word, such as a head's kind, differs."""
+        """(head, column, word before, word after) where a word, such as a head's kind, differs.
+
+        "position + word" and "word" do not differ, nor do two values of one share: "word, 0.17" and "word, 0.19".
+        """
         words = [n for n in self.before.columns if not isinstance(self.before[n], Tensor)]
         return [
             (head, name, old, new)
             for name in words
             for head, old, new in zip(self.before.heads, self.before[name], self.after[name], strict=True)
-            if old != new
+            if old != new and not agree(old, new)
         ]
 
     def largest(self) -> list[Largest]:

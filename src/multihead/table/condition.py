@@ -20,6 +20,7 @@ from typing import Literal, cast
 
 from torch import Tensor
 
+from multihead._base.labels import without_value
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.data import Column
 
@@ -67,9 +68,10 @@ class Condition:
         return Condition(match["column"], how, op, value)
 
     def holds(self, x: float | str) -> bool:
-        """Whether a number or word meets the condition; NaN never does."""
+        """Whether a number or word meets the condition; NaN never does. "match, 0.18" is equal to "match"."""
         if isinstance(x, str) or isinstance(self.value, str):
-            return (x == self.value) == (self.op == "=")
+            same = x == self.value or (isinstance(x, str) and without_value(x) == self.value)
+            return same == (self.op == "=")
         return not math.isnan(x) and _COMPARE[self.op](x, self.value)
 
     def check(self, column: Column) -> None:

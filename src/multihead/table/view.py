@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 from multihead._base.charts import MISSING, number
 from multihead._base.html import STYLE
 from multihead._base.plural import plural
+from multihead._base.share_words import SHARE_NAMES, leading_shares
 from multihead.table.data import Column, TableData, cell
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 FIRST = (
-    *("kind", "kind_detail", "kind_score", "kind_control", "driven"),
+    *("kind", "kind_detail", "leading", *SHARE_NAMES, "kind_score", "kind_control", "driven"),
     *("rank", "ablation_zero", "ablation_mean", "importance"),
     *("most_similar", "most_similar_cka"),
     *("syntax_relation", "syntax_accuracy", "syntax_baseline"),
@@ -62,6 +63,15 @@ def shown(table: TableData, columns: Sequence[str] | None = None) -> list[str]:
 def importance_column(table: TableData) -> str | None:
     """The column that importance is read from: the first of these that was measured."""
     return next((n for n in ("ablation_zero", "ablation_mean", "importance") if n in table.columns), None)
+
+
+def has_shares(table: TableData) -> bool:
+    """Whether the five shares of log n were measured of any head."""
+    names = (*SHARE_NAMES, "leading")
+    if not all(name in table.columns and _has_values(table.columns[name]) for name in names):
+        return False
+    leading = table["leading"]
+    return isinstance(leading, tuple) and any(leading_shares(word) for word in leading)
 
 
 def _has_values(column: Column) -> bool:

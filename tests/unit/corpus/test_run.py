@@ -26,6 +26,7 @@ from multihead.measures.importance.ablation import Ablation, MeanOutputs
 from multihead.measures.importance.gradients import Gradients
 from multihead.measures.importance.losses import LanguageModel, OutputDistance
 from multihead.measures.kinds.kinds import KindsMeasure
+from multihead.measures.kinds.pieces import Pieces
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.measures.statistics_sum import StatisticsSum
@@ -194,7 +195,7 @@ class Everything:
 
     def run(self, corpus: Corpus, checkpoint: Checkpoint) -> HeadTable:
         run(self.model, corpus, self.first, checkpoint=checkpoint)
-        self.kinds.run_repeats(checkpoint=checkpoint)
+        self.kinds.finish(corpus, Pieces.of(corpus.documents, length=6), checkpoint=checkpoint)
         run(self.model, corpus, self.tables[-1:], checkpoint=checkpoint)
         return reduce(HeadTable.join, [one.columns() for one in self.tables], self.kinds.result().table)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,6 +19,7 @@ from matplotlib.colors import to_hex, to_rgb
 
 import multihead as mh
 from multihead._base.charts import KIND_COLOURS, NO_VALUE, HeadGrid, shade
+from multihead._base.share_words import SHARE_NAMES, SHARES
 from multihead.edit.check.curve import Curve, Point
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.errors import MultiheadError, SizeError
@@ -211,12 +214,12 @@ def circles(figure: object) -> EllipseCollection:
 
 
 def test_colour_is_the_kind_size_the_worth_and_hollow_can_go() -> None:
-    kinds = ("previous", "broad") * 7 + ("mixed",)
+    kinds = ("previous", "broad") * 7 + ("match, 0.18",)
     worth = torch.arange(15).double()
     figure = mh.figure.grid(table(kind=kinds, ablation_zero=worth), hollow=["L1H2", "2.4"])
     dots = circles(figure)
     assert dots.get_offsets().tolist()[7] == [2, 1], "head across, layer down"
-    assert [to_hex(c) for c in dots.get_edgecolors()] == [KIND_COLOURS[k] for k in kinds]
+    assert [to_hex(c) for c in dots.get_edgecolors()] == [KIND_COLOURS[k] for k in kinds[:14]] + ["#9c2ce6"]
     hollow = [i for i, c in enumerate(dots.get_facecolors()) if to_hex(c) == "#ffffff"]
     assert hollow == [7, 14]
     wide = dots.get_widths()
@@ -227,7 +230,7 @@ def test_colour_is_the_kind_size_the_worth_and_hollow_can_go() -> None:
     assert {
         "previous (7)",
         "broad (7)",
-        "mixed (1)",
+        "match (1)",
         "can be pruned (2)",
         "size: ablation_zero",
         "L2",
@@ -400,8 +403,8 @@ def test_shares_of_a_head_are_a_ring() -> None:
         across, up = axes.transData.transform((x, y))
         return pixels[pixels.shape[0] - 1 - round(up), round(across)].tolist()
 
-    assert seen(0.17, -0.17) == [255, 0, 0], "clockwise from the top: the first quarter is at the upper right"
-    assert seen(-0.17, 0.17) == [0, 255, 0]
+    assert seen(0.28, -0.28) == [255, 0, 0], "clockwise from the top: the first quarter is at the upper right"
+    assert seen(-0.28, 0.28) == [0, 255, 0]
 
 
 def test_short_words_and_room() -> None:
@@ -409,3 +412,34 @@ def test_short_words_and_room() -> None:
     assert short("x" * 15) == "x" * 13 + "…"
     assert labels_step(10, 10.0) == 1
     assert labels_step(100, 1.0, 6.0) == 10
+
+
+def with_shares(leading: tuple[str, ...] = ("position", "word + match", "")) -> HeadTable:
+    """Three heads: the last has no shares."""
+    rows = torch.tensor([[0.1, 0.1, 0.8, 0.0, 0.0], [0.5, 0.1, 0.0, 0.2, 0.2], [math.nan] * 5])
+    columns: dict[str, Any] = {name: rows[:, i] for i, name in enumerate(SHARE_NAMES)}
+    columns |= {"leading": leading, "kind": ("previous", "word + match, 0.40", "dead")}
+    return HeadTable(("L0H0", "L0H1", "L1H0"), columns, {name: Meaning("", "") for name in columns})
+
+
+def test_the_grid_shows_shares_where_they_were_measured() -> None:
+    figure = mh.figure.grid(with_shares(), hollow=["L0H0"])
+    rings, discs = figure.axes[0].collections
+    colour = {share.name: share.colour for share in SHARES}
+    first, second = ("spread", "rest", "position"), ("spread", "rest", "word", "match")
+    assert [to_hex(c) for c in rings.get_facecolors()] == [*(colour[n] for n in (*first, *second)), NO_VALUE]
+    assert [to_hex(c) for c in discs.get_edgecolors()] == [colour[n] for n in ("position", "word", "match")]
+    assert to_hex(discs.get_facecolors()[0]) == "#ffffff", "a head that can be pruned is hollow"
+    assert {"position (1)", "match (1)", "rest (0)", "can be pruned (1)"} <= words(figure)
+    by_kind = mh.figure.grid(with_shares(), "kind")
+    assert {"previous (1)", "word + match (1)"} <= words(by_kind)
+
+
+def test_the_grid_without_shares_shows_kinds() -> None:
+    """Tables of 0.1.0 have no shares; a model whose attention could not be split has empty ones."""
+    empty = with_shares(("", "", ""))
+    old = empty.select([name for name in empty.columns if name != "leading"])
+    for table in (old, empty):
+        assert "dead (1)" in words(mh.figure.grid(table))
+    with pytest.raises(MultiheadError, match="no column 'shares'"):
+        mh.figure.grid(old, "shares")

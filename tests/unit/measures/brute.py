@@ -72,7 +72,7 @@ def rows(
         "effective_keys": 1 / (p**2).sum(-1),
         "max_weight": w.amax(-1),
         "saturated": (w.amax(-1) > 0.99).double(),
-        "spread": (p * (away - centre) ** 2).sum(-1).sqrt(),
+        "position_std": (p * (away - centre) ** 2).sum(-1).sqrt(),
         "lse": m.lse,
         "logit_scale": ((m.scores - mean).masked_fill(~seen, 0).square().sum(-1) / n).sqrt(),
         "output_norm": out.double().norm(dim=-1),

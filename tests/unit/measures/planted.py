@@ -59,7 +59,7 @@ HEADS: dict[str, Maker] = {
     ),
     "induction": lambda ids: (_token(ids), _before(ids)),
     "dead": lambda ids: (_place(ids, -1), _place(ids)),
-    "mixed": _drawn,
+    "drawn": _drawn,
 }
 
 

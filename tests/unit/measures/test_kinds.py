@@ -16,11 +16,15 @@ from transformers import AutoTokenizer, GPT2Config, GPT2Model, ViTConfig, ViTMod
 import multihead as mh
 import zoo
 from golden.make_minilm_statistics import SENTENCES, model_and_batch
+from multihead._base.labels import without_value
 from multihead.corpus.accumulator import Batch
+from multihead.corpus.documents import Corpus
 from multihead.corpus.run import BatchRunner
 from multihead.errors import SizeError
 from multihead.measures.kinds.controls import fixed, quiet, shuffled
-from multihead.measures.kinds.evidence import ENOUGH, RULES, DocumentMeans
+from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
+from multihead.measures.kinds.evidence import RULES
+from multihead.measures.kinds.head_shares import SHARES
 from multihead.measures.kinds.kinds import KindsMeasure, kinds
 from multihead.measures.kinds.per_document import Documents, Sums, alignment, read_documents
 from multihead.measures.kinds.repeats import repeats
@@ -46,13 +50,14 @@ class TestPlanted:
     @pytest.mark.parametrize(("names", "causal"), [(ENCODER, False), (DECODER, True)], ids=["encoder", "decoder"])
     def test_every_kind_is_named(self, names: Sequence[str], causal: bool) -> None:
         got = found(names, causal)
-        assert [e.name for e in got] == list(names)
+        assert [without_value(e.name) for e in got] == ["match" if name == "drawn" else name for name in names]
         for e in got:
             if e.best is not None:
                 assert e.score > 0.95, e
                 assert e.control < (0.9 if e.kind == "broad" else 0.4), e
                 assert e.interval[0] > max(e.threshold, e.control)
                 assert len(e.runners_up) == 2
+                assert e.kind == "dead" or {rule.kind: rule.share for rule in RULES}[e.kind] in e.shares.leading
 
     def test_a_copy_of_a_document_is_no_further_witness(self) -> None:
         model, few = Planted(ENCODER, causal=False), documents()[:7]
@@ -60,19 +65,21 @@ class TestPlanted:
         assert_close(once.table["kind_low"], often.table["kind_low"], equal_nan=True)
         assert often.table.about["kinds"]["documents"] == 7
         assert often.table.about["kinds"]["copies"] == 12
-        alone = {e.kind for e in kinds(model, few[:1] * 50, special=SPECIAL)}
-        assert alone <= {"too little data", "duplicate"}, "duplicates are judged on random tokens that repeat"
+        alone = {without_value(e.kind) for e in kinds(model, few[:1] * 50, special=SPECIAL)}
+        assert alone <= {"duplicate", *SHARES}, (
+            "duplicates are judged on random tokens that repeat, and shares need no interval"
+        )
 
     def test_what_drives_them(self) -> None:
-        got = {e.name: e.driven for e in found(ENCODER, False)}
+        got = {name: e.driven for name, e in zip(ENCODER, found(ENCODER, False), strict=True)}
         for kind in ("previous", "next", "offset -3", "window ±2"):
             assert got[kind].by == "position", kind
             assert got[kind].position > 0.95
-        for kind in ("class words", "duplicate", "mixed"):
+        for kind in ("class words", "duplicate", "drawn"):
             assert got[kind].by == "content", kind
             assert got[kind].content > 0.95
         for kind in ("self", "broad", "first", "delimiter"):  # what they look at stays, or is everything
-            assert got[kind].by == "mixed", kind
+            assert got[kind].by == "both", kind
             assert got[kind].score == pytest.approx(0, abs=1e-6)
 
     def test_alignment_with_another_sequence(self) -> None:
@@ -85,13 +92,14 @@ class TestPlanted:
         assert got["L0H0"].driven.reason == "the inputs have no token ids"
 
     def test_the_table_says_it_all(self) -> None:
-        got = found(["offset -3", "mixed"], False).table
+        got = found(["offset -3", "drawn"], False).table
         row = got.row("L0H0")
         assert (row["kind"], row["kind_detail"]) == ("offset", "-3")
         assert row["kind_low"] > row["kind_threshold"] == 0.5
         assert row["kind:offset"] == row["kind_score"] > 0.95
         other = got.row("L0H1")
-        assert other["kind"] == "mixed"
+        assert other["kind"] == f"match, {other['match']:.2f}"
+        assert other["leading"] == "match"
         assert math.isnan(other["kind_score"])
         assert "closest is" in got.reasons["kind_score"]["L0H1"]
         assert math.isnan(other["kind:alignment"])
@@ -99,9 +107,10 @@ class TestPlanted:
         assert got.about["kinds"]["documents"] == 12
 
     def test_the_text_is_short(self) -> None:
-        text = found(["previous", "mixed"], True).text()
+        text = found(["previous", "drawn"], True).text()
         assert len(text.splitlines()) == 2 + 1 + 2
-        assert "L0H0  previous  1.00 [1.00, 1.00]" in text
+        assert "match       1  L0H1" in text
+        assert "L0H0  previous     1.00 [1.00, 1.00]" in text
 
 
 class TestNotForced:
@@ -111,8 +120,7 @@ class TestNotForced:
         model = zoo.ZOO["gpt2" if causal else "bert"].build()
         low, high = 5, 101
         docs = [torch.randint(low, high, (n,)).tolist() for n in (23, 29, 31, 19, 17, 13, 37, 11, 23, 29)]
-        got = {e.kind for e in kinds(model, docs)}
-        assert got <= {"mixed", "broad"}
+        assert {e.kind for e in kinds(model, docs) if e.best is not None} <= {"broad"}
 
     def test_an_untrained_model_is_broad(self) -> None:
         model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
@@ -155,7 +163,7 @@ def maps_of(model: Planted, ids: Tensor) -> Tensor:
 @pytest.mark.parametrize("causal", [True, False])
 def test_shuffled_control_is_the_mean_over_all_orders_of_the_ids(causal: bool) -> None:
     ids = torch.tensor([[3, 5, 3, 8, 5, 3]])
-    model = Planted(["mixed", "previous", "window ±2"], causal=causal)
+    model = Planted(["drawn", "previous", "window ±2"], causal=causal)
     got = shuffled(seen(model, ids))
     maps, n = maps_of(model, ids)[0], ids.shape[1]
     first = 1 if causal else 0  # a row of one key has no choice
@@ -193,7 +201,7 @@ def test_fixed_offsets_are_heads_that_look_there() -> None:
 def test_the_best_fixed_offset_explains_a_text_of_one_period() -> None:
     """Looking ten back in a text that repeats every ten tokens is no duplicate head."""
     docs = [torch.randint(2, VOCABULARY, (10,)).repeat(3).tolist() for _ in range(6)]
-    control = fixed(seen(Planted(["mixed"]), torch.tensor(docs)), Statistics())
+    control = fixed(seen(Planted(["drawn"]), torch.tensor(docs)), Statistics())
     assert float(control["fixed-10:duplicate"].mean()) > 0.6
     assert float(control["fixed-9:induction"].mean()) > 0.95
 
@@ -229,7 +237,7 @@ def test_alignment_is_the_correlation_under_the_weights() -> None:
 def test_overlaps_are_those_of_the_maps() -> None:
     ids = torch.randint(2, VOCABULARY, (2, 11))
     pair = Pair(ids, torch.ones_like(ids, dtype=torch.bool), (), torch.Generator().manual_seed(1))
-    model = Planted(["mixed", "previous"])
+    model = Planted(["drawn", "previous"])
     maps = maps_of(model, pair.ids)
     got: list[Any] = []
 
@@ -291,11 +299,11 @@ def test_a_run_that_was_put_down_ends_the_same() -> None:
         for index in some:
             runner.run(Batch(batches[index], index))
         if end:
-            measured.run_repeats()
+            measured.finish(Corpus(model, batches))
         return measured
 
     def states(measured: KindsMeasure) -> list[Any]:
-        return [one.state() for one in (measured.text, measured.shuffled, measured.repeats)]
+        return [one.state() for one in (measured.text, measured.shuffled, measured.repeats, measured.shares)]
 
     whole, half = fed(model, [], range(9), end=True), fed(model, [], range(4))
     other = Planted(ENCODER)
@@ -320,11 +328,13 @@ def test_a_run_that_was_put_down_ends_the_same() -> None:
 
 
 class TestBadInput:
-    def test_too_few_documents_are_said_to_be(self) -> None:
+    def test_two_documents_are_named_by_their_shares(self) -> None:
         got = kinds(Planted(["previous", "first"]), documents(2), special=SPECIAL)
-        assert [e.kind for e in got] == ["too little data"] * 2
-        assert got["L0H0"].why == f"an interval over documents needs {ENOUGH}, got 2"
+        assert [without_value(e.kind) for e in got] == ["position", "rest"]
+        assert got["L0H0"].why.endswith(f"an interval over documents needs {ENOUGH}, got 2")
         assert got.table.reasons["kind_low"]["L0H0"] == got["L0H0"].why
+        assert "use 96" in got.about["kinds"]["notes"][0]
+        assert math.isnan(got.table["position_low"][0])
         assert got["L0H0"].runners_up[0].kind == "previous"
         assert got["L0H0"].driven.by == ""
         assert "2 documents could be shuffled" in got["L0H0"].driven.reason
@@ -338,7 +348,9 @@ class TestBadInput:
         sizes = {"hidden_size": 24, "intermediate_size": 32, "image_size": 15, "patch_size": 5}
         model = ViTModel(ViTConfig(num_hidden_layers=1, num_attention_heads=3, **sizes)).eval()
         got = kinds(model, [{"pixel_values": torch.randn(6, 3, 15, 15)}])
-        assert {e.kind for e in got} <= {"broad", "mixed"}
+        assert {e.kind for e in got if e.best is not None} <= {"broad"}
+        total = torch.stack([got.table[name] for name in SHARES]).sum(0)
+        assert_close(total, torch.ones_like(total))
         for kind in ("duplicate", "induction"):
             assert "no token ids" in got.table.reasons[f"kind:{kind}"]["L0H0"]
         assert got["L0H0"].driven.reason == "the inputs have no token ids"
@@ -365,7 +377,8 @@ class TestBadInput:
         got = kinds(model, [entry.padded(model) or {}])
         assert reason in next(iter(got)).driven.reason
         for e in got:
-            assert e.kind in ("too little data", "duplicate", "induction")
+            assert e.kind in ("too little data", "duplicate", "induction", e.shares.label)
+            assert sum(e.shares.share.values()) == pytest.approx(1, abs=1e-6)
             for kind in ("first", "previous", "broad"):
                 assert 0 <= e.scores[kind].score <= 1
                 assert 0 <= e.scores[kind].control <= 1
@@ -393,7 +406,7 @@ class TestBadInput:
         ids = torch.tensor([[*d[:13], 1] for d in documents(6)])
         long = torch.cat([ids, ids.new_full((6, 15), 1)], 1)
         mask = torch.cat([torch.ones_like(ids), ids.new_zeros(6, 15)], 1)
-        model = Planted(["previous", "duplicate", "mixed", "window ±2"])
+        model = Planted(["previous", "duplicate", "drawn", "window ±2"])
         short = kinds(model, [{"input_ids": ids}], special=SPECIAL)
         padded = kinds(model, [{"input_ids": long, "attention_mask": mask}], special=SPECIAL)
         for name in ("previous", "first", "delimiter", "window", "offset"):
@@ -430,9 +443,10 @@ def test_known_heads_of_minilm(minilm: tuple[Any, Any]) -> None:
     assert got["L2H9"].score > 0.4 > 4 * got["L2H9"].control
     assert [e.head for e in got.of("previous")] == ["L0H2"]
     assert [e.head for e in got.of("next")] == ["L1H8"]
-    assert len(got.of("first")) > 10, "most heads of this model rest on [CLS]"
+    assert 5 < len(got.of("first")) < 15, "heads that do little else than rest on [CLS]"
     assert not got.of("induction"), "it never saw a text twice"
-    assert len(got.of("mixed")) > 10
+    assert "word" in got["L5H4"].shares.leading, "it picks words, whatever the query"
+    assert len(got.of("word")) > 10
 
 
 def test_classes_of_minilm(minilm: tuple[Any, Any]) -> None:

@@ -16,7 +16,7 @@ from multihead.errors import MultiheadError
 from multihead.layer import Groups, Problem
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._problem import ScoreConfig
-from multihead.measures.kinds.evidence import DocumentMeans
+from multihead.measures.kinds.document_means import DocumentMeans
 from multihead.measures.kinds.piece_shares import (
     STREAMS,
     offset_bins,
@@ -24,7 +24,7 @@ from multihead.measures.kinds.piece_shares import (
     piece_shares,
     resting_places,
 )
-from multihead.measures.kinds.pieces import pieces
+from multihead.measures.kinds.pieces import Pieces
 from multihead.measures.kinds.shares import SHARES, HeadShares, SharesSum, patch_grid, shares
 from multihead.model.call import Call, Tokens
 from multihead.model.sites import Site
@@ -164,7 +164,7 @@ def texts(count: int) -> list[list[int]]:
 
 
 def test_texts_become_pieces_of_one_length_between_the_special_tokens() -> None:
-    batches = list(pieces(bert(), [*texts(12), texts(1)[0]], special=[1, 2], length=18))
+    batches = list(Pieces.of([*texts(12), texts(1)[0]], special=[1, 2], length=18))
     rows = torch.cat([batch["input_ids"] for batch in batches])
     assert [len(batch["input_ids"]) for batch in batches] == [16, 14]
     assert bool((rows[:, 0] == 1).all() & (rows[:, -1] == 2).all())
@@ -172,8 +172,23 @@ def test_texts_become_pieces_of_one_length_between_the_special_tokens() -> None:
     assert rows[:, 1:-1].flatten().tolist() == plain
 
 
+def test_rows_of_a_tokenized_dataset_are_texts_and_ready_batches_are_not() -> None:
+    padded = [
+        {"input_ids": [1, *row[1:-1], 2, 0, 0], "attention_mask": [1] * len(row) + [0, 0]} for row in texts(12)
+    ]
+    same = list(Pieces.of(padded, special=[1, 2], length=18))
+    assert [batch["input_ids"].tolist() for batch in same] == [
+        batch["input_ids"].tolist() for batch in Pieces.of(texts(12), special=[1, 2], length=18)
+    ]
+    ready = {"input_ids": torch.tensor(texts(3))}
+    pieces = Pieces.of([ready, *texts(300)], special=[1, 2], length=18)
+    assert list(pieces)[-1] is ready
+    assert pieces.full
+    assert sum(len(batch["input_ids"]) for batch in pieces) == 256
+
+
 def test_a_corpus_in_parts_and_a_resumed_one_end_in_the_same_shares() -> None:
-    model, batches = bert(), list(pieces(bert(), texts(60), special=[1, 2], length=18))
+    model, batches = bert(), list(Pieces.of(texts(60), special=[1, 2], length=18))
     whole = SharesSum(model, [1, 2])
     run(model, Corpus(model, batches), [whole])
     first, second = SharesSum(model, [1, 2]), SharesSum(model, [1, 2])

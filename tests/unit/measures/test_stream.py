@@ -78,7 +78,7 @@ class TestKnownTruths:
         assert_close(late.mean("distance")[0].item(), 1.0)
         assert_close(late.mean("entropy")[0].item(), 0.0)
         assert late.min("entropy")[0] >= 0
-        assert_close(late.max("spread")[0].item(), 0.0)
+        assert_close(late.max("position_std")[0].item(), 0.0)
         assert late.mean("saturated")[0] == 1
 
     def test_an_induction_head(self) -> None:
@@ -190,7 +190,7 @@ class TestLeftOut:
         }
         assert {n for n in absent if not n.startswith("offset")} == named | {"special", "sink"}
         assert sum(n.startswith("offset") for n in absent) == 33
-        assert (got.count("spread") == 10).all()
+        assert (got.count("position_std") == 10).all()
 
 
 class TestTheSameNumbers:

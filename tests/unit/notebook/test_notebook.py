@@ -21,6 +21,7 @@ from multihead.edit.check.metrics import Quality
 from multihead.edit.check.report import CheckReport
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
+from multihead.measures.kinds.head_shares import SHARES, HeadShares
 from multihead.measures.similarity.result import Similarity
 from multihead.statements.run import Row, Theory
 from multihead.statements.statement import Comparison, Result, Side, Statement
@@ -172,7 +173,8 @@ def test_what_was_measured_shows_itself() -> None:
 def test_what_is_text_in_a_terminal_is_text_or_a_table() -> None:
     best = Score("previous", "", 0.75, 0.5, 0.125, EVIL, 0.625, 0.875, 7)
     other = Score("window", EVIL, 0.25, 0.7, 0.1, "chance", math.nan, math.nan, 2)
-    found = Evidence("L1H2", "previous", best, (other,), Driven("position", 0.5, 0.4, 0.6, 0.7, 0.2), EVIL)
+    shares = HeadShares("L1H2", dict.fromkeys(SHARES, 0.2), dict.fromkeys(SHARES, 0.1))
+    found = Evidence("L1H2", "previous", best, (other,), Driven("position", 0.5, 0.4, 0.6, 0.7, 0.2), EVIL, shares)
     words = read(found._repr_html_()).words
     assert words.index("0.75") < words.index("0.62 to 0.88") < words.index("0.12") < words.index("0.25")
     assert any("– to –" in word for word in words)
@@ -272,6 +274,17 @@ def test_a_grid_of_heads_as_svg() -> None:
     rings = head_grid_html(HeadGrid(heads, shares=shares, parts=("a", "b"), part_colours=("#111111", "#222222")))
     assert read(rings).seen.count("circle") == 5, "a share of zero has no arc"
     assert rings.count('stroke="#222222"') == 2
+    leading = [["a"], ["a", "b"], []]
+    grid = HeadGrid(heads, words=("x", EVIL, "y"), shares=np.array([[0.25, 0.75], [0.5, 0.5], [np.nan, np.nan]]),
+                    parts=("a", "b"), part_colours=("#111111", "#222222"), leading=leading)  # fmt: skip
+    found = read(head_grid_html(grid))
+    assert found.seen.count("circle") == 2 + 1 + 2 + 2 + 1, "arcs and discs; one grey ring without a disc"
+    assert f"L0H1: {EVIL}; a 0.50, b 0.50" in found.words
+    assert "a 2" in " ".join(found.words)
+    many = tuple(f"L{i}H{j}" for i in range(20) for j in range(10))
+    grid = HeadGrid(many, shares=np.full((200, 2), 0.5), parts=("a", "b"), part_colours=("#111111", "#222222"),
+                    leading=[["b"]] * 200)  # fmt: skip
+    assert head_grid_html(grid).count("<circle") == 200, "of many heads only the part that leads is drawn"
 
 
 def test_sizes_of_heads_grow_with_the_root() -> None:

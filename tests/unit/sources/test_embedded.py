@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import multihead as mh
+from multihead._base.labels import without_value
 from multihead.errors import MultiheadError
 from multihead.sources.embedded import FOLDER
 from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
@@ -129,9 +130,14 @@ class TestShipped:
     def test_kinds(self, shipped: Shipped, card: dict[str, Any]) -> None:
         model, tokenizer = shipped
         found = mh.kinds(model, tokenizer.sample_texts(), tokenizer=tokenizer)
-        assert {e.head: e.kind for e in found} == {head: k["kind"] for head, k in card["kinds"].items()}
+        assert {e.head: without_value(e.kind) for e in found} == {
+            head: k["kind"] for head, k in card["kinds"].items()
+        }
         assert {"previous", "induction", "delimiter"} <= {e.kind for e in found}
         for kind in ("previous", "induction", "delimiter"):
             best = max(found.of(kind), key=lambda e: e.score)
             assert best.interval[0] > best.threshold > 2 * best.control
             assert best.score == pytest.approx(card["kinds"][best.head]["score"], abs=0.01)
+        for ability in ("agreement", "closing"):  # heads that find a subject or a bracket by what it is
+            needed = card["pointing"]["head"] if ability == "agreement" else card["without"][ability]["heads"][0]
+            assert found[needed].shares.leading == ("match",), ability

@@ -1,8 +1,9 @@
 """The kinds of heads as a table of rules, and the single procedure that judges all of them.
 
-A head is of a kind only if the lower end of the score's confidence interval is above both the threshold and the
-control. The interval is Student's t over document means, 95 %: tokens of one document are not independent, so the
-unit is the document.
+A kind stands if the lower end of the score's confidence interval is above both the threshold and the control.
+The interval is Student's t over document means, 95 %: tokens of one document are not independent, so the unit is
+the document. A kind that stands names a head if it refines the leading share of log n (`head_shares`); where none
+does, the share is the name: "match, 0.18".
 
 >>> from multihead.measures.kinds.evidence import RULES
 >>> [rule.kind for rule in RULES if "shuffled" in rule.controls]
@@ -14,21 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from typing import Literal
 
 from multihead._base.html import line, table
-from multihead.model.statistics.moments import Moments
-
-ENOUGH = 5
-"""Minimum documents for an interval, and thus for a kind."""
-
-LEVEL = 0.95
+from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
+from multihead.measures.kinds.head_shares import HeadShares
 
 Source = Literal["text", "repeats"]
+
+
+DEAD, REPEATED = 0, 1
+"""Ranks of kinds that count whichever share leads on texts: a dead head, and heads that are judged where tokens
+repeat, which in most texts they do rarely: there such a head rests, or looks elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,8 @@ class Rule:
     """One kind: a statistic whose mean over documents must be above a threshold and its controls."""
 
     kind: str
+    share: str
+    """the share of log n that it refines"""
     statistic: str
     """of a document; a name that ends in * is a family: its strongest member counts and becomes the detail"""
     threshold: float
@@ -53,35 +53,81 @@ class Rule:
     narrow: bool = False
     """take the first passing member of a family ordered by size"""
 
+    def names(self, leading: Sequence[str]) -> bool:
+        """Whether the kind names a head with these leading shares, if it stands."""
+        return self.rank in (DEAD, REPEATED) or not leading or self.share in leading
+
 
 ONE = "queries and keys are different sequences"
 IDS = "the inputs have no token ids, or no repeated token"
 
 RULES: tuple[Rule, ...] = (
-    Rule("dead", "quiet", 0.95, (), "output norm below 1/20 of the layer's median", "no output", rank=0),
-    Rule("first", "first", 0.5, ("even",), "attends to the first token (a sink)", "the first token is unknown"),
+    Rule("dead", "", "quiet", 0.95, (), "output norm below 1/20 of the layer's median", "no output", DEAD),
+    Rule(
+        "first",
+        "rest",
+        "first",
+        0.5,
+        ("even",),
+        "attends to the first token (a sink)",
+        "the first token is unknown",
+    ),
     Rule(
         "delimiter",
+        "rest",
         "delimiter",
         0.5,
         ("even",),
         "attends to special tokens other than the first",
         "special tokens are unknown: pass tokenizer= or special=",
     ),
-    Rule("self", "self", 0.5, ("even",), "attends to its own position", ONE),
-    Rule("previous", "previous", 0.5, ("even",), "attends one token back", ONE),
-    Rule("next", "next", 0.5, ("even",), "attends one token ahead", ONE),
-    Rule("offset", "offset*", 0.5, ("even",), "attends to one fixed offset of 2 or more", ONE),
-    Rule("duplicate", "duplicate", 0.3, ("shuffled", "fixed"), "attends to copies of its token", IDS, 1, "repeats"),
+    Rule("self", "position", "self", 0.5, ("even",), "attends to its own position", ONE),
+    Rule("previous", "position", "previous", 0.5, ("even",), "attends one token back", ONE),
+    Rule("next", "position", "next", 0.5, ("even",), "attends one token ahead", ONE),
+    Rule("offset", "position", "offset*", 0.5, ("even",), "attends to one fixed offset of 2 or more", ONE),
     Rule(
-        "induction", "induction", 0.3, ("shuffled", "fixed"), "attends to the token after a copy", IDS, 1, "repeats"
+        "duplicate",
+        "match",
+        "duplicate",
+        0.3,
+        ("shuffled", "fixed"),
+        "attends to copies of its token",
+        IDS,
+        REPEATED,
+        "repeats",
     ),
-    Rule("class", "class:*", 0.5, ("even",), "attends to one class of tokens", "no token classes: pass classes="),
     Rule(
-        "alignment", "alignment", 0.5, ("random",), "moves along the other sequence", "there is no other sequence"
+        "induction",
+        "match",
+        "induction",
+        0.3,
+        ("shuffled", "fixed"),
+        "attends to the token after a copy",
+        IDS,
+        REPEATED,
+        "repeats",
+    ),
+    Rule(
+        "class",
+        "word",
+        "class:*",
+        0.5,
+        ("even",),
+        "attends to one class of tokens",
+        "no token classes: pass classes=",
+    ),
+    Rule(
+        "alignment",
+        "match",
+        "alignment",
+        0.5,
+        ("random",),
+        "moves along the other sequence",
+        "there is no other sequence",
     ),
     Rule(
         "window",
+        "position",
         "window*",
         0.7,
         ("even",),
@@ -92,16 +138,24 @@ RULES: tuple[Rule, ...] = (
         narrow=True,
     ),
     Rule(
-        "broad", "broad", 0.85, ("random",), "spreads its weight over visible keys", "no row sees two keys", rank=3
+        "broad",
+        "spread",
+        "broad",
+        0.85,
+        ("random",),
+        "spreads its weight over visible keys",
+        "no row sees two keys",
+        rank=3,
     ),
 )
 """Every kind, with its threshold and control. A positional or class kind needs half of the attention mass.
 
 Kinds of equal tokens come first and have a lower threshold: where there is no equal token, the head attends
 elsewhere, mostly to the first token, and where there are several, it splits its mass. `window` and `broad` come
-last: they are for heads that fit no single position."""
+last: they are for heads that fit no single position. `dead` and the kinds of equal tokens name a head whichever
+share leads on texts."""
 
-MIXED, TOO_LITTLE = "mixed", "too little data"
+TOO_LITTLE = "too little data"
 
 
 @dataclass(frozen=True)
@@ -154,7 +208,7 @@ class Driven:
     """Whether a head follows positions or content: overlap of its maps after shuffling the tokens of a text."""
 
     by: str
-    """"position", "content", "mixed"; "" if not measured"""
+    """"position", "content", "both"; "" if not measured"""
     score: float
     """overlap at the same positions − overlap at the same tokens"""
     low: float
@@ -170,14 +224,15 @@ class Evidence:
 
     head: str
     kind: str
-    """of `RULES`, "mixed", or "too little data" """
+    """of `RULES`; else the leading share with its value, "match, 0.18"; or "too little data" """
     best: Score | None
-    """the score of the kind; None if mixed or too little data"""
+    """the score of the kind; None if a share is the name"""
     runners_up: tuple[Score, ...]
     """the two strongest other kinds"""
     driven: Driven
     why: str
     """one sentence"""
+    shares: HeadShares
     scores: Mapping[str, Score] = field(repr=False, default_factory=dict[str, Score])
     """scores of every kind"""
 
@@ -221,56 +276,6 @@ def _share(*ends: float) -> str:
     return " to ".join("–" if math.isnan(x) else f"{x:.2f}" for x in ends)
 
 
-class DocumentMeans:
-    """Mean and confidence interval over documents for named streams of values, (stream, head)."""
-
-    def __init__(self, names: Sequence[str], heads: int) -> None:
-        self.names = list(names)
-        self.index = {name: i for i, name in enumerate(self.names)}
-        self.moments = Moments([None] * len(self.names), heads)
-        self.heads = heads
-
-    def add(self, numbers: Mapping[str, Float[Tensor, "document #head"]]) -> None:
-        """Add documents; NaN marks a missing value."""
-        present = [name for name in self.names if name in numbers]
-        if present:
-            table = torch.stack([numbers[n].double().expand(-1, self.heads).T for n in present])
-            self.moments.add(table, slice(0, self.heads), [self.index[n] for n in present])
-
-    @property
-    def count(self) -> Int[Tensor, "stream head"]:
-        return self.moments.count
-
-    @property
-    def mean(self) -> Float[Tensor, "stream head"]:
-        return self.moments.mean.masked_fill(self.moments.count == 0, torch.nan)
-
-    @property
-    def half(self) -> Float[Tensor, "stream head"]:
-        """t · s / √n, half the width of the interval; NaN with fewer than ENOUGH documents."""
-        from scipy.stats import t  # pyright: ignore[reportMissingTypeStubs]
-
-        n = self.moments.count.double()
-        freedom = (n - 1).clamp(min=1)
-        quantile = torch.from_numpy(t.ppf(0.5 + LEVEL / 2, freedom.numpy()))
-        error = (self.moments.squares / freedom / n.clamp(min=1)).sqrt()
-        return (quantile * error).masked_fill(n < ENOUGH, torch.nan)
-
-    def merge(self, other: DocumentMeans) -> DocumentMeans:
-        """Add the documents of `other`."""
-        self.moments.merge(other.moments)
-        return self
-
-    def state(self) -> dict[str, Any]:
-        return {"names": list(self.names), "heads": self.heads, "moments": self.moments.state()}
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> DocumentMeans:
-        means = DocumentMeans(state["names"], int(state["heads"]))
-        means.moments.load(state["moments"])
-        return means
-
-
 # ---- judging ----------------------------------------------------------------------------------
 
 
@@ -301,15 +306,15 @@ class _Lists:
 
 
 def judge(
-    names: Sequence[str], text: DocumentMeans, repeats: DocumentMeans, driven: Sequence[Driven]
+    text: DocumentMeans, repeats: DocumentMeans, driven: Sequence[Driven], shares: Sequence[HeadShares]
 ) -> list[Evidence]:
     """The kind of every head of one attention layer."""
     means: dict[Source, _Lists] = {"text": _Lists(text), "repeats": _Lists(repeats)}
     evidence: list[Evidence] = []
-    for head, name in enumerate(names):
+    for head, share in enumerate(shares):
         scores = {rule.kind: _score(rule, means, head) for rule in RULES}
         documents = max((count[head] for count in means["text"].count), default=0)
-        evidence.append(_evidence(name, scores, driven[head], documents))
+        evidence.append(_evidence(share.head, scores, driven[head], share, documents))
     return evidence
 
 
@@ -338,30 +343,33 @@ def _score_of(rule: Rule, lists: _Lists, statistic: str, head: int) -> Score:
     )
 
 
-def _evidence(head: str, scores: dict[str, Score], driven: Driven, documents: int) -> Evidence:
-    ranks = {rule.kind: rule.rank for rule in RULES}
+def _evidence(head: str, scores: dict[str, Score], driven: Driven, shares: HeadShares, documents: int) -> Evidence:
+    rules = {rule.kind: rule for rule in RULES}
     order = sorted((s for s in scores.values() if not math.isnan(s.score)), key=lambda s: -s.strength)
-    passed = sorted((s for s in order if s.passes), key=lambda s: ranks[s.kind])  # stable sort: the strongest first
-    best = passed[0] if passed else None
-    others = [s for s in order if s is not best and (ranks[s.kind] or s.passes)]  # `dead` only if it passes
+    stand = sorted((s for s in order if s.passes), key=lambda s: rules[s.kind].rank)  # stable: the strongest first
+    best = next((s for s in stand if rules[s.kind].names(shares.leading)), None)
+    others = [s for s in order if s is not best and (rules[s.kind].rank != DEAD or s.passes)]
     runners_up = tuple(others[:2])
     if best is not None:
         why = f"{best} is above {best.threshold:g} and above chance, {best.control:.2f} ({best.control_name})"
-        return Evidence(head, best.kind, best, runners_up, driven, why, scores)
-    if documents < ENOUGH:
-        why = f"an interval over documents needs {ENOUGH}, got {documents}"
-        return Evidence(head, TOO_LITTLE, None, runners_up, driven, why, scores)
-    return Evidence(head, MIXED, None, runners_up, driven, _mixed_reason(runners_up), scores)
+        return Evidence(head, best.kind, best, runners_up, driven, why, shares, scores)
+    few = f"an interval over documents needs {ENOUGH}, got {documents}" if documents < ENOUGH else ""
+    if not shares.leading:
+        why = few or "no row sees two keys"
+        return Evidence(head, TOO_LITTLE, None, runners_up, driven, why, shares, scores)
+    why = f"{shares}; {few or _why_no_kind([s for s in others if rules[s.kind].names(shares.leading)])}"
+    return Evidence(head, shares.label, None, runners_up, driven, why, shares, scores)
 
 
-def _mixed_reason(runners_up: tuple[Score, ...]) -> str:
-    if not runners_up:
-        return "every statistic is undefined"
-    closest = runners_up[0]
+def _why_no_kind(candidates: Sequence[Score]) -> str:
+    """Why none of the kinds that refine the leading share stands, the strongest first."""
+    if not candidates:
+        return "no kind that refines it is defined"
+    closest = candidates[0]
     if closest.score <= closest.bar:
-        return f"no kind passes; closest is {closest}, below {closest.bar:.2f}"
+        return f"of the kinds that refine it the closest is {closest}, below {closest.bar:.2f}"
     if math.isnan(closest.low):
-        return f"{closest} would pass, but {closest.reason}"
+        return f"{closest} would refine it, but {closest.reason}"
     need = math.ceil(closest.documents * ((closest.score - closest.low) / (closest.score - closest.bar)) ** 2)
     need = max(need, ENOUGH)
     return f"{closest} is not significantly above {closest.bar:.2f}: about {need} documents would decide"

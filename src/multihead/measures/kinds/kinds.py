@@ -4,8 +4,8 @@
 >>> from transformers import GPT2Config, GPT2Model
 >>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
 >>> found = kinds(model, [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
->>> found["L0H1"].kind, found["L0H1"].why
-('too little data', 'an interval over documents needs 5, got 2')
+>>> found["L0H1"].kind.split(",")[0], found["L0H1"].shares.leading
+('spread', ('spread',))
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_seed
+from multihead._base.arguments import check_data, check_seed
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.corpus.batches import BATCH_SIZE, Document
@@ -26,10 +26,13 @@ from multihead.corpus.ranks import Ranks
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError
 from multihead.measures.kinds.controls import stream_names, streams
-from multihead.measures.kinds.evidence import DocumentMeans, Evidence, judge
+from multihead.measures.kinds.document_means import DocumentMeans
+from multihead.measures.kinds.evidence import Evidence, judge
 from multihead.measures.kinds.per_document import read_documents
+from multihead.measures.kinds.pieces import LENGTH, Pieces
 from multihead.measures.kinds.repeats import TOKENS, repeats
 from multihead.measures.kinds.result import Kinds
+from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length
 from multihead.measures.kinds.shuffled import ShuffledTokens
 from multihead.measures.kinds.token_classes import as_ids, classes_of
 from multihead.measures.kinds.token_ids import batch_generator, token_ids_name
@@ -56,7 +59,7 @@ def kinds(
     classes: Mapping[str, Sequence[int] | Sequence[str]] | None = None,
     offsets: int = 16,
 ) -> Kinds:
-    """What each head of `model` does on `data`.
+    """What each head of `model` does on `data`: its shares of log n, and the kind that refines the leading one.
 
     Args:
         data: as for `mh.measure`. A document, or a piece of one, counts once, however long it is; use 5 or more. A
@@ -69,9 +72,14 @@ def kinds(
     check_seed(seed)
     options = kinds_options(tokenizer, special=special, classes=classes, offsets=offsets)
     measured = KindsMeasure(model, options, seed=seed)
+    check_data(data)
     corpus = Corpus(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
+    pieces = None
+    if iter(corpus.documents) is corpus.documents:
+        pieces = measured.pieces_for(corpus)
+        corpus.documents = pieces.watch(corpus.documents)
     run(model, corpus, measured.accumulators)
-    measured.run_repeats()
+    measured.finish(corpus, pieces)
     return measured.result()
 
 
@@ -89,9 +97,9 @@ def kinds_options(
 
 
 class KindsMeasure:
-    """Three sources of evidence: text, the same text with shuffled tokens, and random tokens that repeat.
+    """Four sources of evidence: text, the text with shuffled tokens, random tokens that repeat, the text in pieces.
 
-    `accumulators` read the corpus; afterwards `run_repeats` runs the model once on the repeats.
+    `accumulators` read the corpus; afterwards `finish` runs the model on the repeats and on the pieces.
     """
 
     def __init__(self, model: nn.Module, options: Statistics, *, seed: int = 0) -> None:
@@ -99,16 +107,42 @@ class KindsMeasure:
         self.text = DocumentEvidence(options, seed=seed)
         self.shuffled = ShuffledTokens(model, options, seed=seed)
         self.repeats = DocumentEvidence(options, seed=seed, name="repeats")
+        self.shares = SharesSum(model, options.special)
+        self.length = LENGTH
         self.accumulators = [self.text, self.shuffled]
 
-    def run_repeats(self, *, checkpoint: Checkpoint | None = None, ranks: Ranks | None = None) -> None:
-        """Run the model on random tokens that repeat, between the special tokens around the first document."""
+    def finish(
+        self,
+        corpus: Corpus,
+        pieces: Pieces | None = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """Run the model on random tokens that repeat, and on the corpus as pieces of one length.
+
+        Args:
+            pieces: those of a corpus that can be read only once, see `Pieces.watch`.
+        """
         rows = None if self.shuffled.reason else self._repeats()
         if rows is not None:
-            corpus = Corpus(self.model, [rows], count=1, repeated=frozenset())
-            run(self.model, corpus, [self.repeats], checkpoint=checkpoint, ranks=ranks)
+            repeated = Corpus(self.model, [rows], count=1, repeated=frozenset())
+            run(self.model, repeated, [self.repeats], checkpoint=checkpoint, ranks=ranks)
+        if pieces is None:
+            pieces = self.pieces_for(corpus)
+            pieces.read(corpus.documents)
+        self.length = pieces.length
+        if len(pieces):
+            run(self.model, piece_corpus(self.model, pieces), [self.shares], checkpoint=checkpoint, ranks=ranks)
+
+    def pieces_for(self, corpus: Corpus) -> Pieces:
+        """No pieces yet, with the options of a corpus."""
+        batching, special = corpus.batching, self.text.options.special
+        length = piece_length(self.model, min(LENGTH, batching.max_tokens or LENGTH))
+        return Pieces(tokenizer=batching.tokenizer, special=special, length=length, column=batching.column)
 
     def _repeats(self) -> dict[str, Tensor] | None:
+        """Rows of random tokens that repeat, between the special tokens around the first document."""
         around = self.text.around
         if around is None:
             return None
@@ -144,10 +178,11 @@ class KindsMeasure:
         for site in self.text.sites:
             drivers = self.shuffled.drivers(site.key, site.heads, cross=site.cross)
             again = self.repeats.of.get(site.key) or self.repeats.make(site)
-            evidence += judge(site.names, self.text.of[site.key], again, drivers)
+            evidence += judge(self.text.of[site.key], again, drivers, self.shares.of_site(site))
         counts = {"documents": self.text.documents, "copies": self.text.copies}
         repeated = 0 if self.shuffled.reason else REPEATS
-        return Kinds(evidence, {"kinds": {**counts, "repeats": repeated, "seed": self.seed}})
+        about = {**counts, "repeats": repeated, "seed": self.seed, **self.shares.about(self.length)}
+        return Kinds(evidence, {"kinds": about}, self.shares.table(self.text.sites))
 
 
 class DocumentEvidence(PerSite[DocumentMeans]):

@@ -35,8 +35,8 @@ MODELS = ("position", "word", "both", "both, words alone 0", "both, position alo
 """What a variant fits. A model that is worse than uniform weights alone explains 0 alone."""
 
 VARIANTS = ("match only", *(f"{model} {i}" for i in range(len(STRENGTHS)) for model in MODELS))
-STREAMS = ("spread", "rest", "resting", *(f"{variant}: {term}" for variant in VARIANTS for term in TERMS))
-"""The values of a piece: shares of its Σ log n, and `resting`, the mean mass on resting places."""
+STREAMS = ("spread", "rest", *(f"{variant}: {term}" for variant in VARIANTS for term in TERMS))
+"""The values of a piece: shares of its Σ log n."""
 
 EXACT = 32
 """Offsets up to here have a parameter each; beyond, two per octave."""
@@ -137,7 +137,6 @@ class _Rows:
     ordinary: Bool[Tensor, "piece key"]
     log_n: Float[Tensor, "piece head"]
     rest: Float[Tensor, "piece head"]
-    resting: Float[Tensor, "piece head"]
     excess: Float[Tensor, "piece head"]
     """Σ (1 − r) KL(p' ‖ uniform)"""
     rows: Float[Tensor, "half piece head query"]
@@ -153,7 +152,7 @@ class _Rows:
         sink = problem.scores.sinks is not None
         shape, count = (size.batch, len(heads)), 1 if bins is None else bins[1]
         zeros = partial(torch.zeros, dtype=torch.float64, device=size.device)
-        log_n, rest, mass, excess = (zeros(shape) for _ in range(4))
+        log_n, rest, excess = (zeros(shape) for _ in range(3))
         rows, keys, sums = (zeros((2, *shape, width)) for width in (size.queries, size.keys, count))
         step = max(2, VALUES // max(size.batch * len(heads) * size.keys, 1) // 2 * 2)
         for start in range(0, size.queries, step):
@@ -172,7 +171,6 @@ class _Rows:
                 places = places + _xlogx((total - held).clamp(min=0.0).unsqueeze(-1))
             log = n.clamp(min=1).double().log()
             log_n += (counts * log).sum(-1)
-            mass += (counts * (1 - o)).sum(-1)
             rest += (places + (total - o) * log + torch.special.xlogy(o, o * n / m)).sum(-1)
             excess += (_xlogx(x) - torch.special.xlogy(o, o / m)).sum(-1)
             for half in range(2):
@@ -181,8 +179,7 @@ class _Rows:
                 if bins is not None:
                     index = bins[0][block][half::2].flatten()
                     sums[half].index_add_(-1, index, x[..., half::2, :].flatten(-2))
-        share = mass / (rows > 0).sum((0, 3)).clamp(min=1)
-        return _Rows(visible, ordinary, log_n, rest, share, excess, rows, keys, sums, bins)
+        return _Rows(visible, ordinary, log_n, rest, excess, rows, keys, sums, bins)
 
     def streams(self) -> Numbers:
         explained = self._explained()
@@ -196,11 +193,7 @@ class _Rows:
                 (position, none, both),
                 (none, word, both),
             )
-        values = {
-            "spread": self.log_n - self.rest - excess,
-            "rest": self.rest,
-            "resting": self.resting * self.log_n,
-        }
+        values = {"spread": self.log_n - self.rest - excess, "rest": self.rest}
         for name, (position, word, both) in gains.items():
             values[f"{name}: position"] = (position + both - word) / 2
             values[f"{name}: word"] = (word + both - position) / 2

@@ -1,9 +1,8 @@
 """Texts as pieces of one length, so that heads of different corpora are compared at the same number of keys.
 
->>> from transformers import GPT2Config, GPT2Model
->>> from multihead.measures.kinds.pieces import pieces
->>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
->>> [batch["input_ids"].tolist() for batch in pieces(model, [[3, 1, 4], [1, 5, 9, 2], [6]], length=4)]
+>>> from multihead.measures.kinds.pieces import Pieces
+>>> pieces = Pieces.of([[3, 1, 4], [1, 5, 9, 2], [6]], length=4)
+>>> [batch["input_ids"].tolist() for batch in pieces]
 [[[3, 1, 4, 1], [5, 9, 2, 6]]]
 """
 
@@ -13,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
-from multihead.corpus.batches import Document, SeenTexts, default_max_tokens, token_ids
+from multihead.corpus.batches import Document, SeenTexts, token_ids
 from multihead.corpus.documents import document_bytes
 from multihead.errors import SizeError
 
@@ -24,58 +24,110 @@ LENGTH = 64
 BATCH = 16
 """Pieces that run together, and share what is learned of offsets."""
 
-Pieces = list[list[int]]
+MOST = 256
+"""Pieces that are kept."""
+
+Batch = Mapping[str, Any]
 
 
-def pieces(
-    model: Any,
-    data: Iterable[Document] | Mapping[str, Any],
-    *,
-    tokenizer: Any = None,
-    special: Sequence[int] = (),
-    length: int = LENGTH,
-    column: str = "text",
-) -> Iterator[Mapping[str, Any]]:
-    """Ready batches of pieces of `length` tokens: documents, one after the other, cut.
+class Pieces:
+    """The first `MOST` pieces of some documents, in batches; it can be iterated again and again.
 
-    Each piece stands between the special tokens that surround the first document. A document equal to an earlier
-    one is left out, as is the rest after the last piece, unless it is all there is. Ready batches stay as they are.
+    Documents are packed one after the other and cut. Each piece stands between the special tokens that surround the
+    first document. Documents and pieces equal to earlier ones are left out, as is the rest after the last piece,
+    unless it is all there is. Ready batches stay as they are, a row counts as a piece.
     """
-    limit = default_max_tokens(model)
-    length = length if limit is None else min(length, limit)
-    begin, end = list[int](), list[int]()
-    seen, waiting, rows, full = SeenTexts(), list[int](), Pieces(), False
-    documents = [cast(Document, data)] if isinstance(data, Mapping) else data
-    first = True
-    for index, document in enumerate(documents):
-        text = document.get(column) if isinstance(document, Mapping) else None
-        content: Any = text if isinstance(text, str) else document
+
+    def __init__(
+        self, *, tokenizer: Any = None, special: Sequence[int] = (), length: int = LENGTH, column: str = "text"
+    ) -> None:
+        self.tokenizer, self.special, self.length, self.column = tokenizer, set(special), length, column
+        self._around: tuple[list[int], list[int]] | None = None
+        self._documents, self._texts, self._read = SeenTexts(), SeenTexts(), 0
+        self._waiting = list[int]()
+        self._rows = list[list[int]]()
+        self._ready = list[Batch]()
+        self._count = 0
+
+    @staticmethod
+    def of(documents: Iterable[Document], **options: Any) -> Pieces:
+        """The pieces of some documents."""
+        pieces = Pieces(**options)
+        pieces.read(documents)
+        return pieces
+
+    def read(self, documents: Iterable[Document]) -> None:
+        """Keep the pieces of documents, until there are enough."""
+        for _ in self.watch(documents):
+            if self.full:
+                return
+
+    def watch(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Pass documents on and keep their pieces: of data that can be read only once."""
+        for document in documents:
+            if not self.full:
+                self._add(document)
+            yield document
+
+    @property
+    def full(self) -> bool:
+        return self._count >= MOST
+
+    def __iter__(self) -> Iterator[Batch]:
+        rows = self._rows
+        if not self._count and self._waiting and self._around is not None:
+            rows = [self._surrounded(self._waiting)]
+        for start in range(0, len(rows), BATCH):
+            yield {"input_ids": torch.tensor(rows[start : start + BATCH])}
+        yield from self._ready
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return sum(1 for _ in self)
+
+    def _add(self, document: Document) -> None:
+        index, self._read = self._read, self._read + 1
+        text = document.get(self.column) if isinstance(document, Mapping) else None
+        content: Any = text if isinstance(text, str) else _row_of_ids(document)
         if isinstance(content, Mapping):
-            yield cast(Mapping[str, Any], content)
-            full = True
-            continue
-        data_bytes = document_bytes(content)
-        if data_bytes is not None and seen.add(data_bytes):
-            continue
-        before, ids, after = _surrounded(token_ids(content, tokenizer, index), set(special))
-        if first:
-            begin, end, first = before, after, False
-            _check_length(length, len(begin) + len(end))
-        waiting += ids
-        room = length - len(begin) - len(end)
-        while len(waiting) >= room:
-            rows.append([*begin, *waiting[:room], *end])
-            waiting, full = waiting[room:], True
-            if len(rows) == BATCH:
-                yield {"input_ids": torch.tensor(rows)}
-                rows = []
-    if waiting and not full:
-        rows.append([*begin, *waiting, *end])
-    if rows:
-        yield {"input_ids": torch.tensor(rows)}
+            batch = cast(Batch, content)
+            self._ready.append(batch)
+            self._count += max((len(x) for x in batch.values() if isinstance(x, Tensor) and x.ndim), default=1)
+            return
+        data = document_bytes(content)
+        if data is not None and self._documents.add(data):
+            return
+        before, ids, after = _split(token_ids(content, self.tokenizer, index), self.special)
+        if self._around is None:
+            self._around = before, after
+            _check_length(self.length, len(before) + len(after))
+        self._waiting += ids
+        room = self.length - sum(map(len, self._around))
+        while len(self._waiting) >= room and not self.full:
+            piece, self._waiting = self._waiting[:room], self._waiting[room:]
+            if not self._texts.add(document_bytes(piece) or b""):
+                self._rows.append(self._surrounded(piece))
+                self._count += 1
+
+    def _surrounded(self, ids: list[int]) -> list[int]:
+        assert self._around is not None
+        before, after = self._around
+        return [*before, *ids, *after]
 
 
-def _surrounded(ids: list[int], special: set[int]) -> tuple[list[int], list[int], list[int]]:
+def _row_of_ids(document: Any) -> Any:
+    """The token ids of a row of a tokenized dataset, without padding; another document as it is."""
+    if not isinstance(document, Mapping) or not set(document) <= {"input_ids", "attention_mask", "token_type_ids"}:
+        return document
+    row = cast(Batch, document)
+    ids = row.get("input_ids")
+    if not isinstance(ids, list):
+        return row
+    real = row.get("attention_mask", [1] * len(ids))
+    return [i for i, some in zip(ids, real, strict=True) if some]
+
+
+def _split(ids: list[int], special: set[int]) -> tuple[list[int], list[int], list[int]]:
     """The special tokens before a document, its other tokens, and the special tokens after it."""
     start = next((i for i, x in enumerate(ids) if x not in special), len(ids))
     stop = next((i for i in range(len(ids), start, -1) if ids[i - 1] not in special), start)

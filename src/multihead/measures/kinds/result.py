@@ -12,8 +12,10 @@ import torch
 
 from multihead._base.charts import KIND_COLOURS
 from multihead._base.html import dots
+from multihead._base.labels import without_value
 from multihead.errors import SizeError
 from multihead.measures.kinds.evidence import RULES, Evidence, Score
+from multihead.measures.kinds.head_shares import SHARES
 from multihead.table.data import Column
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
@@ -24,9 +26,11 @@ _DOTTED = re.compile(r"^((?:[A-Za-z_]+\.)?)(\d+)\.(\d+)$")
 class Kinds:
     """The evidence of every head: `kinds["L3H7"]`, `for evidence in kinds`, `kinds.table`, `print(kinds)`."""
 
-    def __init__(self, evidence: Sequence[Evidence], about: Mapping[str, Any]) -> None:
+    def __init__(self, evidence: Sequence[Evidence], about: Mapping[str, Any], shares: HeadTable) -> None:
         self.evidence = tuple(evidence)
         self.about = dict(about)
+        self.shares = shares
+        """the columns of the shares of log n"""
 
     def __len__(self) -> int:
         return len(self.evidence)
@@ -45,18 +49,19 @@ class Kinds:
         return match
 
     def of(self, kind: str) -> list[Evidence]:
-        """The heads of one kind, highest score first."""
-        return sorted((e for e in self if e.kind == kind), key=lambda e: -e.score)
+        """The heads of one kind, or those that a share names, such as "match"; the highest score first."""
+        return sorted((e for e in self if kind in (e.kind, without_value(e.kind))), key=_strength)
 
     @property
     def table(self) -> HeadTable:
-        return _table(self)
+        """A row per head: the kind and its evidence, then the shares of log n."""
+        return _table(self).join(self.shares)
 
     def text(self) -> str:
         """Text: a line per kind with its heads, then a line per head."""
         counts: dict[str, list[str]] = {}
         for e in self:
-            counts.setdefault(e.kind, []).append(e.head)
+            counts.setdefault(without_value(e.kind), []).append(e.head)
         width = max(map(len, counts), default=0)
         lines = [
             f"{kind.ljust(width)}  {len(heads):3d}  {' '.join(heads[:8])}{' ...' if len(heads) > 8 else ''}"
@@ -72,9 +77,14 @@ class Kinds:
 
     def _repr_html_(self) -> str:
         """The number of heads of each kind, then a table of the evidence."""
-        counts = dict(Counter(e.kind for e in self).most_common())
-        columns = ("kind", "kind_detail", "kind_score", "kind_low", "kind_high", "kind_control", "driven", "second")
+        counts = dict(Counter(without_value(e.kind) for e in self).most_common())
+        columns = ("kind", "kind_detail", "kind_score", "kind_low", "kind_high", "kind_control", *SHARES, "driven")
         return dots(counts, KIND_COLOURS) + self.table.select(columns)._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+def _strength(e: Evidence) -> float:
+    """Sorts heads of one kind."""
+    return -(sum(e.shares.share[name] for name in e.shares.leading) if e.best is None else e.score)
 
 
 def _line(e: Evidence) -> tuple[str, ...]:
@@ -87,11 +97,11 @@ def _line(e: Evidence) -> tuple[str, ...]:
 # ---- the table --------------------------------------------------------------------------------
 
 _WORDS = {
-    "kind": "kind of the head",
+    "kind": "kind of the head, or its leading share of log n",
     "kind_detail": "offset, width or class",
     "second": "the strongest other kind",
     "third": "the second strongest other kind",
-    "driven": "whether the head follows position or content (or mixed) when tokens are shuffled",
+    "driven": "whether the head follows position or content, or both, when tokens are shuffled",
 }
 _NUMBERS = {
     "kind_score": "mean over documents of the kind's statistic",

@@ -6,7 +6,7 @@
 - *word*: how popular a key is with every query of its piece.
 - *match*: what remains, and so depends on query and key together.
 
-Shares depend on the number of keys: texts become pieces of one length (`pieces`). How they are split is in
+Shares depend on the number of keys: texts become pieces of one length (`Pieces`). How they are split is in
 `piece_shares`, the models that split them are in `projections`.
 
 >>> from multihead.measures.kinds.shares import shares
@@ -21,30 +21,28 @@ Shares depend on the number of keys: texts become pieces of one length (`pieces`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
-from multihead.corpus.batches import Document
+from multihead.corpus.batches import Document, default_max_tokens
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError
-from multihead.measures.kinds.evidence import DocumentMeans
+from multihead.measures.kinds.document_means import DocumentMeans
+from multihead.measures.kinds.head_shares import SHARES, HeadShares
 from multihead.measures.kinds.piece_shares import (
     STREAMS,
-    TERMS,
-    VARIANTS,
     offset_bins,
     patch_bins,
     piece_shares,
     resting_places,
 )
-from multihead.measures.kinds.pieces import LENGTH, pieces
+from multihead.measures.kinds.pieces import LENGTH, Pieces
 from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
 from multihead.model.sites import Site
@@ -53,10 +51,8 @@ from multihead.table.data import Column
 from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
-SHARES = ("spread", "rest", *TERMS)
-
-SPREAD, REST = 0.9, 0.8
-"""Above this share of log n a head is spread; above this mass on resting places it rests."""
+FEW = 96
+"""With fewer pieces, many heads may have two leading shares."""
 
 MEANINGS = {
     "spread": "entropy / log(visible keys): how evenly the head looks",
@@ -84,13 +80,25 @@ def shares(
     """
     options = with_special(Statistics(special=special), tokenizer)
     measured = SharesSum(model, options.special)
-    batches = pieces(model, data, tokenizer=tokenizer, special=options.special, length=length)
-    run(model, Corpus(model, batches), [measured])
-    return replace(measured.columns(), about={"shares": {"length": length, "notes": list(measured.notes)}})
+    length = piece_length(model, length)
+    documents = [cast(Document, data)] if isinstance(data, Mapping) else data
+    pieces = Pieces.of(documents, tokenizer=tokenizer, special=options.special, length=length)
+    run(model, piece_corpus(model, pieces), [measured])
+    return replace(measured.columns(), about={"shares": measured.about(length)})
+
+
+def piece_length(model: nn.Module, length: int) -> int:
+    """The length of pieces that the model can read."""
+    return min(length, default_max_tokens(model) or length)
+
+
+def piece_corpus(model: nn.Module, pieces: Pieces) -> Corpus:
+    """The pieces as a corpus. Every batch of them is a part: processes share them."""
+    return Corpus(model, pieces, batch_size=1, count=len(pieces), part_batches=1)
 
 
 class SharesSum(PerSite[DocumentMeans]):
-    """The shares of every head over pieces. Expects batches of pieces of one length, see `pieces`."""
+    """The shares of every head over pieces. Expects batches of pieces of one length, see `Pieces`."""
 
     name = "shares"
     forwards = 3.0
@@ -148,17 +156,43 @@ class SharesSum(PerSite[DocumentMeans]):
         super().load(state)
         self.rests = bool(state["rests"])
 
+    @property
+    def pieces(self) -> int:
+        """Pieces that counted."""
+        return max((int(means.count.max()) for means in self.of.values()), default=0)
+
+    def about(self, length: int) -> dict[str, Any]:
+        """What the shares were measured on, as plain data."""
+        few = f"shares are of {self.pieces} pieces of up to {length} tokens; use {FEW} for names that hold"
+        return {
+            "pieces": self.pieces,
+            "length": length,
+            "notes": [few] if self.pieces < FEW else [],
+        }
+
+    def of_site(self, site: Site) -> list[HeadShares]:
+        """The shares of the heads of one attention; NaN if no piece counted."""
+        means = self.of.get(site.key) or self.make(site)
+        return [HeadShares.of(site.name(head), means, head) for head in range(site.heads)]
+
     def columns(self) -> HeadTable:
+        return self.table(self.sites)
+
+    def table(self, sites: Iterable[Site]) -> HeadTable:
+        """A row for each head of some attentions."""
         heads: list[HeadShares] = []
-        reasons: dict[str, dict[str, str]] = {"rest": {}, "position": {}}
-        for site in self.sites:
-            means = self.of.get(site.key) or self.make(site)
-            for head in range(site.heads):
-                heads.append(HeadShares.of(site.name(head), means, head))
+        reasons: dict[str, dict[str, str]] = {name: {} for name in SHARES}
+        for site in sites:
+            for head in self.of_site(site):
+                heads.append(head)
+                if not head.leading:
+                    for name in SHARES:
+                        reasons[name][head.head] = "no piece has a row that sees two keys"
+                    continue
                 if site.cross:
-                    reasons["position"][site.name(head)] = "queries and keys are different sequences"
+                    reasons["position"][head.head] = "queries and keys are different sequences"
                 if not self.rests:
-                    reasons["rest"][site.name(head)] = "there is no first and no special token"
+                    reasons["rest"][head.head] = "there is no first and no special token"
         columns: dict[str, Column] = {}
         meaning = {name: Meaning("share", text) for name, text in MEANINGS.items()}
         for name in SHARES:
@@ -174,54 +208,8 @@ class SharesSum(PerSite[DocumentMeans]):
                         "share", f"{end} end of the 95 % interval of {name} over pieces"
                     )
         columns["leading"] = tuple(" + ".join(h.leading) for h in heads)
-        meaning["leading"] = Meaning("", "the largest share, or two that lead within each other's interval")
+        meaning["leading"] = Meaning("", "the leading share of log n, or two that cannot be told apart")
         return HeadTable(tuple(h.head for h in heads), columns, meaning, {n: r for n, r in reasons.items() if r})
-
-
-@dataclass(frozen=True)
-class HeadShares:
-    """The shares of one head, half the widths of their intervals, and the mass that rests."""
-
-    head: str
-    share: Mapping[str, float]
-    half: Mapping[str, float]
-    resting: tuple[float, float]
-
-    @staticmethod
-    def of(head: str, means: DocumentMeans, index: int) -> HeadShares:
-        mean, half = means.mean[:, index], means.half[:, index]
-        streams = {"spread": "spread", "rest": "rest"} | {term: f"{_best(means, mean)}: {term}" for term in TERMS}
-
-        def values(of: Float[Tensor, " stream"]) -> dict[str, float]:
-            return {name: float(of[means.index[stream]]) for name, stream in streams.items()}
-
-        resting = means.index["resting"]
-        return HeadShares(head, values(mean), values(half), (float(mean[resting]), float(half[resting])))
-
-    @property
-    def leading(self) -> tuple[str, ...]:
-        """One of spread, rest, position, word and match, or two that the intervals do not tell apart."""
-        first, second = sorted(TERMS, key=lambda name: -self.share[name])[:2]
-        for name, value, half, bound in (
-            ("spread", self.share["spread"], self.half["spread"], SPREAD),
-            ("rest", *self.resting, REST),
-        ):
-            if abs(value - bound) <= half:
-                return name, first
-            if value > bound:
-                return (name,)
-        gap = self.share[first] - self.share[second]
-        return (first, second) if gap <= max(self.half[first], self.half[second]) else (first,)
-
-
-def _best(means: DocumentMeans, mean: Float[Tensor, " stream"]) -> str:
-    """The variant that explains most without a negative share."""
-    best, least = VARIANTS[0], float(mean[means.index[f"{VARIANTS[0]}: match"]])
-    for variant in VARIANTS[1:]:
-        position, word, match = (float(mean[means.index[f"{variant}: {term}"]]) for term in TERMS)
-        if min(position, word) >= 0 and match < least:
-            best, least = variant, match
-    return best
 
 
 def patch_grid(config: Any, keys: int) -> tuple[int, int, int] | None:

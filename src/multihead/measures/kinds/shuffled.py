@@ -24,7 +24,8 @@ from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
 from multihead.layer import Problem, weights_of
 from multihead.layer._problem import autocast_disabled
 from multihead.layer.outputs import Cells
-from multihead.measures.kinds.evidence import ENOUGH, DocumentMeans, Driven
+from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
+from multihead.measures.kinds.evidence import Driven
 from multihead.measures.kinds.token_ids import KNOWN, batch_generator, token_ids_name
 from multihead.model.call import Call
 from multihead.model.sites import Site
@@ -173,7 +174,7 @@ def position_or_content(overlaps: DocumentMeans, reason: str) -> list[Driven]:
     drivers: list[Driven] = []
     for p, c, d, h, n in zip(position, content, difference, half, count, strict=True):
         why = "" if n >= ENOUGH else reason or f"{n} documents could be shuffled, an interval needs {ENOUGH}"
-        by = "" if math.isnan(h) else "position" if d - h > MARGIN else "content" if d + h < -MARGIN else "mixed"
+        by = "" if math.isnan(h) else "position" if d - h > MARGIN else "content" if d + h < -MARGIN else "both"
         drivers.append(Driven(by, d, d - h, d + h, p, c, why))
     return drivers
 

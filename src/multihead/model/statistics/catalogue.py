@@ -2,7 +2,7 @@
 
 Each statistic has one value per query row and head, accumulated over rows as count, mean, std, min, max and
 histogram. p_ij are the clean weights of the row (before dropout, without the column of a learned sink), j its
-visible keys. Masses are sums of p_ij. Shape statistics (entropy, distance, spread, effective keys) use
+visible keys. Masses are sums of p_ij. Shape statistics (entropy, distance, position_std, effective keys) use
 p_ij / Σ_j p_ij, which differs only if the head has a learned sink; `sink` is the missing mass.
 """
 
@@ -33,7 +33,7 @@ MEANING: dict[str, Meaning] = {
     "saturated": Meaning("share", f"1 where the largest weight is above {SATURATED}", SHARE),
     "distance": Meaning("tokens", "Σ p |query position − key position|", TOKENS),
     "signed_distance": Meaning("tokens", "Σ p (query position − key position); positive looks back", SIGNED),
-    "spread": Meaning("tokens", "standard deviation of the key position under p", TOKENS),
+    "position_std": Meaning("tokens", "standard deviation of the key position under p", TOKENS),
     "before": Meaning("share", "mass on keys before the query", SHARE),
     "after": Meaning("share", "mass on keys after the query", SHARE),
     "first": Meaning("share", "mass on the first real key of the sequence", SHARE),

@@ -83,7 +83,7 @@ class RowSums:
             "relative_entropy": (entropy / visible.log()).masked_fill_(visible < 2, torch.nan),
             "perplexity": entropy.exp(),
             "effective_keys": self["weight_norm"].square().reciprocal_(),
-            "spread": self["variance"].sqrt(),
+            "position_std": self["variance"].sqrt(),
             "logit_scale": (self["below_norm"].square() / visible - mean_shifted.square()).clamp_(min=0).sqrt_(),
             "output_norm": output_norm,
             "visible": visible,

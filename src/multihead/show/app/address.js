@@ -56,7 +56,7 @@ export function headState(head) {
 
 /** @param {number} head */
 export const headLink = (head) =>
-  link({ view: undefined, kind: undefined, pick: undefined, second: undefined, ...headState(head) });
+  link({ view: undefined, kind: undefined, share: undefined, pick: undefined, second: undefined, ...headState(head) });
 
 /** Back from a head to all of them. @type {State} */
 export const ALL_HEADS = { view: "heads", layer: undefined, head: undefined, second: undefined, row: undefined };

@@ -5,6 +5,7 @@ import { GLOSSARY } from "./glossary.js";
 import { help } from "./help.js";
 import { kindLabel, kindSentence } from "./kinds.js";
 import { column, report } from "./report.js";
+import { sharesNamed } from "./share_names.js";
 
 /**
  * A measure of the table: plain words where the glossary has them, then its formula and unit.
@@ -26,5 +27,6 @@ export function kindHelp(kind) {
 export function kindMeaning(kind) {
   const known = Object.hasOwn(report.kinds, kind) ? report.kinds[kind] : null;
   const exact = known ? `${sentence(known.meaning)} Its score must be above ${known.threshold} and above chance.` : "";
-  return [kindSentence(kind), exact].filter(Boolean).join(" ");
+  const shares = sharesNamed(kind).map(({ name, meaning }) => sentence(`${name}: ${meaning}`));
+  return [...shares, kindSentence(kind), exact].filter(Boolean).join(" ");
 }

@@ -24,7 +24,14 @@ export const GLOSSARY = {
     "square root of the weight, so small weights stay visible: 0.25 has the colour in the middle of the bar.",
   kind:
     "What a head mostly does, such as looking at the previous token. A head has a kind only if its score is " +
-    "significantly above a threshold and above chance, measured over several documents; otherwise it is mixed.",
+    "significantly above a threshold and above chance, measured over several documents; otherwise it is named by its " +
+    "leading share, with its value (or is mixed, in reports without shares).",
+  shares:
+    "A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: " +
+    "spread + rest + position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only " +
+    "where they dominate; two shares lead where their intervals overlap.",
+  "example rows":
+    "Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see its row.",
   score:
     "How clearly a head is of its kind, from 0 to 1: for most kinds, the share of its weight that goes where the " +
     "kind says. The tick is the threshold, the line the 95 % interval, the open dot the score by chance.",

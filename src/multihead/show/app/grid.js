@@ -1,75 +1,44 @@
 /** The grid of heads: layers down, heads across; every head one mark. */
 
 import { headLink } from "./address.js";
-import { FONT, colorBar, fillVertical, sizeCanvas } from "./canvas.js";
+import { FONT, fillVertical, sizeCanvas } from "./canvas.js";
 import { charts } from "./charts.js";
-import { columnHelp, kindHelp } from "./definitions.js";
 import { announce, el, pointerOn } from "./dom.js";
 import { formatFraction, formatNumber } from "./format.js";
-import { help } from "./help.js";
-import { kindLabel } from "./kinds.js";
+import { kindLabel, kindSentence } from "./kinds.js";
+import { DRAW, SMALLEST_RING } from "./marks.js";
 import { kindColor, shade, themeColor } from "./palettes.js";
 import * as data from "./report.js";
 import { ARROWS, column, neighbour, numberIn, places, prunable, report } from "./report.js";
+import { withoutValue } from "./share_names.js";
+import { leadingOf, leadingSentence, sharesOf } from "./shares.js";
 
-/**
- * How a head is drawn.
- * @typedef {object} Mark
- * @property {"dot" | "square"} shape
- * @property {string} color
- * @property {number} [size] 0 … 1
- * @property {boolean} [hollow]
- * @property {boolean} [faded]
- */
+/** @typedef {import("./marks.js").Mark} Mark */
 
 const GUTTER = 62; // pixels left of the grid: the axis title and the layers
 const CAPTION = 40; // pixels above it: the axis title and the numbers of the heads
 const LARGEST_CELL = 46;
 const SMALLEST_CELL = 5;
 
-/** By shape: draw a mark into a square cell. @type {Record<Mark["shape"], Draw>} */
-const DRAW = { dot: drawDot, square: drawSquare };
-
-/** @typedef {(context: CanvasRenderingContext2D, mark: Mark, x: number, y: number, side: number) => void} Draw */
-
-/** @type {Draw} */
-function drawDot(context, { color, size = 0.6, hollow }, x, y, side) {
-  const [smallest, largest] = charts.size;
-  const radius = Math.max(1.2, (side / 2) * (smallest + (largest - smallest) * size));
-  context.beginPath();
-  context.arc(x + side / 2, y + side / 2, radius, 0, 2 * Math.PI);
-  context.lineWidth = Math.max(1, Math.min(2.5, side / 12));
-  context.strokeStyle = context.fillStyle = color;
-  if (hollow) context.stroke();
-  else context.fill();
-}
-
-/** @type {Draw} */
-function drawSquare(context, { color }, x, y, side) {
-  const gap = gapOf(side);
-  context.fillStyle = color;
-  context.fillRect(x + gap, y + gap, side - 2 * gap, side - 2 * gap);
-}
-
-/** @param {number} side */
-const gapOf = (side) => (side > 12 ? 1.5 : 0.5);
-
 /**
- * The mark of every head: by kind, sized by importance; or coloured by one measure.
- * @param {string} by "kind" or a column
- * @param {string | undefined} chosen the kind that is not faded
+ * The mark of every head: its shares or its kind, sized by importance; or coloured by one measure.
+ * @param {string} by "shares", "kind" or a column
+ * @param {Chosen} chosen the heads that are not faded
  * @returns {(head: number) => Mark}
  */
 function marks(by, chosen) {
-  if (by === "kind") {
+  if (by === "shares" || by === "kind") {
     const importance = report.heads.map((_, head) => data.importanceOf(head));
     const [, most] = range(importance);
+    const unsized = by === "shares" ? 1 : 0.6;
     return (head) => ({
-      shape: "dot",
+      shape: by === "shares" ? "shares" : "dot",
       color: kindColor(data.kindOf(head)),
-      size: most > 0 ? Math.sqrt(Math.max(importance[head] ?? 0, 0) / most) : 0.6,
+      size: most > 0 ? Math.sqrt(Math.max(importance[head] ?? 0, 0) / most) : unsized,
       hollow: prunable.has(report.heads[head]),
-      faded: chosen !== undefined && data.kindOf(head) !== chosen,
+      faded: !chosen(head),
+      parts: sharesOf(head) ?? undefined,
+      leading: leadingOf(head),
     });
   }
   const values = data.numbersOf(by);
@@ -86,7 +55,7 @@ function marks(by, chosen) {
  * @param {(number | null)[]} values
  * @returns {{ramp: "measure" | "signed", low: number, high: number}}
  */
-function scaleOf(values) {
+export function scaleOf(values) {
   const [low, high] = range(values);
   const end = Math.max(-low, high);
   return low < 0 && high > 0 ? { ramp: "signed", low: -end, high: end } : { ramp: "measure", low, high };
@@ -105,11 +74,13 @@ function range(values) {
   return [low, high];
 }
 
+/** @typedef {(head: number) => boolean} Chosen whether a head is selected */
+
 /** Click or Enter opens a head, arrow keys move, a line below says what is under the pointer. */
 export class Grid {
   /**
-   * @param {string} by "kind" or a column
-   * @param {string} [chosen] the kind that is not faded
+   * @param {string} by "shares", "kind" or a column
+   * @param {Chosen} chosen the heads that are not faded
    */
   constructor(by, chosen) {
     this.by = by;
@@ -180,6 +151,8 @@ export class Grid {
     const rows = report.sites.length;
     const fits = ((this.box.clientWidth || 600) - GUTTER) / this.columns;
     this.side = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL, fits > 12 ? Math.floor(fits) : fits));
+    // The legend explains the marks that are drawn.
+    if (this.box.parentElement) this.box.parentElement.dataset.mark = this.side < SMALLEST_RING ? "tile" : "ring";
     const [width, height] = [this.side * this.columns, this.side * rows];
     const context = sizeCanvas(this.canvas, GUTTER + width, CAPTION + height + 2);
     this.drawAxes(context, width, height);
@@ -235,12 +208,15 @@ export function headLine(head, measure) {
   const parts = [report.heads[head]];
   if (column("kind")) {
     const score = numberIn("kind_score", head);
-    parts.push(`${kindText(head)}${score === null ? "" : ` ${formatFraction(score)}`}`);
+    const finer = withoutValue(data.kindOf(head)) === data.kindOf(head);
+    parts.push(`${kindText(head)}${score === null || !finer ? "" : ` ${formatFraction(score)}`}`);
   }
+  const shares = sharesOf(head);
+  if (shares) parts.push(charts.shares.map(({ name }, i) => `${name} ${formatFraction(shares[i])}`).join(", "));
   if (report.importance) parts.push(`importance ${formatNumber(data.importanceOf(head), 2)}`);
   const similar = data.textIn("most_similar", head);
   if (similar) parts.push(`most similar ${similar} ${formatFraction(numberIn("most_similar_cka", head))}`);
-  const shown = measure === "kind" || measure === report.importance ? null : column(measure);
+  const shown = measure === "kind" || measure === "shares" || measure === report.importance ? null : column(measure);
   if (measure && shown) parts.push(`${measure} ${formatNumber(numberIn(measure, head))}`);
   if (prunable.has(report.heads[head])) parts.push("can be pruned");
   return parts.join(" · ");
@@ -250,38 +226,5 @@ export function headLine(head, measure) {
 export const kindText = (head) =>
   [kindLabel(data.kindOf(head)), data.textIn("kind_detail", head)].filter(Boolean).join(" ");
 
-/**
- * What the colours mean. Kinds are buttons that select the heads of a kind.
- * @param {string} by "kind" or a column
- * @param {string | undefined} chosen
- * @param {(kind: string | undefined) => void} choose
- */
-export function legend(by, chosen, choose) {
-  if (by !== "kind") return measureLegend(by);
-  /** @type {Map<string, number>} */
-  const count = new Map();
-  report.heads.forEach((_, head) => count.set(data.kindOf(head), (count.get(data.kindOf(head)) ?? 0) + 1));
-  const keys = [...count].sort((a, b) => b[1] - a[1]).map(([kind, heads]) => {
-    const dot = el("i", { class: "dot" });
-    dot.style.background = kindColor(kind);
-    const on = kind === chosen;
-    const onclick = () => choose(on ? undefined : kind);
-    const button = el("button", { type: "button", class: "key", "aria-pressed": String(on), onclick });
-    button.append(dot, kindLabel(kind), el("small", {}, String(heads)));
-    return el("span", { class: "keyhelp" }, button, kindHelp(kind));
-  });
-  const size = report.importance ? el("span", { class: "dim" }, "Larger: more important ", help("importance")) : null;
-  const hollow = prunable.size ? el("span", { class: "dim" }, "Hollow: can be pruned ", help("can be pruned")) : null;
-  const title = el("b", {}, "Kinds of heads ", help("kind"));
-  const hint = el("span", { class: "dim" }, "Click a kind to list its heads.");
-  return el("div", { class: "legend" }, title, keys, size, hollow, hint);
-}
-
-/** @param {string} name */
-function measureLegend(name) {
-  const { ramp, low, high } = scaleOf(data.numbersOf(name));
-  if (low > high) return el("p", { class: "legend" });
-  const bar = colorBar((level) => shade(ramp, level));
-  const label = el("span", { class: "dim" }, name, " ", columnHelp(name));
-  return el("p", { class: "legend" }, formatNumber(low), bar, formatNumber(high), label);
-}
+/** What a head does, by its kind; by its leading shares if it has no finer kind. @param {number} head */
+export const headSentence = (head) => kindSentence(data.kindOf(head)) || leadingSentence(head);

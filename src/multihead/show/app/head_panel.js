@@ -1,27 +1,25 @@
 /** What is known of one head, beside its map. */
 
 import { headLink, link } from "./address.js";
+import { charts } from "./charts.js";
 import { columnHelp, kindHelp } from "./definitions.js";
 import { el, svg } from "./dom.js";
+import { ExampleRows } from "./example_rows.js";
 import { formatFraction, formatNumber, formatPercent, sentence, shorten } from "./format.js";
 import { GLOSSARY } from "./glossary.js";
 import { kindText } from "./grid.js";
 import { heading, help } from "./help.js";
 import { kindLabel } from "./kinds.js";
 import { kindColor } from "./palettes.js";
-import { RemoteMap } from "./remote_map.js";
 import * as data from "./report.js";
 import { cell, column, indexOf, kindOf, numberIn, prunable, report, textIn } from "./report.js";
-import { ask } from "./server.js";
+import { leadingOf, sharesOf } from "./shares.js";
 import { measureLabel, measureMeaning, pairValues } from "./similarity_values.js";
-
-/** @typedef {import("./head_map.js").HeadMap} HeadMap */
 
 /** Leaves the head out of an address. */
 const NO_HEAD = { stack: undefined, layer: undefined, head: undefined, row: undefined, second: undefined };
 
 const SHOWN_KINDS = 4;
-const SHOWN_PAIRS = 7;
 
 export class HeadPanel {
   /**
@@ -29,29 +27,30 @@ export class HeadPanel {
    * @param {boolean} [open] whether the table of all measures is open
    */
   constructor(head, open = false) {
-    this.pairs = el("ol");
-    const pairs = el("section", { class: "pairs" }, heading("Strongest pairs in this text", "pairs"), this.pairs);
+    this.rows = new ExampleRows();
     const label = `Numbers of ${report.heads[head]}`;
-    const parts = [kindPart(head), importancePart(head), similarPart(head), distancePart(head), corpusPairsPart(head)];
-    const texts = report.texts.length ? pairs : null;
-    this.element = el("aside", { class: "panel", "aria-label": label }, parts, texts, measuresPart(head, open));
+    const rows = report.texts.length ? this.rows.element : null;
+    const parts = [
+      ...[sharesPart(head), kindPart(head), rows, importancePart(head), similarPart(head)],
+      ...[distancePart(head), corpusPairsPart(head), measuresPart(head, open)],
+    ];
+    this.element = el("aside", { class: "panel", "aria-label": label }, parts);
   }
+}
 
-  /** @param {HeadMap} map */
-  async showPairs(map) {
-    /** @type {[number, number, number][]} weight, query, key */
-    let pairs;
-    if (map instanceof RemoteMap) {
-      const response = await ask("pairs", map.where).catch(() => null);
-      if (!response) return;
-      pairs = await response.json();
-    } else {
-      pairs = strongestPairs(map);
-    }
-    const [queries, keys] = [map.rows.shown, map.columns.shown];
-    const lines = pairs.map(([weight, i, j]) => pairLine(queries[i], keys[j], formatFraction(weight)));
-    this.pairs.replaceChildren(...lines);
-  }
+/** The five shares with their intervals; those that lead are bold. @param {number} head */
+function sharesPart(head) {
+  const shares = sharesOf(head);
+  if (!shares) return null;
+  const leading = leadingOf(head);
+  const bars = charts.shares.map((share, i) => {
+    const [low, high] = [numberIn(`${share.name}_low`, head), numberIn(`${share.name}_high`, head)];
+    const term = help(share.name, sentence(share.meaning));
+    const name = el(leading.includes(share) ? "b" : "span", {}, share.name, " ", term);
+    return barLine(name, { label: share.name, value: shares[i], color: share.colour, low, high });
+  });
+  const caption = el("p", { class: "dim" }, "Parts of log n; the lines are 95 % intervals.");
+  return el("section", { class: "shares" }, heading("What decides where it looks", "shares"), bars, caption);
 }
 
 /** @param {number} head */
@@ -98,7 +97,7 @@ function evidence(head, scores) {
 
 /** @param {number} head */
 function drivenLine(head) {
-  const follows = { position: "positions, not words", content: "words, not positions", mixed: "positions and words" };
+  const follows = { position: "positions, not words", content: "words, not positions", both: "positions and words" };
   const driven = /** @type {keyof typeof follows} */ (textIn("driven", head));
   if (!Object.hasOwn(follows, driven)) return null;
   const score = numberIn("driven_score", head);
@@ -109,7 +108,7 @@ function drivenLine(head) {
 }
 
 /**
- * A score with its interval (a line), threshold (a tick) and chance (a dot).
+ * A score with its threshold; interval and chance are those of the head's own kind.
  * @param {number} head
  * @param {string} kind
  * @param {number} score
@@ -117,22 +116,35 @@ function drivenLine(head) {
  */
 function scoreBar(head, kind, score, detailed) {
   const { threshold } = report.kinds[kind];
-  const chance = detailed ? numberIn("kind_control", head) : null;
-  const [low, high] = detailed ? [numberIn("kind_low", head), numberIn("kind_high", head)] : [null, null];
-  const x = (/** @type {number} */ value) => `${(100 * Math.max(0, Math.min(1, value))).toFixed(1)}%`;
+  const [chance, low, high] = ["kind_control", "kind_low", "kind_high"].map((name) => {
+    return detailed ? numberIn(name, head) : null;
+  });
   const label = `${kindLabel(kind)} ${formatFraction(score)}, threshold ${threshold}`;
+  const name = el("span", {}, kindLabel(kind), " ", kindHelp(kind));
+  return barLine(name, { label, value: score, color: kindColor(kind), threshold, chance, low, high });
+}
+
+/**
+ * A value from 0 to 1 as a bar, with its interval (a line), threshold (a tick) and chance (a dot).
+ * @param {HTMLElement} name
+ * @param {{label: string, value: number, color: string, threshold?: number, chance?: number | null,
+ *   low: number | null, high: number | null}} bar
+ */
+function barLine(name, { label, value, color, threshold, chance = null, low, high }) {
+  const x = (/** @type {number} */ at) => `${(100 * Math.max(0, Math.min(1, at))).toFixed(1)}%`;
   const picture = svg("svg", { class: "score", role: "img", "aria-label": label });
   picture.append(
     svg("rect", { x: 0, y: 5, width: "100%", height: 6, class: "track", rx: 3 }),
-    svg("rect", { x: 0, y: 5, width: x(score), height: 6, rx: 3, fill: kindColor(kind) }),
-    svg("rect", { x: x(threshold), y: 1, width: 1.5, height: 14, class: "tick" }),
+    svg("rect", { x: 0, y: 5, width: x(value), height: 6, rx: 3, fill: color }),
   );
+  if (threshold !== undefined) {
+    picture.append(svg("rect", { x: x(threshold), y: 1, width: 1.5, height: 14, class: "tick" }));
+  }
   if (low !== null && high !== null) {
     picture.append(svg("line", { x1: x(low), x2: x(high), y1: 8, y2: 8, class: "ends" }));
   }
   if (chance !== null) picture.append(svg("circle", { cx: x(chance), cy: 8, r: 3, class: "chance" }));
-  const name = el("span", {}, kindLabel(kind), " ", kindHelp(kind));
-  return el("div", { class: "scoreline" }, name, picture, el("span", { class: "value" }, formatFraction(score)));
+  return el("div", { class: "scoreline" }, name, picture, el("span", { class: "value" }, formatFraction(value)));
 }
 
 /** @param {number} head */
@@ -206,28 +218,6 @@ function pairLine(query, key, value) {
 }
 
 /**
- * The pairs of tokens with the largest weights, special tokens and the diagonal excluded.
- * @param {HeadMap} map
- * @returns {[number, number, number][]} weight, query, key
- */
-function strongestPairs({ coded, keys, queries, square, rows, columns }) {
-  /** @type {[number, number, number][]} */
-  const best = [];
-  let least = -1; // of the best, once there are enough
-  for (let i = 0; coded && i < queries; i += 1) {
-    if (rows.special[i]) continue;
-    for (let j = 0, start = i * keys; j < keys; j += 1) {
-      if (coded[start + j] <= least || columns.special[j] || (square && i === j)) continue;
-      best.push([coded[start + j], i, j]);
-      best.sort((a, b) => b[0] - a[0]);
-      if (best.length > SHOWN_PAIRS) best.pop();
-      if (best.length === SHOWN_PAIRS) least = best[SHOWN_PAIRS - 1][0];
-    }
-  }
-  return best.map(([value, i, j]) => [(value / 255) ** 2, i, j]);
-}
-
-/**
  * Mean weight by distance, over the corpus.
  * @param {number} head
  */
@@ -263,7 +253,8 @@ function distancePart(head) {
   );
 }
 
-const SHOWN_ELSEWHERE = /^(offset[+-]|kind|most_similar|second|third|order$|cluster$|driven)/;
+const ELSEWHERE = ["kind", "most_similar", "second", "third", "order$", "cluster$", "driven", "leading$"];
+const SHOWN_ELSEWHERE = new RegExp(`^(offset[+-]|(spread|rest|position|word|match)_|${ELSEWHERE.join("|")})`);
 
 /**
  * @param {number} head

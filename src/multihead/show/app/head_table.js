@@ -1,13 +1,15 @@
 /** The table of all heads: sortable, a link per head. */
 
 import { go, headLink } from "./address.js";
+import { charts } from "./charts.js";
 import { columnHelp } from "./definitions.js";
-import { el, saveFile } from "./dom.js";
+import { el, saveFile, svg } from "./dom.js";
 import { formatFraction, formatNumber } from "./format.js";
 import { kindText } from "./grid.js";
 import { help } from "./help.js";
-import { kindColor } from "./palettes.js";
+import { kindBackground } from "./palettes.js";
 import { cell, column, importanceError, importanceOf, kindOf, numberIn, places, report, textIn } from "./report.js";
+import { hasShares, leadingOf, sharesOf } from "./shares.js";
 
 /**
  * @typedef {object} TableColumn
@@ -35,7 +37,11 @@ function tableColumns(extra) {
     columns.push({ key: "kind", title: "Kind", help: help("kind"), value, show: kindCell, words: true });
     const score = (/** @type {number} */ head) => numberIn("kind_score", head);
     const show = (/** @type {number} */ head) => formatFraction(score(head));
-    columns.push({ key: "score", title: "Score", help: help("score"), value: score, show });
+    if (!hasShares()) columns.push({ key: "score", title: "Score", help: help("score"), value: score, show });
+  }
+  if (hasShares()) {
+    const [key, title] = ["shares", "Shares"];
+    columns.push({ key, title, help: help("shares"), value: sharesOrder, show: sharesCell, words: true });
   }
   if (report.importance) {
     const term = columnHelp(report.importance);
@@ -46,7 +52,7 @@ function tableColumns(extra) {
     const [key, title] = ["most_similar", "Most similar"];
     columns.push({ key, title, help: help("most similar"), value, show: similarCell, words: true });
   }
-  if (extra !== "kind" && extra !== report.importance && column(extra)) {
+  if (extra !== "kind" && extra !== "shares" && extra !== report.importance && column(extra)) {
     const value = (/** @type {number} */ head) => cell(extra, head);
     const show = (/** @type {number} */ head) => {
       const x = value(head);
@@ -60,8 +66,30 @@ function tableColumns(extra) {
 /** @param {number} head */
 export function kindCell(head) {
   const dot = el("i", { class: "dot", "aria-hidden": "true" });
-  dot.style.background = kindOf(head) ? kindColor(kindOf(head)) : "transparent";
+  dot.style.background = kindOf(head) ? kindBackground(kindOf(head)) : "transparent";
   return [dot, kindText(head) || formatNumber(null)];
+}
+
+/** By leading share, the largest first. @param {number} head */
+function sharesOrder(head) {
+  const shares = sharesOf(head);
+  const leading = charts.shares.indexOf(leadingOf(head)[0]);
+  return shares && leading >= 0 ? 2 * leading - shares[leading] : null;
+}
+
+/** The shares side by side. @param {number} head */
+function sharesCell(head) {
+  const shares = sharesOf(head);
+  if (!shares) return formatNumber(null);
+  const label = charts.shares.map(({ name }, i) => `${name} ${formatFraction(shares[i])}`).join(", ");
+  const bar = svg("svg", { class: "sharebar", role: "img", "aria-label": label, viewBox: "0 0 1 1" });
+  bar.setAttribute("preserveAspectRatio", "none");
+  let x = 0;
+  shares.forEach((share, i) => {
+    bar.append(svg("rect", { x, y: 0, width: Math.max(0, share), height: 1, fill: charts.shares[i].colour }));
+    x += share;
+  });
+  return bar;
 }
 
 /** @param {number} head */
@@ -102,7 +130,7 @@ export function headTable(state, heads, extra) {
   const columns = tableColumns(extra);
   const find = (/** @type {string | undefined} */ key) => columns.find((one) => one.key === key);
   const by = find(state.sort) ?? find("importance") ?? columns[0];
-  const ascending = by.key === "head" || by.key === "kind";
+  const ascending = ["head", "kind", "shares"].includes(by.key);
   const descending = (state.down ?? (ascending ? "0" : "1")) === "1";
   const order = sorted(heads, by, descending);
   const titles = columns.map((one) => {

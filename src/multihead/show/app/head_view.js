@@ -5,18 +5,17 @@ import { colorBar } from "./canvas.js";
 import { charts } from "./charts.js";
 import { choice, el, idle, toggle } from "./dom.js";
 import { formatFraction, sentence, shorten } from "./format.js";
-import { kindText } from "./grid.js";
+import { headSentence, kindText } from "./grid.js";
 import { HeadPanel, pairPanel, similarityLine } from "./head_panel.js";
 import { kindCell } from "./head_table.js";
 import { help } from "./help.js";
-import { kindSentence } from "./kinds.js";
 import { LayerStrip } from "./layer_strip.js";
 import { drawProfile } from "./map_image.js";
 import { MapView } from "./map_view.js";
 import { loadMap, loadWeights } from "./maps.js";
 import { shade, weightRamp } from "./palettes.js";
 import { RemoteMap } from "./remote_map.js";
-import { column, indexOf, kindOf, neighbour, places, report, textIn as textOfColumn } from "./report.js";
+import { column, indexOf, neighbour, places, report, textIn as textOfColumn } from "./report.js";
 import { textChoice, textIn } from "./text_choice.js";
 import { TokenText, strongest } from "./token_text.js";
 
@@ -224,7 +223,7 @@ class HeadScene {
     this.token = aimed ?? this.pinned;
     if (this.texts?.rows.sequence !== map.rows || this.texts.columns.sequence !== map.columns) this.makeTexts(map);
     this.paint();
-    this.panel?.showPairs(maps[0]);
+    this.panel?.rows.show(maps[0]);
     if (this.second === null && !report.served && map.queries * map.keys <= LARGEST_AHEAD) this.computeAhead();
   }
 
@@ -385,7 +384,7 @@ function headTop(head, second) {
     step([-1, 0], "↑", "previous layer"),
     step([1, 0], "↓", "next layer"),
   );
-  const does = second === null ? kindSentence(kindOf(head)) : similarityLine(head, second);
+  const does = second === null ? headSentence(head) : similarityLine(head, second);
   return el("div", { class: "headtop" },
     el("h2", {}, report.heads[head]),
     second === null ? null : el("span", { class: "beside" }, `and ${report.heads[second]}`),

@@ -3,12 +3,15 @@
 import { go } from "./address.js";
 import { columnHelp, kindMeaning } from "./definitions.js";
 import { choice, el } from "./dom.js";
-import { plural } from "./format.js";
-import { Grid, legend } from "./grid.js";
+import { plural, sentence } from "./format.js";
+import { Grid } from "./grid.js";
 import { headTable } from "./head_table.js";
 import { help } from "./help.js";
 import { kindLabel } from "./kinds.js";
+import { legend } from "./legend.js";
 import { column, kindOf, numberColumns, report } from "./report.js";
+import { sharesNamed, withoutValue } from "./share_names.js";
+import { hasShares, leadingOf } from "./shares.js";
 import { yourText } from "./text_choice.js";
 
 /** Measures that people choose first. */
@@ -24,46 +27,74 @@ function measureNames() {
 }
 
 /**
+ * What the grid shows if nothing else is chosen, the first that there is.
+ * @param {string[]} names
+ * @returns {[string, string][]} value, text
+ */
+function colourings(names) {
+  /** @type {[string, string][]} */
+  const options = names.map((name) => [name, name]);
+  if (column("kind")) options.unshift(["kind", "kind of head"]);
+  if (hasShares()) options.unshift(["shares", "what decides where it looks"]);
+  return options;
+}
+
+/**
+ * The heads of the share or the kind that is chosen; all of them if none is.
+ * @param {import("./types.js").State} state
+ * @returns {{share?: string, kind?: string, has: (head: number) => boolean}}
+ */
+function selection({ share, kind }) {
+  const leads = (/** @type {number} */ head) => leadingOf(head).some(({ name }) => name === share);
+  const isKind = (/** @type {number} */ head) => withoutValue(kindOf(head)) === kind;
+  const some = (/** @type {(head: number) => boolean} */ has) => report.heads.some((_, head) => has(head));
+  if (some(leads)) return { share, has: leads };
+  if (some(isKind)) return { kind, has: isKind };
+  return { has: () => true };
+}
+
+/**
  * @param {import("./types.js").State} state
  * @returns {import("./types.js").View}
  */
 export function headsView(state) {
-  const names = measureNames();
-  const byKind = column("kind") !== null;
-  const by = state.color && names.includes(state.color) ? state.color : byKind ? "kind" : (names[0] ?? "kind");
-  const kind = report.heads.some((_, head) => kindOf(head) === state.kind) ? state.kind : undefined;
-  const grid = new Grid(by, kind);
-  const choose = (/** @type {string | undefined} */ one) => go({ kind: one });
+  const options = colourings(measureNames());
+  const by = options.find(([value]) => value === state.color)?.[0] ?? options[0]?.[0] ?? "kind";
+  const { share, kind, has } = selection(state);
+  const grid = new Grid(by, has);
   const left = el("section", { class: "gridside", "aria-label": "Grid of heads" });
-  left.append(colorControl(by, names, byKind), grid.box, legend(by, kind, choose), grid.note);
-  const heads = report.heads.map((_, head) => head).filter((head) => kind === undefined || kindOf(head) === kind);
+  left.append(colorControl(by, options), grid.box, legend(by, { share, kind }), grid.note);
+  const heads = [...report.heads.keys()].filter(has);
   const right = report.table ? el("section", { class: "tableside", "aria-label": "Table of heads" }) : null;
-  if (kind !== undefined) right?.append(filterNote(kind, heads.length));
+  const count = heads.length;
+  if (share !== undefined) right?.append(filterNote(`in which ${share} leads`, shareMeaning(share), count));
+  if (kind !== undefined) right?.append(filterNote(`of kind “${kindLabel(kind)}”`, kindMeaning(kind), count));
   right?.append(headTable(state, heads, by));
   return { element: el("div", { class: "two" }, left, right), start: () => grid.draw(), resize: () => grid.draw() };
 }
 
+/** @param {string} share */
+const shareMeaning = (share) => sentence(sharesNamed(share)[0]?.meaning ?? "");
+
 /**
  * @param {string} by
- * @param {string[]} names
- * @param {boolean} byKind
+ * @param {[string, string][]} options
  */
-function colorControl(by, names, byKind) {
-  const options = names.map((name) => /** @type {[string, string]} */ ([name, name]));
-  if (byKind) options.unshift(["kind", "kind of head"]);
+function colorControl(by, options) {
   const own = yourText({ view: "tokens" });
   if (!options.length) return el("div", { class: "controls" }, own);
-  const term = by === "kind" ? help("kind") : columnHelp(by);
-  const change = (/** @type {string} */ color) => go({ color, kind: undefined });
+  const term = by === "kind" || by === "shares" ? help(by) : columnHelp(by);
+  const change = (/** @type {string} */ color) => go({ color, kind: undefined, share: undefined });
   return el("div", { class: "controls" }, choice("Colour by", options, by, change, term), own);
 }
 
 /**
- * @param {string} kind
+ * @param {string} which
+ * @param {string} meaning
  * @param {number} count
  */
-function filterNote(kind, count) {
-  const all = el("button", { type: "button", onclick: () => go({ kind: undefined }) }, "Show all heads");
-  const title = el("b", {}, `${plural(count, "head")} of kind “${kindLabel(kind)}”`);
-  return el("p", { class: "filter" }, title, ": ", kindMeaning(kind), " ", all);
+function filterNote(which, meaning, count) {
+  const reset = () => go({ kind: undefined, share: undefined });
+  const all = el("button", { type: "button", onclick: reset }, "Show all heads");
+  return el("p", { class: "filter" }, el("b", {}, `${plural(count, "head")} ${which}`), ": ", meaning, " ", all);
 }

@@ -1,13 +1,20 @@
 /** Colours of the page's data (multihead._base.charts) and of its theme. */
 
 import { charts } from "./charts.js";
+import { sharesNamed } from "./share_names.js";
 
 const STEPS = 256;
 
-/** @param {string} kind */
+/** A kind has a colour of its own, or that of the share that names it. @param {string} kind */
 export function kindColor(kind) {
   const { kinds, no_value } = charts;
-  return Object.hasOwn(kinds, kind) ? kinds[kind] : no_value;
+  return Object.hasOwn(kinds, kind) ? kinds[kind] : (sharesNamed(kind)[0]?.colour ?? no_value);
+}
+
+/** The same as the background of a dot: of two shares, half each. @param {string} kind */
+export function kindBackground(kind) {
+  const [first, second] = sharesNamed(kind);
+  return second ? `linear-gradient(90deg, ${first.colour} 50%, ${second.colour} 50%)` : kindColor(kind);
 }
 
 /** @param {number} index */

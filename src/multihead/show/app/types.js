@@ -118,13 +118,21 @@
  * @property {string} tally
  * @property {Record<string, LayerVerdict>} layers
  *
+ * @typedef {object} Share one of the five shares of log n
+ * @property {string} name
+ * @property {string} colour
+ * @property {string} meaning one line
+ * @property {string} one what a head does in which it leads
+ *
  * @typedef {object} Charts palettes and formats, the same in every face of the report
  * @property {Record<string, string>} kinds
+ * @property {Share[]} shares
  * @property {string[]} lines
  * @property {Record<"weight" | "weight-dark" | "measure" | "signed" | "signed-dark", string[]>} ramps
  * @property {string} no_value
  * @property {number} weight_exponent
  * @property {[number, number]} size diameters of the least and the most important head, in cells
+ * @property {{size: [number, number], hole: number, centre: number}} ring the same of a ring; the others of the ring
  * @property {{missing: string, digits: number, plain: [number, number], fraction_digits: number}} format
  *
  * @typedef {object} Report

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from multihead._base.charts import LINE_COLOURS, HeadGrid, Heatmap, LineChart, word_colours
+from multihead._base.charts import (
+    LINE_COLOURS,
+    RING_CENTRE,
+    RING_HOLE,
+    HeadGrid,
+    Heatmap,
+    LineChart,
+    word_colours,
+)
 from multihead.show.figure.style import colour_bar, colour_map, short
 
 MARKERS = "os^Dvx+"
@@ -50,22 +58,33 @@ def draw_head_grid(figure: Any, axes: Any, grid: HeadGrid) -> None:
 
 
 def _rings(figure: Any, axes: Any, grid: HeadGrid) -> None:
+    """A ring of the shares of each head; the disc inside has the colours of those that lead."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Wedge
 
-    assert grid.shares is not None
-    wedges: list[Any] = []
-    colours: list[str] = []
-    for (y, x), diameter, shares in zip(grid.places, grid.diameters, grid.shares, strict=True):
-        start = 0.0
-        for share, colour in zip(shares, grid.part_colours, strict=True):
-            if share > 0:  # clockwise from the top; the y axis points down, so angles grow clockwise
-                ends = (360 * start - 90, 360 * (start + share) - 90)
-                wedges.append(Wedge((x, y), diameter / 2, *ends, width=0.3 * diameter))
-                colours.append(colour)
-                start += share
-    axes.add_collection(PatchCollection(wedges, facecolors=colours, linewidths=0))
-    _legend(figure, dict(zip(grid.parts, grid.part_colours, strict=True)), grid)
+    rings: list[tuple[Any, str]] = []
+    discs: list[tuple[Any, str, str]] = []
+    for i, ((y, x), diameter) in enumerate(zip(grid.places, grid.diameters, strict=True)):
+        radius = diameter / 2
+        for start, end, colour in grid.ring(i):
+            wedge = Wedge((x, y), radius, *_degrees(start, end), width=(1 - RING_HOLE) * radius)
+            rings.append((wedge, colour))
+        for start, end, colour in grid.disc(i):
+            fill = "white" if grid.heads[i] in grid.hollow else colour
+            discs.append((Wedge((x, y), RING_CENTRE * radius, *_degrees(start, end)), fill, colour))
+    wedges, colours = zip(*rings, strict=True)
+    axes.add_collection(PatchCollection(wedges, facecolors=colours, edgecolors="white", linewidths=0.3))
+    if discs:
+        wedges, fills, colours = zip(*discs, strict=True)
+        axes.add_collection(PatchCollection(wedges, facecolors=fills, edgecolors=colours, linewidths=0.5))
+    counts = grid.leading_counts
+    names = [f"{part} ({counts[part]})" if grid.leading else part for part in grid.parts]
+    _legend(figure, dict(zip(names, grid.part_colours, strict=True)), grid)
+
+
+def _degrees(start: float, end: float) -> tuple[float, float]:
+    """Parts of a turn as angles, clockwise from the top: the y axis points down, so angles grow clockwise."""
+    return 360 * start - 90, 360 * end - 90
 
 
 def _circles(figure: Any, axes: Any, grid: HeadGrid) -> None:
@@ -95,6 +114,8 @@ def _legend(figure: Any, colours: dict[str, str], grid: HeadGrid) -> None:
         keys.append(Line2D([], [], color="#5b6470", markerfacecolor="white", label=name, **dot))
     if grid.sizes is not None:
         keys.append(Line2D([], [], linestyle="none", label=f"size: {grid.size_title}"))
+    if grid.leading:
+        keys.append(Line2D([], [], linestyle="none", label="disc: the share that leads"))
     legend = figure.legend(
         handles=keys, loc="outside lower center", ncols=4, columnspacing=1.0, handletextpad=0.15, borderpad=0.1
     )
