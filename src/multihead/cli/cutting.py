@@ -26,6 +26,7 @@ from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.edit.calibration import Calibration, Progress
+    from multihead.edit.distill import Distill
     from multihead.edit.pipeline import CalibrationCost, CutResult
     from multihead.edit.plan import Plan
     from multihead.sources.pretrained import Pretrained
@@ -103,8 +104,11 @@ class CutOptions(Options):
 
     def check(self, dtype: str) -> None:
         """Raise unless the cut model can be written; nothing is loaded yet."""
+        from multihead._base.arguments import check_seed
         from multihead.store.save import check_folder
 
+        check_seed(self.seed)
+        self.distillation()
         if self.dry_run:
             return
         if self.distill and dtype not in ("float32", "float64"):
@@ -123,6 +127,13 @@ class CutOptions(Options):
             raise MultiheadError(
                 f"nothing can be written to {existing}: {error.strerror}", hint="choose another folder for -o"
             ) from error
+
+    def distillation(self) -> Distill | None:
+        """What --distill asks for."""
+        from multihead.edit.distill import Distill
+
+        steps, rate = self.distill, self.distill_lr
+        return None if steps is None else Distill(steps) if rate is None else Distill(steps, rate)
 
     def forwards(self, cost: CalibrationCost, text: Calibration) -> float:
         """About how many forward passes over the text the cut takes."""
@@ -153,23 +164,30 @@ def run_cut(args: argparse.Namespace, request: Request, hint: str) -> int:
         raise MultiheadError(missing, hint=hint)
     from multihead.corpus.data_parallel import data_parallel
     from multihead.corpus.ranks import Ranks
+    from multihead.edit.pipeline import plan_of_file
 
+    stored = plan_of_file(options.plan, request.requested(), options.force)
     with Ranks.started(RANK_TIMEOUT) as ranks, data_parallel():
         options = replace(options, follows=not ranks.leads, quiet=options.quiet or not ranks.leads)
         loaded = ModelOptions.of(args).load(args.model, "mh.plan(model, {}, keep=0.5)")
-        plan = _planned(args, options, files, loaded, request)
+        plan = _planned(args, options, files, loaded, request, stored)
         return _carry_out(args, options, loaded, plan)
 
 
 def _planned(
-    args: argparse.Namespace, options: CutOptions, files: CalibrationOptions, loaded: Pretrained, request: Request
+    args: argparse.Namespace,
+    options: CutOptions,
+    files: CalibrationOptions,
+    loaded: Pretrained,
+    request: Request,
+    stored: Plan | None,
 ) -> Plan:
-    """The plan in --plan FILE if there is one, else a new one, with its calibration text."""
-    from multihead.edit.pipeline import CalibrationCost, make_plan, plan_of_file
+    """The plan that was stored in --plan FILE, else a new one, with its calibration text."""
+    from multihead.edit.pipeline import CalibrationCost, make_plan
 
     say = speaker(options.quiet)
-    stored = plan_of_file(options.plan, loaded.model, request.requested(), options.force)
     if stored is not None:
+        stored.check(loaded.model)
         say(f"the plan of {options.plan}")
         if options.dry_run:
             return stored
@@ -217,13 +235,11 @@ def _carry_out(args: argparse.Namespace, options: CutOptions, loaded: Pretrained
 
 
 def _cut(options: CutOptions, loaded: Pretrained, plan: Plan) -> CutResult:
-    from multihead.edit.distill import Distill
     from multihead.edit.pipeline import cut_timed
 
-    steps, rate = options.distill, options.distill_lr
-    distill = None if steps is None else Distill(steps) if rate is None else Distill(steps, rate)
+    refit, distill = not options.no_refit, options.distillation()
     with bars(options.quiet) as progress:
-        return cut_timed(loaded.model, plan, refit=not options.no_refit, distill=distill, progress=progress)
+        return cut_timed(loaded.model, plan, refit=refit, distill=distill, progress=progress)
 
 
 def _save(options: CutOptions, loaded: Pretrained, result: CutResult, dtype_requested: bool) -> dict[str, Any]:
