@@ -139,6 +139,11 @@ class Plan:
             twice = [name for name, count in counts.items() if count > 1]
             if twice:
                 raise SizeError(f"a plan must name every layer once, got {twice[0]!r} twice", hint="remove one")
+        if self.heads and not self.kept:
+            raise SizeError(
+                f"a plan must keep one of the {self.heads} heads at least, got none (request: {self.request})",
+                hint="keep or budget a larger share, or min_heads=1: one head in every layer",
+            )
 
     @staticmethod
     def whole(model: nn.Module, layers: Iterable[LayerAnatomy]) -> Plan:
