@@ -294,6 +294,8 @@ class Plan:
                 hint="make the plan again with this version",
             )
         try:
+            check_instance("layers", data["layers"], list, "a list of layers", hint=_DAMAGED)
+            check_instance("scores", data["scores"], Mapping, "an object of costs by head", hint=_DAMAGED)
             return Plan(
                 tuple(map(_read_layer, data["layers"])),
                 _text("model", data["model"]),
@@ -379,6 +381,7 @@ def _edited(
 
 
 def _read_layer(x: Mapping[str, Any]) -> LayerPlan:
+    check_instance("a layer", x, Mapping, "an object", hint=_DAMAGED)
     name = _text("the name of a layer", x["name"])
     for count in ("heads", "kv_heads", "times_used"):
         check_count(f"{count} of {name}", x[count], least=0, most=MOST_ITEMS)
