@@ -84,9 +84,9 @@ SPEED = {
         "HF LlamaAttention",
     ),
     ("window 256 of 8,192", "SDPA, dense mask"): ("layer", "window 256 of 8192 forward", "SDPA, dense mask"),
-    ("small call, 1 × 16, d 64, causal", "hand-written SDPA"): (
+    ("generation, 4 layers of d 256", "hand-written SDPA"): (
         "layer",
-        "small: forward 1x16, d 64, causal",
+        "small: generate 500 tokens, 4 layers of d 256, Static",
         "hand-written SDPA",
     ),
 }

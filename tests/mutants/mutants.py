@@ -210,7 +210,7 @@ MUTANTS: dict[str, Mutant] = {
         ("ragged",),
     ),
     "keys and values swapped in the joint product": Mutant(
-        "_projections.py", "q, k, v = heads.split_with_sizes(", "q, v, k = heads.split_with_sizes(", ("causal",)
+        "_projections.py", "q, k, v = _strided(product", "q, v, k = _strided(product", ("causal",)
     ),
     "ragged bias row forgotten": Mutant(
         "_packing.py", "padded = empty.expand(", "padded = (0 * empty).expand(", ("ragged",)

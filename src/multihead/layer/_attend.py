@@ -18,6 +18,7 @@ from multihead.layer._kernels import Block, explicit, fused, sees_marked_key
 from multihead.layer._plan import Plan, plan_of
 from multihead.layer._problem import Problem, autocast_disabled
 from multihead.layer._run_tiles import TileKernel, on_block, run_tiles, zero_output
+from multihead.layer._tracing import is_compiling
 
 
 def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
@@ -25,7 +26,7 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
 
     A TorchFunctionMode intercepts it, as it intercepts torch's functions: `multihead.capture` is one.
     """
-    if has_torch_function_unary(problem.q) and not torch.compiler.is_compiling():
+    if has_torch_function_unary(problem.q) and not is_compiling():
         return _intercepted(problem, plan)
     if plan is None:
         plan = plan_of(problem)
@@ -43,7 +44,7 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
             return zero_output(problem.q, problem.v.shape[3])
         if not plan.hides_keys:
             return _run(problem, plan)
-        return _traced(problem, plan) if torch.compiler.is_compiling() else _guarded(problem, plan)
+        return _traced(problem, plan) if is_compiling() else _guarded(problem, plan)
 
 
 def _intercepted(problem: Problem, plan: Plan | None) -> HeadOutputs:

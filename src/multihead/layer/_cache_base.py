@@ -20,7 +20,7 @@ from multihead.layer._host_values import HostInts
 from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths, within_cache
-from multihead.layer._tracing import is_eager
+from multihead.layer._tracing import is_compiling, is_eager
 
 Lengths = Sequence[int] | Int[Tensor, " batch"]
 
@@ -267,7 +267,7 @@ class Cache(ABC):
 
     def _owned_by(self, layer: nn.Module) -> weakref.ref[nn.Module] | None:
         """A reference to the layer; raises if a different layer has stored its keys here."""
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return None  # a graph that reads the owner would be recompiled for each layer
         if self._owner is not None and self._owner() is layer:
             return self._owner

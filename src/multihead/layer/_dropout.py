@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead.layer._tracing import is_compiling
+
 STEPS = 1 << 16
 
 
@@ -43,7 +45,7 @@ def fresh_seed() -> int:
 
 def dropped(weights: Float[Tensor, "..."], dropout: float) -> Float[Tensor, "..."]:
     """weights ∘ kept · rescale: each weight is dropped with probability `dropout`, the others are rescaled."""
-    if weights.device.type != "cpu" or torch.compiler.is_compiling():
+    if weights.device.type != "cpu" or is_compiling():
         return F.dropout(weights, dropout)
     mask = DropoutMask(dropout, fresh_seed(), weights.device)
     kept = mask.draw(torch.empty_like(weights, requires_grad=False))

@@ -22,6 +22,7 @@ from multihead.layer._dropout import dropped
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._problem import Groups, Problem, ScoreConfig
 from multihead.layer._tiles import Tile, TileMask
+from multihead.layer._tracing import is_compiling
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block
 
 def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
     """The mask of one tile; cached for the next layer if the mask's key determines its cells."""
-    if torch.compiler.is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > CACHED_CELLS:
+    if is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > CACHED_CELLS:
         return written_mask(mask, coordinates, coordinates.grid(tile.batch, tile.queries, tile.keys))
     key = (mask.key, coordinates, tile.batch.start, tile.batch.stop, tile.queries.start, tile.queries.stop,
            *[(part.start, part.stop) for part in tile.keys])  # fmt: skip
@@ -95,7 +96,7 @@ def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
 
 def try_rules(mask: Mask, coordinates: Coordinates, tiles: Sequence[Tile]) -> None:
     """Write out the tiles of a mask with a rule: one that raises does so here, before a cache changes."""
-    if not torch.compiler.is_compiling():
+    if not is_compiling():
         for tile in (t for t in tiles if t.keys):
             mask.allowed(coordinates.grid(tile.batch, tile.queries, tile.keys))
 

@@ -19,6 +19,7 @@ from multihead._base.shapes import HeadOutputs, Keys, StoredKeys, StoredValues, 
 from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, aligned
 from multihead.layer._mask_algebra import Mask
+from multihead.layer._tracing import is_compiling
 
 if TYPE_CHECKING:
     from multihead.layer._packing import Packing
@@ -108,7 +109,7 @@ NO_CACHE = NoCache()
 def sized(q: Tensor, keys: int) -> Coordinates:
     """Aligned coordinates of the queries `q` and `keys` keys."""
     batch, heads, queries, _ = q.shape
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return Coordinates(batch, heads, queries, keys, q.device)
     return aligned(batch, heads, queries, keys, q.device)
 
@@ -159,7 +160,7 @@ _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
 
 def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     """The shard of the open context_parallel block in which the layer runs, or None."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
     if not _open and not _last_shard.data:  # pyright: ignore[reportAttributeAccessIssue]  # its truth value costs more
         return None

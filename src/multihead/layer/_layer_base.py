@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -94,7 +94,8 @@ class AttentionLayer(nn.Module):
         rows = join_heads(heads)
         if packing is None:
             try:
-                return project(cast(nn.Module, self._modules["o_proj"]), rows)
+                modules: dict[str, Any] = self._modules
+                return project(modules["o_proj"], rows)
             except RuntimeError as error:
                 weight = getattr(self.o_proj, "weight", None)
                 if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.shape[1] == rows.shape[-1]:

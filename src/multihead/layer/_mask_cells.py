@@ -13,6 +13,7 @@ from multihead._base.shapes import Allowed, ScoreBias
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
 from multihead.layer._mask_algebra import Leaf, Mask
+from multihead.layer._tracing import is_compiling
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -181,7 +182,7 @@ class Where(Leaf):
 
     def check(self, coordinates: Coordinates) -> None:
         """Evaluate the rule once, on one cell per head, before anything is computed or cached."""
-        if not coordinates.empty and not torch.compiler.is_compiling():
+        if not coordinates.empty and not is_compiling():
             first = slice(0, 1)
             self.allowed(coordinates.grid(first, first, (first,)))
 

@@ -18,7 +18,7 @@ from multihead.layer._coordinates import Coordinates, aligned
 from multihead.layer._kv_store import NO_INPUTS, Inputs, NoCache
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
-from multihead.layer._tracing import transformed
+from multihead.layer._tracing import is_compiling, transformed
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def packing_of(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> Pack
     number of real tokens plays no part, so hooks on the projections see tensors of the same form for any amount of
     padding.
     """
-    if torch.compiler.is_compiling() or transformed():
+    if is_compiling() or transformed():
         return None
     batch, width = tokens.shape[:2]
     lengths = ragged_lengths(mask, batch, tokens.device)

@@ -27,7 +27,7 @@ from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_structured import CAUSAL
 from multihead.layer._problem import Groups, Problem, ScoreConfig
 from multihead.layer._tiles import ANY_SIZE, LARGEST_MASK, Tile, TileMask, single_tile, tile
-from multihead.layer._tracing import transformed
+from multihead.layer._tracing import is_compiling, transformed
 
 ROUTES = ("folded", "tiled", "fused", "blocked", "reference")
 """In the order of trial."""
@@ -90,7 +90,7 @@ class Signature:
     @property
     def structured(self) -> bool:
         """Whether tiles can be planned on the host."""
-        return self.mask.structured and self.coordinates.aligned and not torch.compiler.is_compiling()
+        return self.mask.structured and self.coordinates.aligned and not is_compiling()
 
     @property
     def bias_needs_grad(self) -> bool:
@@ -123,7 +123,7 @@ def plan_for(
         return _ring_plan(route)
     if mask is CAUSAL and coordinates.queries == 1 and coordinates.query_positions is None:
         mask = EVERYTHING  # the last query sees every key, and without a mask all decoding steps share one plan
-    if torch.compiler.is_compiling():
+    if is_compiling():
         signature = Signature(q.shape[3], value_dim, q.dtype, groups, mask, coordinates, scores, needs_grad, packed)
         return choose(signature, route)
     key_dim, dtype = q.shape[3], q.dtype
@@ -157,7 +157,7 @@ def plan_of(problem: Problem, route: str | None = None, store: KVStore = NO_CACH
     """The plan of a problem; `store` adds cached keys and values to it later."""
     return plan_for(
         problem.q, problem.v.shape[3], problem.groups, problem.mask, problem.coordinates, problem.scores,
-        needs_grad=torch.is_grad_enabled() and (problem.needs_grad or store.requires_grad),
+        needs_grad=problem.needs_grad or (store.requires_grad and torch.is_grad_enabled()),
         packed=problem.packing is not None, route=route,
     )  # fmt: skip
 
@@ -232,7 +232,7 @@ def _try(call: Signature, route: str, *, forced: bool) -> tuple[str | None, tupl
 
 
 def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
-    traced = torch.compiler.is_compiling()
+    traced = is_compiling()
     reads_output = call.on_cpu and not transformed()
     complete = len(tiles) == 1 and (
         traced or tiles[0].shape[1:] == (call.coordinates.queries, call.coordinates.keys)
@@ -263,7 +263,7 @@ def _slower(call: Signature, route: str) -> str | None:
     scores = size.batch * size.heads * size.queries * size.keys
     if route == "tiled" and scores < 2 * TILE_OVERHEAD and not call.packed:
         return f"{scores} scores cost less than a second call"
-    if route == "folded" and not torch.compiler.is_compiling():
+    if route == "folded" and not is_compiling():
         simple = call.scores.softcap is None and call.scores.sinks is None and not call.mask.parts()
         if simple and not worth_folding(call.groups, size.keys, call.key_dim, call.dtype):
             return f"{size.keys} keys are read faster by one call of the fused kernel"
@@ -295,7 +295,7 @@ def _refusal(call: Signature, route: str) -> str | None:
     if route == "reference":
         return None
     if route == "blocked":
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return "a traced graph is one call"
         return "a loop over blocks cannot be transformed by torch.func" if transformed() else None
     if route == "folded":
@@ -307,7 +307,7 @@ def _refusal(call: Signature, route: str) -> str | None:
     if call.bias_needs_grad:
         return "the bias added to the scores needs a gradient"
     if route == "tiled":
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return "a traced graph is one call"
         if not call.coordinates.aligned:
             return "the rows of the cache differ in length"
@@ -319,7 +319,7 @@ def _refusal(call: Signature, route: str) -> str | None:
 
 
 def _folding_refusal(call: Signature) -> str | None:
-    queries, keys, traced = call.coordinates.queries, call.coordinates.keys, torch.compiler.is_compiling()
+    queries, keys, traced = call.coordinates.queries, call.coordinates.keys, is_compiling()
     if traced and (call.coordinates.aligned or torch.compiler.is_exporting()):
         return "a traced graph is one call"  # except with a Static cache, whose sizes never change
     if queries > FEW_QUERIES or queries * 4 > keys:
@@ -340,6 +340,6 @@ def _tiles_for(call: Signature, route: str) -> tuple[Tile, ...]:
 
 def bounded_tiles(mask: Mask, coordinates: Coordinates, *, rows: int = 1) -> tuple[Tile, ...]:
     """Tiles small enough to write out the scores of `rows` heads at once; a single tile if structure is unknown."""
-    if not mask.structured or not coordinates.aligned or torch.compiler.is_compiling():
+    if not mask.structured or not coordinates.aligned or is_compiling():
         return (single_tile(mask, coordinates),)
     return tuple(tile(mask, coordinates, largest=max(1, BLOCK // max(rows, 1)), every=True))

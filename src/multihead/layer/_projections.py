@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from multihead._base.shapes import Keys, Queries, Values
-from multihead.layer._tracing import function_modes, is_eager
+from multihead.layer._tracing import function_modes, is_compiling, is_eager
 
 FEW_TOKENS = 64
 """Up to this many tokens, one product is faster than three."""
@@ -21,45 +21,42 @@ FEW_TOKENS = 64
 FEW_WEIGHTS = 3 << 13
 """Up to this many weights, copying them into one matrix costs less than two more calls and their gradients."""
 
-_GLOBAL_HOOKS = (
-    torch_module._global_forward_hooks,  # pyright: ignore[reportPrivateUsage]  # no public names
-    torch_module._global_forward_pre_hooks,  # pyright: ignore[reportPrivateUsage]
-    torch_module._global_backward_hooks,  # pyright: ignore[reportPrivateUsage]
-    torch_module._global_backward_pre_hooks,  # pyright: ignore[reportPrivateUsage]
-)
-
-
+_FORWARD_HOOKS = torch_module._global_forward_hooks  # pyright: ignore[reportPrivateUsage]  # no public names
+_FORWARD_PRE_HOOKS = torch_module._global_forward_pre_hooks  # pyright: ignore[reportPrivateUsage]
+_BACKWARD_HOOKS = torch_module._global_backward_hooks  # pyright: ignore[reportPrivateUsage]
+_BACKWARD_PRE_HOOKS = torch_module._global_backward_pre_hooks  # pyright: ignore[reportPrivateUsage]
 _LINEAR_FORWARD = nn.Linear.forward  # a patch of the class replaces it
 
+Parameters = dict[str, Any]
+"""weight: Tensor, bias: Tensor | None"""
 
-def is_plain(*modules: nn.Module, kind: type[nn.Module] = nn.Linear, watched: bool = False) -> bool:
-    """Whether calling each of these modules is F.linear of its parameters and nothing else.
 
-    With `watched`, hooks on all modules, as a FLOP counter has, are no objection.
-    """
-    if nn.Linear.forward is not _LINEAR_FORWARD:
-        return False
-    if not watched and (_GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1] or _GLOBAL_HOOKS[2] or _GLOBAL_HOOKS[3]):
-        return False
-    for module in modules:
-        if type(module) is not kind:
-            return False
-        state = module.__dict__
-        if (
-            state["_forward_hooks"] or state["_forward_pre_hooks"]
-            or state["_backward_hooks"] or state["_backward_pre_hooks"]
-            or "forward" in state or state.get("_compiled_call_impl") is not None
-            or "weight" not in state["_parameters"] or "bias" not in state["_parameters"]
-        ):  # fmt: skip
-            return False
-    return True
+def calls_are_plain() -> bool:
+    """Whether no hook sees the calls of all modules, and nn.Linear has its own forward."""
+    watched = _FORWARD_HOOKS or _FORWARD_PRE_HOOKS or _BACKWARD_HOOKS or _BACKWARD_PRE_HOOKS
+    return not watched and nn.Linear.forward is _LINEAR_FORWARD
+
+
+def plain_parameters(module: nn.Module, kind: type[nn.Module] = nn.Linear) -> Parameters | None:
+    """The parameters of a module whose call is F.linear of them and nothing else; otherwise None."""
+    if type(module) is not kind:
+        return None
+    state = module.__dict__
+    if (
+        state["_forward_hooks"] or state["_forward_pre_hooks"]
+        or state["_backward_hooks"] or state["_backward_pre_hooks"]
+        or "forward" in state or "_compiled_call_impl" in state
+    ):  # fmt: skip
+        return None
+    parameters = state["_parameters"]
+    return parameters if "weight" in parameters and "bias" in parameters else None
 
 
 def project(projection: nn.Module, x: Float[Tensor, "... width"]) -> Float[Tensor, "... out"]:
     """projection(x); a plain Linear is computed directly, which saves a tenth of the time of a small layer."""
-    if not is_plain(projection) or torch.compiler.is_compiling():
+    parameters = plain_parameters(projection) if calls_are_plain() else None
+    if parameters is None or is_compiling():
         return projection(x)
-    parameters = projection.__dict__["_parameters"]
     return F.linear(x, parameters["weight"], parameters["bias"])
 
 
@@ -85,7 +82,7 @@ class JointWeights:
             return None
         return JointWeights(*projections)
 
-    def matrix(self, *parameters: Tensor | None) -> Tensor | None:
+    def matrix(self, parameters: Sequence[Tensor | None]) -> Tensor | None:
         """[W_Q, W_K, W_V], if the parameters are still where they were put."""
         if self.weight is not None and not self._in_place(parameters):
             self.weight = self.bias = None  # other memory: this one can go
@@ -93,8 +90,8 @@ class JointWeights:
 
     def _in_place(self, parameters: Sequence[Tensor | None]) -> bool:
         try:
-            for parameter, (pointer, shape) in zip(parameters, self.places, strict=True):
-                if parameter is None or type(parameter) not in _PLAIN:
+            for parameter, (pointer, shape) in zip(parameters, self.places):  # noqa: B905  # `strict` costs time
+                if type(parameter) is not nn.Parameter and type(parameter) is not Tensor:
                     return False
                 if parameter.data_ptr() != pointer or parameter.shape != shape or not parameter.is_contiguous():
                     return False
@@ -124,14 +121,12 @@ def project_together(
 ) -> tuple[Queries, Keys, Values]:  # fmt: skip
     """Queries, keys and values of one input, split into heads; of few tokens, in one product if possible."""
     batch, tokens, width = x.shape
-    if not is_eager(x) or function_modes() or not is_plain(q_proj, k_proj, v_proj):  # a mode sees each product
+    of_q = of_k = of_v = None
+    if is_eager(x) and not function_modes() and calls_are_plain():  # a mode sees each product
+        of_q, of_k, of_v = plain_parameters(q_proj), plain_parameters(k_proj), plain_parameters(v_proj)
+    if of_q is None or of_k is None or of_v is None:
         q, k, v = project(q_proj, x), project(k_proj, x), project(v_proj, x)
         return split_heads(q, key_dim), split_heads(k, key_dim), split_heads(v, value_dim)
-    of_q, of_k, of_v = (
-        q_proj.__dict__["_parameters"],
-        k_proj.__dict__["_parameters"],
-        v_proj.__dict__["_parameters"],
-    )
     w_q, w_k, w_v = of_q["weight"], of_k["weight"], of_v["weight"]
     b_q, b_k, b_v = of_q["bias"], of_k["bias"], of_v["bias"]
     grad = torch.is_grad_enabled()
@@ -139,24 +134,39 @@ def project_together(
     rows = x.reshape(batch * tokens, width)  # once; F.linear would reshape in each call
     weight = bias = None
     if joint is not None:  # in every call, so that memory that a parameter has left is freed
-        parameters = (w_q, w_k, w_v) if joint.bias is None else (w_q, w_k, w_v, b_q, b_k, b_v)
-        weight, bias = joint.matrix(*parameters), joint.bias
+        weight = joint.matrix((w_q, w_k, w_v) if joint.bias is None else (w_q, w_k, w_v, b_q, b_k, b_v))
+        bias = joint.bias
     if batch * tokens > FEW_TOKENS:
         weight = None
-    elif weight is None or grad or _has_tangents():  # the joint matrix has neither a gradient nor a tangent
+    elif weight is None:
         weight = _copied_together(w_q, w_k, w_v)
         bias = None if weight is None else _copied_together(b_q, b_k, b_v)
+    elif grad or _has_tangents():  # the joint matrix has neither a gradient nor a tangent
+        few = weight.numel() <= FEW_WEIGHTS and w_q.requires_grad is w_k.requires_grad is w_v.requires_grad
+        weight = torch.cat((w_q, w_k, w_v)) if few else None
+        bias = _copied_together(b_q, b_k, b_v) if few and bias is not None else None
     if weight is None or (bias is None and not b_q is b_k is b_v is None):
         q, k, v = F.linear(rows, w_q, b_q), F.linear(rows, w_k, b_k), F.linear(rows, w_v, b_v)
-    elif key_dim == value_dim:  # split heads before q, k and v: three views instead of seven
-        heads = split(F.linear(rows, weight, bias), batch, tokens, key_dim)
-        sizes = w_q.shape[0] // key_dim, w_k.shape[0] // key_dim, w_v.shape[0] // key_dim
-        q, k, v = heads.split_with_sizes(sizes, 1)  # `Tensor.split` is Python and takes twice the time
-        return q, k, v
-    else:
-        q, k, v = F.linear(rows, weight, bias).split_with_sizes((w_q.shape[0], w_k.shape[0], w_v.shape[0]), 1)
-        split = _viewed
-    return split(q, batch, tokens, key_dim), split(k, batch, tokens, key_dim), split(v, batch, tokens, value_dim)
+        return (
+            split(q, batch, tokens, key_dim),
+            split(k, batch, tokens, key_dim),
+            split(v, batch, tokens, value_dim),
+        )
+    product, widths = F.linear(rows, weight, bias), (w_q.shape[0], w_k.shape[0], w_v.shape[0])
+    if key_dim != value_dim:
+        q, k, v = product.split_with_sizes(widths, 1)  # `Tensor.split` is Python and takes twice the time
+        return (
+            _viewed(q, batch, tokens, key_dim),
+            _viewed(k, batch, tokens, key_dim),
+            _viewed(v, batch, tokens, value_dim),
+        )
+    counts = widths[0] // key_dim, widths[1] // key_dim, widths[2] // key_dim
+    if grad:  # the gradients of q, k and v are then joined in the memory order of `product`, in one copy
+        heads = product.view(batch, tokens, sum(counts), key_dim)
+        q, k, v = heads.split_with_sizes(counts, 2)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    q, k, v = _strided(product, batch, tokens, key_dim).split_with_sizes(counts, 1)  # three views instead of seven
+    return q, k, v
 
 
 def _copied_together(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> Tensor | None:

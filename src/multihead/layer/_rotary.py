@@ -20,6 +20,7 @@ from multihead._base.recent import Recent
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._host_values import HostInts
 from multihead.layer._rope_scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
+from multihead.layer._tracing import is_compiling
 
 # Factors of larger positions are computed in each call; a table of this length is 32 MB for 64 dimensions.
 TABLE_LIMIT = 65_536
@@ -134,7 +135,7 @@ class Rotary(nn.Module):
         """The factors that rotate x and every other tensor with the same positions."""
         dim = self.rotated(x.shape[-1])
         # Tracers and tensor subclasses get plain operations, and their tensors are not cached.
-        if torch.compiler.is_compiling() or type(x) not in (Tensor, nn.Parameter) or x.numel() == 0:
+        if is_compiling() or type(x) not in (Tensor, nn.Parameter) or x.numel() == 0:
             return Factors(None, *self._angles(x, positions, dim, length))
         packed = self._packed(x, positions, dim, length)
         return Factors(packed, None, None) if self.interleaved else Factors(packed, *packed.unbind(0))

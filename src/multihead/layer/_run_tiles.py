@@ -18,6 +18,7 @@ from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.layer._kernels import Block, lower
 from multihead.layer._problem import Problem
 from multihead.layer._tiles import ANY_SIZE, Tile
+from multihead.layer._tracing import is_compiling
 
 Kernel = Callable[[Block], HeadOutputs]
 TileKernel = Callable[[Problem, Tile, Queries, Keys, Values], HeadOutputs]
@@ -33,9 +34,7 @@ def run_tiles(problem: Problem, tiles: Sequence[Tile], kernel: TileKernel, *, em
     q, k, v = problem.q, problem.k, problem.v
     if problem.packing is not None:
         return _run_rows(problem, _packed_tiles(tiles, problem.packing.bounds), q, k, v, kernel, empty)
-    if torch.compiler.is_compiling() or (
-        len(tiles) == 1 and (tiles[0] is ANY_SIZE or tiles[0].shape[2] == k.shape[2])
-    ):
+    if is_compiling() or (len(tiles) == 1 and (tiles[0] is ANY_SIZE or tiles[0].shape[2] == k.shape[2])):
         return kernel(problem, tiles[0], q, k, v)  # one tile holds everything
     groups = [
         (rows, [_StoredTile(t, t.queries, t.keys) for t in same]) for rows, same in groupby(tiles, key=_batch_rows)

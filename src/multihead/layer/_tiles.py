@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-import torch
-
 from multihead.layer._coordinates import ALL, Coordinates, Span
 from multihead.layer._mask_algebra import Interval, Mask, conjunction, intersect
 from multihead.layer._mask_structured import Causal
+from multihead.layer._tracing import is_compiling
 
 LARGEST_MASK = 1 << 22
 """Most cells of a mask written out at once, per batch row and head: 4 MiB of bools."""
@@ -80,7 +79,7 @@ def single_tile(mask: Mask, coordinates: Coordinates) -> Tile:
         tile_mask = TileMask.FULL
     elif _is_plain_causal(mask) and coordinates.aligned and coordinates.queries == coordinates.keys:
         tile_mask = TileMask.CAUSAL
-    if torch.compiler.is_compiling():  # sizes may be symbols, and a tile would specialize them
+    if is_compiling():  # sizes may be symbols, and a tile would specialize them
         return Tile(ALL, ALL, (ALL,), tile_mask)
     return Tile(
         slice(0, coordinates.batch), slice(0, coordinates.queries), (slice(0, coordinates.keys),), tile_mask

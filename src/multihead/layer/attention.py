@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast, overload
+from typing import Any, cast, overload
 
 import torch
 from jaxtyping import Float
@@ -40,8 +40,6 @@ from multihead.layer.options import (
 )
 from multihead.layer.outputs import PLAN_ONLY, Ask, AttentionOutput, PlannedCall
 from multihead.layer.position import Position, Rotary
-
-_Modules = tuple[nn.Module, nn.Module, nn.Module]
 
 
 class MultiHeadAttention(AttentionLayer):
@@ -306,8 +304,8 @@ class MultiHeadAttention(AttentionLayer):
         # Torch multiplies a meta tensor by a matrix on any device, so its device is checked here.
         if separate_keys or getattr(query, "is_meta", True):
             check_inputs(self, query, key, value, known=known is not None)
-        modules = self._modules  # an attribute lookup of a submodule takes half a microsecond
-        q_proj, k_proj, v_proj = cast(_Modules, (modules["q_proj"], modules["k_proj"], modules["v_proj"]))
+        modules: dict[str, Any] = self._modules  # an attribute lookup of a submodule takes half a microsecond
+        q_proj, k_proj, v_proj = modules["q_proj"], modules["k_proj"], modules["v_proj"]
         try:
             source = query if store.packing is None else store.packing.pack(query)
             if key is None and known is None:

@@ -48,6 +48,7 @@ from multihead.layer._cache_base import (
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
 from multihead.layer._mask_algebra import Mask
+from multihead.layer._tracing import is_compiling
 from multihead.layer.mask import lengths, window
 
 __all__ = ["Cache", "View", "Growing", "Static", "Ring", "Cross"]
@@ -123,7 +124,7 @@ class Static(Cache):
                 mark_static_address(tensor)
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return self._advance_traced(k, lengths)
         step = super()._advance(k, lengths)
         if step.keys > self.capacity:
@@ -147,7 +148,7 @@ class Static(Cache):
                 "Static writes in place, but q, k or v require grad",
                 hint="decode under torch.no_grad(), or use Growing(), through which gradients flow",
             )
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return self._write_traced(k, v, step)
         keys, values = write_rows(self._buffers(), (k, v), step)
         self._set_lengths(step.after)
@@ -176,7 +177,7 @@ class Static(Cache):
     @property
     def length(self) -> int | None:
         """As in every cache; None also while compiling, where the length is data."""
-        return None if torch.compiler.is_compiling() else self._common_length()
+        return None if is_compiling() else self._common_length()
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -400,7 +401,7 @@ class Cross(Cache):
                 )
             return None
         for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
-            if x is not None and not torch.compiler.is_compiling() and (source is None or not source.is_same(x)):
+            if x is not None and not is_compiling() and (source is None or not source.is_same(x)):
                 raise CacheError(
                     f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
                     hint=f"call reset() before you use other keys, or pass no {name}",
@@ -422,7 +423,7 @@ class Cross(Cache):
         if self.length is None:
             mask = mask & lengths(self._row_lengths())
         sources = (None, None)
-        if not self.filled and not torch.compiler.is_compiling():
+        if not self.filled and not is_compiling():
             key, value = inputs
             sources = (None if key is None else _Source.of(key), None if value is None else _Source.of(value))
         return mask, sized(q, k.shape[2]), _CrossStep(owner, sources)

@@ -31,7 +31,8 @@ from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._plan import plan_for
 from multihead.layer._problem import Groups, Problem
-from multihead.layer._projections import is_plain, split_heads
+from multihead.layer._projections import calls_are_plain, plain_parameters, split_heads
+from multihead.layer._tracing import is_compiling
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.options import linear
 from multihead.layer.outputs import Ask, AttentionOutput
@@ -230,7 +231,7 @@ class LatentAttention(AttentionLayer):
         key_up, value_up = up.split((self.nope_dim, self.value_dim), dim=1)
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)
         c = latent[..., : self.latent_dim]
-        if torch.compiler.is_compiling():
+        if is_compiling():
             c = c.clone()  # torch.cond of the NaN guard rejects operands that share memory
         return torch.cat((q_nope @ key_up, q_rope), dim=-1), latent, c, value_up
 
@@ -247,7 +248,8 @@ class LatentAttention(AttentionLayer):
         kind = (
             nn.Linear if self.head_shard is None else type(up)
         )  # the heads of this rank have a class of their own
-        if not is_plain(up, kind=kind, watched=watched) or up.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
+        parameters = plain_parameters(up, kind) if watched or calls_are_plain() else None
+        if parameters is None or parameters["bias"] is not None:
             return False
         return type(local(up.weight)) in (Tensor, nn.Parameter)
 

@@ -32,6 +32,7 @@ from multihead._base.arguments import (
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._rope_scaling import NTK, DynamicNTK, Linear, Llama3, Scaling, YaRN, to_float32
 from multihead.layer._rotary import Rotary, consecutive_from
+from multihead.layer._tracing import is_compiling
 
 __all__ = [
     "Rotary",
@@ -230,7 +231,7 @@ class RelativeBias(nn.Module):
         distances = torch.arange(-far, far + 1, device=self.weight.device)
         by_distance = self.weight.to(dtype)[self.bucket(distances)].t()  # (head, distance)
         queries, keys = query_positions.shape[-1], key_positions.shape[-1]
-        if not torch.compiler.is_compiling() and queries and keys:
+        if not is_compiling() and queries and keys:
             q, k = consecutive_from(query_positions), consecutive_from(key_positions)
             if q is not None and k is not None:
                 # Constant along diagonals: look up queries + keys − 1 distances, then take sliding windows.
