@@ -188,6 +188,29 @@ def test_requests_that_are_refused(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (("--budget", "money=0.5"), "budget must be flops=X or cache=X, got 'money=0.5'"),
+        (("--heads", "seven"), "'seven' is not a head name"),
+        (("--keep", "0.5", "--min-heads", "-1"), "--min-heads must be at least 0, got -1"),
+        (("--keep", "0.5", "--multiple-of", "0"), "--multiple-of must be at least 1, got 0"),
+        (("--keep", "0.5", "--seed", "-1"), "seed must be at least 0, got -1"),
+        (("--keep", "0.5", "--distill", "9", "--distill-lr", "0"), "lr must be"),
+        (("--plan", "damaged"), "is not JSON"),
+    ],
+)
+def test_values_are_checked_before_the_model_is_loaded(
+    multihead: Multihead, tmp_path: Path, words: tuple[str, ...], line: str
+) -> None:
+    """A large model takes minutes to load."""
+    (tmp_path / "plan.json").write_text("{")
+    words = tuple(str(tmp_path / "plan.json") if word == "damaged" else word for word in words)
+    said = multihead("prune", tmp_path / "no model", *words, "-o", tmp_path / "x")
+    assert said.code == 2
+    assert line in said.err
+
+
 def test_where_it_goes(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
     words = ("prune", given.gpt2, "--heads", "0.1", "--calibration", given.corpus, "--no-refit")
     assert "-o DIR is missing" in multihead(*words).err

@@ -30,6 +30,7 @@ from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.edit.calibration import Calibration, Progress
+    from multihead.edit.distill import Distill
     from multihead.edit.pipeline import CalibrationCost, CutResult
     from multihead.edit.plan import Plan
     from multihead.sources.pretrained import Pretrained
@@ -87,8 +88,11 @@ class CutOptions(OutputOptions):
 
     def check(self, dtype: str) -> None:
         """Raise unless the cut model can be written; nothing is loaded yet."""
+        from multihead._base.arguments import check_seed
         from multihead.store.save import check_folder
 
+        check_seed(self.seed)
+        self.distillation()
         if self.dry_run:
             return
         if self.distill and dtype not in ("float32", "float64"):
@@ -99,6 +103,13 @@ class CutOptions(OutputOptions):
         if self.out is None:
             raise MultiheadError("-o DIR is missing: where to save the cut model", hint="-o smaller/, or --dry-run")
         check_folder(self.out, self.force)
+
+    def distillation(self) -> Distill | None:
+        """What --distill asks for."""
+        from multihead.edit.distill import Distill
+
+        steps, rate = self.distill, self.distill_lr
+        return None if steps is None else Distill(steps) if rate is None else Distill(steps, rate)
 
     def forwards(self, cost: CalibrationCost, text: Calibration) -> float:
         """About how many forward passes over the text the cut takes."""
@@ -145,21 +156,29 @@ def run_cut(args: argparse.Namespace, request: Request, hint: str) -> int:
         raise MultiheadError(missing, hint=hint)
     from multihead.corpus.data_parallel import data_parallel
     from multihead.corpus.ranks import Ranks
+    from multihead.edit.pipeline import plan_of_file
 
+    stored = plan_of_file(options.plan, request.requested(), options.force)
     with Ranks.started(RANK_TIMEOUT) as ranks, data_parallel():
         options = replace(options, follows=not ranks.leads, quiet=options.quiet or not ranks.leads)
         loaded = ModelOptions.of(args).load(args.model, "mh.plan(model, {}, keep=0.5)")
-        plan = _planned(args, options, loaded, request)
+        plan = _planned(args, options, loaded, request, stored)
         return _carry_out(args, options, loaded, plan)
 
 
-def _planned(args: argparse.Namespace, options: CutOptions, loaded: Pretrained, request: Request) -> Plan:
-    """The plan in --plan FILE if there is one, else a new one, with its calibration text."""
-    from multihead.edit.pipeline import CalibrationCost, make_plan, plan_of_file
+def _planned(
+    args: argparse.Namespace,
+    options: CutOptions,
+    loaded: Pretrained,
+    request: Request,
+    stored: Plan | None,
+) -> Plan:
+    """The plan that was stored in --plan FILE, else a new one, with its calibration text."""
+    from multihead.edit.pipeline import CalibrationCost, make_plan
 
     say = speaker(options.quiet)
-    stored = plan_of_file(options.plan, loaded.model, request.requested(), options.force)
     if stored is not None:
+        stored.check(loaded.model)
         say(f"the plan of {options.plan}")
         if options.dry_run:
             return stored
@@ -208,13 +227,12 @@ def _carry_out(args: argparse.Namespace, options: CutOptions, loaded: Pretrained
 
 
 def _cut(options: CutOptions, loaded: Pretrained, plan: Plan) -> CutResult:
-    from multihead.edit.distill import Distill
     from multihead.edit.pipeline import cut_timed
 
-    steps, rate = options.distill, options.distill_lr
-    distill = None if steps is None else Distill(steps) if rate is None else Distill(steps, rate)
     with shown_progress(not options.quiet) as progress:
-        return cut_timed(loaded.model, plan, refit=not options.no_refit, distill=distill, progress=progress)
+        return cut_timed(
+            loaded.model, plan, refit=not options.no_refit, distill=options.distillation(), progress=progress
+        )
 
 
 def _save(options: CutOptions, loaded: Pretrained, result: CutResult, dtype_requested: bool) -> dict[str, Any]:

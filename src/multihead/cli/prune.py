@@ -47,6 +47,7 @@ class PruneOptions(Request):
         return [flag for flag, value in {**asked, "--kv-heads": self.kv_heads}.items() if value is not None]
 
     def check(self) -> None:
+        """Raise if the request contradicts itself, or a value or name is wrong; nothing is loaded yet."""
         first = [flag for flag in self.requested() if flag != "--kv-heads"]
         if len(first) > 1:
             raise MultiheadError(
@@ -59,6 +60,13 @@ class PruneOptions(Request):
             )
         if self.remove and not names(self.remove):
             raise MultiheadError("--heads must name a head, got none", hint="--heads 3.7,4.1 or --heads L3H7")
+        from multihead.edit.budget import parse
+        from multihead.table import head_names
+
+        for name in names(self.remove):
+            head_names.parse(name)
+        if self.budget is not None:
+            parse(self.budget)
 
     def arguments(self) -> dict[str, Any]:
         return super().arguments() | {"remove": names(self.remove) or None}

@@ -31,6 +31,7 @@ from multihead.edit.distill import Distill
 from multihead.edit.distill import distill as distil
 from multihead.edit.kv_sharing.moments import moments_of
 from multihead.edit.kv_sharing.share import share_kv
+from multihead.edit.one_thread import one_thread
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.edit.refit import BlockRefit, Fit
 from multihead.edit.surgery.install import arranged, install
@@ -61,6 +62,19 @@ def cut(
     check_model(model)
     _check(plan, refit, distill)
     check_function("progress", progress)
+    with one_thread(model):
+        return _cut(model, plan, data, tokenizer, refit, distill, progress)
+
+
+def _cut(
+    model: nn.Module,
+    plan: Plan,
+    data: Iterable[Document] | Mapping[str, Any] | Calibration | None,
+    tokenizer: Any,
+    refit: bool,
+    distill: Distill | None,
+    progress: Progress | None,
+) -> nn.Module:
     plan.check(model)
     text = plan.calibration if data is None else Calibration.of(model, data, tokenizer)
     layers = {layer.name: layer for layer in anatomy_on(model, text)}

@@ -138,6 +138,11 @@ class Plan:
             twice = [name for name, count in counts.items() if count > 1]
             if twice:
                 raise SizeError(f"a plan must name every layer once, got {twice[0]!r} twice", hint="remove one")
+        if self.heads and not self.kept:
+            raise SizeError(
+                f"a plan must keep one of the {self.heads} heads at least, got none (request: {self.request})",
+                hint="keep or budget a larger share, or min_heads=1: one head in every layer",
+            )
 
     @staticmethod
     def whole(model: nn.Module, layers: Iterable[LayerAnatomy]) -> Plan:
@@ -288,6 +293,8 @@ class Plan:
                 hint="make the plan again with this version",
             )
         try:
+            check_instance("layers", data["layers"], list, "a list of layers", hint=_DAMAGED)
+            check_instance("scores", data["scores"], Mapping, "an object of costs by head", hint=_DAMAGED)
             return Plan(
                 tuple(map(_read_layer, data["layers"])),
                 _text("model", data["model"]),
@@ -369,6 +376,7 @@ def _edited(
 
 
 def _read_layer(x: Mapping[str, Any]) -> LayerPlan:
+    check_instance("a layer", x, Mapping, "an object", hint=_DAMAGED)
     name = _text("the name of a layer", x["name"])
     for count in ("heads", "kv_heads", "times_used"):
         check_count(f"{count} of {name}", x[count], least=0, most=MOST_ITEMS)

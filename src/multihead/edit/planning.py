@@ -29,6 +29,7 @@ from multihead.edit.budget import check_reachable, cost_model, parse
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.kv_sharing.cluster import cluster
 from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.one_thread import one_thread
 from multihead.edit.plan import LayerPlan, Plan
 from multihead.edit.saliency import check_method, saliency
 from multihead.edit.search import PruneOrder, Shape, greedy
@@ -82,26 +83,27 @@ def plan(
             "data must be calibration text, got None: heads are chosen by what they do on it",
             hint="plan(model, texts, keep=0.5), with texts like those that the model will read",
         )
-    text = None if data is None else calibrate(model, data, tokenizer, progress)
-    if text is None:
-        made = Plan.whole(model, anatomy_on(model, None))
-    else:
-        made = replace(Plan.whole(model, (x for same in text.weight_sets for x in same)), calibration=text)
-    if kv_heads is not None:
-        _check_kv_heads(made, kv_heads)
-    if remove is not None:
-        made = made.edit(remove=remove)
-        removed = [x.head(h) for x in made.layers for h in x.removed]
-        made = replace(made, request=f"remove {', '.join(removed) or 'nothing'}")
-    elif text is not None:
-        widest = max((x for x, *_ in text.weight_sets), key=lambda x: x.num_heads * x.value_dim)
-        text.check(widest.num_heads * widest.value_dim, widest.name)
-    if share is not None and text is not None:
-        order = prune_order(text, [share], method=method, budget=budget_name, shape=shape, seed=seed)
-        request = _request(f"keep={keep:g}" if budget is None else f"budget {budget}", shape)
-        made = apply_order(made, order, share, method=method, request=request)
-    if kv_heads is not None and text is not None:
-        made = _share_kv(made, text, kv_heads, progress)
+    with one_thread(model):
+        text = None if data is None else calibrate(model, data, tokenizer, progress)
+        if text is None:
+            made = Plan.whole(model, anatomy_on(model, None))
+        else:
+            made = replace(Plan.whole(model, (x for same in text.weight_sets for x in same)), calibration=text)
+        if kv_heads is not None:
+            _check_kv_heads(made, kv_heads)
+        if remove is not None:
+            made = made.edit(remove=remove)
+            removed = [x.head(h) for x in made.layers for h in x.removed]
+            made = replace(made, request=f"remove {', '.join(removed) or 'nothing'}")
+        elif text is not None:
+            widest = max((x for x, *_ in text.weight_sets), key=lambda x: x.num_heads * x.value_dim)
+            text.check(widest.num_heads * widest.value_dim, widest.name)
+        if share is not None and text is not None:
+            order = prune_order(text, [share], method=method, budget=budget_name, shape=shape, seed=seed)
+            request = _request(f"keep={keep:g}" if budget is None else f"budget {budget}", shape)
+            made = apply_order(made, order, share, method=method, request=request)
+        if kv_heads is not None and text is not None:
+            made = _share_kv(made, text, kv_heads, progress)
     if not made.changes:
         warnings.warn(
             f"the plan changes nothing: it keeps {made.heads} of {plural(made.heads, 'head')} ({made.request})",
@@ -154,9 +156,7 @@ def apply_order(start: Plan, order: PruneOrder, share: float, *, method: str, re
     keep, notes = prefix.keep, list(start.notes)
     if prefix.total > share * whole * (1 + 1e-12):
         notes.append(f"the budget is not met: {prefix.total / whole:.2f} of the {order.cost.unit} remain")
-    if not any(keep.values()):
-        notes.append(f"no head is kept: {request} is less than the smallest choice of heads costs")
-    elif empty := [name for name, heads in keep.items() if not heads]:
+    if empty := [name for name, heads in keep.items() if not heads]:
         notes.append(f"{', '.join(empty)} lost all heads")
     layers = tuple(replace(x, keep=keep[x.name]) for x in start.layers)
     scores = {start[layer].head(h): x for (layer, h), x in prefix.scores.items()}

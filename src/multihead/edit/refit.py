@@ -3,8 +3,10 @@
 For every writer o = W z + b, in the order of the run: z is what it reads in the cut model, and R = (s_T − s_S) / c
 what the stream s behind it lacks, errors of earlier layers included. Without a residual sum, R = o_T − o_S. The
 least-squares change of [W; b] is written into the cut model, and the model is measured again: where the held-out
-distance at the end of the block is not smaller, the change is undone. Runs start at the block, or inside it at the
-writer (`BlockRun`): each batch passes the original's block once.
+distance at the end of the block is not smaller, the change is undone. A fit is judged by the solution that was not
+fitted to the held-out tokens; once it is kept, that of all tokens is written (same λ). So the held-out tokens do
+shape the inputs of later fits. Runs start at the block, or inside it at the writer (`BlockRun`): each batch passes
+the original's block once.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Fit:
     distance_before: float = 0.0
     """the distance at the end of the block, measured on the model before the fit"""
     distance_after: float | None = None
-    """measured after it was written; None: it was not written"""
+    """measured with the solution that has not seen the held-out tokens; None: there was none"""
 
     @property
     def kept(self) -> bool:
@@ -102,7 +104,8 @@ class BlockRefit:
         """`run` has the original and the cut model, and stands at the block.
 
         `spliced`: fit to spliced documents too, see `Calibration.fit`.
-        `to_all`: with λ chosen, fit to the held-out tokens too; not if something else is judged on them later.
+        `to_all`: of a kept fit, write the solution of all tokens; not if something else is judged on the held-out
+        tokens later.
         """
         self.run, self.block, self.calibration, self.to_all, self.progress = (
             run,
@@ -127,27 +130,14 @@ class BlockRefit:
         batches = [*self.held_batches, *self.fit_batches]
         self.run_original([batch for batch in batches if self._kept(batch) is None])
         fits: list[Fit] = []
-        undo: Callable[[], None] | None = None
-        for writer in [*writers, None]:
-            if writer is None and undo is None:  # nothing was written since the last measurement
-                break
-            if undo is None:
-                self._advance(writer)
-            held = self.measure(writer)
-            if undo is not None:
-                fits[-1] = replace(fits[-1], distance_after=held.distance)
-                if fits[-1].undone:
-                    undo()
-                    held = self.measure(writer) if writer is not None else held
-            if writer is not None:
-                self._advance(writer)
-                fit, undo = self._fit(writer, held)
-                fits.append(fit)
+        for writer in writers:
+            self._advance(writer)
+            fits.append(self._fit(writer))
         return fits
 
-    def _advance(self, writer: Writer | None) -> None:
+    def _advance(self, writer: Writer) -> None:
         """Runs of the student start at this writer: nothing in front of it changes any more."""
-        if writer is not None and writer.module in self.run.fronts:
+        if writer.module in self.run.fronts:
             self.run.advance(writer.module, self.student)
 
     def _fits(self, writer: Writer) -> bool:
@@ -167,8 +157,9 @@ class BlockRefit:
 
     # ---- one fit ------------------------------------------------------------------------------
 
-    def _fit(self, writer: Writer, held: _HeldOut) -> tuple[Fit, Callable[[], None] | None]:
-        """Solve and write; returns what undoes it."""
+    def _fit(self, writer: Writer) -> Fit:
+        """Solve, write and measure; keep only what brings the model closer to the original."""
+        held = self.measure(writer)
         assert held.sums is not None
         where, bias = self._where(writer), self._bias(writer)
         held.sums.check(where)
@@ -176,7 +167,7 @@ class BlockRefit:
         before = held.sums.missing / size
         fit = Fit(where, before, before, 0, 0.0, held.sums.columns, writer.tap is not None, held.distance)
         if not held.sums.missing:
-            return fit, None
+            return fit
         sums = self.normal_equations(writer)
         sums.check(where)
         if sums.columns:
@@ -184,10 +175,15 @@ class BlockRefit:
         ridge, change, error = best_ridge(sums, held.sums)
         fit = replace(fit, after=error / size, tokens=sums.rows, ridge=ridge)
         if change is None:
-            return fit, None
-        if self.to_all:  # the held-out tokens have chosen λ: now they may help
-            change = next((c for _, c in (sums + held.sums).solutions([ridge])), change)
-        return fit, self._write(writer, bias, change)
+            return fit
+        undo = self._write(writer, bias, change)
+        fit = replace(fit, distance_after=self.measure(None).distance)
+        if not fit.kept:
+            undo()
+        elif self.to_all:  # the held-out tokens have chosen λ and judged: now they may help
+            undo()
+            self._write(writer, bias, next((c for _, c in (sums + held.sums).solutions([ridge])), change))
+        return fit
 
     def _write(self, writer: Writer, bias: nn.Parameter | None, change: Crossed) -> Callable[[], None]:
         weight = self.parameters[writer.parameter]
@@ -227,8 +223,7 @@ class BlockRefit:
         apart = torch.zeros(2, dtype=torch.float64)
         writers = [self._judged()] if writer is None else [writer]
         forward = Forward(self.student)
-        to_the_end = writer is None and self.run.continues  # the next block starts where this pass ends
-        reader = BlockReader(self.student, writers, [self.block.output], to_the_end=to_the_end)
+        reader = BlockReader(self.student, writers, [self.block.output])
         with reader, forward.listening(self._listener, required=False):
             for batch in self.held_batches:
                 seen, original = reader.read(self.run, forward, batch), self._original(batch)

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -107,7 +107,9 @@ class Manifest:
     def check_files(self, folder: Path) -> None:
         """Raise unless every file has the checksum that it was saved with."""
         for name, stored in self.checksums.items():
-            path = folder / Path(name).name
+            path = folder / name
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise MultiheadError(f"{MANIFEST} names {name!r}, which must be inside {folder}", hint=DAMAGED)
             if not path.is_file():
                 raise MultiheadError(f"there is no {name} in {folder}", hint=DAMAGED)
             if checksum(path) != stored:
@@ -136,6 +138,15 @@ def checksums(folder: Path) -> dict[str, str]:
     """Of the files in a folder that decide what the model computes: tensors, their index and the config."""
     files = [*folder.glob("*.safetensors*"), *folder.glob("config.json")]
     return {path.name: checksum(path) for path in sorted(files)}
+
+
+def add_checksums(folder: Path) -> None:
+    """Add those of all other files: of tokenizers, which decide what the model reads, and of further modules."""
+    manifest = Manifest.read(folder)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    others = sorted(names - {MANIFEST} - manifest.checksums.keys())
+    complete = {**manifest.checksums, **{name: checksum(folder / name) for name in others}}
+    replace(manifest, checksums=complete).write(folder)
 
 
 def checksum(path: Path) -> str:

@@ -34,6 +34,7 @@ from multihead.store.aux_files import copy_aux_files, modules
 from multihead.store.formats.custom import CustomFormat
 from multihead.store.formats.sentence import SentenceFormat
 from multihead.store.formats.stock import StockFormat
+from multihead.store.manifest import add_checksums
 from multihead.store.snapshot import Snapshot
 from multihead.store.tensors import state_tensors
 
@@ -88,6 +89,7 @@ def save(
     root, target = inner(model), Path(folder)
     with atomic_dir(target, force=force, marks=MODEL_FILES, need=state_tensors(root).bytes + _AUX_BYTES) as part:
         saved = write_model(root, part, tokenizer=tokenizer, source=None if source is None else Path(source))
+        add_checksums(part)
     return replace(saved, folder=target)
 
 

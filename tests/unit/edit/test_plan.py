@@ -177,7 +177,10 @@ def test_json_there_and_back(tmp_path: Path) -> None:
         ("{}", "format 'multihead plan' and version 3, got None and None"),
         ('{"format": "multihead plan", "version": 1}', "version 3, got 'multihead plan' and 1"),
         ('{"format": "multihead plan", "version": 3}', "the plan has no 'layers'"),
-        ('{"format": "multihead plan", "version": 3, "layers": 3}', "the plan is not readable: "),
+        (
+            '{"format": "multihead plan", "version": 3, "layers": 3}',
+            "layers must be a list of layers, got the int 3",
+        ),
     ],
 )
 def test_files_that_are_no_plan(tmp_path: Path, text: str, said: str) -> None:

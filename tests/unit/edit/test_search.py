@@ -142,10 +142,12 @@ def test_shapes_that_cannot_be_are_refused(bert: BertModel) -> None:
         Shape(uniform="yes")  # type: ignore[arg-type]
 
 
-def test_a_budget_that_leaves_no_head_says_so(llama: LlamaModel) -> None:
-    plan = mh.plan(llama, IDS, budget="cache=0.01", method="random")
-    assert plan.kept == 0
-    assert plan.notes == ("no head is kept: budget cache=0.01 is less than the smallest choice of heads costs",)
+def test_a_plan_without_heads_is_refused(llama: LlamaModel) -> None:
+    """Nothing can look at a model without heads afterwards."""
+    with pytest.raises(SizeError, match=r"one of the \d+ heads .* got none \(request: budget cache=0\.01\)"):
+        mh.plan(llama, IDS, budget="cache=0.01", method="random")
+    with pytest.raises(SizeError, match=r"one of the \d+ heads .* got none \(request: by hand\)"):
+        mh.plan(llama, remove=[head for layer in mh.anatomy(llama) for head in layer.site.names])
 
 
 def test_the_budget_of_flops_is_that_of_the_whole_model(bert: BertModel) -> None:

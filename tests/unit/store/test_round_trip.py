@@ -260,3 +260,18 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         MultiheadError, match=r"there is no multihead.json in .*\n\nhint: mh.load reads folders that mh.save"
     ):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_a_model_with_a_layer_without_heads_is_read_by_everything(tmp_path: Path, name: str) -> None:
+    model = ZOO[name].build()
+    first, *others = mh.anatomy(model)
+    texts = [[5 + (7 * i + j * j) % 90 for j in range(20)] for i in range(12)]
+    save(mh.cut(model, mh.plan(model, texts, remove=first.site.names)), tmp_path / "a")
+    again = load(tmp_path / "a")
+    heads = sum(layer.num_heads for layer in others)
+    assert sum(layer.num_heads for layer in mh.anatomy(again)) == heads
+    assert mh.check(model, again, texts, rounds=0).metrics["heads"] == (heads + first.num_heads, heads)
+    assert len(mh.measure(again, texts)) == heads
+    assert mh.plan(again, texts, keep=0.5).heads == heads
+    assert mh.report(again, texts).table is not None

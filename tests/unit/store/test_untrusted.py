@@ -38,10 +38,7 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change multihead.json, and give it and all files the checksums of a folder that is not damaged."""
     data = json.loads((folder / "multihead.json").read_text())
     change(data)
-    data["checksums"] = {
-        p.name: sha256(p.read_bytes()).hexdigest()
-        for p in [*folder.glob("*.safetensors*"), *folder.glob("config.json")]
-    }
+    data["checksums"] = {name: sha256((folder / name).read_bytes()).hexdigest() for name in data["checksums"]}
     data.pop("checksum", None)
     data["checksum"] = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     (folder / "multihead.json").write_text(json.dumps(data))
@@ -177,6 +174,7 @@ def test_a_flipped_bit_in_the_buffers(tmp_path: Path) -> None:
 def test_a_generation_config_that_is_none(tmp_path: Path, text: str) -> None:
     save(ZOO["llama"].build(), tmp_path / "a")
     (tmp_path / "a" / "generation_config.json").write_text(text)
+    changed(tmp_path / "a", lambda data: None)
     with pytest.raises(MultiheadError, match=r"generation_config.json (is not JSON|must hold a JSON object)"):
         load(tmp_path / "a")
 
@@ -286,3 +284,36 @@ def test_code_of_the_folder_runs_only_where_it_is_trusted(tmp_path: Path, monkey
             load(tmp_path / "a", trust_remote_code=True)
     finally:
         vars(sys).pop("multihead_ran_remote_code", None)
+
+
+class _Tokenizer:
+    """Writes two files, one of them in a folder."""
+
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / "vocab.txt").write_text("[PAD]\nthe\nhead\n")
+        (folder / "words").mkdir()
+        (folder / "words" / "more.json").write_text("[1, 2]")
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "words/more.json", "generation_config.json"])
+def test_every_file_that_was_saved_is_checked(tmp_path: Path, name: str) -> None:
+    """A model that gets the ids of other words computes nonsense, and no weight is wrong."""
+    save(ZOO["gpt2"].build(), tmp_path / "a", tokenizer=_Tokenizer())
+    load(tmp_path / "a")
+    file = tmp_path / "a" / name
+    file.write_bytes(file.read_bytes()[:-2] + b"?\n")
+    with pytest.raises(MultiheadError, match=rf"{name} is damaged: .*SHA-256"):
+        load(tmp_path / "a")
+    file.unlink()
+    with pytest.raises(MultiheadError, match=f"there is no {name} in"):
+        load(tmp_path / "a")
+
+
+def test_checksums_are_of_files_in_the_folder(copied: Path) -> None:
+    data = json.loads((copied / "multihead.json").read_text())
+    data.pop("checksum")
+    data["checksums"]["../secret"] = ""
+    data["checksum"] = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    (copied / "multihead.json").write_text(json.dumps(data))
+    with pytest.raises(MultiheadError, match=r"names '\.\./secret', which must be inside"):
+        load(copied)

@@ -187,8 +187,8 @@ def curve(
             for keep in shares:
                 if report is not None:
                     report(f"{method} {keep:g}", len(points) + len(notes), total)
-                made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
                 try:
+                    made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
                     small = cut(model, made, refit=refit) if made.changes else model
                 except MultiheadError as error:  # other points may still be cut
                     notes.append(f"{method} {keep:g}: {error.message}")
