@@ -19,35 +19,34 @@ def main() -> dict[str, float]:
     def ids(text: str) -> torch.Tensor:
         return torch.tensor([tokenizer(text)["input_ids"]])
 
-    one, many = (ids(f"<now> <town> the {word} that the men near the doors see") for word in ("key", "keys"))
-    singular, plural = tokenizer.convert_tokens_to_ids(["is", "are"])
+    singular, plural = (ids(f"<now> <town> the {noun} that the men near the doors see") for noun in ("key", "keys"))
+    is_, are = tokenizer.convert_tokens_to_ids(["is", "are"])
 
-    def prefers_singular(text: torch.Tensor) -> float:
-        """How much more probable "is" is than "are" as the next word: a log ratio."""
+    def prefers_plural(text: torch.Tensor) -> float:
+        """How much more probable "are" is than "is" as the next word: a log ratio."""
         logits = model(text).logits[0, -1]
-        return float(logits[singular] - logits[plural])
+        return float(logits[are] - logits[is_])
 
     with torch.no_grad():
-        # Capture: statistics of every head, and queries and keys for the maps.
+        # Capture: statistics of every head, queries and keys for the maps, and the outputs of the heads.
         with mh.capture(model, keep="qk outputs") as seen:
-            result = {"intact": prefers_singular(one)}
-        subject = seen["L1H3"].weights(rows=[-1])[0, 0, 4]  # the weight of the last word on "key"
+            result = {"keys": prefers_plural(plural)}
         print(seen)
-        print(f"L1H3 looks from the last word at the subject with {subject:.2f}, "
-              f"entropy over all words {seen['L1H3'].mean('entropy'):.2f}")  # fmt: skip
+        subject = seen["L1H3"].weights(rows=[-1])[0, 0, 4]  # from the last word to "keys"
+        print(f"L1H3: weight {subject:.2f} on the subject, mean entropy {seen['L1H3'].mean('entropy'):.2f}")
 
-        # Ablate: silence a head and see what the model loses.
+        # Ablate: silence a head, and see what the model loses. `sites` saves a search for its attention layers.
         with mh.ablate(model, ["L1H3"], sites=seen.sites):
-            result["without L1H3"] = prefers_singular(one)
+            result["keys, without L1H3"] = prefers_plural(plural)
 
-        # Patch: run the plural sentence, with the head's output copied from the singular one.
-        result["plural"] = prefers_singular(many)
+        # Patch: run the other sentence, with the output of this head copied from the first run.
+        result["key"] = prefers_plural(singular)
         with mh.patch(model, seen, ["L1H3"], rows=[-1]):
-            result["plural, L1H3 of the singular"] = prefers_singular(many)
+            result["key, L1H3 copied from keys"] = prefers_plural(singular)
 
-    print('\nlog p("is") − log p("are") after "the key(s) that the men near the doors see"')
+    print('\nlog p("are") − log p("is") after "the … that the men near the doors see"')
     for name, value in result.items():
-        print(f"  {name:<30} {value:6.2f}")
+        print(f"  {name:<28} {value:6.2f}")
     return result
 
 

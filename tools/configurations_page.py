@@ -46,7 +46,16 @@ def _row(model: KnownModel) -> list[str]:
     kv_heads = "latent" if first.latent else str(first.kv_heads)
     size = str(first.head_dim) if first.head_dim == first.value_dim else f"{first.head_dim} / {first.value_dim}"
     layers = " + ".join(f"{count} {name}".strip() for name, count in kinds.items())
-    return [model.name, str(first.d_model), layers, str(first.heads), kv_heads, size, f"{model.context:,}", _cache(model)]
+    return [
+        model.name,
+        str(first.d_model),
+        layers,
+        str(first.heads),
+        kv_heads,
+        size,
+        f"{model.context:,}",
+        _cache(model),
+    ]
 
 
 def _cache(model: KnownModel) -> str:
