@@ -1,8 +1,9 @@
 """When does eight-head attention equal one-head attention with the same projections, and do both learn the same?
 
 First part: many seeds. With `torch.rand` inputs and weights, as in some tutorials, every score is huge and ranks
-the keys in the same way for all queries: each row is one-hot, in most seeds on the same key for every head. Eight heads that all copy the value of key j, concatenated, are one head that copies the value of key j. With inputs
-of mean 0 and weights of the usual scale, the outputs differ.
+the keys in the same way for all queries. Each row is one-hot, in most seeds on the same key for every head. Eight
+heads that all copy the value of key j, concatenated, are one head that copies the value of key j. With inputs of
+mean 0 and weights of the usual scale, the outputs differ.
 
 Second part: W_Q = 0, so that all rows are uniform and the outputs are equal. The gradients of W_V and W_O are
 identical. A slice of W_Q gets the score gradient of its own head with eight heads, and the sum over all heads with

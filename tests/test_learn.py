@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from test_readme import PAGES as DOCS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [page for page in DOCS if page.parent.name == "learn"]
+PAGES = [page for page in DOCS if page.parent == ROOT / "docs" / "learn"]
 REFERENCE = ROOT / "docs" / "reference"
 BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
@@ -56,14 +57,14 @@ def test_a_wrong_number_is_noticed() -> None:
 
 def test_there_are_seven_pages_in_a_row() -> None:
     assert [page.stem[:2] for page in PAGES] == [f"{number}-" for number in range(1, 8)]
-    for page, following in zip(PAGES, PAGES[1:], strict=False):
+    for page, following in pairwise(PAGES):
         assert f"({following.name})" in page.read_text(encoding="utf-8"), f"{page.name} does not lead to the next"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *REFERENCE.glob("*.md")], ids=lambda page: page.stem)
 def test_sentences_are_short(page: Path) -> None:
     text = re.sub(r"^```.*?^```|^\|.*?$|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    sentences = re.split(r"(?<=[.!?:])\s|\n\n|\n- |\n\d\. ", re.sub(r"\]\([^)]*\)", "]", text))
+    sentences = re.split(r"(?<=[.!?:])[*\")]*\s|\n\n|\n- |\n\d\. ", re.sub(r"\]\([^)]*\)", "]", text))
     assert [sentence for sentence in sentences if len(sentence.split()) > 40] == []
 
 

@@ -26,7 +26,8 @@ def blocks(page: Path) -> list[tuple[int, str]]:
 
 
 # tests/test_learn.py runs the pages of docs/learn, and compares what they print.
-EXAMPLES = {str(page.relative_to(ROOT)): page for page in PAGES if blocks(page) and page.parent.name != "learn"}
+LEARN = ROOT / "docs" / "learn"
+EXAMPLES = {str(page.relative_to(ROOT)): page for page in PAGES if blocks(page) and page.parent != LEARN}
 
 
 @pytest.mark.fast(

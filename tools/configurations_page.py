@@ -17,17 +17,26 @@ TEXT = """<!-- Written by tools/configurations_page.py from known_models.json: `
 
 # Configurations of known models
 
-The sizes of the attention layers of {count} models. `multihead cost NAME` counts parameters, FLOPs and bytes of each, and `multihead cost --list` lists them.
+The sizes of the attention layers of {count} models. `multihead cost NAME` counts parameters, FLOPs and bytes of
+each, and `multihead cost --list` lists them.
 
 {table}
 
 - **Layers**: a model with several kinds of attention layers has the number of each.
-- **KV heads**: fewer than heads is grouped-query attention; "latent" is multi-head latent attention, which stores one vector for all heads.
+- **KV heads**: fewer than heads is grouped-query attention. "latent" is multi-head latent attention, which stores
+  one vector for all heads.
 - **Head size**: of queries and keys / of values where they differ.
 - **Context**: the tokens that a model can read.
-- **Cache per token**: keys and values of all layers in 16-bit numbers, 1 KiB = 1,024 bytes. Layers with a window stop growing at the window's length. Cross-attention, which stores the encoder's tokens once, is not included. "–": the model generates nothing.
+- **Cache per token**: keys and values of all layers in 16-bit numbers, 1 KiB = 1,024 bytes. A layer with a window
+  stores only the tokens of its window. Cross-attention, which stores the encoder's tokens once, is not included.
+  "–": the model generates nothing.
 
-The sizes come from [known_models.json](../../src/multihead/measures/cost/known_models.json), which names the public file of each row and an independent source. [Why heads have these sizes](../learn/3-how-many-heads.md), [why KV heads are fewer](../learn/5-mha-gqa-mqa-mla.md), [how costs are counted](../cost.md).
+The sizes come from [known_models.json](../../src/multihead/measures/cost/known_models.json). It names the public
+file of each row and an independent source.
+
+[Why heads have these sizes](../learn/3-how-many-heads.md) ·
+[why there are fewer KV heads](../learn/5-mha-gqa-mqa-mla.md) ·
+[how costs are counted](../cost.md)
 """
 HEADER = ("name", "d_model", "layers", "heads", "KV heads", "head size", "context", "cache per token")
 

@@ -56,7 +56,7 @@ def attention_by_hand() -> Any:
 
 def _table(axes: Any, matrix: Tensor, rows: Sequence[str], columns: Sequence[str]) -> None:
     """A matrix with its numbers; the darker a cell, the larger the number."""
-    axes.imshow(matrix / matrix.max(), cmap=colour_map("weight"), vmin=0, vmax=1, aspect="equal")
+    axes.imshow((matrix / matrix.max()).numpy(), cmap=colour_map("weight"), vmin=0, vmax=1, aspect="equal")
     for row, line in enumerate(matrix.tolist()):
         for column, number in enumerate(line):
             dark = number > 0.6 * float(matrix.max())
@@ -85,7 +85,7 @@ def one_or_many() -> Any:
     with sheet(PAGE, 1.6) as figure:
         for place, (title, some) in enumerate(maps):
             axes = figure.add_subplot(1, 5, place + 1)
-            axes.imshow(some.sqrt(), cmap=colour_map("weight"), vmin=0, vmax=1)
+            axes.imshow(some.sqrt().numpy(), cmap=colour_map("weight"), vmin=0, vmax=1)
             axes.set_title(title, fontsize=8, color=COLOURS[1] if title == "one head" else INK)
             axes.set_xticks([])
             axes.set_yticks([])

@@ -107,7 +107,7 @@ def how_many_heads() -> Any:
         axes.set_xticks(heads, labels=[f"{h}\n{task['width'] // h}" for h in heads])
         axes.minorticks_off()
         axes.set_ylim(0, 1.03)
-        axes.set_xlabel("heads, and the numbers that each has")
+        axes.set_xlabel("heads, and the dimensions of each")
         axes.set_ylabel(f"right answers, {task['asked']} questions at once")
     return figure
 
