@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
 import subprocess
 import sys
 from itertools import pairwise
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from multihead.cli import parser
 from test_readme import PAGES as DOCS
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +73,14 @@ def test_sentences_are_short(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_has_a_picture(page: Path) -> None:
     assert re.search(r"!\[[^\]]+\]\(\.\./images/[a-z-]+\.png\)", page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *REFERENCE.glob("*.md")], ids=lambda page: page.stem)
+def test_commands_exist(page: Path) -> None:
+    for name, rest in re.findall(
+        r"(?:^|`)multihead ([a-z]+) ([^`\n]*)", page.read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        parser(name).parse_args([name, *shlex.split(rest, comments=True)])
 
 
 # ---- reference --------------------------------------------------------------------------------
