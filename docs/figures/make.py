@@ -1,7 +1,7 @@
 """Draw every picture of docs/ anew: `make figures`, or `python docs/figures/make.py [NAME ...]`.
 
 Numbers come from three places: they are computed here with fixed seeds, they are those of a committed benchmark
-(bench/results), or they lie beside this file: those of examples/how_many_heads.py, and of MiniLM's heads on the
+(bench/results), or they lie beside this file: those of examples/choose_heads.py, and of MiniLM's heads on the
 sample text of the package, which `--measure` takes anew.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+import learn_figures
 import multihead as mh
 from multihead._base.charts import LINE_COLOURS as COLOURS
 from multihead.corpus.read import sample
@@ -93,7 +94,7 @@ def alike() -> Any:
 
 
 def how_many_heads() -> Any:
-    """Right answers against heads: numbers of examples/how_many_heads.py, in how_many_heads.json."""
+    """Right answers against heads: numbers of examples/choose_heads.py, in how_many_heads.json."""
     found = json.loads((HERE / "how_many_heads.json").read_text())
     heads = [int(h) for h in found["accuracy"]]
     scores = list(found["accuracy"].values())
@@ -109,7 +110,7 @@ def how_many_heads() -> Any:
         axes.set_xticks(heads, labels=[f"{h}\n{task['width'] // h}" for h in heads])
         axes.minorticks_off()
         axes.set_ylim(0, 1.03)
-        axes.set_xlabel("heads, and the numbers that each has")
+        axes.set_xlabel("heads, and the dimensions of each")
         axes.set_ylabel(f"right answers, {task['asked']} questions at once")
     return figure
 
@@ -226,6 +227,7 @@ def entropy() -> Any:
 PICTURES: dict[str, Callable[[], Any]] = {
     "grid": grid, "entropies": entropies, "map": one_map, "layer": one_layer, "alike": alike,
     "how-many-heads": how_many_heads, "prune": prune, "kv-cache": kv_cache, "fast": fast, "entropy": entropy,
+    **learn_figures.PICTURES,
 }  # fmt: skip
 
 

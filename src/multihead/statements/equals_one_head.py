@@ -13,9 +13,10 @@ they are, and the difference with all scores a million times larger (one-hot by 
 The scores of one head are the sum of those of the heads, so its map is their product: P ∝ Π_i P_i^(1/√h). For P to
 be P_i for every head and any values, all heads must have the same map, and raising it to √h must not change it: its
 rows are uniform over the same keys, all of them or some, or one-hot on the same key. Saturation alone is not
-enough; the heads must agree on the key. [Do one head and eight heads give the same?](../../one-head-or-eight.md)
-shows how `torch.rand` makes it look true. In MiniLM's layer 3 the outputs differ by as much as they are large
-(1.0), all twelve heads agree on the first key in 9 % of rows, and made one-hot they still differ by 1.0.
+enough; the heads must agree on the key. [One head or many](../../learn/2-one-head-or-many.md) shows how
+`torch.rand` makes it look true, and how the gradients differ. In MiniLM's layer 3 the outputs differ by as much as
+they are large (1.0), all twelve heads agree on the first key in 9 % of rows, and made one-hot they still differ by
+1.0.
 
 ```python
 import torch

@@ -25,7 +25,7 @@ export const GLOSSARY = {
   kind:
     "What a head mostly does, such as looking at the previous token. A head has a kind only if its score is " +
     "significantly above a threshold and above chance, measured over several documents; otherwise it is named by its " +
-    "leading share, with its value (or is mixed, in reports without shares).",
+    "leading share and the share's value.",
   shares:
     "A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: " +
     "spread + rest + position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only " +

@@ -1,10 +1,11 @@
 """How many heads of a layer of fixed width do best? A task that can be counted.
 
-Some tokens, each with a name and a value; a question that holds several names at once. One attention layer of
-width 32 has to give the value of each name. A head looks at one place for one reason, so one head cannot answer
-several questions at once; but a head of few numbers cannot tell many names apart, and with h heads each has 32/h.
+There are some tokens, each with a name and a value, and a question that holds several names at once. One attention
+layer of width 32 must return the value of each name. A head makes one mixture of the tokens, so one head cannot
+answer several questions at once. A head with few dimensions cannot tell many names apart, and each of h heads has
+32/h of them. To choose for your own task, replace `batch` and `Lookup`.
 
-    python examples/how_many_heads.py [--seeds 2] [--steps 1200] [--json results.json]
+    python examples/choose_heads.py [--seeds 2] [--steps 1200] [--json results.json]
 """
 
 from __future__ import annotations
@@ -77,13 +78,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     args = parser.parse_args()
     task = {"width": WIDTH, "names": NAMES, "values": VALUES, "asked": ASKED, "steps": args.steps}
-    found: dict[int, list[float]] = {}
+    scores: dict[int, list[float]] = {}
     print("heads  numbers per head  right answers")
     for heads in args.heads:
-        found[heads] = [accuracy(heads, seed, args.steps) for seed in range(args.seeds)]
-        print(f"{heads:5d}  {WIDTH // heads:16d}  " + "  ".join(f"{x:.3f}" for x in found[heads]), flush=True)
+        scores[heads] = [accuracy(heads, seed, args.steps) for seed in range(args.seeds)]
+        print(f"{heads:5d}  {WIDTH // heads:16d}  " + "  ".join(f"{x:.3f}" for x in scores[heads]), flush=True)
     if args.json is not None:
-        args.json.write_text(json.dumps({"task": task, "accuracy": found}, indent=1) + "\n")
+        args.json.write_text(json.dumps({"task": task, "accuracy": scores}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/one-head-or-eight.md: when eight heads equal one with the same projections, and when not."""
+"""docs/learn/2-one-head-or-many.md: when eight heads equal one with the same projections, and how both learn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "one_head_or_eight.py"))
+EXAMPLE = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "one_vs_many_gradients.py"))
 SEEDS = range(12)
 
 
@@ -47,3 +47,10 @@ def test_a_saturated_softmax_leaves_the_queries_almost_no_gradient(positive, rea
     assert saturated
     least = min(min(c.grad_one, c.grad_eight) for c in realistic)
     assert all(c.grad_eight < least / 10 for c in saturated)
+
+
+def test_where_maps_coincide_only_the_gradients_of_queries_differ():
+    same = EXAMPLE["gradients"](seed=0)
+    assert max(same.output, same.w_v, same.w_o) < 1e-5
+    assert same.w_q > 0.5
+    assert max(same.own, same.summed) < 1e-4
