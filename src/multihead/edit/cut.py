@@ -51,12 +51,26 @@ def cut(
     distill: Distill | None = None,
     progress: Progress | None = None,
 ) -> nn.Module:
-    """A smaller copy of `model`, without the heads that the plan removes.
+    """Copy `model` without the heads that the plan removes, and fit the remaining weights to its outputs.
 
     Args:
+        plan: of the same model, from `mh.plan`.
         data: text to fit to; by default the text that the plan was made with.
         refit: fit the remaining weights to the outputs of the original.
-        distill: train the cut model for some steps at the end; if None, do not.
+        distill: train the cut model for some steps at the end (`multihead.edit.Distill`); if None, do not.
+        progress: called with (step, done, total).
+
+    Returns:
+        The smaller model. The original is unchanged.
+
+    Raises:
+        MultiheadError: if the plan is of a different model, or fitting needs text and there is none.
+
+    >>> import multihead as mh
+    >>> model, _ = mh.embedded()
+    >>> small = mh.cut(model, mh.plan(model, remove=["L0H2", "L2H0"]), refit=False)
+    >>> [layer.num_heads for layer in mh.anatomy(small)]
+    [3, 4, 3]
     """
     check_model(model)
     _check(plan, refit, distill)

@@ -308,6 +308,20 @@ def anatomy(
         inputs: arguments for model(**inputs); default: a small random batch made from the model's config.
         families: look up the layouts of known architectures first. If False, every layout is found by tracing. Both
             are verified in the same way.
+
+    Returns:
+        An `Anatomy`: a sequence of layers with W_Q, W_K, W_V, W_O per head, as views of the model's parameters.
+
+    Raises:
+        AnatomyError: if the weights of a head are not found, or do not reproduce its q, k, v and output.
+        MultiheadError: if the model has no attention.
+        ModelRunError: if the model raises an error on the inputs.
+
+    >>> import multihead as mh
+    >>> model, _ = mh.embedded()
+    >>> layer = mh.anatomy(model)[0]
+    >>> layer.num_heads, layer.W_Q[3].shape  # of head 3: (key_dim, d_model)
+    (4, torch.Size([24, 64]))
     """
     check_model(model)
     _check_weights(model)

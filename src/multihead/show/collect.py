@@ -117,8 +117,10 @@ def report(
 
     Args:
         data: the texts (with a `tokenizer`), lists of token ids, or batches to measure over; tokenized once.
+        path: the HTML file to write; if None, none is written.
         text: the text, or list of texts, whose maps are shown; default: the first documents of `data`.
         name: of the model; default: its class.
+        corpus_name: of the data, for the page.
         parts: what to measure, some of `multihead.show.collect.PARTS`.
         importance: "gradient" or "ablation"; "auto" ablates every head unless the model has many.
         curve: a curve measured before, instead of the quick one: of `multihead.edit.check.curve.curve`, or a
@@ -127,7 +129,25 @@ def report(
         heads: the heads whose maps are in the page, as ["L3H7"]; default: all.
         windows: the most windows of a text that is longer than the model can read; default: as many as stay small.
         maps: store all maps as "maps" or as "qk"; default: the smaller. Or a function that shows texts on a server.
+        batch_size: documents at a time.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
+        seed: of everything random.
         progress: True shows bars on a terminal; a function is called with (part, done, total).
+
+    Returns:
+        A `Report`: `report.table`, `report.kinds`, `report.findings`, ...; `report.save(path)` writes the page.
+
+    Raises:
+        SizeError: if a part or a head does not exist.
+        MultiheadError: if there is no text, no attention was found, or the file cannot be written.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> report = mh.report(model, tokenizer.sample_texts()[:8], tokenizer=tokenizer, parts=("measure", "kinds"))
+    >>> report.card
+    '139 k parameters · 3 layers × 4 heads · 12 kv heads · 576 tokens in 8 documents'
+    >>> report.findings[0].text
+    '4 of 12 heads look at what followed the same token before.'
     """
     check_model(model)
     parts = _check_choices("part", parts, PARTS)

@@ -45,15 +45,32 @@ def load(
     dtype: torch.dtype | None = None,
     trust_remote_code: bool = False,
 ) -> nn.Module:
-    """The model that was saved in a folder, in eval mode, to the last bit.
-
-    Raises if a file is not the one that was saved (SHA-256), or if the model does not run on an example input.
+    """Load the model that `mh.save` wrote to a folder, in eval mode, to the last bit.
 
     Args:
+        folder: a folder that `mh.save` wrote; `mh.load_pretrained` reads others, too.
         model: for a class that transformers does not have: a new model of the *original* sizes, which is changed in
             place and returned.
+        device: where the weights are put.
         dtype: of the weights. If None, as they were saved.
         trust_remote_code: run the Python code in the folder, if the model's class needs it.
+
+    Returns:
+        The model.
+
+    Raises:
+        MultiheadError: if the folder does not exist or was not written by `mh.save`, if a file is not the one that
+            was saved (SHA-256), or if the model does not run on an example input.
+
+    >>> import tempfile, multihead as mh
+    >>> from pathlib import Path
+    >>> model, _ = mh.embedded()
+    >>> small = mh.cut(model, mh.plan(model, remove=["L0H2", "L2H0"]), refit=False)
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     _ = mh.save(small, Path(here) / "small")
+    ...     same = mh.load(Path(here) / "small")
+    >>> [layer.num_heads for layer in mh.anatomy(same)]
+    [3, 4, 3]
     """
     _check(folder, model, trust_remote_code)
     place = _check_device(device, dtype)

@@ -77,10 +77,26 @@ def save(
     """Write a model to a folder, completely or not at all, and compare the reloaded model with it.
 
     Args:
+        folder: the folder to write. If stock transformers can express the cut, `from_pretrained` loads it.
         tokenizer: saved with the model.
         source: the folder that the model was loaded from: its tokenizer, generation config and, for a
             sentence-transformers folder, its further modules are copied.
-        force: replace an existing folder; it stays until the new one is complete.
+        force: replace an existing folder; it is kept until the new one is complete.
+
+    Returns:
+        A `Saved`: `saved.stock` is True if stock transformers loads the folder, `saved.reason` is why or why not.
+
+    Raises:
+        MultiheadError: if the folder exists and `force` is False, the disk is full, or the reloaded model differs.
+
+    >>> import tempfile, multihead as mh
+    >>> from pathlib import Path
+    >>> model, tokenizer = mh.embedded()
+    >>> small = mh.cut(model, mh.plan(model, remove=["L0H2", "L2H0"]), refit=False)
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     saved = mh.save(small, Path(here) / "small", tokenizer=tokenizer)
+    >>> saved.stock, saved.verified
+    (False, 'tensors and outputs')
     """
     check_model(model)
     _check(folder, tokenizer, source, force)

@@ -56,15 +56,30 @@ def kinds(
     classes: Mapping[str, Sequence[int] | Sequence[str]] | None = None,
     offsets: int = 16,
 ) -> Kinds:
-    """What each head of `model` does on `data`.
+    """Name what each head of `model` does on `data`, by evidence: a score, its chance level and an interval.
 
     Args:
         data: as for `mh.measure`. A document, or a piece of one, counts once, however long it is; use 5 or more. A
             document that is equal to an earlier one does not count.
-        tokenizer: knows special tokens and classes (punctuation, digits, capitalised, function words, word pieces).
+        tokenizer: has special tokens and classes (punctuation, digits, capitalised, function words, word pieces).
+        batch_size: documents at a time.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
+        seed: of the shuffled texts and the random tokens that scores are compared with.
         special: ids of special tokens, instead of the tokenizer's.
         classes: further classes of tokens: name → ids or words.
         offsets: the largest distance that counts as one.
+
+    Returns:
+        `Kinds`: `kinds["L0H1"].kind`, `.score` and `.why`; `kinds.of("previous")`; `kinds.table`.
+
+    Raises:
+        MultiheadError: if there is no text, or text and no tokenizer.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> kinds = mh.kinds(model, tokenizer.sample_texts()[:8], tokenizer=tokenizer)
+    >>> kinds["L0H0"].kind, kinds["L1H0"].kind
+    ('self', 'induction')
     """
     check_seed(seed)
     options = kinds_options(tokenizer, special=special, classes=classes, offsets=offsets)
