@@ -28,7 +28,7 @@ NOTES = """\
 - **KV heads**: fewer than the heads in grouped-query attention, 1 in multi-query, none in latent attention.
 - **Head size**: of queries and keys; after a slash of values, if different.
 - **Context**: the longest sequence. After a slash, the longest sequence of the encoder.
-- **Cache per token**: bytes of keys and values of all layers in bf16, `2 · layers · KV heads · 2 · head size`.
+- **Cache bytes per token**: of the keys and values of all layers in bf16, `2 · layers · KV heads · 2 · head size`.
   Layers with a window stop growing at its end. Latent attention stores one vector per token instead. Models that do
   not generate text have none, and the encoder's keys are stored once.
 """
@@ -43,7 +43,7 @@ def page() -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    titles = ["model", "d_model", "layers", "heads", "KV heads", "head size", "context", "cache per token"]
+    titles = ["model", "d_model", "layers", "heads", "KV heads", "head size", "context", "cache bytes per token"]
     lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

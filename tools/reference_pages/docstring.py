@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from textwrap import dedent
 from typing import Any
 
 SECTIONS = {"Args:": "Arguments", "Returns:": "Returns", "Raises:": "Raises"}
@@ -30,7 +31,7 @@ def _parts(paragraph: str) -> list[str]:
     """A paragraph, a section or an example; examples may follow text without an empty line."""
     head, _, body = paragraph.partition("\n")
     if head in SECTIONS and body:
-        return [f"**{SECTIONS[head]}**", _section(inspect.cleandoc(body), head)]
+        return [f"**{SECTIONS[head]}**", _section(dedent(body), head)]
     text, example = re.fullmatch(r"((?:(?!>>> ).*\n?)*)((?:.|\n)*)", paragraph).groups()  # type: ignore[union-attr]
     code = re.sub(r"  # doctest:.*", "", example)
     return [part for part in (text.strip("\n"), f"```pycon\n{code}\n```" if code else "") if part]

@@ -61,13 +61,13 @@ def ablate(
 
     >>> import torch, multihead as mh
     >>> model, tokenizer = mh.embedded()
-    >>> ids = torch.tensor([tokenizer("<now> <town> the key that the men near the doors see")["input_ids"]])
-    >>> words = tokenizer.convert_tokens_to_ids(["is", "are"])
+    >>> ids = tokenizer("whale key fat men door new dog whale key fat men door new")["input_ids"]
+    >>> (dog,) = tokenizer.convert_tokens_to_ids(["dog"])  # the next word, if the model copies
     >>> with torch.no_grad():
-    ...     intact = model(ids).logits[0, -1, words].softmax(-1)
-    ...     with mh.ablate(model, ["L0H3"]):  # the head that agreement needs
-    ...         ablated = model(ids).logits[0, -1, words].softmax(-1)
-    >>> bool(intact[0] > 0.9), bool(ablated[0] < intact[0])
+    ...     intact = model(torch.tensor([ids])).logits[0, -1].softmax(-1)[dog]
+    ...     with mh.ablate(model, ["L0H0"]):
+    ...         ablated = model(torch.tensor([ids])).logits[0, -1].softmax(-1)[dog]
+    >>> bool(intact > 0.9), bool(ablated < 0.1)
     (True, True)
     """
     if replace not in ("zero", "mean", "uniform"):
@@ -230,14 +230,17 @@ def patch(
 
     >>> import torch, multihead as mh
     >>> model, tokenizer = mh.embedded()
-    >>> one, many = (torch.tensor([tokenizer(f"the {x} near the door")["input_ids"]]) for x in ("key", "keys"))
+    >>> texts = (f"<now> <town> the {noun} near the door" for noun in ("key", "keys"))
+    >>> one, many = (torch.tensor([tokenizer(text)["input_ids"]]) for text in texts)
+    >>> verbs = tokenizer.convert_tokens_to_ids(["is", "are"])
     >>> with torch.no_grad():
     ...     with mh.capture(model, keep="outputs") as source:
     ...         _ = model(one)
-    ...     with mh.patch(model, source, ["L0H3"], rows=[2]):
-    ...         patched = model(many).logits
-    >>> patched.shape == model(many).logits.shape
-    True
+    ...     intact = model(many).logits[0, -1, verbs].argmax()
+    ...     with mh.patch(model, source, ["L1H3"]):  # the head that carries the number of the noun
+    ...         patched = model(many).logits[0, -1, verbs].argmax()
+    >>> int(intact), int(patched)  # are, is
+    (1, 0)
     """
     if what not in ("output", "q", "k", "v"):
         raise SizeError(f"what must be output, q, k or v, got {what!r}", hint='what="output"')

@@ -76,7 +76,7 @@ def similarity(
         progress: called with the number of finished batches.
 
     Returns:
-        A `Similarity`: `result["cka"]` is a matrix, `result.most_similar()` the closest pairs, `result.groups` the
+        A `Similarity`: `result["cka"]` is a matrix, `result.most_similar()` the closest pairs, `result.groups()` the
         clusters.
 
     Raises:
