@@ -76,8 +76,8 @@ def similarity(
         progress: called with the number of finished batches.
 
     Returns:
-        A `Similarity`: `result["cka"]` is a matrix, `result.most_similar()` the closest pairs, `result.groups()` the
-        clusters.
+        A `Similarity`: `result["cka"]` is a matrix, `result.most_similar()` the closest pairs, `result.groups()`
+        the clusters.
 
     Raises:
         SizeError: if `by` is unknown, `within` is outside [0, 1], or a layer does not exist.
