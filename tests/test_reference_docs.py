@@ -63,20 +63,20 @@ def test_every_command_has_its_options(command: str) -> None:
 
 
 TEXTBOOK = {
-    "BERT-Base": (768, 12, 12, 64),
-    "BERT-Large": (1024, 24, 16, 64),
-    "GPT-2 Small": (768, 12, 12, 64),
-    "GPT-2 Large": (1280, 36, 20, 64),
-    "GPT-3": (12288, 96, 96, 128),
+    "`bert-base` (BERT-Base)": (768, 12, 12, 64),
+    "`bert-large` (BERT-Large)": (1024, 24, 16, 64),
+    "`gpt2` (GPT-2 Small)": (768, 12, 12, 64),
+    "`gpt2-large` (GPT-2 Large)": (1280, 36, 20, 64),
+    "`gpt3` (GPT-3)": (12288, 96, 96, 128),
 }
 
 
 def test_configurations_are_those_of_the_textbooks() -> None:
     lines = (PAGES / "configurations.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    cells = {re.sub(r" \(.*|`", "", name): rest for name, *rest in rows}
+    cells = {name: rest for name, *rest in rows}
     for name, (d_model, layers, heads, size) in TEXTBOOK.items():
         assert cells[name][:5] == [f"{d_model:,}", f"{layers}", f"{heads}", f"{heads}", f"{size}"]
-    assert cells["GPT-3"][6] == f"{2 * 96 * 2 * 96 * 128:,}"  # bytes of bf16, layers, keys and values
-    assert cells["llama-3-8b"][6] == f"{2 * 32 * 2 * 8 * 128:,}"
-    assert len(rows) == len(known_models()) + 4  # two heads of tables, two lines under them
+    assert cells["`gpt3` (GPT-3)"][6] == f"{2 * 96 * 2 * 96 * 128:,}"  # bytes, layers, k and v, heads, size
+    assert cells["`llama-3-8b`"][6] == f"{2 * 32 * 2 * 8 * 128:,}"
+    assert len(rows) == len(known_models()) + 2  # the titles, and the line under them

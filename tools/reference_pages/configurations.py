@@ -15,53 +15,61 @@ TEXTBOOK = {
 BYTES = 2
 """of a value in the cache: bf16"""
 
-HEAD = """\
+TITLES = ("name", "d_model", "layers", "heads", "KV heads", "head size", "context", "cache bytes per token")
+TEXT = """\
 <!-- From src/multihead/measures/cost/known_models.json. Edit it there, then run `make reference`. -->
 
 # Configurations of known models
 
-The sizes of attention in well-known models. `mh.cost(name)` and `multihead cost NAME` count parameters, FLOPs and
-bytes for each. First the five of every textbook:
-"""
-NOTES = """\
-- **Layers**: of attention; in an encoder-decoder model, of the encoder, of the decoder, and of cross-attention.
-- **KV heads**: fewer than the heads in grouped-query attention, 1 in multi-query, none in latent attention.
+The sizes of attention in {count} models. `mh.cost(name)` and `multihead cost NAME` count the parameters, FLOPs and
+bytes of each.
+
+{table}
+
+- **Layers**: of attention; of each kind, if there are several.
+- **KV heads**: fewer than the heads in grouped-query attention. Latent attention has no keys and values of its own per
+  head: it stores one vector per token.
 - **Head size**: of queries and keys; after a slash of values, if different.
-- **Context**: the longest sequence. After a slash, the longest sequence of the encoder.
+- **Context**: the tokens that the model reads.
 - **Cache bytes per token**: of the keys and values of all layers in bf16, `2 · layers · KV heads · 2 · head size`.
-  Layers with a window stop growing at its end. Latent attention stores one vector per token instead. Models that do
-  not generate text have none, and the encoder's keys are stored once.
+  A layer with a window stores only the tokens of its window. Cross-attention is excluded: it stores the tokens of the
+  encoder once. "–": the model does not generate text.
+
+Each row of [known_models.json](../../src/multihead/measures/cost/known_models.json) names the public file that its
+sizes come from, and an independent source.
 """
 
 
 def page() -> str:
     """The text of the page."""
-    models = known_models()
-    five = [_row(models[name], title) for name, title in TEXTBOOK.items()]
-    rest = [_row(model, name) for name, model in models.items() if name not in TEXTBOOK]
-    return "\n".join([HEAD, _table(five), "## More models\n", _table(rest), "## Columns\n", NOTES])
+    models = known_models().values()
+    lines = [TITLES, ["---", *["---:"] * (len(TITLES) - 1)], *map(_row, models)]
+    return TEXT.format(count=len(models), table="\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
-def _table(rows: list[list[str]]) -> str:
-    titles = ["model", "d_model", "layers", "heads", "KV heads", "head size", "context", "cache bytes per token"]
-    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _row(model: KnownModel, title: str) -> list[str]:
-    first, layers = model.specs[0], sum(spec.layers for spec in model.specs)
-    kv_heads = "–" if first.latent else f"{first.kv_heads:,}"
-    size = f"{first.head_dim}" if first.head_dim == first.value_dim else f"{first.head_dim}/{first.value_dim}"
-    context = f"{model.context:,}" + (f" / {model.source:,}" if model.source else "")
+def _row(model: KnownModel) -> list[str]:
+    first, title = model.specs[0], TEXTBOOK.get(model.name)
     return [
-        f"{title} (`{model.name}`)" if title != model.name else f"`{title}`",
-        f"{first.d_model:,}", f"{layers}", f"{first.heads}", kv_heads, size, context, _cache(model),
-    ]  # fmt: skip
+        f"`{model.name}`" + (f" ({title})" if title else ""),
+        f"{first.d_model:,}",
+        _layers(model),
+        f"{first.heads}",
+        "latent" if first.latent else f"{first.kv_heads}",
+        f"{first.head_dim}" if first.head_dim == first.value_dim else f"{first.head_dim} / {first.value_dim}",
+        f"{model.context:,}",
+        _cache(model),
+    ]
+
+
+def _layers(model: KnownModel) -> str:
+    """`13 local + 13 global`."""
+    kinds: dict[str, int] = {}
+    for spec in model.specs:
+        kinds[spec.name] = kinds.get(spec.name, 0) + spec.layers
+    return " + ".join(f"{count} {name}".strip() for name, count in kinds.items())
 
 
 def _cache(model: KnownModel) -> str:
     """Bytes that one more token adds to the cache."""
     decoded = [spec for spec in model.specs if spec.causal and spec.queries == spec.keys == "tokens"]
-    total = BYTES * sum(spec.layers * spec.cache_dim for spec in decoded)
-    full = BYTES * sum(spec.layers * spec.cache_dim for spec in decoded if spec.window is None)
-    return "–" if not total else f"{total:,}" + (f" ({full:,} past the windows)" if full != total else "")
+    return f"{BYTES * sum(spec.layers * spec.cache_dim for spec in decoded):,}" if decoded else "–"
