@@ -27,13 +27,13 @@ bytes of each.
 {table}
 
 - **Layers**: of attention; of each kind, if there are several.
-- **KV heads**: fewer than the heads in grouped-query attention. Latent attention has no keys and values of its own per
-  head: it stores one vector per token.
+- **KV heads**: fewer than the heads in grouped-query attention. Latent attention stores one vector per token for all
+  heads.
 - **Head size**: of queries and keys; after a slash of values, if different.
 - **Context**: the tokens that the model reads.
 - **Cache bytes per token**: of the keys and values of all layers in bf16, `2 · layers · KV heads · 2 · head size`.
-  A layer with a window stores only the tokens of its window. Cross-attention is excluded: it stores the tokens of the
-  encoder once. "–": the model does not generate text.
+  A layer with a window stores only the tokens of its window. Cross-attention is excluded: it stores the encoder's
+  tokens once. "–": the model does not generate text.
 
 Each row of [known_models.json](../../src/multihead/measures/cost/known_models.json) names the public file that its
 sizes come from, and an independent source.
