@@ -27,8 +27,8 @@ bytes of each.
 {table}
 
 - **Layers**: of attention; of each kind, if there are several.
-- **KV heads**: fewer than the heads in grouped-query attention. Latent attention stores one vector per token for all
-  heads.
+- **KV heads**: fewer than the heads in grouped-query attention. Latent attention stores one vector per token, for
+  all heads.
 - **Head size**: of queries and keys; after a slash of values, if different.
 - **Context**: the tokens that the model reads.
 - **Cache bytes per token**: of the keys and values of all layers in bf16, `2 · layers · KV heads · 2 · head size`.
