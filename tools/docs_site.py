@@ -1,8 +1,8 @@
 """Build the site of the documentation, with search and navigation, in build/docs/site (make docs).
 
 The pages are copied in the layout of the repository, with the files that they link to, so a link that works on
-GitHub works in the site. The navigation follows the folders; pages come in the order in which docs/README.md links
-to them.
+GitHub works in the site. The navigation follows the folders; pages come in the order in which docs/README.md and the
+index pages of folders link to them.
 """
 
 from __future__ import annotations
@@ -53,22 +53,29 @@ def separate_lists(text: str) -> str:
 
 def navigation() -> str:
     """The navigation, as the value of `nav` in the configuration."""
-    index = next(page for name in INDEXES if (page := ROOT / "docs" / name).exists())
-    order: dict[Path, int] = {}
-    for place, (_, target) in enumerate(links.links(index)):
-        for path in (file := links.target_file(index, target), *file.parents):  # a folder comes with its first page
-            order.setdefault(path, place)
+    order = _order()
     rest = [ROOT / name for name in LAST]
     examples = [_entry(ROOT / "examples", order)] if any((ROOT / "examples").glob("*.md")) else []
     entries = [_toml("Overview", "README.md"), *_entries(ROOT / "docs", order), *examples, *map(_page, rest)]
     return f"[{', '.join(entries)}]"
 
 
+def _order() -> dict[Path, int]:
+    """Pages and folders, numbered as docs/README.md links to them, then as the index pages of folders do."""
+    indexes = [page for name in INDEXES for page in (ROOT / "docs").rglob(name)]
+    order: dict[Path, int] = {}
+    for index in sorted(indexes, key=lambda page: len(page.parts)):
+        for _, target in links.links(index):
+            for path in (file := links.target_file(index, target), *file.parents):  # a folder with its first page
+                order.setdefault(path, len(order))
+    return order
+
+
 def _entries(folder: Path, order: dict[Path, int]) -> list[str]:
     """The pages and folders in a folder, its index first."""
     inside = [path for path in folder.iterdir() if path.suffix == ".md" or any(path.rglob("*.md"))]
     by_name = sorted(inside, key=lambda path: path.name)
-    by_index = sorted(by_name, key=lambda path: (path.name not in INDEXES, order.get(path, len(order) + 10**6)))
+    by_index = sorted(by_name, key=lambda path: (path.name not in INDEXES, order.get(path, len(order))))
     return [_entry(path, order) for path in by_index]
 
 
