@@ -1,8 +1,8 @@
 """Build the site of the documentation, with search and navigation, in build/docs/site (make docs).
 
 The pages are copied in the layout of the repository, with the files that they link to, so a link that works on
-GitHub works in the site. The navigation follows the folders; pages come in the order in which docs/README.md and the
-index pages of folders link to them.
+GitHub works in the site. The navigation follows the folders; pages come in the order in which docs/README.md and
+the index pages of folders link to them.
 """
 
 from __future__ import annotations
