@@ -42,7 +42,7 @@ def separate_lists(text: str) -> str:
     lines: list[str] = []
     fence = ""
     for line in text.split("\n"):
-        if mark := re.match(r" *(```+)", line):
+        if (mark := re.match(r" *(```+)", line)) and len(mark.group(1)) >= len(fence):
             fence = "" if fence else mark.group(1)
         item = None if fence else re.match(r"( *)([-*]|\d+\.) ", line)
         if item and lines[-1:] != [""] and not re.match(r" *([-*]|\d+\.) |  ", lines[-1] if lines else "- "):
@@ -56,7 +56,7 @@ def navigation() -> str:
     order = _order()
     rest = [ROOT / name for name in LAST]
     examples = [_entry(ROOT / "examples", order)] if any((ROOT / "examples").glob("*.md")) else []
-    entries = [_toml("Overview", "README.md"), *_entries(ROOT / "docs", order), *examples, *map(_page, rest)]
+    entries = ['{ "Overview" = "README.md" }', *_entries(ROOT / "docs", order), *examples, *map(_page, rest)]
     return f"[{', '.join(entries)}]"
 
 
@@ -84,11 +84,11 @@ def _entry(path: Path, order: dict[Path, int]) -> str:
         return _page(path)
     index = next((page for name in INDEXES if (page := path / name).exists()), None)
     title = _title(index) if index else path.name.replace("-", " ").capitalize()
-    return f"{{ {json.dumps(title)} = [{', '.join(_entries(path, order))}] }}"
+    return f"{{ {_text(title)} = [{', '.join(_entries(path, order))}] }}"
 
 
 def _page(page: Path) -> str:
-    return _toml(_title(page), str(page.relative_to(ROOT)))
+    return f"{{ {_text(_title(page))} = {_text(str(page.relative_to(ROOT)))} }}"
 
 
 def _title(page: Path) -> str:
@@ -97,8 +97,9 @@ def _title(page: Path) -> str:
     return heading.group(1).replace("`", "") if heading else page.stem
 
 
-def _toml(title: str, page: str) -> str:
-    return f"{{ {json.dumps(title, ensure_ascii=False)} = {json.dumps(page)} }}"
+def _text(text: str) -> str:
+    """A string of TOML."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def main() -> int:
