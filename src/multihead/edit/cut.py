@@ -4,14 +4,6 @@
 
 The original is not changed. Of the calibration text only token ids and the hidden states in front of the current
 block are kept, these up to a bound (see `block_run`).
-
->>> from transformers import GPT2Config, GPT2LMHeadModel
->>> import multihead as mh
->>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=24, vocab_size=50)).eval()
->>> texts = [[(7 * i + j * j) % 50 for j in range(40)] for i in range(40)]
->>> small = mh.cut(model, mh.plan(model, texts, keep=0.5))
->>> sum(layer.num_heads for layer in mh.anatomy(small))
-4
 """
 
 from __future__ import annotations

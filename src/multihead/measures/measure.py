@@ -1,15 +1,4 @@
-"""`mh.measure`: a table of what every head does over a corpus, with any of its parts, resumable in a folder.
-
->>> import multihead as mh
->>> from transformers import GPT2Config, GPT2Model
->>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> table = mh.measure(model, [[3, 1, 4, 1, 5], [9, 2, 6]])
->>> len(table), "entropy" in table.columns
-(6, True)
->>> table = mh.measure(model, [[3, 1, 4, 1, 5], [9, 2, 6]], parts=("statistics", "importance"))
->>> "rank" in table.columns
-True
-"""
+"""`mh.measure`: a table of what every head does over a corpus, with any of its parts, resumable in a folder."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""Observe the heads of a model as it runs: statistics of every head, and optionally their q, k, v or outputs.
-
->>> import torch, multihead as mh
->>> model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
->>> with mh.capture(model, keep="qk") as heads:
-...     _ = model(torch.randn(2, 7, 12))
->>> heads
-6 heads in 2 layers, 14 tokens seen: L0H0 L0H1 L0H2 L1H0 L1H1 L1H2
->>> heads["L1H2"].weights().shape                       # of the latest call: batch, query, key
-torch.Size([2, 7, 7])
->>> bool(0 < heads["L1H2"].mean("entropy") < 2)
-True
-"""
+"""Observe the heads of a model as it runs: statistics of every head, and optionally their q, k, v or outputs."""
 
 from __future__ import annotations
 

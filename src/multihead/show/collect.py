@@ -1,12 +1,4 @@
-"""`mh.report`: run every measure on a model, and return one `Report`.
-
->>> from transformers import GPT2Config, GPT2LMHeadModel
->>> from multihead.show.collect import report
->>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> result = report(model, [[3, 1, 4, 1, 5], [9, 2, 6]], parts=("measure", "cost"))
->>> len(result.table), result.stopped, result.texts[0].name
-(6, False, '3 1 4 1 5')
-"""
+"""`mh.report`: run every measure on a model, and return one `Report`."""
 
 from __future__ import annotations
 
@@ -129,9 +121,7 @@ def report(
         heads: the heads whose maps are in the page, as ["L3H7"]; default: all.
         windows: the most windows of a text that is longer than the model can read; default: as many as stay small.
         maps: store all maps as "maps" or as "qk"; default: the smaller. Or a function that shows texts on a server.
-        batch_size: documents at a time.
-        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
-        seed: of everything random.
+        batch_size, max_tokens: as for `mh.measure`.
         progress: True shows bars on a terminal; a function is called with (part, done, total).
 
     Returns:

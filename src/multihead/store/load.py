@@ -1,18 +1,4 @@
-"""Load what `save` wrote: the structure from JSON, the weights from safetensors, nothing from pickle.
-
->>> import tempfile
->>> from pathlib import Path
->>> from transformers import BertConfig, BertModel
->>> import torch
->>> from multihead.store.load import load
->>> from multihead.store.save import save
->>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=1, num_attention_heads=3))
->>> with tempfile.TemporaryDirectory() as here:
-...     _ = save(model, Path(here) / "out")
-...     same = load(Path(here) / "out")
->>> torch.equal(same.pooler.dense.weight, model.pooler.dense.weight), same.training
-(True, False)
-"""
+"""Load what `save` wrote: the structure from JSON, the weights from safetensors, nothing from pickle."""
 
 from __future__ import annotations
 

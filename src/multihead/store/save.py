@@ -3,18 +3,6 @@
 If stock transformers can express the cut, `from_pretrained` loads the folder without multihead (`Saved.stock`).
 Else the weights are in multihead.safetensors, which only `mh.load` reads. Either way the folder is reloaded and
 compared with the model before it gets its name.
-
->>> import tempfile
->>> from pathlib import Path
->>> from transformers import BertConfig, BertModel
->>> from multihead.store.save import save
->>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=1, num_attention_heads=3))
->>> with tempfile.TemporaryDirectory() as here:
-...     saved = save(model, Path(here) / "out")
-...     sorted(p.name for p in saved.folder.iterdir())
-['config.json', 'model.safetensors', 'multihead.json']
->>> saved.stock, saved.verified
-(True, 'tensors and outputs')
 """
 
 from __future__ import annotations

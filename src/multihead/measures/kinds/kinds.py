@@ -1,12 +1,4 @@
-"""Name what each head does, by evidence: score, threshold, chance, an interval over documents, the runners-up.
-
->>> from multihead.measures.kinds.kinds import kinds
->>> from transformers import GPT2Config, GPT2Model
->>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
->>> found = kinds(model, [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
->>> found["L0H1"].kind, found["L0H1"].why
-('too little data', 'an interval over documents needs 5, got 2')
-"""
+"""Name what each head does, by evidence: score, threshold, chance, an interval over documents, the runners-up."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""`mh.embedded()`: the small trained model inside the package, with its tokenizer.
-
->>> import multihead as mh
->>> model, tokenizer = mh.embedded()
->>> len(mh.anatomy(model)), len(tokenizer)
-(3, 214)
-"""
+"""`mh.embedded()`: the small trained model inside the package, with its tokenizer."""
 
 from __future__ import annotations
 
