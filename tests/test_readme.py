@@ -46,14 +46,6 @@ def test_the_readme_has_an_example() -> None:
     assert blocks(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_to_files_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)\s#]+)[^)]*\)|src=\"([^\"]+)\"", page.read_text(encoding="utf-8"))
-    local = [a or b for a, b in links if not (a or b).startswith(("http:", "https:", "mailto:"))]
-    missing = [link for link in local if not (page.parent / link).exists()]
-    assert not missing
-
-
 # ---- the README itself ------------------------------------------------------------------------
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

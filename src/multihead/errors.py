@@ -4,7 +4,19 @@ from __future__ import annotations
 
 
 class MultiheadError(Exception):
-    """What went wrong, with both values and the place, then what to do about it."""
+    """The base of all errors of this package: what went wrong, with the values, and a hint how to fix it.
+
+    Args:
+        message: the fault, with the value that was given.
+        hint: what to do about it; shown below the message.
+
+    >>> import multihead as mh
+    >>> try:
+    ...     mh.MultiHeadAttention(96, 7)
+    ... except mh.MultiheadError as error:
+    ...     print(type(error).__name__, "-", error.hint)
+    SizeError - ...
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\n\nhint: {hint}")

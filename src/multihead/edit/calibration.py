@@ -74,6 +74,13 @@ class Calibration:
     choice of heads to the cut some activations, up to a bound (`originals`).
 
     Batches are the same every time, in an order drawn by `seed`: the first few are a fair sample.
+
+    >>> import multihead as mh
+    >>> from multihead.edit import Calibration
+    >>> model, tokenizer = mh.embedded()
+    >>> text = Calibration(model, tokenizer.sample_texts(), tokenizer)
+    >>> [mh.plan(model, text, keep=keep).kept for keep in (0.75, 0.5)]  # the second does not run the model
+    [9, 6]
     """
 
     @staticmethod

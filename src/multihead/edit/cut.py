@@ -4,14 +4,6 @@
 
 The original is not changed. Of the calibration text only token ids and the hidden states in front of the current
 block are kept, these up to a bound (see `block_run`).
-
->>> from transformers import GPT2Config, GPT2LMHeadModel
->>> import multihead as mh
->>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=24, vocab_size=50)).eval()
->>> texts = [[(7 * i + j * j) % 50 for j in range(40)] for i in range(40)]
->>> small = mh.cut(model, mh.plan(model, texts, keep=0.5))
->>> sum(layer.num_heads for layer in mh.anatomy(small))
-4
 """
 
 from __future__ import annotations
@@ -52,12 +44,26 @@ def cut(
     distill: Distill | None = None,
     progress: Progress | None = None,
 ) -> nn.Module:
-    """A smaller copy of `model`, without the heads that the plan removes.
+    """Copy `model` without the heads that the plan removes, and fit the remaining weights to its outputs.
 
     Args:
+        plan: of the same model, from `mh.plan`.
         data: text to fit to; by default the text that the plan was made with.
         refit: fit the remaining weights to the outputs of the original.
-        distill: train the cut model for some steps at the end; if None, do not.
+        distill: train the cut model for some steps at the end (`multihead.edit.Distill`); if None, do not.
+        progress: called with (step, done, total).
+
+    Returns:
+        The smaller model. The original is unchanged.
+
+    Raises:
+        MultiheadError: if the plan is of a different model, or fitting needs text and there is none.
+
+    >>> import multihead as mh
+    >>> model, _ = mh.embedded()
+    >>> small = mh.cut(model, mh.plan(model, remove=["L0H2", "L2H0"]), refit=False)
+    >>> [layer.num_heads for layer in mh.anatomy(small)]
+    [3, 4, 3]
     """
     check_model(model)
     _check(plan, refit, distill)

@@ -55,7 +55,14 @@ PATIENCE = 4
 
 @dataclass(frozen=True)
 class Distill:
-    """How to distil: steps of AdamW at the learning rate `lr`, on attention parameters or on all."""
+    """How to distil: steps of AdamW at the learning rate `lr`, on attention parameters or on all.
+
+    >>> import multihead as mh
+    >>> from multihead.edit import Distill
+    >>> model, tokenizer = mh.embedded()
+    >>> plan = mh.plan(model, tokenizer.sample_texts(), tokenizer=tokenizer, keep=0.5)
+    >>> small = mh.cut(model, plan, distill=Distill(steps=2))
+    """
 
     steps: int = 150
     lr: float = 3e-4

@@ -115,7 +115,16 @@ class LayerPlan:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The kept heads of every layer, for the model whose class and fingerprint it names."""
+    """The kept heads of every layer, for the model whose class and fingerprint it names.
+
+    `mh.plan` makes one, and `mh.cut` carries it out. A plan does not change: `edit` returns a different one.
+
+    >>> import multihead as mh
+    >>> model, _ = mh.embedded()
+    >>> plan = mh.plan(model, remove=["L0H2"]).edit(remove=["L2H0"], keep=["L0H2"])
+    >>> plan["L2"].keep, plan.kept
+    ((1, 2, 3), 11)
+    """
 
     layers: tuple[LayerPlan, ...]
     model: str

@@ -55,19 +55,40 @@ def plan(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Plan:
-    """Which heads to remove (`keep`, `remove` or `budget`), and which share keys and values (`kv_heads`).
+    """Plan which heads to remove (`keep`, `remove` or `budget`), and which share keys and values (`kv_heads`).
 
     Args:
         data: calibration text, as `measure` takes it; not needed to remove named heads.
         keep: the share of heads to keep, in (0, 1].
         remove: names of heads: "L3H7", "3.7" or (3, 7).
-        budget: "flops=0.8", a share of the model's FLOPs, or "cache=0.5", of the bytes of its KV cache.
         kv_heads: the kv heads of every layer; it must divide the kv heads of the model. With `keep`, `remove` or
             `budget`, the remaining heads are grouped afterwards: a layer in which fewer remain has fewer kv heads.
+        budget: "flops=0.8", a share of the model's FLOPs, or "cache=0.5", of the bytes of its KV cache.
+        method: how heads are scored: "obs", the loss after the best refit without a head; "fisher", how far the
+            output moves without it; "random".
         min_heads: every layer keeps at least so many heads.
         uniform: all layers keep the same number of heads.
         multiple_of: the number of heads in every layer is a multiple of it.
         seed: of `method="random"`.
+        progress: called with (step, done, total).
+
+    Returns:
+        A `Plan`, which prints as a table, can be edited and saved, and is passed to `mh.cut`.
+
+    Raises:
+        SizeError: if the request contradicts itself, or a head does not exist.
+        MultiheadError: if heads are to be chosen, and there is no text.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> mh.plan(model, remove=["L0H2", "L2H0"])
+    EmbeddedModel: 10 of 12 heads kept (request: remove L0H2, L2H0)
+    layer  heads  removed
+    L0     4 → 3  H2
+    L1     4      –
+    L2     4 → 3  H0
+    >>> mh.plan(model, tokenizer.sample_texts(), tokenizer=tokenizer, keep=0.75).kept
+    9
     """
     check_model(model)
     _check_request({"keep": keep, "remove": remove, "budget": budget}, kv_heads)

@@ -31,7 +31,12 @@ def autocast_disabled(device: torch.device) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class Groups:
-    """The kv head that each query head reads: kv_of_head[h]. In even groups that is h // size, as in torch."""
+    """The kv head that each query head reads: kv_of_head[h]. In even groups that is h // size, as in torch.
+
+    >>> from multihead.layer import Groups
+    >>> Groups((0, 0, 1, 1), kv_heads=2).size
+    2
+    """
 
     kv_of_head: tuple[int, ...]
     kv_heads: int

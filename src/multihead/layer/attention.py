@@ -43,9 +43,12 @@ from multihead.layer.position import Position, Rotary
 
 
 class MultiHeadAttention(AttentionLayer):
-    """Concat(head_1..head_h) W_O,  head_i = softmax(Q W_Qⁱ (K W_Kⁱ)ᵀ · scale + bias, masked) V W_Vⁱ.
+    """Multi-head attention; with fewer key/value heads, grouped-query or multi-query attention.
 
-    Variants are objects you pass; they combine freely:
+        Concat(head_1..head_h) W_O,  head_i = softmax(Q W_Qⁱ (K W_Kⁱ)ᵀ · scale + bias, masked) V W_Vⁱ
+
+    Variants are objects you pass; they combine freely. A call returns the output, (batch, query, d_out), or with
+    `ask` an `AttentionOutput`.
 
     >>> import torch, multihead as mh
     >>> from multihead import mask, position
@@ -53,17 +56,28 @@ class MultiHeadAttention(AttentionLayer):
     >>> x = torch.randn(2, 7, 96)
     >>> attn(x, mask=mask.causal() & mask.ragged([7, 3])).shape
     torch.Size([2, 7, 96])
+    >>> attn(x, mask=mask.causal(), ask="weights").weights.shape  # batch, head, query, key
+    torch.Size([2, 6, 7, 7])
 
     Args:
+        d_model: width of the input, and of the output unless `d_out` is given.
+        num_heads: number of query heads.
         num_kv_heads: fewer key/value heads than query heads (grouped-query; 1 is multi-query).
         head_dim, value_dim: size of a head's query/key and value; by default d_model / num_heads.
         kv_of_head: the kv head that each query head reads, for uneven groups; default `head // group_size`.
         d_key, d_value: width of the key and value inputs of cross-attention.
         bias: True, False, or the projections that have one, as letters: "qkv", "o", "qv".
+        position: `position.Rotary`, `position.ALiBi` or `position.RelativeBias`; default: none.
+        qk_norm: a norm of every head's queries and keys (`multihead.layer.QKNorm`); default: none.
         scale: factor on q·k; default head_dim ** -0.5.
         softcap: scores become softcap · tanh(scores / softcap), before the mask (Gemma 2).
+        sinks: a learned logit per head that takes part in the softmax (`multihead.layer.Sinks`); default: none.
         dropout: on the attention weights, in training mode only.
         init: how weights are drawn (`multihead.layer.init`); default `XavierPerHead()`.
+
+    Raises:
+        SizeError: if sizes do not fit together, such as num_heads that does not divide d_model.
+        TypeMismatchError: if an argument has the wrong type, or an input the wrong dtype or device.
     """
 
     def __init__(

@@ -45,7 +45,15 @@ def everything() -> Mask:
 
 
 def causal() -> Mask:
-    """key <= query, bottom-right aligned."""
+    """key <= query, bottom-right aligned.
+
+    >>> from multihead import mask
+    >>> print(mask.causal().draw(4))
+    █···
+    ██··
+    ███·
+    ████
+    """
     return CAUSAL
 
 
@@ -54,6 +62,14 @@ def window(left: int, right: int = 0, *, first: int = 0) -> Mask:
 
     `window(128, 128)` looks both ways. The `first` keys of the sequence are visible to all queries (StreamingLLM,
     Xiao et al. 2024).
+
+    >>> from multihead import mask
+    >>> print((mask.causal() & mask.window(2, first=1)).draw(5))
+    █····
+    ██···
+    ███··
+    █·██·
+    █··██
     """
     return Window(left, right, first)
 
@@ -62,6 +78,13 @@ def lengths(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
     """key < lengths[batch]: key padding on the right. Queries in the padding still get an output.
 
     If you do not need these outputs, use `ragged`, which skips their computation too.
+
+    >>> from multihead import mask
+    >>> print(mask.lengths([3]).draw(4))
+    ███·
+    ███·
+    ███·
+    ███·
     """
     return Lengths(lengths)
 
@@ -78,6 +101,13 @@ def ragged(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
     bias there), it is not projected, and a cache does not store it. Without a cache, the projections see the real
     tokens of all rows as one row of shape (1, real tokens, width); o_proj sees one more token, of zeros, for all
     padding.
+
+    >>> from multihead import mask
+    >>> print((mask.causal() & mask.ragged([3])).draw(4))
+    █···
+    ██··
+    ███·
+    ····
     """
     return Ragged(lengths)
 
@@ -91,6 +121,14 @@ def documents(
 
     Pass the id of every token (a negative id marks padding, which attends to nothing), or the `offsets`
     0 = o_0 < o_1 < ... < o_n = tokens of the documents, as in `cu_seqlens`.
+
+    >>> from multihead import mask
+    >>> print((mask.causal() & mask.documents([0, 0, 0, 1, 1])).draw(5))
+    █····
+    ██···
+    ███··
+    ···█·
+    ···██
     """
     if (ids is None) == (offsets is None):
         raise TypeMismatchError(
@@ -101,7 +139,15 @@ def documents(
 
 
 def prefix(lengths: int | Sequence[int] | Int[Tensor, " batch"]) -> Mask:
-    """key <= query or key < lengths[batch]: prefix-LM, bidirectional over the prefix and causal after it."""
+    """key <= query or key < lengths[batch]: prefix-LM, bidirectional over the prefix and causal after it.
+
+    >>> from multihead import mask
+    >>> print(mask.prefix(2).draw(4))
+    ██··
+    ██··
+    ███·
+    ████
+    """
     return Prefix([lengths] if isinstance(lengths, int) else lengths)
 
 
@@ -111,7 +157,13 @@ def tensor(allowed: Tensor) -> Mask:
 
 
 def additive(scores: Tensor) -> Mask:
-    """scores[batch, head, query, key], added before softmax; -inf hides. Trainable. Also 3-D and 2-D."""
+    """scores[batch, head, query, key], added before softmax; -inf hides. Trainable. Also 3-D and 2-D.
+
+    >>> import torch
+    >>> from multihead import mask
+    >>> mask.additive(torch.tensor([[0.0, -torch.inf], [0.5, 0.0]])).tensor(2).tolist()
+    [[[[True, False], [True, True]]]]
+    """
     mask = Additive(scores)
     _largest("scores", scores)
     return mask

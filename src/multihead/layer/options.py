@@ -25,6 +25,12 @@ class QKNorm:
     """Normalise q and k within each head, `when` = "before" or "after" the rotation.
 
     Weights are shared by the heads. Qwen 3 is QKNorm(); see Henry et al. 2020 and Dehghani et al. 2023.
+
+    >>> import multihead as mh
+    >>> from multihead import position
+    >>> from multihead.layer import QKNorm
+    >>> mh.MultiHeadAttention(96, 6, position=position.Rotary(), qk_norm=QKNorm()).q_norm
+    RMSNorm((16,), eps=1e-06, elementwise_affine=True)
     """
 
     kind: Literal["rms", "layer"] = "rms"
@@ -46,7 +52,13 @@ class QKNorm:
 
 @dataclass(frozen=True)
 class Sinks:
-    """A learned logit per head that receives attention weight and adds nothing (GPT-OSS; cf. Miller 2023)."""
+    """A learned logit per head that receives attention weight and adds nothing (GPT-OSS; cf. Miller 2023).
+
+    >>> import multihead as mh
+    >>> from multihead.layer import Sinks
+    >>> mh.MultiHeadAttention(96, 6, sinks=Sinks()).sink_logits.shape
+    torch.Size([6])
+    """
 
     init: float = 0.0
 

@@ -41,6 +41,13 @@ class Ask:
     - `weights`: attention weights before dropout, True for all or `Cells` for some heads and rows;
     - `lse`: log-sum-exp of the scores of every row, with the sink (-inf if the row sees no key);
     - `heads`: the outputs of the heads before W_O, after the gate.
+
+    >>> import torch, multihead as mh
+    >>> from multihead.layer import Ask, Cells
+    >>> attn = mh.MultiHeadAttention(96, 6)
+    >>> result = attn(torch.randn(2, 7, 96), ask=Ask(weights=Cells(heads=[0, 3], rows=[-1]), heads=True))
+    >>> result.weights.shape, result.heads.shape  # two heads, the last row; all heads before W_O
+    (torch.Size([2, 2, 1, 7]), torch.Size([2, 6, 7, 16]))
     """
 
     weights: bool | Cells = False

@@ -1,15 +1,4 @@
-"""`mh.measure`: a table of what every head does over a corpus, with any of its parts, resumable in a folder.
-
->>> import multihead as mh
->>> from transformers import GPT2Config, GPT2Model
->>> model = GPT2Model(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> table = mh.measure(model, [[3, 1, 4, 1, 5], [9, 2, 6]])
->>> len(table), "entropy" in table.columns
-(6, True)
->>> table = mh.measure(model, [[3, 1, 4, 1, 5], [9, 2, 6]], parts=("statistics", "importance"))
->>> "rank" in table.columns
-True
-"""
+"""`mh.measure`: a table of what every head does over a corpus, with any of its parts, resumable in a folder."""
 
 from __future__ import annotations
 
@@ -75,16 +64,18 @@ def measure(
     say: Say | None = None,
     ranks: Ranks | None = None,
 ) -> HeadTable:
-    """The mean of every statistic of every head over `data`, and the columns of further parts.
+    """Measure every head over `data`: the mean of every statistic, and the columns of further parts.
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches: mappings with the arguments of the model's
             forward. A dataset of Hugging Face is an iterable of rows; `column` is read if it holds text.
             `multihead.corpus.read.read_documents` reads files.
+        tokenizer: of the model, to read texts; the statistics count its special tokens apart.
         parts: "statistics" (always), "kinds", "importance", "similarity".
         importance: its method, as for `mh.importance`: "gradient", "ablation" or "all".
         treebank: a file of parsed sentences (CoNLL-U), for the columns of `multihead.measures.syntax`.
         statistics: `multihead.measures.Statistics`; with a tokenizer, its special tokens are filled in.
+        batch_size: documents at a time.
         max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
         window: the documents of so many batches are sorted by length, to pad less; 1 keeps their order.
         seed: of shuffles and probes.
@@ -98,6 +89,20 @@ def measure(
         name: of the model, for the record in `table.about`.
         progress: True shows bars on a terminal; a function is called with (pass, batches finished, batches).
         say: called with lines about what runs and how long it may take.
+
+    Returns:
+        A `HeadTable` with a row per head.
+
+    Raises:
+        MultiheadError: if there is no text, a part is unknown, or `out` holds a run and neither `resume` nor
+            `force` is given.
+        TypeMismatchError: if a document is neither a text, token ids nor a batch.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> table = mh.measure(model, tokenizer.sample_texts()[:4], tokenizer=tokenizer, parts=("statistics", "kinds"))
+    >>> table.top("previous", 1).heads, table.row("L1H0")["layer"]
+    (('L0H1',), 1)
     """
     check_data(data)
     check_parts(parts, importance)

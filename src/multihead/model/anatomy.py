@@ -1,13 +1,4 @@
-"""W_Q, W_K, W_V, W_O of every head of a model, as views of the model's parameters, verified on a run.
-
->>> import torch, multihead as mh
->>> encoder = torch.nn.TransformerEncoderLayer(24, 3, batch_first=True)
->>> layer = mh.anatomy(encoder)[0]
->>> layer.num_heads, layer.key_dim, layer.W_Q[2].shape
-(3, 8, torch.Size([8, 24]))
->>> with torch.no_grad():
-...     _ = layer.W_O[2].zero_()  # writes into the model
-"""
+"""W_Q, W_K, W_V, W_O of every head of a model, as views of the model's parameters, verified on a run."""
 
 from __future__ import annotations
 
@@ -311,6 +302,21 @@ def anatomy(
         inputs: arguments for model(**inputs); default: a small random batch made from the model's config.
         families: look up the layouts of known architectures first. If False, every layout is found by tracing. Both
             are verified in the same way.
+
+    Returns:
+        An `Anatomy`: a sequence of layers with W_Q, W_K, W_V, W_O per head, as views of the model's parameters.
+
+    Raises:
+        AnatomyError: if the weights of a head are not found, or do not reproduce its q, k, v and output.
+        MultiheadError: if the model has no attention.
+        ModelRunError: if the model raises an error on the inputs.
+
+    >>> import multihead as mh
+    >>> model, _ = mh.embedded()
+    >>> layer = mh.anatomy(model)[0]
+    >>> layer.num_heads, layer.W_Q[3].shape  # of head 3: (key_dim, d_model)
+    (4, torch.Size([24, 64]))
+    >>> _ = layer.W_O[3].data.zero_()  # writes into the model
     """
     check_model(model)
     _check_weights(model)

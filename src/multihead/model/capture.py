@@ -1,16 +1,4 @@
-"""Observe the heads of a model as it runs: statistics of every head, and optionally their q, k, v or outputs.
-
->>> import torch, multihead as mh
->>> model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 3, batch_first=True), 2).eval()
->>> with mh.capture(model, keep="qk") as heads:
-...     _ = model(torch.randn(2, 7, 12))
->>> heads
-6 heads in 2 layers, 14 tokens seen: L0H0 L0H1 L0H2 L1H0 L1H1 L1H2
->>> heads["L1H2"].weights().shape                       # of the latest call: batch, query, key
-torch.Size([2, 7, 7])
->>> bool(0 < heads["L1H2"].mean("entropy") < 2)
-True
-"""
+"""Observe the heads of a model as it runs: statistics of every head, and optionally their q, k, v or outputs."""
 
 from __future__ import annotations
 
@@ -357,8 +345,27 @@ def capture(
     """Capture every attention of `model` inside the block. The model is unchanged afterwards.
 
     Args:
+        model: any PyTorch model. Attention is found where the model calls torch's fused attention,
+            nn.MultiheadAttention, the attention interface of Hugging Face, this package, or a module with an
+            adapter.
         statistics: the statistics to compute, see `multihead.measures.Statistics`; if None, none.
         keep: "qk", "qk v" or "outputs" for every layer, or a `Keep` for some; memory grows with every call.
+
+    Returns:
+        A context manager that yields a `Capture`: `heads["L1H0"]` is a head, `heads.table()` a row per head.
+
+    Raises:
+        MultiheadError: at the end of the block, if the model did not run in it, or no attention was found.
+
+    >>> import torch, multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> ids = torch.tensor([tokenizer("the keys that the man sees are new .")["input_ids"]])
+    >>> with mh.capture(model, keep="qk") as heads:
+    ...     _ = model(ids)
+    >>> heads["L1H0"].weights().shape  # batch, query, key
+    torch.Size([1, 10, 10])
+    >>> heads.table().top("previous", 1).heads
+    ('L0H1',)
     """
     check_model(model)
     to_keep = Keep.of(keep)

@@ -42,14 +42,34 @@ def ablate(
     means: Capture | None = None,
     sites: Sites | None = None,
 ) -> AbstractContextManager[None]:
-    """Ablate heads inside the block. `replace` selects what replaces their output:
+    """Ablate heads inside the block.
 
-    - "zero": 0, as after pruning;
-    - "mean": their mean over the real tokens of the call, or over all tokens of the capture `means`;
-    - "uniform": the output of equal attention to all visible keys.
+    Args:
+        heads: names such as "L0H3", "0.3" or (0, 3).
+        replace: what replaces the output of the heads: "zero", as after pruning; "mean", their mean over the real
+            tokens of the call, or over all tokens of the capture `means`; "uniform", the output of equal attention
+            to all visible keys.
+        means: a capture of the same model, for replace="mean".
+        sites: the attentions of the model, from a capture of it: `heads.sites`. By default they are found by
+            running the model once on a small example.
 
-    `sites` are the attentions of the model, from a capture of it: `heads.sites`. By default they are found by
-    running the model once on a small example.
+    Returns:
+        A context manager that yields nothing.
+
+    Raises:
+        SizeError: if a head does not exist, or `replace` is unknown.
+        MultiheadError: at the end of the block, if a layer of the heads did not run in it.
+
+    >>> import torch, multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> ids = tokenizer("whale key fat men door new dog whale key fat men door new")["input_ids"]
+    >>> (dog,) = tokenizer.convert_tokens_to_ids(["dog"])  # the next word, if the model copies
+    >>> with torch.no_grad():
+    ...     intact = model(torch.tensor([ids])).logits[0, -1].softmax(-1)[dog]
+    ...     with mh.ablate(model, ["L0H0"]):
+    ...         ablated = model(torch.tensor([ids])).logits[0, -1].softmax(-1)[dog]
+    >>> bool(intact > 0.9), bool(ablated < 0.1)
+    (True, True)
     """
     if replace not in ("zero", "mean", "uniform"):
         raise SizeError(f"replace must be zero, mean or uniform, got {replace!r}", hint='replace="zero" is pruning')
@@ -132,7 +152,26 @@ def gate(
 ) -> Generator[Gates]:
     """Multiply the output of every head by its gate inside the block; the gates have gradients.
 
-    `values` are initial gates, {"L3": (head,) tensor}; they are used as they are, not copied.
+    Args:
+        values: initial gates, {"L3": (head,) tensor}; they are used as they are, not copied. Default: 1 for every
+            head.
+        sites: the attentions of the model, from a capture of it; by default found as the model runs.
+
+    Returns:
+        A context manager that yields `Gates`: `gates["L0"]` is the tensor of a layer, `gates.gradients()` a value
+        per head.
+
+    Raises:
+        SizeError: if a layer of `values` does not exist, or its tensor does not have a value per head.
+        TypeMismatchError: if a value is not a tensor.
+
+    >>> import torch, multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> ids = torch.tensor([tokenizer("the keys that the man sees are new .")["input_ids"]])
+    >>> with mh.gate(model) as gates:
+    ...     model(ids).logits.logsumexp(-1).sum().backward()
+    >>> gates["L0"].grad.shape, len(gates.gradients())  # of 4 heads in a layer, 12 in all
+    (torch.Size([4]), 12)
     """
     check_instance("values", values, Mapping | None, "a dict of layers and gates", hint='{"L3": torch.ones(heads)}')
     if sites is None:
@@ -174,9 +213,36 @@ def patch(
 ) -> AbstractContextManager[None]:
     """Copy the activations of heads from `source`, a capture of a different run, inside the block.
 
-    `what` is copied: the head's "output" (keep="outputs"), or its "q", "k" or "v" (keep="qk v"), from which its
-    output is recomputed. In grouped attention keys and values are shared: only the named heads read the patched
-    ones. `rows` are the tokens to patch: queries for output and q, keys for k and v; by default all.
+    In grouped attention keys and values are shared: only the named heads read the patched ones.
+
+    Args:
+        source: a capture with keep="outputs" for the output, or keep="qk v" for q, k and v.
+        heads: names such as "L0H3", "0.3" or (0, 3).
+        what: the tensor to copy: "output", or "q", "k" or "v", from which the output of the head is recomputed.
+        rows: the tokens to patch: queries for output and q, keys for k and v; by default all.
+        call: the call of the source to copy from; by default the latest.
+        sites: the attentions of the model; by default those of the source.
+
+    Returns:
+        A context manager that yields nothing.
+
+    Raises:
+        SizeError: if a head does not exist, or the runs differ in shape.
+        MultiheadError: if the source did not keep the tensor, or, at the end of the block, if a layer did not run.
+
+    >>> import torch, multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> texts = (f"<now> <town> the {noun} near the door" for noun in ("key", "keys"))
+    >>> one, many = (torch.tensor([tokenizer(text)["input_ids"]]) for text in texts)
+    >>> verbs = tokenizer.convert_tokens_to_ids(["is", "are"])
+    >>> with torch.no_grad():
+    ...     with mh.capture(model, keep="outputs") as source:
+    ...         _ = model(one)
+    ...     intact = model(many).logits[0, -1, verbs].argmax()
+    ...     with mh.patch(model, source, ["L1H3"]):  # the head that carries the number of the noun
+    ...         patched = model(many).logits[0, -1, verbs].argmax()
+    >>> int(intact), int(patched)  # are, is
+    (1, 0)
     """
     if what not in ("output", "q", "k", "v"):
         raise SizeError(f"what must be output, q, k or v, got {what!r}", hint='what="output"')

@@ -24,6 +24,15 @@ class Keep:
     - `qk`: queries and keys passed to the kernel, from which `weights` computes any row of any map;
     - `v`: values;
     - `outputs`: head outputs before W_O, which `mh.patch` can insert into a different run.
+
+    >>> import torch, multihead as mh
+    >>> from multihead.model import Keep
+    >>> model, tokenizer = mh.embedded()
+    >>> ids = torch.tensor([tokenizer("the keys that the man sees are new .")["input_ids"]])
+    >>> with mh.capture(model, keep=Keep(qk=["L1"], outputs="all")) as heads:
+    ...     _ = model(ids)
+    >>> heads["L1H0"].weights().shape, heads["L2H3"].output().shape
+    (torch.Size([1, 10, 10]), torch.Size([1, 10, 24]))
     """
 
     qk: Which | None = None

@@ -48,6 +48,12 @@ def tensor_parallel_plan(module: nn.Module) -> dict[str, ParallelStyle]:
     Each rank gets whole heads: rows of W_Q, W_K and W_V, columns of W_O; one all-reduce sums the outputs. Groups
     are split only if there are fewer kv heads than ranks; then ranks share kv heads. Excludes layers without heads.
     You may add entries for other modules, or remove entries to replicate a layer on every rank.
+
+    >>> import multihead as mh
+    >>> from torch import nn
+    >>> from multihead.parallel import tensor_parallel_plan
+    >>> list(tensor_parallel_plan(nn.ModuleDict({"attention": mh.MultiHeadAttention(96, 6)})))
+    ['attention']
     """
     check_instance(
         "module", module, nn.Module, "a torch.nn.Module", hint="multihead.parallel.tensor_parallel_plan(model)"

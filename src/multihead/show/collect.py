@@ -1,12 +1,4 @@
-"""`mh.report`: run every measure on a model, and return one `Report`.
-
->>> from transformers import GPT2Config, GPT2LMHeadModel
->>> from multihead.show.collect import report
->>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=50)).eval()
->>> result = report(model, [[3, 1, 4, 1, 5], [9, 2, 6]], parts=("measure", "cost"))
->>> len(result.table), result.stopped, result.texts[0].name
-(6, False, '3 1 4 1 5')
-"""
+"""`mh.report`: run every measure on a model, and return one `Report`."""
 
 from __future__ import annotations
 
@@ -115,8 +107,10 @@ def report(
 
     Args:
         data: the texts (with a `tokenizer`), lists of token ids, or batches to measure over; tokenized once.
+        path: the HTML file to write; if None, none is written.
         text: the text, or list of texts, whose maps are shown; default: the first documents of `data`.
         name: of the model; default: its class.
+        corpus_name: of the data, for the page.
         parts: what to measure, some of `multihead.show.parts.PARTS`.
         importance: "gradient" or "ablation"; "auto" ablates every head unless the model has many.
         curve: a curve measured before, instead of the quick one: of `multihead.edit.check.curve.curve`, or a
@@ -125,7 +119,23 @@ def report(
         heads: the heads whose maps are in the page, as ["L3H7"]; default: all.
         windows: the most windows of a text that is longer than the model can read; default: as many as stay small.
         maps: store all maps as "maps" or as "qk"; default: the smaller. Or a function that shows texts on a server.
+        batch_size, max_tokens: as for `mh.measure`.
         progress: True shows bars on a terminal; a function is called with (part, done, total).
+
+    Returns:
+        A `Report`: `report.table`, `report.kinds`, `report.findings`, ...; `report.save(path)` writes the page.
+
+    Raises:
+        SizeError: if a part or a head does not exist.
+        MultiheadError: if there is no text, no attention was found, or the file cannot be written.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> report = mh.report(model, tokenizer.sample_texts()[:8], tokenizer=tokenizer, parts=("measure", "kinds"))
+    >>> report.card
+    '139 k parameters · 3 layers × 4 heads · 12 kv heads · 576 tokens in 8 documents'
+    >>> report.findings[0].text
+    '4 of 12 heads look at what followed the same token before.'
     """
     check_model(model)
     parts = _check_choices("part", parts, PARTS)

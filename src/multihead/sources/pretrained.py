@@ -112,17 +112,27 @@ def load_pretrained(
     dtype: str | torch.dtype = "float32",
     trust_remote_code: bool = False,
 ) -> Pretrained:
-    """A model in eval mode and its tokenizer: `model, tokenizer = mh.load_pretrained("minilm")`.
+    """Load a model in eval mode, and its tokenizer: `model, tokenizer = mh.load_pretrained("minilm")`.
 
     Args:
         source: a folder of transformers or of `mh.save`; "minilm" or "embedded", models in a Python package; the
             name of a model on the hub, "org/name"; or "module:function", a function that returns a model or
             (model, tokenizer). A folder of one of these names wins.
+        device: where the weights are put.
         dtype: of the weights: "float32", "bfloat16", "float16" or "float64".
         trust_remote_code: run the Python code that comes with the model, if its class needs it.
 
+    Returns:
+        A `Pretrained`: the pair (model, tokenizer), with `.name` and `.folder`. The tokenizer is None if there is
+        none.
+
     Raises:
         MultiheadError: if there is no such model, or it cannot be loaded.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.load_pretrained("embedded", dtype="float64")
+    >>> next(model.parameters()).dtype, len(tokenizer)
+    (torch.float64, 214)
     """
     import torch
 

@@ -150,7 +150,7 @@ def theory(
     seed: int = 0,
     progress: bool | Progress | None = None,
 ) -> Theory:
-    """Compute every statement on a layer, or on all attention layers of a model.
+    """Compute every statement of the theory on a layer, or on all attention layers of a model.
 
     Args:
         data: of a layer, a tensor (batch, token, d_model) or the mapping that layer(**data) takes; of a model,
@@ -160,6 +160,20 @@ def theory(
         tokens: the size of the sample of `data`: sequences are added until there are so many.
         seed: for everything random: shuffles, random spans and patterns, new layers.
         progress: True shows bars on a terminal; a function is called with (layer, statements finished, statements).
+
+    Returns:
+        A `Theory`: `results["2"].verdict`, `results.summary`, `results.text()`, `results.to_json()`.
+
+    Raises:
+        SizeError: if a statement or a layer does not exist.
+        TypeMismatchError: if `data` does not fit the layer or model.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> texts = tokenizer.sample_texts()[:4]
+    >>> results = mh.theory(model, texts, tokenizer=tokenizer, only=["2"], layers=["L0"])
+    >>> results["2"].verdict, results["2"].result.rhs  # 4 heads of 24 are more than the 64 dimensions
+    ('fails', 'd_model 64')
     """
     check_progress(progress)
     chosen = _chosen(only)

@@ -1,18 +1,4 @@
-"""Load what `save` wrote: the structure from JSON, the weights from safetensors, nothing from pickle.
-
->>> import tempfile
->>> from pathlib import Path
->>> from transformers import BertConfig, BertModel
->>> import torch
->>> from multihead.store.load import load
->>> from multihead.store.save import save
->>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=1, num_attention_heads=3))
->>> with tempfile.TemporaryDirectory() as here:
-...     _ = save(model, Path(here) / "out")
-...     same = load(Path(here) / "out")
->>> torch.equal(same.pooler.dense.weight, model.pooler.dense.weight), same.training
-(True, False)
-"""
+"""Load what `save` wrote: the structure from JSON, the weights from safetensors, nothing from pickle."""
 
 from __future__ import annotations
 
@@ -45,15 +31,32 @@ def load(
     dtype: torch.dtype | None = None,
     trust_remote_code: bool = False,
 ) -> nn.Module:
-    """The model that was saved in a folder, in eval mode, to the last bit.
-
-    Raises if a file is not the one that was saved (SHA-256), or if the model does not run on an example input.
+    """Load the model that `mh.save` wrote to a folder, in eval mode, to the last bit.
 
     Args:
+        folder: a folder that `mh.save` wrote; `mh.load_pretrained` reads others, too.
         model: for a class that transformers does not have: a new model of the *original* sizes, which is changed in
             place and returned.
+        device: where the weights are put.
         dtype: of the weights. If None, as they were saved.
         trust_remote_code: run the Python code in the folder, if the model's class needs it.
+
+    Returns:
+        The model.
+
+    Raises:
+        MultiheadError: if the folder does not exist or was not written by `mh.save`, if a file is not the one that
+            was saved (SHA-256), or if the model does not run on an example input.
+
+    >>> import tempfile, multihead as mh
+    >>> from pathlib import Path
+    >>> model, _ = mh.embedded()
+    >>> small = mh.cut(model, mh.plan(model, remove=["L0H2", "L2H0"]), refit=False)
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     _ = mh.save(small, Path(here) / "small")
+    ...     same = mh.load(Path(here) / "small")
+    >>> [layer.num_heads for layer in mh.anatomy(same)]
+    [3, 4, 3]
     """
     _check(folder, model, trust_remote_code)
     place = _check_device(device, dtype)

@@ -3,18 +3,6 @@
 If stock transformers can express the cut, `from_pretrained` loads the folder without multihead (`Saved.stock`).
 Else the weights are in multihead.safetensors, which only `mh.load` reads. Either way the folder is reloaded and
 compared with the model before it gets its name.
-
->>> import tempfile
->>> from pathlib import Path
->>> from transformers import BertConfig, BertModel
->>> from multihead.store.save import save
->>> model = BertModel(BertConfig(vocab_size=50, hidden_size=24, num_hidden_layers=1, num_attention_heads=3))
->>> with tempfile.TemporaryDirectory() as here:
-...     saved = save(model, Path(here) / "out")
-...     sorted(p.name for p in saved.folder.iterdir())
-['config.json', 'model.safetensors', 'multihead.json']
->>> saved.stock, saved.verified
-(True, 'tensors and outputs')
 """
 
 from __future__ import annotations
@@ -79,10 +67,26 @@ def save(
     """Write a model to a folder, completely or not at all, and compare the reloaded model with it.
 
     Args:
+        folder: the folder to write. If stock transformers can express the cut, `from_pretrained` loads it.
         tokenizer: saved with the model.
         source: the folder that the model was loaded from: its tokenizer, generation config and, for a
             sentence-transformers folder, its further modules are copied.
-        force: replace an existing folder; it stays until the new one is complete.
+        force: replace an existing folder; it is kept until the new one is complete.
+
+    Returns:
+        A `Saved`: `saved.stock` is True if stock transformers loads the folder, `saved.reason` is why or why not.
+
+    Raises:
+        MultiheadError: if the folder exists and `force` is False, the disk is full, or the reloaded model differs.
+
+    >>> import tempfile, multihead as mh
+    >>> from pathlib import Path
+    >>> model, tokenizer = mh.embedded()
+    >>> small = mh.cut(model, mh.plan(model, remove=["L0H2", "L2H0"]), refit=False)
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     saved = mh.save(small, Path(here) / "small", tokenizer=tokenizer)
+    >>> saved.stock, saved.verified
+    (False, 'tensors and outputs')
     """
     check_model(model)
     _check(folder, tokenizer, source, force)

@@ -33,7 +33,28 @@ from multihead.table.data import Column, TableData, abbreviate, cell
 
 
 class HeadTable(TableData):
-    """Numbers and words for every head: `table["entropy"]`, `table.row("L3H7")`, `table.top("previous")`."""
+    """Numbers and words for every head: `table["entropy"]`, `table.row("L3H7")`, `table.top("previous")`.
+
+    `mh.measure` returns one; `HeadTable.load` reads one from a file.
+
+    Args:
+        heads: names of the heads, "L3H7" or "decoder.L3H7".
+        columns: name → fp64 tensor with a value per head (NaN where undefined), or a tuple of words.
+        meaning: name → `Meaning(unit, text)`, for every column.
+        reasons: column → head → why the value is undefined.
+        about: the model, documents and versions, as JSON-compatible data.
+
+    Raises:
+        SizeError: if a column has no meaning, a reserved name, or not a row per head.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> table = mh.measure(model, tokenizer.sample_texts()[:4], tokenizer=tokenizer)
+    >>> len(table), table["entropy"].shape
+    (12, torch.Size([12]))
+    >>> table.filter("layer=0").top("self", 1).heads
+    ('L0H0',)
+    """
 
     # ---- choosing -----------------------------------------------------------------------------
 

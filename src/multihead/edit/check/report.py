@@ -150,11 +150,30 @@ def check(
     rounds: int = 15,
     progress: bool | Progress | None = None,
 ) -> CheckReport:
-    """Measure what a cut costs and gains. `data` is held-out text, not the text that the cut was fitted to.
+    """Measure what a cut costs and gains: sizes, quality on held-out text, and speed.
 
     Args:
+        before: the original model.
+        after: the cut model.
+        data: held-out text, as `mh.measure` takes it; not the text that the cut was fitted to.
+        batch_size: documents at a time.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
         rounds: rounds of timing; with 0, speed is not measured.
         progress: True shows bars on a terminal; a function is called with (what runs, done, total).
+
+    Returns:
+        A `CheckReport`, which prints as a table: `report["perplexity"]` is (before, after),
+        `report.findings(["perplexity:relative>5%"])` the conditions that are met.
+
+    Raises:
+        MultiheadError: if the models do not read the same inputs, or there is no text.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> small = mh.cut(model, mh.plan(model, remove=["L0H2", "L2H0"]), refit=False)
+    >>> report = mh.check(model, small, tokenizer.sample_texts()[:4], tokenizer=tokenizer, rounds=0)
+    >>> report["heads"], report["perplexity"][0] < report["perplexity"][1]
+    ((12.0, 10.0), True)
     """
     check_pair(before, after)
     check_count("rounds", rounds, least=0)

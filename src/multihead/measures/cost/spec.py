@@ -46,6 +46,15 @@ class Spec:
         causal: queries see no later keys, and keys are cached.
         queries, keys: their sequences; ("tokens", "source") is cross-attention, ("source", "source") its encoder.
         extra_params, per_head, per_kv_head: other parameters: in total, per query head (sinks), per kv head.
+
+    Raises:
+        SizeError: if sizes do not fit together.
+
+    >>> import multihead as mh
+    >>> from multihead.measures import Spec
+    >>> grouped = Spec(4096, 32, kv_heads=8, layers=32)
+    >>> grouped.shape, mh.cost(grouped, tokens=8192).total.cache_bytes
+    ('32 heads of 128 on 8 kv', 1073741824)
     """
 
     d_model: int

@@ -142,7 +142,7 @@ def importance(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Importance:
-    """The loss that each head saves: a ranked table with standard errors over documents.
+    """Rank heads by the loss that each one saves, with standard errors over documents.
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches; a row of a batch is a document.
@@ -151,7 +151,24 @@ def importance(
         method: "gradient" (one backward pass per batch), "ablation" (removes each head in turn, exact) or "all".
         replace: what replaces the output of an ablated head: "zero", "mean" (over the corpus), or both.
         normalise: normalise gradient importance per layer, see `Gradients`.
+        batch_size: documents at a time.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
+        probes: random directions per batch, for models without a loss of their own, whose outputs are compared.
+        seed: of the probes, and of masked tokens.
         progress: called with (pass, batches finished).
+
+    Returns:
+        An `Importance`: `result.table` has a row per head and a rank, `result.loss` names the loss.
+
+    Raises:
+        SizeError: if `method` or `replace` is unknown.
+        MultiheadError: if there is no text, or text and no tokenizer.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> result = mh.importance(model, tokenizer.sample_texts()[:8], tokenizer=tokenizer, method="ablation")
+    >>> result.table.sort("rank").heads[0]
+    'L0H0'
     """
     if method not in METHODS:
         raise SizeError(f"method must be one of {', '.join(METHODS)}, got {method!r}", hint='method="gradient"')

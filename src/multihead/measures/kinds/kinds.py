@@ -1,12 +1,4 @@
-"""Name what each head does, by evidence: score, threshold, chance, an interval over documents, the runners-up.
-
->>> from multihead.measures.kinds.kinds import kinds
->>> from transformers import GPT2Config, GPT2Model
->>> model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=24, vocab_size=50)).eval()
->>> found = kinds(model, [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
->>> found["L0H1"].kind.split(",")[0], found["L0H1"].shares.leading
-('spread', ('spread',))
-"""
+"""Name what each head does, by evidence: score, threshold, chance, an interval over documents, the runners-up."""
 
 from __future__ import annotations
 
@@ -64,10 +56,25 @@ def kinds(
     Args:
         data: as for `mh.measure`. A document, or a piece of one, counts once, however long it is; use 5 or more. A
             document that is equal to an earlier one does not count.
-        tokenizer: knows special tokens and classes (punctuation, digits, capitalised, function words, word pieces).
+        tokenizer: has special tokens and classes (punctuation, digits, capitalised, function words, word pieces).
+        batch_size: documents at a time.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
+        seed: of the shuffled texts and the random tokens that scores are compared with.
         special: ids of special tokens, instead of the tokenizer's.
         classes: further classes of tokens: name → ids or words.
         offsets: the largest distance that counts as one.
+
+    Returns:
+        `Kinds`: `kinds["L0H1"].kind`, `.score` and `.why`; `kinds.of("previous")`; `kinds.table`.
+
+    Raises:
+        MultiheadError: if there is no text, or text and no tokenizer.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> kinds = mh.kinds(model, tokenizer.sample_texts()[:8], tokenizer=tokenizer)
+    >>> kinds["L0H0"].kind, kinds["L1H0"].kind
+    ('self', 'induction')
     """
     check_seed(seed)
     options = kinds_options(tokenizer, special=special, classes=classes, offsets=offsets)

@@ -62,15 +62,32 @@ def similarity(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Similarity:
-    """How similar every two heads are, in a layer and across layers, in one pass over `data`.
+    """Measure how similar every two heads are, in a layer and across layers, in one pass over `data`.
 
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches.
         by: the measure that ranks pairs and forms clusters: correlation, cka, attention, write or read.
         within: heads of a cluster are on average closer than this (1 − by, or the distance for attention).
         layers: restrict to these, ["L0", "L3"]; default: all.
+        batch_size: documents at a time.
+        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
         largest: limit for the covariance, in bytes; above it, CKA is a sketch with a reported error.
+        seed: of the sketch, and of the attention rows that are compared.
         progress: called with the number of finished batches.
+
+    Returns:
+        A `Similarity`: `result["cka"]` is a matrix, `result.most_similar()` the closest pairs, `result.groups()`
+        the clusters.
+
+    Raises:
+        SizeError: if `by` is unknown, `within` is outside [0, 1], or a layer does not exist.
+        MultiheadError: if there is no text, or text and no tokenizer.
+
+    >>> import multihead as mh
+    >>> model, tokenizer = mh.embedded()
+    >>> result = mh.similarity(model, tokenizer.sample_texts()[:8], tokenizer=tokenizer)
+    >>> result["cka"].shape, result.most_similar(1)[0][:2]
+    (torch.Size([12, 12]), ('L0H3', 'L1H1'))
     """
     if by not in PAIRS:
         raise SizeError(f"by must be one of {', '.join(PAIRS)}, got {by!r}", hint='by="cka"')

@@ -62,6 +62,12 @@ def syntax(
     Args:
         treebank: the path of a CoNLL-U file, its text, or sentences.
         tokenizer: a fast Hugging Face tokenizer, which returns the character offsets of every token.
+
+    Returns:
+        A `Syntax`, whose `table` has the columns that `mh.measure(treebank=...)` adds.
+
+    Raises:
+        MultiheadError: if the treebank cannot be read, or the tokenizer returns no offsets.
     """
     if batch_size < 1:
         raise SizeError(f"batch_size must be at least 1, got {batch_size}", hint="batch_size=1 is one sentence")

@@ -29,6 +29,15 @@ class Statistics:
     - `special`: ids of delimiters and other special tokens;
     - `classes`: name → token ids, for punctuation, tags or any other class;
     - `block_bytes`: memory bound of a block of weights.
+
+    >>> import torch, multihead as mh
+    >>> from multihead.measures import Statistics
+    >>> model, tokenizer = mh.embedded()
+    >>> ids = tokenizer("the keys that the man sees are new .")["input_ids"]
+    >>> with mh.capture(model, statistics=Statistics(classes={"articles": [ids[1]]})) as heads:
+    ...     _ = model(torch.tensor([ids]))
+    >>> [name for name in heads.table().columns if "articles" in name]
+    ['class:articles']
     """
 
     offsets: int = 16

@@ -29,7 +29,7 @@ export const GLOSSARY = {
   shares:
     "A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: " +
     "spread + rest + position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only " +
-    "where they dominate; two shares lead where their intervals overlap.",
+    "where they dominate; two shares lead where their intervals overlap or they differ by less than 15 %.",
   "example rows":
     "Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see its row.",
   score:

@@ -84,39 +84,39 @@ How much of a key flows into a query, from 0 to 1. The weights of one query sum 
 ble: 0.25 has the colour in the middle of the bar.",kind:"What a head mostly does, such as looking at the previous token. A head has a kind only if its score is\
  significantly above a threshold and above chance, measured over several documents; otherwise it is named by its leading share and the share's value.",shares:"A\
  head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: spread + rest + position + word + match = 1, as p\
-arts of log n for texts of n tokens. Spread and rest lead only where they dominate; two shares lead where their intervals overlap.","example rows":"Tokens with \
-large weights in this text, and the three keys that each looks at most. Click a token to see its row.",score:"How clearly a head is of its kind, from 0 to 1: fo\
-r most kinds, the share of its weight that goes where the kind says. The tick is the threshold, the line the 95 % interval, the open dot the score by chance.",evidence:"\
-Why the head has its kind, or none: the score, its 95 % interval, the threshold and the score by chance.",importance:"How much worse the model gets without this\
- head. The value after ± is half of the 95 % interval; a value below its ± may be zero.","most similar":"The head whose output is closest to that of this one,\
- by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"The two heads of each line are closest by the measure that is chosen, among the heads that are sh\
-own. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar the outputs of two heads are, up to a rotation. 0 is unrelated, 1 \
-is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its key adds to the output, and rows sum to 1 again (Kobayashi et al. \
-2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Leaves out special tokens such as [CLS] and [SEP]. The weights of the others \
-sum to 1 again.",direction:"Where a token looks is its row of the map. Who looks at it is its column.",distance:"How far away the keys are that a head looks at,\
- in tokens.",entropy:"How widely a head spreads its weight: 0 if it looks at one token only, larger if it looks at many.",max_weight:"The largest weight that a \
-query gives to one key; near 1, the head looks at one token at a time.",first:"The share of the weight on the first token.",special:"The share of the weight on \
-special tokens such as [CLS], [SEP] or the end of a text.",previous:"The share of the weight on the token one position back.",next:"The share of the weight on t\
-he token one position ahead.",self:"The share of the weight on the token's own position.",same_token:"The share of the weight on other copies of the same token.",
-induction:"The share of the weight on tokens that followed an earlier copy of the same token.",output_norm:"The length of the vector that the head writes.",measures:"\
-Values measured over the corpus. The “?” beside each says what it means.",pairs:"The tokens that the head ties together most strongly: from the query to the\
- key.","by distance":"How much weight goes to keys at each distance: back on the left, ahead on the right.",group:"Heads that are more similar to each other, on\
- average, than a threshold. One of them may replace the others.",pruning:"Removing heads from the model. The matrices get smaller, so the model needs less memor\
-y and time. Quality is measured again with the heads removed.","quality lost":"How much worse the model is without the removed heads, as a share: the growth of \
-its perplexity, or the change of its outputs where it has no vocabulary.","can be pruned":"These heads can be removed together, and the model loses less quality\
- than the limit (the dashed line).",method:"The rule that decides which heads are removed first.","heads kept":"The number of heads that stay in the model, from\
- all of them on the left to none on the right.","attention costs":"Parameters, arithmetic and memory of the attention layers alone, for a text as long as stated\
-: counted from the sizes, not measured.","cost: parameters":"The weights of the attention layers.","cost: FLOPs, projections":"Multiplications and additions tha\
-t make queries, keys and values of every token, and mix the heads' outputs.","cost: FLOPs, attention":"Multiplications and additions that compare every query wi\
-th every key and mix the values.","cost: FLOPs, visible pairs only":"The same for pairs that the mask allows: about half of them in a causal model.","cost: scor\
-es, if written out":"Memory for the attention maps of all heads if they were stored. Fast kernels never store them.","cost: KV cache":"Memory for the keys and v\
-alues of all earlier tokens while a text is generated.","cost: decoding, FLOPs per token":"Multiplications and additions for one new token while a text is gener\
-ated.","cost: decoding, bytes per token":"Memory that is read for one new token: weights and the KV cache.","cost: FLOPs per byte, all tokens":"Arithmetic per b\
-yte of memory traffic when a text is read at once. Above about 100, arithmetic limits the speed; below, memory does.","cost: FLOPs per byte, decoding":"The same\
- for one new token while a text is generated.","cost: crossover, tokens":"The length of text above which comparing tokens costs more than the projections.","cos\
-t: crossover, visible pairs only":"The same, counting only pairs that the mask allows.","as computed":"The left side of the statement, computed on this model.",
-"as stated":"The right side: the value that the statement predicts.",statement:"A claim about multi-head attention from a paper or a textbook that can be true o\
-r false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."};var pt=a("div",{id:"definition",role:"note",hidden:!0}),ft=null;function Vt(){ft?.setAttribute("aria-expanded","false"),ft=null,pt.hidden=!0}function Tn(s,t,e){
+arts of log n for texts of n tokens. Spread and rest lead only where they dominate; two shares lead where their intervals overlap or they differ by less than 15\
+ %.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see its row.",score:"How clearly a hea\
+d is of its kind, from 0 to 1: for most kinds, the share of its weight that goes where the kind says. The tick is the threshold, the line the 95 % interval, the\
+ open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval, the threshold and the score by chance.",importance:"\
+How much worse the model gets without this head. The value after ± is half of the 95 % interval; a value below its ± may be zero.","most similar":"The head wh\
+ose output is closest to that of this one, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"The two heads of each line are closest by the measure t\
+hat is chosen, among the heads that are shown. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar the outputs of two heads\
+ are, up to a rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its key adds to the output, \
+and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Leaves out special tokens such as [\
+CLS] and [SEP]. The weights of the others sum to 1 again.",direction:"Where a token looks is its row of the map. Who looks at it is its column.",distance:"How f\
+ar away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if it looks at one token only, larger if it looks at man\
+y.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one token at a time.",first:"The share of the weight on the first to\
+ken.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",previous:"The share of the weight on the token one position\
+ back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight on the token's own position.",same_token:"The share of the\
+ weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an earlier copy of the same token.",output_norm:"The leng\
+th of the vector that the head writes.",measures:"Values measured over the corpus. The “?” beside each says what it means.",pairs:"The tokens that the head \
+ties together most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back on the left, ahead on the right.",group:"\
+Heads that are more similar to each other, on average, than a threshold. One of them may replace the others.",pruning:"Removing heads from the model. The matric\
+es get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality lost":"How much worse the model is without \
+the removed heads, as a share: the growth of its perplexity, or the change of its outputs where it has no vocabulary.","can be pruned":"These heads can be remov\
+ed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which heads are removed first.","heads kept":"The\
+ number of heads that stay in the model, from all of them on the left to none on the right.","attention costs":"Parameters, arithmetic and memory of the attenti\
+on layers alone, for a text as long as stated: counted from the sizes, not measured.","cost: parameters":"The weights of the attention layers.","cost: FLOPs, pr\
+ojections":"Multiplications and additions that make queries, keys and values of every token, and mix the heads' outputs.","cost: FLOPs, attention":"Multiplicati\
+ons and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The same for pairs that the mask allows: about\
+ half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they were stored. Fast kernels never store them.",
+"cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, FLOPs per token":"Multiplications and additi\
+ons for one new token while a text is generated.","cost: decoding, bytes per token":"Memory that is read for one new token: weights and the KV cache.","cost: FL\
+OPs per byte, all tokens":"Arithmetic per byte of memory traffic when a text is read at once. Above about 100, arithmetic limits the speed; below, memory does.",
+"cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"The length of text above which comparing tok\
+ens costs more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the mask allows.","as computed":"The left side o\
+f the statement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"A claim about multi-head attention fro\
+m a paper or a textbook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this model."};var pt=a("div",{id:"definition",role:"note",hidden:!0}),ft=null;function Vt(){ft?.setAttribute("aria-expanded","false"),ft=null,pt.hidden=!0}function Tn(s,t,e){
 Vt(),ft=s,s.setAttribute("aria-expanded","true"),pt.replaceChildren(a("b",{},t),a("p",{},e)),document.body.append(pt),pt.hidden=!1;let n=s.getBoundingClientRect(),
 {width:o,height:i}=pt.getBoundingClientRect(),r=Math.max(8,Math.min(n.left-12,document.documentElement.clientWidth-o-8)),l=n.bottom+6+i<=window.innerHeight||n.top<
 i+6;pt.style.left=`${r+window.scrollX}px`,pt.style.top=`${(l?n.bottom+6:n.top-i-6)+window.scrollY}px`,ct(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{
