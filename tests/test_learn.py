@@ -73,7 +73,7 @@ def test_a_page_has_a_picture(page: Path) -> None:
     assert re.search(r"!\[[^\]]+\]\(\.\./images/[a-z-]+\.png\)", page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *REFERENCE.glob("*.md")], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, REFERENCE / "troubleshooting.md"], ids=lambda page: page.stem)
 def test_commands_exist(page: Path) -> None:
     for name, rest in re.findall(
         r"(?:^|`)multihead ([a-z]+) ([^`\n]*)", page.read_text(encoding="utf-8"), re.MULTILINE

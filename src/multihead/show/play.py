@@ -1,12 +1,4 @@
-"""`mh.play()`: the embedded model in one page that runs it, with a switch on every head.
-
->>> import multihead as mh
->>> page = mh.play()
->>> page
-the embedded model as a page: 12 heads, 0.4 MB
->>> len(page.html()) < 1.5e6
-True
-"""
+"""`mh.play()`: the embedded model in one page that runs it, with a switch on every head."""
 
 from __future__ import annotations
 
@@ -34,9 +26,20 @@ INLINE_HEIGHT = 900
 
 
 def play(path: str | Path | None = None) -> PlayPage:
-    """The embedded model as one page that needs no network: type words, switch heads off, follow every number.
+    """Return the embedded model as one page that runs it: type words, switch heads off, follow every number.
 
-    With a path, the page is written there.
+    Args:
+        path: the HTML file to write; if None, none is written.
+
+    Returns:
+        A `PlayPage`, which shows inline in a notebook: `page.html()`, `page.save(path)`.
+
+    Raises:
+        MultiheadError: if the file cannot be written.
+
+    >>> import multihead as mh
+    >>> len(mh.play().html()) < 1.5e6  # one page, without network
+    True
     """
     page = PlayPage()
     if path is not None:

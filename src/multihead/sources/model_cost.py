@@ -39,9 +39,25 @@ def cost(
         model: a known name (`multihead cost --list`); a folder, of which config.json or multihead.json is read;
             "org/name" on the hub, of which only the config is downloaded; "embedded"; "module:function"; a
             module; or sizes, as one `Spec` or several.
+        batch: sequences at a time.
         tokens: sequence length; default: 2048, or what the model can read if that is less.
         source: length of the encoder's sequence; default: the model's, or `tokens`.
+        dtype: of the activations and the cache: "bf16", "fp32", "fp16", "fp8", "int8", or a torch.dtype.
         causal: overrides the causality read from a module; affects only the visible pairs and the cache.
+
+    Returns:
+        A `Cost`, which prints as a table: `cost.parameters`, `cost.flops`, `cost.total.cache_bytes`.
+
+    Raises:
+        MultiheadError: if the name is unknown, or the attention has an unknown layout.
+        SizeError: if a size is not positive, or the dtype is unknown.
+
+    >>> import multihead as mh
+    >>> before = mh.cost("llama-2-7b", tokens=4096)
+    >>> before.parameters, before.total.cache_bytes
+    (2147483648, 2147483648)
+    >>> before.compare(before.grouped(8))["KV cache"].ratio
+    0.25
     """
     options: dict[str, Any] = {
         "batch": batch, "tokens": tokens, "source": source, "dtype": dtype, "causal": causal,
