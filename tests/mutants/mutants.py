@@ -473,19 +473,19 @@ MUTANTS: dict[str, Mutant] = {
         ("statistics",),
     ),
     "masses without the sink's share": Mutant(
-        "model/statistics/row_means.py",
+        "model/statistics/row_statistics.py",
         "masses = {name: mass * key_mass for name, mass in masses.items()}",
         "pass",
         ("statistics",),
     ),
     "effective keys not squared": Mutant(
-        "model/statistics/row_means.py",
+        "model/statistics/row_statistics.py",
         'self["weight_norm"].square().reciprocal_()',
         'self["weight_norm"].reciprocal()',
         ("statistics",),
     ),
     "logit scale with the hidden keys": Mutant(
-        "model/statistics/row_sums.py",
+        "model/statistics/row_statistics.py",
         """            cells.mul_(visible)
         torch.sum""",
         """            pass

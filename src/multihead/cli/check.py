@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     for source in (args.model, args.cut):  # both, before one is loaded
         check_source(source)
     from multihead.corpus.language import check_language
+    from multihead.edit.check.check import check, check_estimate
     from multihead.edit.check.metrics import METRICS
-    from multihead.edit.check.report import check, check_estimate
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
     conditions = [_condition(text, measured) for text in options.fail_if]  # before the work

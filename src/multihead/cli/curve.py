@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multihead._base.plural import plural
-from multihead.cli.cutting import METHODS, fitted_to
 from multihead.cli.options import (
     SAMPLE,
     CalibrationOptions,
@@ -25,6 +24,7 @@ from multihead.cli.options import (
     option,
 )
 from multihead.cli.output import out, speaker, write_json
+from multihead.cli.prune_and_group import METHODS, fitted_to
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import check_source
 
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measured(options: CurveOptions, loaded: Pretrained, text: Any, held: Sequence[Any]) -> Curve:
     from multihead.edit.check.curve import curve
-    from multihead.edit.pipeline import CalibrationCost
+    from multihead.edit.plan_and_cut import CalibrationCost
 
     shares, methods = options.shares(), tuple(dict.fromkeys(options.method)) or METHODS
     cost, points = CalibrationCost.of(loaded.model, text), len(methods) * len(shares)

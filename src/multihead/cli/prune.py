@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from multihead.cli.cutting import METHODS, Request, add_cut, run_cut
 from multihead.cli.options import add_command, names, option
+from multihead.cli.prune_and_group import METHODS, Request, add_cut, run_cut
 from multihead.errors import MultiheadError
 
 _EPILOG = """examples:
@@ -72,7 +72,7 @@ class PruneOptions(Request):
         return super().arguments() | {"remove": names(self.remove) or None}
 
     def runs(self) -> float:
-        from multihead.edit.pipeline import RUNS
+        from multihead.edit.plan_and_cut import RUNS
 
         return 0.0 if self.remove else RUNS[self.method]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from multihead._base.atomic_files import check_writable
 from multihead._base.estimate import size
-from multihead.cli.cutting import METHODS
 from multihead.cli.options import OutputOptions, TextOptions, add_command, names, option
 from multihead.cli.output import note, out, speaker, write_json
-from multihead.cli.reading import Reading, add_reading
+from multihead.cli.prune_and_group import METHODS
+from multihead.cli.report_and_serve import Reading, add_reading
 from multihead.errors import MultiheadError
-from multihead.show.parts import PARTS
+from multihead.show.report_estimate import PARTS
 from multihead.sources.pretrained import check_source, default_source
 
 if TYPE_CHECKING:

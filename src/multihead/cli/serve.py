@@ -11,7 +11,7 @@ from typing import Any
 
 from multihead.cli.options import Options, add_command, option
 from multihead.cli.output import speaker, write
-from multihead.cli.reading import Reading, add_reading
+from multihead.cli.report_and_serve import Reading, add_reading
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import default_source
 

@@ -135,7 +135,7 @@ def _is_table(name: str, head: str | None) -> bool:
 def _show_map(args: argparse.Namespace, options: MapOptions, json: bool) -> int:
     from multihead.corpus.batches import default_max_tokens
     from multihead.corpus.read import read_text
-    from multihead.show.head_map import HeadMap
+    from multihead.show.terminal_head_map import HeadMap
 
     if args.head is None:
         raise MultiheadError(

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table, or all numbers."""
     options, texts, files = TheoryOptions.of(args), TextOptions.of(args), FileOptions.of(args)
     from multihead.corpus.python_manual import python_manual
-    from multihead.statements.run import theory
+    from multihead.statements.theory import theory
 
     loaded = ModelOptions.of(args).load(args.model, "mh.theory(model, {})")
     documents = files.documents(loaded, text=texts.text, corpus=texts.corpus)

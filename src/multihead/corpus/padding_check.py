@@ -27,11 +27,11 @@ from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
+from multihead.model.active_interceptions import isolated
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import takes_argument
 from multihead.model.forward import Forward
-from multihead.model.interception import isolated
 from multihead.model.sites import Key
 from multihead.model.statistics.head_statistics import HeadStatistics
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from multihead._base.arguments import check_instance
 from multihead.edit.calibration import Calibration
-from multihead.edit.writers import linear_maps
+from multihead.edit.residual_writers import linear_maps
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
 

@@ -35,22 +35,22 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.language import warn_of_unknown
 from multihead.corpus.padding_check import PaddingCheck
-from multihead.edit.augment import halves_of_two
 from multihead.edit.head_covariance import head_covariance
-from multihead.edit.originals import Originals
+from multihead.edit.original_stream import Originals
+from multihead.edit.residual_writers import Block, find_blocks
 from multihead.edit.sensitivity import head_sensitivity
+from multihead.edit.splice_documents import halves_of_two
 from multihead.edit.text_sketch import TextSketch, whole_documents
 from multihead.edit.weight_sets import weight_sets
-from multihead.edit.writers import Block, find_blocks
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
-from multihead.model.block_run import SPARE, BlockRun, Fronts, activation_bytes, fronts_of
 from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
 from multihead.model.fingerprint import fingerprint
 from multihead.model.forward import Forward
-from multihead.model.statistics.cross_moments import Square
+from multihead.model.run_by_blocks import SPARE, BlockRun, Fronts, activation_bytes, fronts_of
+from multihead.model.statistics.second_moments import Square
 
 Progress = Callable[[str, int, int], None]
 """Called with (name, done, total)."""
@@ -168,7 +168,7 @@ class Calibration:
 
     @cached_property
     def fronts(self) -> Fronts:
-        """What runs read that start at a block, or inside it at the module of a writer, see `block_run`."""
+        """What runs read that start at a block, or inside it at the module of a writer, see `run_by_blocks`."""
         blocks = [block.path for block in self.blocks if block.path]
         writers = [writer.module for block in self.blocks for writer in block.writers]
         return fronts_of(self.model, [*blocks, *writers], self.example()) or fronts_of(

@@ -3,7 +3,7 @@
     keep or share heads → install → fit the maps that write into the stream → measure again
 
 The original is not changed. Of the calibration text only token ids and the hidden states in front of the current
-block are kept, these up to a bound (see `block_run`).
+block are kept, these up to a bound (see `run_by_blocks`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multihead.corpus.run import Runner
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.distill import Distill
 from multihead.edit.distill import distill as distil
-from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.one_thread import one_thread
 from multihead.edit.plan import LayerPlan, Plan

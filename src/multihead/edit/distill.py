@@ -32,9 +32,9 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, check_number
 from multihead._base.eval_mode import eval_mode
-from multihead.edit.augment import endless
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.distill_loss import DistillLoss
+from multihead.edit.splice_documents import endless
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner

@@ -25,12 +25,12 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.edit.weight_sets import WeightSets
 from multihead.errors import MultiheadError
+from multihead.model.active_interceptions import interception_of
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
 from multihead.model.compiled import inner
-from multihead.model.interception import interception_of
 from multihead.model.sites import Site
-from multihead.model.statistics.cross_moments import CrossMoments, Square
+from multihead.model.statistics.second_moments import CrossMoments, Square
 
 
 class HeadCovariance(PerSite[CrossMoments]):

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.errors import MultiheadError
-from multihead.model.statistics.cross_moments import Crossed, CrossMoments, Square
+from multihead.model.statistics.second_moments import Crossed, CrossMoments, Square
 
 ROWS = 4096
 """Rows that are collected before their products are added: one pass over the sums for several batches."""

@@ -25,14 +25,14 @@ from multihead.corpus.data_parallel import shard
 from multihead.edit.block_reader import BlockReader, Seen
 from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.least_squares import NormalEquations, best_ridge
-from multihead.edit.originals import Original
-from multihead.edit.writers import Block, Layout, Rows, Writer
+from multihead.edit.original_stream import Original
+from multihead.edit.residual_writers import Block, Layout, Rows, Writer
 from multihead.errors import MultiheadError
-from multihead.model.block_run import SPARE, BlockRun
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.statistics.cross_moments import Crossed
+from multihead.model.run_by_blocks import SPARE, BlockRun
+from multihead.model.statistics.second_moments import Crossed
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from multihead._base.arguments import allocating, check_count, check_tensor, des
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._host_values import HostInts
+from multihead.layer._host_integers import HostInts
 from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths, within_cache

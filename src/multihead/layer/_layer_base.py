@@ -12,7 +12,7 @@ from multihead._base.arguments import check_tensor
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer._coordinates import Coordinates, localized
-from multihead.layer._host_values import HostInts
+from multihead.layer._host_integers import HostInts
 from multihead.layer._kv_store import KVStore, TokenPositions
 from multihead.layer._packing import Packing
 from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled

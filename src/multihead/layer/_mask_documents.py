@@ -14,7 +14,7 @@ from multihead._base.arguments import describe, holds_integers, integers
 from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
-from multihead.layer._host_values import HostInts, content_key
+from multihead.layer._host_integers import HostInts, content_key
 from multihead.layer._mask_algebra import Interval, Leaf, Mask, union
 from multihead.layer._tracing import readable
 

@@ -18,7 +18,7 @@ from multihead._base.arguments import (
 )
 from multihead._base.recent import Recent
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer._host_values import HostInts
+from multihead.layer._host_integers import HostInts
 from multihead.layer._rope_scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
 from multihead.layer._tracing import is_compiling
 

@@ -25,7 +25,7 @@ from multihead.corpus.run_folder import RunFolder
 from multihead.corpus.stopping import stop_after_batch
 from multihead.errors import MultiheadError
 from multihead.measures.importance.importance import RANKED_BY, ranked
-from multihead.measures.parts import Parts, check_parts
+from multihead.measures.measure_parts import Parts, check_parts
 from multihead.measures.treebank.conllu import read_conllu
 from multihead.measures.treebank.syntax import syntax
 from multihead.model.find_sites import find_sites

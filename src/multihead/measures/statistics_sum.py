@@ -10,7 +10,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, State
 from multihead.model.call import Call
 from multihead.model.capture import Capture
-from multihead.model.keep import Keep
+from multihead.model.kept_tensors import Keep
 from multihead.model.statistics.options import Statistics, check_statistics
 from multihead.table.table import HeadTable
 

@@ -14,17 +14,17 @@ from multihead._base.arguments import check_model
 from multihead._base.plural import plural
 from multihead.errors import AnatomyError, ModelRunError
 from multihead.layer import Groups
+from multihead.model.call_trace import LETTERS, Trace
 from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall
-from multihead.model.finder import HiddenRowsError, find
+from multihead.model.find_head_rows import HiddenRowsError, find
 from multihead.model.graph import Graph
-from multihead.model.proof import Proof, prove
+from multihead.model.run_with_graph import Discovery, discover, nonzero
 from multihead.model.sites import Key, Site
 from multihead.model.sites import find as find_site
 from multihead.model.storage import Projection, Storage
-from multihead.model.trace import LETTERS, Trace
-from multihead.model.traced_run import Discovery, discover, nonzero
+from multihead.model.verify_weights import Proof, prove
 from multihead.table.head_names import HeadName
 
 FoundBy = Literal["row", "finder"]

@@ -25,12 +25,12 @@ from multihead.model.capture_table import table_of
 from multihead.model.compiled import inner
 from multihead.model.gathered_statistics import of_all_ranks
 from multihead.model.intercept import intercept
-from multihead.model.keep import Keep, Kept
-from multihead.model.missing import nothing_found
+from multihead.model.kept_tensors import Keep, Kept
 from multihead.model.sites import Key, Site, Sites, find
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.head_statistics import HeadStatistics, Statistics
 from multihead.model.statistics.options import check_statistics
+from multihead.model.unseen_attention import nothing_found
 from multihead.table.head_names import HeadName
 from multihead.table.table import HeadTable
 

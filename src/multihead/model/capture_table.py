@@ -9,7 +9,7 @@ import torch
 
 from multihead.errors import MultiheadError
 from multihead.model.statistics.catalogue import meanings
-from multihead.table.data import Numbers
+from multihead.table.rows_and_columns import Numbers
 from multihead.table.table import HeadTable
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from multihead.errors import AnatomyError, SizeError
 from multihead.layer import Groups
 from multihead.layer._layouts import LAYOUTS, Layout, Sizes, linears, unpack
+from multihead.model.call_trace import Trace
 from multihead.model.storage import Projection, Slots, Storage, as_slots
-from multihead.model.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ from multihead.model.call import Call, Compute, Listener
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.intercept import Unseen, intercept
-from multihead.model.missing import nothing_found
-from multihead.model.partial_run import Change, Recording
+from multihead.model.rerun_from_attention import Change, Recording
 from multihead.model.run_errors import EXPLAINED, explained
 from multihead.model.sites import Key, Sites
+from multihead.model.unseen_attention import nothing_found
 
 ModelInputs = Mapping[str, Any] | tuple[Any, ...]
 """The arguments of a model, by name or in order."""

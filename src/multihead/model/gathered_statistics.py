@@ -8,7 +8,7 @@ from torch import Tensor
 
 from multihead.layer._head_shard import HeadShard
 from multihead.model.statistics.head_statistics import HeadStatistics
-from multihead.model.statistics.moments import KEPT
+from multihead.model.statistics.stream_moments import KEPT
 
 
 def of_all_ranks(local: HeadStatistics, shard: HeadShard) -> HeadStatistics:

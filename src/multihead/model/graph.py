@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from multihead.errors import AnatomyError
-from multihead.model.traced_run import Discovery
+from multihead.model.run_with_graph import Discovery
 
 _PRODUCTS = {"MmBackward0": (0, 1), "AddmmBackward0": (1, 2)}  # positions of x and w among the inputs
 _VIEWS = (

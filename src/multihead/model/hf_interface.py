@@ -27,10 +27,10 @@ from multihead.errors import MultiheadError
 from multihead.layer import Problem, attend
 from multihead.layer import mask as masks
 from multihead.layer._mask_algebra import Mask
-from multihead.model.interception import interception_of
+from multihead.model.active_interceptions import interception_of
 from multihead.model.kernel_arguments import HIDES, attend_as, mask_of, problem_of, unobserved
 from multihead.model.lazy_weights import LazyWeights
-from multihead.model.verify import largest_difference
+from multihead.model.verify_kernel import largest_difference
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 

@@ -12,7 +12,7 @@ calling module is found by walking the Python stack. Inside the block, hooks on 
 padding, and a hook on each attention module counts its calls (see `call_index.py`).
 
 The first call of every attention is compared with what the model's own kernel returns, and the first output of the
-model with its output outside the block (see `verify.py`, `output_proof.py`).
+model with its output outside the block (see `verify_kernel.py`, `verify_output.py`).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from multihead.layer._coordinates import ALL
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_cells import TensorMask
 from multihead.layer._mask_structured import Lengths, Padding, Prefix, Ragged
+from multihead.model.active_interceptions import Interception, heads_are_changed, interception
 from multihead.model.attention_modules import AttentionModules
 from multihead.model.call import Call, Listener, Tokens, ragged_rows
 from multihead.model.call_index import CallIndex
@@ -46,17 +47,16 @@ from multihead.model.call_tokens import Inputs
 from multihead.model.compiled import has_compiled_parts, inner
 from multihead.model.head_sharding import head_shard_of
 from multihead.model.hf_interface import through_interface
-from multihead.model.interception import Interception, heads_are_changed, interception
 from multihead.model.kernel_arguments import attend_as, problem_of
+from multihead.model.layer_labels import StackNames
 from multihead.model.lazy_weights import computed_weights
-from multihead.model.missing import unseen_note
-from multihead.model.output_proof import OutputProof
 from multihead.model.sequences import EXACT, Sequences
 from multihead.model.sites import Site, original_numbers
-from multihead.model.stack_names import StackNames
 from multihead.model.torch_mha import as_dropin, verify_dropin
+from multihead.model.unseen_attention import unseen_note
 from multihead.model.verified_adapters import adapted
-from multihead.model.verify import verify_call
+from multihead.model.verify_kernel import verify_call
+from multihead.model.verify_output import OutputProof
 
 Unseen = Callable[[], str | None]
 

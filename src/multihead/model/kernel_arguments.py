@@ -19,7 +19,7 @@ from multihead.layer._coordinates import Coordinates
 from multihead.layer._kv_store import sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._problem import ScoreConfig
-from multihead.model.interception import isolated
+from multihead.model.active_interceptions import isolated
 
 HIDES = -1e4
 """A mask value this low hides the key: exp(-1e4) is 0 in every dtype."""

@@ -73,7 +73,7 @@ class Site:
 class Sites:
     """The attentions of a model, in the order in which they run: `sites[key]` is a `Site`.
 
-    A site has its name from the module tree of the model (see `stack_names.py`), whatever else has run.
+    A site has its name from the module tree of the model (see `layer_labels.py`), whatever else has run.
     """
 
     def __init__(self, sites: Iterable[Site] = ()) -> None:

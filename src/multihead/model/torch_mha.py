@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError
 from multihead.layer.dropin import MultiheadAttention
 from multihead.model.kernel_arguments import HIDES, unobserved
-from multihead.model.verify import largest_difference
+from multihead.model.verify_kernel import largest_difference
 
 _M = TypeVar("_M", bound=nn.Module)
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)

@@ -19,12 +19,12 @@ from torch.utils import _pytree as pytree
 from multihead._base.eval_mode import eval_mode
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
+from multihead.model.active_interceptions import interception_of
 from multihead.model.adapters import BY_CLASS, Adapter
 from multihead.model.handwritten import ADAPTERS
-from multihead.model.interception import interception_of
 from multihead.model.kernel_arguments import attend_heads, unobserved
-from multihead.model.output_proof import copy_caches
-from multihead.model.verify import tolerance
+from multihead.model.verify_kernel import tolerance
+from multihead.model.verify_output import copy_caches
 
 
 def _adapter_of(module: nn.Module) -> Adapter | None:

@@ -18,9 +18,9 @@ from multihead._base.plural import plural
 from multihead._base.share_words import SHARES, Share, leading_shares
 from multihead.measures.kinds.evidence import TOO_LITTLE
 from multihead.measures.similarity.result import Similarity
-from multihead.show.curve import QualityCurve
 from multihead.show.kind_texts import KINDS
-from multihead.statements.run import Theory
+from multihead.show.quality_curve import QualityCurve
+from multihead.statements.theory import Theory
 from multihead.table.head_names import parse
 from multihead.table.table import HeadTable
 from multihead.table.view import has_shares, importance_column

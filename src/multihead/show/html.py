@@ -21,12 +21,12 @@ from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import title
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.similarity.result import PAIRS, Similarity
-from multihead.show.cuts import cost_cells
+from multihead.show.cut_curve import cost_cells
 from multihead.show.encode import deflated, shares_text
 from multihead.show.kind_texts import KINDS, UNCLEAR
 from multihead.show.page_file import fill_page, page_part
 from multihead.show.tokens import show_control_chars
-from multihead.statements.run import Theory
+from multihead.statements.theory import Theory
 from multihead.table.table import HeadTable
 from multihead.table.view import importance_column, shown, word
 

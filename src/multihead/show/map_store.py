@@ -28,7 +28,7 @@ from multihead.model.call import Call, Compute
 from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key
-from multihead.show.qk import StoredMap, head_norms
+from multihead.show.map_or_qk import StoredMap, head_norms
 from multihead.show.text_maps import (
     LayerShape,
     ShownText,

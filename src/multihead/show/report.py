@@ -29,12 +29,12 @@ from multihead.measures.cost.cost_text import amount
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.similarity.result import Similarity
 from multihead.show import html
-from multihead.show.curve import QualityCurve
 from multihead.show.encode import BlobTable
 from multihead.show.findings import Finding, findings
 from multihead.show.page_file import save_page
+from multihead.show.quality_curve import QualityCurve
 from multihead.show.text_maps import LayerShape, ShownText
-from multihead.statements.run import Theory
+from multihead.statements.theory import Theory
 from multihead.table.head_grid import head_grid
 from multihead.table.table import HeadTable
 from multihead.table.view import importance_column

@@ -5,7 +5,7 @@
 >>> from multihead._base.share_words import SHARE_NAMES
 >>> from multihead.show.terminal_grid import TerminalHeadGrid
 >>> from multihead.table.head_grid import head_grid
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> shares = torch.tensor([[0.1, 0.1, 0.8, 0.0, 0.0], [0.5, 0.1, 0.0, 0.2, 0.2]])
 >>> columns = {name: shares[:, i] for i, name in enumerate(SHARE_NAMES)} | {"leading": ("position", "word + match")}

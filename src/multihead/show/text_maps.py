@@ -29,10 +29,10 @@ from multihead.model.anatomy import anatomy
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.capture import Capture
-from multihead.model.keep import Keep
+from multihead.model.kept_tensors import Keep
 from multihead.model.sites import Site
 from multihead.show.encode import BlobTable, singles_text
-from multihead.show.qk import Storage, StoredMap, last_problem, norms_of, store_heads
+from multihead.show.map_or_qk import Storage, StoredMap, last_problem, norms_of, store_heads
 from multihead.show.tokens import Words, show_control_chars
 
 NOT_TOKENS = ("attention_mask", "token_type_ids", "position_ids", "labels")

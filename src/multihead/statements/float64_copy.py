@@ -1,7 +1,7 @@
 """An fp64 copy of a layer as a `MultiHeadAttention`, compared with the run that the sample is of.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.collect import layer_samples
+>>> from multihead.statements.collect_samples import layer_samples
 >>> from multihead.statements.float64_copy import Float64Copy
 >>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
 >>> copied = Float64Copy.of(layer)

@@ -1,7 +1,7 @@
 """One attention layer with real input: its weights per head, what it read, and the outputs of every head.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.collect import layer_samples
+>>> from multihead.statements.collect_samples import layer_samples
 >>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
 >>> layer
 L0: 3 heads of 4, 14 tokens in 2 sequences

@@ -24,10 +24,10 @@ from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
-from multihead.model.partial_run import Change
-from multihead.model.reruns import Read, Reruns
+from multihead.model.rerun_from_attention import Change
+from multihead.model.rerun_strategies import Read, Reruns
+from multihead.model.run_with_graph import tensors_in
 from multihead.model.sites import Sites
-from multihead.model.traced_run import tensors_in
 
 TOKENS = 256
 """Tokens on which heads are ablated one by one."""

@@ -1,7 +1,7 @@
 """Compare two tables of heads, from two checkpoints of a model or from two models.
 
 >>> import torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> def table(*masses):
 ...     return HeadTable(("L0H0", "L0H1"), {"first": torch.tensor(masses)}, {"first": Meaning("share", "")})
@@ -26,7 +26,7 @@ from multihead._base.labels import agree
 from multihead._base.plural import plural
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition
-from multihead.table.data import Numbers, TableData, abbreviate
+from multihead.table.rows_and_columns import Numbers, TableData, abbreviate
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from multihead._base.labels import without_value
 from multihead.errors import MultiheadError, SizeError
-from multihead.table.data import Column
+from multihead.table.rows_and_columns import Column
 
 How = Literal["", "drop", "rise", "relative", "changed"]
 """What a condition compares: "" |after − before|, "drop" before − after, "rise" after − before, "relative"

@@ -1,7 +1,7 @@
 """Tables as files: JSON, readable anywhere, and Parquet for data frames. Both are exact; neither runs code.
 
 >>> import tempfile, torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> table = HeadTable(("L0H0", "L0H1"), {"first": torch.tensor([0.1, torch.nan])}, {"first": Meaning("share", "")})
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from multihead._base.atomic_files import write_atomically
 from multihead.errors import MultiheadError
-from multihead.table.data import PLACE, Column, TableData, abbreviate
-from multihead.table.meaning import Meaning, Scale
+from multihead.table.column_meaning import Meaning, Scale
+from multihead.table.rows_and_columns import PLACE, Column, TableData, abbreviate
 
 FORMAT = "multihead head table"
 VERSION = 2

@@ -1,7 +1,7 @@
 """The grid of all heads as a chart: layers down, heads across.
 
 >>> from multihead.table.head_grid import head_grid
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> table = HeadTable(("L0H0", "L0H1", "L1H0"), {"kind": ("broad", "previous", "broad")}, {"kind": Meaning("", "")})
 >>> grid = head_grid(table)

@@ -1,7 +1,7 @@
 """HeadTable: a row per head, a column per measure, each with its unit and meaning.
 
 >>> import torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> heads = ("L0H0", "L0H1", "L0H2")
 >>> mass = HeadTable(heads, {"previous": torch.tensor([0.25, 0.75, 0.5])}, {"previous": Meaning("share", "")})
@@ -29,7 +29,7 @@ from multihead.errors import SizeError, TypeMismatchError
 from multihead.table import files, view
 from multihead.table.compare import Comparison, common
 from multihead.table.condition import Condition
-from multihead.table.data import Column, TableData, abbreviate, cell
+from multihead.table.rows_and_columns import Column, TableData, abbreviate, cell
 
 
 class HeadTable(TableData):

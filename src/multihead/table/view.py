@@ -1,7 +1,7 @@
 """Table display: plain text, rich in a terminal, HTML in a notebook.
 
 >>> import torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> from multihead.table.view import text
 >>> masses = torch.tensor([0.125, torch.nan])
@@ -25,7 +25,7 @@ from multihead._base.charts import MISSING, number
 from multihead._base.html import STYLE
 from multihead._base.plural import plural
 from multihead._base.share_words import SHARE_NAMES, leading_shares
-from multihead.table.data import Column, TableData, cell
+from multihead.table.rows_and_columns import Column, TableData, cell
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

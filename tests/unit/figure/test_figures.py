@@ -27,7 +27,7 @@ from multihead.measures.similarity.result import Similarity
 from multihead.model.capture import Capture
 from multihead.show.figure.draw import draw_head_grid
 from multihead.show.figure.style import labels_step, sheet, short
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 ODD = [

@@ -33,9 +33,9 @@ from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.metrics import METRICS, Metric, quality
 from multihead.edit.cut import cut
+from multihead.edit.make_plan import apply_order, calibrate, check_share, prune_order
 from multihead.edit.plan import Plan
 from multihead.edit.plan_text import table
-from multihead.edit.planning import apply_order, calibrate, check_share, prune_order
 from multihead.edit.saliency import check_method
 from multihead.edit.search import Shape
 from multihead.errors import MultiheadError, SizeError

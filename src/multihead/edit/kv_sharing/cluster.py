@@ -2,7 +2,7 @@
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.kv_sharing.cluster import cluster, sharing_cost
->>> from multihead.edit.kv_sharing.moments import moments_of
+>>> from multihead.edit.kv_sharing.input_moments import moments_of
 >>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 6, batch_first=True).eval()
 >>> layer = mh.anatomy(encoder)[0]
@@ -24,9 +24,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from multihead.edit.kv_sharing.input_moments import Moments
 from multihead.edit.kv_sharing.low_rank import Metrics, energy, gram, pooled_metric
-from multihead.edit.kv_sharing.moments import Moments
-from multihead.edit.kv_sharing.problems import (
+from multihead.edit.kv_sharing.rotary import complex_pca
+from multihead.edit.kv_sharing.sharing_problems import (
     Dims,
     Problem,
     attended_covariance,
@@ -35,7 +36,6 @@ from multihead.edit.kv_sharing.problems import (
     rotary_problem,
     value_problem,
 )
-from multihead.edit.kv_sharing.rotary import complex_pca
 from multihead.errors import SizeError
 from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights

@@ -5,7 +5,7 @@ change of basis. Rotated keys become the principal component of their complex pa
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.kv_sharing.cluster import cluster
->>> from multihead.edit.kv_sharing.moments import moments_of
+>>> from multihead.edit.kv_sharing.input_moments import moments_of
 >>> from multihead.edit.kv_sharing.share import share_kv
 >>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 6, batch_first=True).eval()
@@ -27,10 +27,10 @@ from torch import Tensor
 from multihead._base.float64 import float64
 from multihead.edit.kv_sharing.cluster import KVGroups, readers_of
 from multihead.edit.kv_sharing.coordinates import Coordinates
+from multihead.edit.kv_sharing.input_moments import Moments
 from multihead.edit.kv_sharing.low_rank import JointLowRank, joint_low_rank
-from multihead.edit.kv_sharing.moments import Moments
-from multihead.edit.kv_sharing.problems import Dims, key_problem, rotary_problem, value_problem
 from multihead.edit.kv_sharing.rotary import Pairs, complex_pca
+from multihead.edit.kv_sharing.sharing_problems import Dims, key_problem, rotary_problem, value_problem
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights

@@ -29,8 +29,8 @@ from multihead.measures.cost.sizes import is_causal, latent_spec, merge_equal, w
 from multihead.measures.cost.spec import Spec
 from multihead.model.attention_modules import AttentionModules
 from multihead.model.families import SIZES, layouts_of
+from multihead.model.layer_labels import StackNames, is_named_cross
 from multihead.model.sites import CUT
-from multihead.model.stack_names import StackNames, is_named_cross
 
 _QK_NORM = re.compile(r"\b(q|k|query|key)_?(layer)?norm")
 

@@ -29,16 +29,16 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.measures.importance.losses import Loss, PerDocument, Target
+from multihead.measures.importance.means_over_documents import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.model.call import Call
 from multihead.model.eval_mode import documents_in
-from multihead.model.partial_run import Change
-from multihead.model.reruns import STRATEGIES, Reruns, Variant
+from multihead.model.rerun_from_attention import Change
+from multihead.model.rerun_strategies import STRATEGIES, Reruns, Variant
 from multihead.model.sites import Key, Site
-from multihead.model.statistics.moments import Moments
 from multihead.model.statistics.output_means import OutputMeans
-from multihead.table.meaning import Meaning
+from multihead.model.statistics.stream_moments import Moments
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 Replacement = Literal["zero", "mean"]
@@ -121,7 +121,7 @@ class Ablation(HeadMoments):
     """The change of the loss without each head, over documents.
 
     `replace` is what stands in for the output of an ablated head: "zero", or its "mean" over the corpus, taken from
-    `means`. Memory: the recording of one batch, see `partial_run`.
+    `means`. Memory: the recording of one batch, see `rerun_from_attention`.
     """
 
     name = "ablation"

@@ -36,7 +36,7 @@ from multihead.errors import SizeError
 from multihead.measures.importance.ablation import Ablation, MeanOutputs, Replacement
 from multihead.measures.importance.choose_loss import AnyLoss, choose_loss
 from multihead.measures.importance.gradients import PROBES, Gradients
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 Progress = Callable[[str, float], None]

@@ -16,8 +16,8 @@ from multihead._base.labels import without_value
 from multihead.errors import SizeError
 from multihead.measures.kinds.evidence import RULES, Evidence, Score
 from multihead.measures.kinds.head_shares import SHARES
-from multihead.table.data import Column
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
+from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
 _DOTTED = re.compile(r"^((?:[A-Za-z_]+\.)?)(\d+)\.(\d+)$")

@@ -47,8 +47,8 @@ from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
 from multihead.model.sites import Site
 from multihead.model.statistics.options import Statistics
-from multihead.table.data import Column
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
+from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
 FEW = 96

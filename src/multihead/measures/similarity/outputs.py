@@ -31,7 +31,7 @@ from torch import Tensor
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import SizeError
 from multihead.model.sites import Site
-from multihead.model.statistics.cross_moments import CrossMoments
+from multihead.model.statistics.second_moments import CrossMoments
 
 LARGEST = 2 << 30
 """Default limit for the covariance, in bytes; above it, heads are sketched."""

@@ -29,7 +29,7 @@ from multihead._base.html import line, lines, table
 from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 HeadPairs = Float[Tensor, "head other"]

@@ -39,8 +39,8 @@ from multihead.measures.treebank.word_alignment import DIRECTIONS, Aligned, Dire
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.sites import Site
-from multihead.table.data import Column
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
+from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
 ENOUGH = 30

@@ -19,12 +19,11 @@ from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock, cut, together
 from multihead.model.statistics.catalogue import meanings
 from multihead.model.statistics.features import Pairs
-from multihead.model.statistics.moments import Moments
 from multihead.model.statistics.options import Statistics
 from multihead.model.statistics.output_means import OutputMeans
-from multihead.model.statistics.row_means import Measured
-from multihead.model.statistics.row_sums import BlockRows
-from multihead.table.meaning import Meaning
+from multihead.model.statistics.row_statistics import BlockRows, Measured
+from multihead.model.statistics.stream_moments import Moments
+from multihead.table.column_meaning import Meaning
 
 PENDING = 1 << 20
 """Values buffered before they are added to the moments together: many small sums cost more than one."""

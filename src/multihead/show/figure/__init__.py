@@ -22,9 +22,9 @@ from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.similarity.result import Similarity
 from multihead.model.capture import Capture, Head
 from multihead.model.sites import Site
-from multihead.show.curve import QualityCurve
 from multihead.show.figure.draw import draw_head_grid, draw_heatmap, draw_lines
 from multihead.show.figure.style import COLUMN, PAGE, colour_bar, label, labels_step, sheet, short
+from multihead.show.quality_curve import QualityCurve
 from multihead.show.report import Report
 from multihead.table.head_grid import head_grid
 from multihead.table.table import HeadTable
