@@ -51,6 +51,7 @@ class CheckOptions(OutputOptions, ConditionOptions):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead check` to the commands."""
     parser = add_command(
         commands,
         "check",
@@ -66,6 +67,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead check`: compare a model with its cut copy."""
     options, files, batches = CheckOptions.of(args), FileOptions.of(args), BatchOptions.of(args)
     held_out = HeldOutOptions.of(args).held_out
     for source in (args.model, args.cut):  # both, before one is loaded

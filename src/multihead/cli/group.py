@@ -27,6 +27,7 @@ class GroupOptions(Request):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead group` to the commands."""
     parser = add_command(
         commands,
         "group",

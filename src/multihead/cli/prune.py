@@ -47,7 +47,7 @@ class PruneOptions(Request):
         return [flag for flag, value in {**asked, "--kv-heads": self.kv_heads}.items() if value is not None]
 
     def check(self) -> None:
-        """Raise if the request contradicts itself, or a value or name is wrong; nothing is loaded yet."""
+        """Raise if the request of `prune` contradicts itself, or a value is wrong; nothing is loaded yet."""
         first = [flag for flag in self.requested() if flag != "--kv-heads"]
         if len(first) > 1:
             raise MultiheadError(
@@ -78,6 +78,7 @@ class PruneOptions(Request):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead prune` to the commands."""
     parser = add_command(
         commands,
         "prune",

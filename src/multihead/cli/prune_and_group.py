@@ -54,7 +54,7 @@ class Request(Options):
         return [] if self.kv_heads is None else ["--kv-heads"]
 
     def check(self) -> None:
-        """Raise if the request contradicts itself; nothing is loaded yet."""
+        """Raise if the request for `prune` or `group` contradicts itself."""
 
     def plan(self, text: Calibration, seed: int, progress: Progress | None) -> Plan:
         from multihead.edit.make_plan import plan
@@ -87,7 +87,7 @@ class CutOptions(OutputOptions):
     """whether another process prints and writes"""
 
     def check(self, dtype: str) -> None:
-        """Raise unless the cut model can be written; nothing is loaded yet."""
+        """Raise unless `prune` or `group` can write the cut model; nothing is loaded yet."""
         from multihead._base.arguments import check_seed
         from multihead.store.save import check_folder
 
@@ -105,21 +105,21 @@ class CutOptions(OutputOptions):
         check_folder(self.out, self.force)
 
     def distillation(self) -> Distill | None:
-        """What --distill asks for."""
+        """The settings that --distill requests from `prune` or `group`."""
         from multihead.edit.distill import Distill
 
         steps, rate = self.distill, self.distill_lr
         return None if steps is None else Distill(steps) if rate is None else Distill(steps, rate)
 
     def forwards(self, cost: CalibrationCost, text: Calibration) -> float:
-        """About how many forward passes over the text the cut takes."""
+        """About how many forward passes over the text `prune` or `group` takes."""
         if self.dry_run:
             return 0.0
         return cost.of_cut(refit=not self.no_refit, distill=self.distill or 0, steps=len(text))
 
 
 def add_cut(parser: argparse.ArgumentParser, request: type[Request], title: str) -> None:
-    """MODEL, the options of a request, and those that all cuts share."""
+    """Add MODEL, the options of a request, and those that `prune` and `group` share."""
     add_model(parser)
     request.add(parser, title)
     add_files(parser, CalibrationOptions, f"calibration text ({SAMPLE})")
@@ -129,7 +129,7 @@ def add_cut(parser: argparse.ArgumentParser, request: type[Request], title: str)
 def fitted_to(
     args: argparse.Namespace, loaded: Pretrained, documents: Iterable[Any], seed: int, say: Say
 ) -> Calibration:
-    """The calibration text of these documents, and a line about it."""
+    """The calibration text that `prune` or `group` fits to, and a line about it."""
     from multihead.edit.calibration import Calibration
 
     chosen, files = CalibrationOptions.of(args).calibration, FileOptions.of(args)
@@ -144,7 +144,7 @@ def fitted_to(
 
 
 def run_cut(args: argparse.Namespace, request: Request, hint: str) -> int:
-    """Plan, cut and save. Under torchrun the processes share the text, and the first one prints and writes."""
+    """Run `prune` or `group`: plan, cut and save. Under torchrun the first process prints and writes."""
     options = CutOptions.of(args)
     check_source(args.model)
     for checked in (FileOptions, BatchOptions):  # before the model loads
@@ -173,7 +173,7 @@ def _planned(
     request: Request,
     stored: Plan | None,
 ) -> Plan:
-    """The plan that was stored in --plan FILE, else a new one, with its calibration text."""
+    """The plan for `prune` or `group`, from --plan FILE or new, with its calibration text."""
     from multihead.edit.plan_and_cut import CalibrationCost, make_plan
 
     say = speaker(options.quiet)
@@ -199,7 +199,7 @@ def _planned(
 
 
 def _carry_out(args: argparse.Namespace, options: CutOptions, loaded: Pretrained, plan: Plan) -> int:
-    """Print the plan, and unless it is a dry run, cut and save."""
+    """Print the plan, and unless `prune` or `group` is a dry run, cut and save."""
     say, changed = speaker(options.quiet), plan.changes
     if options.follows:
         if changed and not options.dry_run:
@@ -227,6 +227,7 @@ def _carry_out(args: argparse.Namespace, options: CutOptions, loaded: Pretrained
 
 
 def _cut(options: CutOptions, loaded: Pretrained, plan: Plan) -> CutResult:
+    """Cut the model for `prune` or `group`, with progress."""
     from multihead.edit.plan_and_cut import cut_timed
 
     with shown_progress(not options.quiet) as progress:
@@ -236,6 +237,7 @@ def _cut(options: CutOptions, loaded: Pretrained, plan: Plan) -> CutResult:
 
 
 def _save(options: CutOptions, loaded: Pretrained, result: CutResult, dtype_requested: bool) -> dict[str, Any]:
+    """Save the model that `prune` or `group` cut, and print its folder."""
     from multihead._base.estimate import duration
     from multihead.store.save import save
 

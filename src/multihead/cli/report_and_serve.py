@@ -45,6 +45,7 @@ class ReportOptions(Options):
     seed: int = option(0, "random seed", metavar="N")
 
     def parts(self, default: Sequence[str]) -> tuple[str, ...]:
+        """The parts that --only names for `report` or `serve`."""
         parts = names(self.only) if self.only else list(default)
         unknown = next((word for word in parts if word not in PARTS), None)
         if unknown is not None or not parts:
@@ -53,7 +54,7 @@ class ReportOptions(Options):
 
 
 def add_reading(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
-    """MODEL, the documents and the parts."""
+    """Add MODEL, the documents and the parts of `report` and `serve`."""
     add_model(parser, default="minilm where it is installed, else embedded")
     add_documents(parser)
     parts = "all parts" if tuple(default) == PARTS else ",".join(default)
@@ -75,7 +76,7 @@ class Reading:
 
     @staticmethod
     def of(args: argparse.Namespace, source: str, default: Sequence[str]) -> Reading:
-        """What can be is checked before the model loads."""
+        """Read the options of `report` or `serve`; what can be is checked before the model loads."""
         from multihead.corpus.documents import CachedCorpus
         from multihead.corpus.language import LOOKED_AT, check_language
         from multihead.corpus.read import read_text
@@ -94,7 +95,7 @@ class Reading:
         return Reading(loaded, source, documents, corpus, shown, parts, options)
 
     def estimate(self, *, cut: Sequence[str] = ()) -> list[str]:
-        """What will run, about how long, about how much memory."""
+        """Announce what `report` or `serve` runs, about how long, with about how much memory."""
         from multihead.show.report_estimate import report_estimate
 
         documents = f"{self.documents.name}: {plural(self.documents.count, 'document')}"
@@ -105,7 +106,7 @@ class Reading:
         return [f"{summary}; {documents}; {', '.join(('maps', *self.parts))}", str(estimate)]
 
     def report(self, **options: Any) -> Report:
-        """Run the parts."""
+        """Measure the parts for `report` or `serve`."""
         from multihead.show.make_report import report
 
         return report(

@@ -40,6 +40,7 @@ class ServerOptions(Options):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead serve` to the commands."""
     parser = add_command(
         commands,
         "serve",
@@ -51,6 +52,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead serve` until Ctrl-C."""
     options = ServerOptions.of(args)
     if options.port >= 65536:
         raise MultiheadError(f"--port must be at most 65535, got {options.port}", hint="0 chooses a free port")

@@ -22,12 +22,14 @@ class Tolerant(Accumulator):
 
     @contextmanager
     def _caught(self) -> Generator[None]:
+        """Catch an error of the optional accumulator, which is then skipped for the rest of the pass."""
         try:
             yield
         except MultiheadError as refused:
             self.reason = refused.message.partition("\n")[0]
 
     def inputs(self, batch: Batch) -> Inputs | None:
+        """The inputs of the optional accumulator; None once it has raised."""
         if self.reason:
             return None
         with self._caught():
@@ -45,12 +47,14 @@ class Tolerant(Accumulator):
                 self.inner.add(call, out)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
+        """End a batch of the optional accumulator, unless it has raised."""
         if not self.reason:
             with self._caught():
                 self.inner.end(batch, run)
         self.inner.note(run.forward.notes)
 
     def merge(self, later: Tolerant) -> None:
+        """Merge with the optional accumulator of a later part; if one has raised, both have."""
         self.reason = self.reason or later.reason
         if not self.reason:
             with self._caught():

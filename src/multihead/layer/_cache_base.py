@@ -162,6 +162,7 @@ class Cache(ABC):
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
     ) -> tuple[Keys, Values] | None:
+        """None: a cache of self-attention holds no keys that replace new ones; raises if `key` is passed."""
         if key is not None:
             raise SizeError(
                 f"key must be None with a {type(self).__name__} cache, which is for self-attention, "
@@ -173,6 +174,7 @@ class Cache(ABC):
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[TokenPositions, TokenPositions]:
+        """Positions of the new tokens, behind those in the cache."""
         if positions is not None:
             return positions, positions
         start = self.length
@@ -182,7 +184,7 @@ class Cache(ABC):
         return start, start
 
     def next_positions(self, new: int) -> Int[Tensor, " query"] | Int[Tensor, "batch query"]:
-        """Positions of the next `new` tokens: (new,) if all rows have the same length, else (batch, new)."""
+        """Positions of the next `new` tokens in the cache: (new,), or (batch, new) if rows differ in length."""
         length = self.length
         steps = torch.arange(new, device=None if self._k is None else self._k.device)
         return steps + length if length is not None else self.lengths[:, None] + steps
@@ -190,6 +192,7 @@ class Cache(ABC):
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, Any]:
+        """The mask and the coordinates of a call over the cached keys, and the step that stores the new ones."""
         self._validate_buffers(k)
         owner = self._owned_by(layer)
         lengths = ragged_lengths(mask, k.shape[0], k.device)
@@ -210,6 +213,7 @@ class Cache(ABC):
         return mask, coordinates, step
 
     def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
+        """Store new keys and values in the cache; returns those to attend to."""
         self._validate_buffers(v, "v")
         keys, values = self._write(k, v, step)
         if step.owner is not None:
@@ -223,7 +227,7 @@ class Cache(ABC):
         """Store new tokens; return all keys and values that they may attend to."""
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
-        """The step that appending these keys would make."""
+        """The step by which these keys extend the cache."""
         (batch, _, new, _), start = k.shape, self._common_length()
         before = self._tokens or (0,) * batch
         if start is not None and (lengths is None or not batch):
@@ -234,7 +238,7 @@ class Cache(ABC):
         return self._uneven(k, before, after)
 
     def _uneven(self, k: Keys, before: tuple[int, ...], after: tuple[int, ...]) -> Step:
-        """The step if rows differ in length, before or after it."""
+        """The step of a cache whose rows differ in length, before or after it."""
         new, used, start = k.shape[2], max(after, default=0), common_length(before)
         if start is not None and common_length(after) == used == start + new:
             return Step(before, after, used, start=start)
@@ -266,7 +270,7 @@ class Cache(ABC):
         return self._k, self._v
 
     def _owned_by(self, layer: nn.Module) -> weakref.ref[nn.Module] | None:
-        """A reference to the layer; raises if a different layer has stored its keys here."""
+        """A reference to the layer that the cache belongs to; raises if a different layer has stored keys."""
         if is_compiling():
             return None  # a graph that reads the owner would be recompiled for each layer
         if self._owner is not None and self._owner() is layer:
@@ -282,7 +286,7 @@ class Cache(ABC):
         return self.__dict__ | {"_owner": None}  # a weak reference cannot be pickled
 
     def _validate(self, k: Tensor, v: Tensor) -> None:
-        """Raise if keys and values do not fit each other or the stored ones."""
+        """Raise if new keys and values do not fit each other or those in the cache."""
         check_tensor("k", k)
         check_tensor("v", v)
         if k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
@@ -301,6 +305,7 @@ class Cache(ABC):
         self._validate_buffers(v, "v")
 
     def _validate_rows(self, batch: int) -> None:
+        """Raise unless the cache holds as many batch rows."""
         if self._k is not None and self._k.shape[0] != batch:
             raise CacheError(
                 f"{type(self).__name__} holds keys of batch {self._k.shape[0]}, got a query of batch {batch}",
@@ -308,6 +313,7 @@ class Cache(ABC):
             )
 
     def _validate_buffers(self, new: Tensor, name: str = "k") -> None:
+        """Raise unless new keys or values fit those in the cache."""
         old = self._k if name == "k" else self._v
         if old is None:
             return
@@ -338,7 +344,7 @@ def _needs_keys(mask: Mask, q: Tensor, layer: nn.Module) -> bool:
 def write_rows(
     buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step
 ) -> tuple[StoredKeys, StoredValues]:
-    """Write token j of a row into slot j, in place; return the slots up to the longest row."""
+    """Write token j of a row into slot j of the cache; return the slots up to the longest row."""
     (k, v), tokens = buffers, new[0].shape[2]
     if step.start is not None and is_eager(k) and not torch.is_grad_enabled():
         return _write_run(k, new[0], step.start, step.keys), _write_run(v, new[1], step.start, step.keys)
@@ -356,7 +362,7 @@ def write_rows(
 def _write_run(
     buffer: Float[Tensor, "batch kv_head slot dim"], new: Tensor, start: int, keys: int
 ) -> Float[Tensor, "batch kv_head key dim"]:
-    """Write tokens into the slots from `start` on; return the first `keys` slots. `narrow` takes twice the time."""
+    """Write tokens into cache slots from `start` on; return the first `keys`. `narrow` takes twice the time."""
     (batch, heads, _, dim), strides, offset = buffer.shape, buffer.stride(), buffer.storage_offset()
     target = buffer.as_strided((batch, heads, new.shape[2], dim), strides, offset + start * strides[2])
     target.copy_(new)
@@ -366,7 +372,7 @@ def _write_run(
 def length_columns(
     before: tuple[int, ...], after: tuple[int, ...]
 ) -> tuple[Int[Tensor, "batch 1"], Int[Tensor, "batch 1"]]:
-    """Lengths as column tensors on the CPU, without a sync of an accelerator."""
+    """Lengths of cached rows as column tensors on the CPU, without a sync of an accelerator."""
     return torch.tensor(before, dtype=torch.long)[:, None], torch.tensor(after, dtype=torch.long)[:, None]
 
 
@@ -380,6 +386,7 @@ def copy_tokens(
 
 
 def allocate(like: Tensor, capacity: int) -> Tensor:
+    """An empty buffer of the cache."""
     # Zeros, because NaN in an empty slot would show in the output: 0 · NaN is NaN.
     # Outside inference mode: only inference mode can write to tensors created in it.
     with torch.inference_mode(False), allocating(capacity=capacity):
@@ -392,13 +399,14 @@ def copied(x: Tensor) -> Tensor:
 
 
 def common_length(counts: Sequence[int]) -> int | None:
-    """The count that all rows share, or None; 0 if there are no rows."""
+    """The length that all cached rows share, or None; 0 if there are no rows."""
     if not counts:
         return 0
     return counts[0] if counts.count(counts[0]) == len(counts) else None
 
 
 def per_row(lengths: Lengths | None, rows: int, new: int) -> Sequence[int]:
+    """New tokens per row of the cache."""
     if lengths is None:
         return (new,) * rows
     counts = HostInts(lengths, "lengths").tensor().tolist()

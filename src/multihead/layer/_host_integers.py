@@ -16,7 +16,7 @@ from multihead.layer._tracing import readable, transformed
 
 
 def host_array(x: Tensor) -> np.ndarray:
-    """The values of a readable tensor of integers or bools."""
+    """The values of a readable tensor of integers or bools, on the host."""
     if not transformed():
         return x.numpy()
     dtype = np.bool_ if x.dtype == torch.bool else np.int64  # under torch.func, numpy() fails and tolist() works
@@ -55,7 +55,7 @@ class HostInts:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The integers; empty if the host cannot read them."""
+        """The integers on the host; empty if the host cannot read them."""
         if self._tensor is None:
             return self._values
         return tuple(self._tensor.tolist()) if readable(self._tensor) else ()

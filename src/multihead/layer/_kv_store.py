@@ -58,13 +58,13 @@ class KVStore(Protocol):
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[TokenPositions, TokenPositions]:
-        """Positions of the new queries and of the new keys."""
+        """Positions of the new queries and of the new keys in the store."""
         ...
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, Any]:
-        """The mask and the coordinates of this call after `take`, and the step for `take`.
+        """The mask and the coordinates of this call over the stored keys, and the step for `take`.
 
         `inputs` are the inputs of the key and value projections, if they differ from the query's.
         """
@@ -90,6 +90,7 @@ class NoCache:
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[TokenPositions, TokenPositions]:
+        """Positions of a call that stores no keys: queries are the last keys, or those that were passed."""
         if not cross:
             return (0, 0) if positions is None else (positions, positions)
         return keys - queries if positions is None else positions, 0
@@ -196,6 +197,7 @@ def enter_shard(shard: SequenceShard) -> None:
 
 
 def exit_shard() -> None:
+    """Close a context_parallel block: layers no longer store keys in its shard."""
     shards = _shards.get()
     shards[-1].active = False
     _open.remove(shards[-1])

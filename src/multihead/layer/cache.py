@@ -68,6 +68,7 @@ class Growing(Cache):
         return 0 if self._k is None else self._k.shape[2]
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a growing cache, with more memory where it is full."""
         # A tensor that a backward pass will read must not be written over.
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None or graph or self._in_graph or self._k.shape[2] < step.keys:
@@ -78,6 +79,7 @@ class Growing(Cache):
         return keys, values
 
     def _reallocate(self, k: Tensor, v: Tensor, capacity: int) -> None:
+        """Give a growing cache memory for `capacity` tokens."""
         used = max(self._row_lengths(), default=0)
         old = (self._k, self._v)
         self._k, self._v = allocate(k, capacity), allocate(v, capacity)
@@ -124,6 +126,7 @@ class Static(Cache):
                 mark_static_address(tensor)
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+        """The step by which these keys fill the static cache; raises if it is full."""
         if is_compiling():
             return self._advance_traced(k, lengths)
         step = super()._advance(k, lengths)
@@ -135,7 +138,7 @@ class Static(Cache):
         return step
 
     def _advance_traced(self, k: Keys, lengths: Lengths | None) -> Step:
-        """The step in a traced graph, where the length is data and no shape may depend on it."""
+        """The step of a static cache in a traced graph, where the length is data."""
         new, slots = k.shape[2], torch.arange(self.capacity, device=k.device)
         positions = self._lengths[:, None] + torch.arange(new, device=k.device)
         count = new if lengths is None else torch.as_tensor(lengths, device=k.device)
@@ -143,6 +146,7 @@ class Static(Cache):
         return Step((), (), self.capacity, positions, None, slots < after[:, None], lengths=lengths)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a static cache, in place."""
         if torch.is_grad_enabled() and (step.graph or k.requires_grad or v.requires_grad):
             raise CacheError(
                 "Static writes in place, but q, k or v require grad",
@@ -155,6 +159,7 @@ class Static(Cache):
         return keys, values
 
     def _write_traced(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a static cache in a traced graph."""
         buffers, new = self._buffers(), k.shape[2]
         if step.lengths is None:
             assert step.query_positions is not None
@@ -197,12 +202,13 @@ class Static(Cache):
         return self._length
 
     def _read_lengths(self) -> None:
-        """Update the host's copy after a compiled step, which changes only the tensor; eager steps need no sync."""
+        """Update the host's copy of the cache's length after a compiled step; eager steps need no sync."""
         if self._lengths._version != self._version:
             self._tokens = tuple(self._lengths.tolist())
             self._length, self._version = common_length(self._tokens), self._lengths._version
 
     def _set_lengths(self, tokens: tuple[int, ...]) -> None:
+        """Set the length of a static cache, on host and device."""
         super()._set_lengths(tokens)
         if self._length is not None:
             self._lengths.fill_(self._length)
@@ -211,6 +217,7 @@ class Static(Cache):
         self._version = self._lengths._version
 
     def _replace_buffers(self, k: Tensor, v: Tensor) -> None:
+        """Write new contents into the fixed memory of a static cache."""
         for buffer, new in zip(self._buffers(), (k, v), strict=True):
             if buffer.shape != new.shape:
                 raise CacheError(
@@ -245,6 +252,7 @@ class Ring(Cache):
         return super().view(mask & window(self.window, first=self.first), q, k, layer)
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+        """The step by which these keys enter the ring cache, where they may overwrite the oldest."""
         step = super()._advance(k, lengths)
         if step.keys <= self.capacity:  # no slot is reused yet: token j is in slot j
             return step
@@ -264,6 +272,7 @@ class Ring(Cache):
         return Step(step.before, step.after, keys, of_queries, of_keys, filled)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a ring cache."""
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None:
             self._k, self._v = allocate(k, self.capacity), allocate(v, self.capacity)
@@ -277,6 +286,7 @@ class Ring(Cache):
         return self._replace_oldest(k, v, step)
 
     def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Overwrite the oldest keys of a ring cache; returns the keys to attend to."""
         buffers = self._buffers()
         before, after = length_columns(step.before, step.after)
         positions = before + torch.arange(k.shape[2])
@@ -306,7 +316,7 @@ class Ring(Cache):
         return torch.where(position < self.first, position, around)
 
     def _positions(self, stored: Int[Tensor, "#batch 1"]) -> Int[Tensor, "#batch slots"]:
-        """The position of the token in each slot after `stored` tokens; the index of the slot if it is empty."""
+        """The position of the token in each slot of a ring cache; the index of the slot if it is empty."""
         slots = torch.arange(self.capacity, device=stored.device)
         laps = (stored - 1 - slots).clamp(min=0) // self.window
         return slots + self.window * torch.where(slots < self.first, 0, laps)
@@ -329,7 +339,7 @@ class _Source(NamedTuple):
         return _Source(x.detach(), x._version)  # shares memory and version counter, not the graph
 
     def is_same(self, x: Tensor) -> bool:
-        """Whether x is the same memory, unchanged since; of inference tensors, whether the values are the same."""
+        """Whether x is the cached memory, unchanged; of inference tensors, whether the values are equal."""
         mine = self.tensor
         if x.numel() == 0:
             return x.shape == mine.shape
@@ -370,7 +380,7 @@ class Cross(Cache):
         return self._k is not None
 
     def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
-        """Keep keys and values, by reference; raises if the cache holds others."""
+        """Keep the keys and values of cross-attention in the cache, by reference; raises if it holds others."""
         self._validate(k, v)
         if self._k is None:
             self._k, self._v = k, v
@@ -394,6 +404,7 @@ class Cross(Cache):
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
     ) -> tuple[Keys, Values] | None:
+        """The cached keys and values of cross-attention; None if the cache is empty."""
         if not self.filled:
             if key is None:
                 raise SizeError(
@@ -417,6 +428,7 @@ class Cross(Cache):
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, _CrossStep]:
+        """The mask and the coordinates of a call over the cached keys of cross-attention."""
         owner = self._owned_by(layer)
         if self.filled:
             self._validate_use(q, k)
@@ -429,6 +441,7 @@ class Cross(Cache):
         return mask, sized(q, k.shape[2]), _CrossStep(owner, sources)
 
     def take(self, k: Keys, v: Values, step: _CrossStep) -> tuple[StoredKeys, StoredValues]:
+        """Store the keys and values of cross-attention in the empty cache."""
         if self._k is None:
             self._k, self._v = k, v
             self._owner, self._sources = step.owner, step.sources
@@ -439,7 +452,7 @@ class Cross(Cache):
         raise AssertionError("Cross overrides append and take")
 
     def _validate_use(self, q: Tensor, k: Tensor) -> None:
-        """Raise if the keys were stored in a mode that these queries cannot use them in."""
+        """Raise if cross-attention keys were cached in a mode that these queries cannot use them in."""
         if q.dtype != k.dtype:
             raise CacheError(
                 f"Cross holds keys as {k.dtype}, the queries are {q.dtype}",

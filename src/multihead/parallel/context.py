@@ -106,7 +106,7 @@ class ContextParallel:
     # ---- tokens of each rank ------------------------------------------------------------------
 
     def chunks(self, rank: int | None = None) -> list[Chunk]:
-        """(start, stop, offset on the rank) of the two chunks of a rank; of this rank by default."""
+        """(start, stop, offset on the rank) of the two chunks of a context-parallel rank; by default this one."""
         rank, ranks = self.mesh.get_local_rank() if rank is None else rank, self.mesh.size()
         early, late = (_bounds(self.tokens, 2 * ranks, chunk) for chunk in (rank, 2 * ranks - 1 - rank))
         return [(*early, 0), (*late, early[1] - early[0])]
@@ -158,6 +158,7 @@ class ContextParallel:
     packing = None
 
     def known(self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int) -> None:
+        """None: context parallelism is for self-attention; raises if keys are passed."""
         if key is not None:
             raise MultiheadError(
                 f"context_parallel needs self-attention of {self.tokens} tokens, got keys of another sequence",
@@ -167,12 +168,14 @@ class ContextParallel:
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[Tensor, Tensor]:
+        """Positions of this rank's tokens, for queries and keys."""
         positions = self.places(queries) if positions is None else positions
         return positions, positions
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, None]:
+        """The mask and the coordinates of all tokens of a context-parallel call."""
         self.places(q.shape[2])
         return mask, Coordinates(q.shape[0], q.shape[1], self.tokens, self.tokens, q.device, shard=self), None
 
@@ -197,7 +200,7 @@ class ContextParallel:
                 free, message = message.buffer, transfer.wait()
 
     def home(self, parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """dK and dV of this rank's tokens, summed over the ranks.
+        """dK and dV of this rank's tokens under context parallelism, summed over the ranks.
 
         `parts` yields this rank's gradients for the keys and values of each rank, in the order of `around`. Partial
         sums follow their keys around the ring, one step behind, and end on the rank that owns those keys.
@@ -292,7 +295,7 @@ class _Transfer:
 
 
 def _bounds(tokens: int, count: int, chunk: int) -> tuple[int, int]:
-    """(start, stop) of one of `count` chunks; if the sizes cannot be equal, the first chunks are one longer."""
+    """(start, stop) of one of `count` chunks of the context; the first ones may be one token longer."""
     size, longer = divmod(tokens, count)
     first = chunk * size + min(chunk, longer)
     return first, first + size + (chunk < longer)

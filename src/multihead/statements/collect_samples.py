@@ -86,6 +86,7 @@ def layer_samples(
 def _samples(
     model: nn.Module, sampled: list[Inputs], chosen: list[SampledLayer], tokens: int, seed: int
 ) -> Iterator[LayerSample]:
+    """Samples of layers, a few layers at a time, as memory allows."""
     width = sum(layer.width for layer in chosen)
     at_once = max(1, int(len(chosen) * ROOM / (width * tokens * 8)))
     config = getattr(inner(model), "config", None)
@@ -111,7 +112,7 @@ def _samples(
 
 
 def _batches(model: nn.Module, data: Data, tokenizer: Any, tokens: int) -> list[Inputs]:
-    """Batches that the model takes, until there are enough tokens."""
+    """Batches to sample from, until there are enough tokens."""
     if isinstance(data, Tensor) and data.is_floating_point():
         return [_like_model(model, _layer_inputs(model, data, tokens))]
     piece = min(PIECE, learned_positions(model) or PIECE)
@@ -126,6 +127,7 @@ def _batches(model: nn.Module, data: Data, tokenizer: Any, tokens: int) -> list[
 
 
 def _layer_inputs(model: nn.Module, x: Tensor, tokens: int) -> Inputs:
+    """The inputs of a bare layer, from the tensor that samples are taken of."""
     x = x[None] if x.ndim == 2 else x
     if x.ndim != 3 or 0 in x.shape:
         raise SizeError(
@@ -141,7 +143,7 @@ def _layer_inputs(model: nn.Module, x: Tensor, tokens: int) -> Inputs:
 
 
 def _like_model(model: nn.Module, batch: Inputs) -> Inputs:
-    """The batch on the device and in the precision of the model."""
+    """A batch to sample from on the device and in the precision of the model."""
     like = next(iter(model.parameters()), torch.empty(0))
 
     def moved(x: Any) -> Any:
@@ -176,6 +178,7 @@ class SampledLayer:
 
 
 def _layers(model: nn.Module, batch: Inputs) -> list[SampledLayer]:
+    """The layers that can be sampled."""
     root = inner(model)
     if isinstance(root, MultiHeadAttention):
         if root.num_heads == 0:
@@ -195,7 +198,7 @@ def _layers(model: nn.Module, batch: Inputs) -> list[SampledLayer]:
 
 
 def _layer_names(layers: object) -> list[str] | None:
-    """Layers as they are labelled: 3 and "3" are "L3"."""
+    """Labels of the layers to sample: 3 and "3" are "L3"."""
     if layers is None:
         return None
     check_list("layers", layers, "layers", hint='["L0", "L3"]')
@@ -209,6 +212,7 @@ def _layer_names(layers: object) -> list[str] | None:
 
 
 def _chosen(known: Sequence[SampledLayer], names: Sequence[str] | None) -> list[SampledLayer]:
+    """The layers to sample, by label; raises for unknown labels."""
     labels = [layer.site.label for layer in known]
     unknown = next((name for name in names or () if name not in labels), None)
     if unknown is not None:
@@ -244,6 +248,7 @@ class SequenceSamples:
         return sum(s.map.numel() for s in self.sequences if s.map is not None)
 
     def merge(self, other: SequenceSamples) -> None:
+        """Add the sampled sequences of a later part of the corpus."""
         self.scores = self.scores if self.sequences else other.scores
         self.causal &= other.causal
         for s in other.sequences:
@@ -251,6 +256,7 @@ class SequenceSamples:
                 self.sequences.append(s if self.cells < CELLS else replace(s, map=None))
 
     def state(self) -> dict[str, Any]:
+        """The sampled sequences as plain data."""
         return {
             "sequences": [_state(s) for s in self.sequences],
             "scores": {f.name: getattr(self.scores, f.name) for f in fields(self.scores)},
@@ -279,6 +285,7 @@ class LayerSampler(PerSite[SequenceSamples]):
         return SequenceSamples(self.tokens)
 
     def restore(self, site: Site, state: State) -> SequenceSamples:
+        """The sampled sequences of `state`."""
         kept = self.make(site)
         kept.scores, kept.causal = ScoreConfig(**state["scores"]), bool(state["causal"])
         for saved in state["sequences"]:
@@ -287,7 +294,7 @@ class LayerSampler(PerSite[SequenceSamples]):
         return kept
 
     def pop(self, layer: SampledLayer) -> SequenceSamples:
-        """The sequences of a layer, which are no longer kept here: the next layer needs the memory."""
+        """The sampled sequences of a layer, which are no longer kept here: the next layer needs the memory."""
         kept = self.of.pop(layer.site.key, None)
         if kept is None or not kept.sequences:
             raise MultiheadError(
@@ -305,6 +312,7 @@ class LayerSampler(PerSite[SequenceSamples]):
             yield
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Sample the sequences of one attention call."""
         self.sites.register(call.site)
         if call.key not in self.layers:
             return
@@ -348,7 +356,7 @@ def _kv_order(problem: Problem, weights: HeadWeights) -> list[int]:
 
 
 def _rows(call: Call) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(row, queries, keys) of each sequence, without padding."""
+    """(row, queries, keys) of each sampled sequence, without padding."""
     problem = call.problem
     device = problem.q.device
     every = [torch.arange(problem.q.shape[2], device=device), torch.arange(problem.k.shape[2], device=device)]
@@ -362,7 +370,7 @@ def _rows(call: Call) -> Iterator[tuple[int, Tensor, Tensor]]:
 
 
 def _maps(problem: Problem, kept: SequenceSamples) -> Float[Tensor, "row head query key"] | None:
-    """The maps of the first rows of the batch, as many as fit into `CELLS`; None if none does."""
+    """The attention maps of the first sampled rows, as many as fit into `CELLS`; None if none does."""
     size = problem.coordinates
     rows = min(size.batch, 8 * CELLS // max(size.heads * size.queries * size.keys, 1))
     if kept.cells >= CELLS or not rows:
@@ -376,7 +384,7 @@ def _maps(problem: Problem, kept: SequenceSamples) -> Float[Tensor, "row head qu
 def _looks_ahead(
     problem: Problem, weights: Float[Tensor, "head query key"] | None, row: int, queries: Tensor
 ) -> bool:
-    """Whether some query of a sequence sees a later key; without a map, whether one of its first queries does."""
+    """Whether some query of a sample sees a later key; without a map, whether one of its first queries does."""
     if weights is not None:
         return bool(weights.triu(1 + weights.shape[2] - weights.shape[1]).any())
     if len(queries) < 2:

@@ -68,7 +68,7 @@ class Theory:
         return lines[str(id)]
 
     def layer(self, name: str) -> Theory:
-        """The results of one layer."""
+        """The theory's results on one layer."""
         names = list(dict.fromkeys(row.layer for row in self.rows))
         if name not in names:
             raise SizeError(f"unknown layer {name!r}", hint=f"computed are {', '.join(names)}")
@@ -91,6 +91,7 @@ class Theory:
         return table
 
     def _repr_html_(self) -> str:
+        """The theory as an HTML table of statements, for notebooks."""
         heads = ("#", "statement", "verdict", "left", "right", "why")
         lines = [
             (x.statement.id, f"{x.statement.title}: {x.statement.formula}", x.tally, x.result.lhs, x.result.rhs,
@@ -100,7 +101,7 @@ class Theory:
         return line(self.about) + table(heads, lines, words=range(len(heads)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: a summary for each statement, and every layer's result with its numbers."""
+        """The theory as plain data: a summary for each statement, and every layer's result with its numbers."""
         return {
             "about": self.about,
             "statements": [
@@ -123,6 +124,7 @@ class Theory:
 
 
 def _layer_json(result: Result) -> dict[str, Any]:
+    """The theory on one layer as plain data."""
     return {
         "verdict": result.verdict,
         "lhs": result.lhs,
@@ -133,7 +135,7 @@ def _layer_json(result: Result) -> dict[str, Any]:
 
 
 def _plain(x: float | Sequence[float]) -> Any:
-    """JSON has no NaN and no infinity."""
+    """A number of the theory for JSON, which has no NaN and no infinity."""
     if isinstance(x, int | float):
         return x if abs(x) < float("inf") else None
     return [_plain(y) for y in x]
@@ -198,7 +200,7 @@ def _rows(
     by_shape: dict[tuple[str, LayerShape], Result],
     progress: Progress | None,
 ) -> Iterator[Row]:
-    """The results on a layer; those that depend on its shape alone are computed once for all equal layers."""
+    """The theory on one layer; statements about shapes are computed once for all equal layers."""
     for done, statement in enumerate(chosen):
         if progress is not None:
             progress(layer.name, done, len(chosen))
@@ -215,7 +217,7 @@ def _size(layer: LayerSample) -> str:
 
 
 def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
-    """The statements of these ids; "6" is 6a, 6b and 6c."""
+    """The statements of the theory with these ids; "6" is 6a, 6b and 6c."""
     if only is None:
         return list(STATEMENTS)
     check_list("only", only, "statements", hint='["1", "6", "T2"]')
@@ -232,7 +234,7 @@ def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
 
 
 def _line(rows: Sequence[Row]) -> Line:
-    """The most frequent verdict, and the result in the middle of the layers that have it, by the first number."""
+    """The theory's summary of a statement: the most frequent verdict, and the middle layer that has it."""
     counts = Counter[Verdict](row.result.verdict for row in rows)
     verdict = counts.most_common(1)[0][0]
     with_verdict = [row for row in rows if row.result.verdict == verdict]

@@ -30,7 +30,7 @@ class Scale:
         return x if self.bend is None else torch.log2(1 + x.abs() / self.bend).copysign(x)
 
     def bins(self, x: Float[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The bin index of each value; undefined for NaN."""
+        """The histogram bin of each value of a column; undefined for NaN."""
         lo, hi = self._range()
         scaled = torch.sub(self.bent(x), lo).mul_(BINS / (hi - lo)).clamp_(0, BINS - 1)
         return scaled.int()  # converting to int is much faster than to long

@@ -87,7 +87,7 @@ class TableData:
         return self.columns[column]
 
     def numbers(self, column: str) -> Numbers:
-        """A numeric column; raises `TypeMismatchError` for a column of words."""
+        """A column of numbers; raises `TypeMismatchError` for a column of words."""
         values = self[column]
         if not isinstance(values, Tensor):
             raise TypeMismatchError(f"column {column!r} holds words, not numbers", hint="choose a numeric column")
@@ -110,6 +110,7 @@ class TableData:
         return {"name": self.heads[index], **({"stack": stack} if stack else {}), "layer": layer, "head": head}
 
     def _index(self, head: str) -> int:
+        """The row of a head."""
         if head in self.heads:
             return self.heads.index(head)
         location = parse(head)
@@ -142,7 +143,7 @@ def cell(column: Column, row: int) -> float | str:
 
 
 def abbreviate(names: Sequence[str], *, but: set[str] | None = None, most: int = 4) -> str:
-    """A list of names shortened for a message: `L0H1, L0H2, ... (12)`."""
+    """The names of rows or columns shortened for a message: `L0H1, L0H2, ... (12)`."""
     chosen = [n for n in names if but is None or n not in but]
     count = f", ... ({len(chosen)})" if len(chosen) > most else ""
     return ", ".join(chosen[:most]) + count if chosen else "none"
