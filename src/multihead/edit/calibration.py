@@ -138,7 +138,7 @@ class Calibration:
 
     @property
     def anatomy(self) -> Anatomy:
-        """The heads of the model, found on a made-up input, or where none can be made, on some of the text."""
+        """The heads of the model, for calibration: from a made-up input, else from some of the text."""
         parameters = dict(inner(self.model).named_parameters())
         if any(parameters.get(n) is not p for layer in self._anatomy for n, p in layer.parameters.items()):
             del self._anatomy  # the model was given other parameters since
@@ -154,7 +154,7 @@ class Calibration:
         return fingerprint(self.model)
 
     def forget_other_weights(self) -> None:
-        """Learn everything again if the weights have changed since."""
+        """Drop all calibration results if the weights have changed since."""
         weights = self.fingerprint
         if weights != self._learned_from:
             for name in ("blocks", "fronts", "weight_sets", "covariance", "originals", "sensitivity"):
@@ -168,7 +168,7 @@ class Calibration:
 
     @cached_property
     def fronts(self) -> Fronts:
-        """What runs read that start at a block, or inside it at the module of a writer, see `run_by_blocks`."""
+        """What a run that starts at a block reads, or inside it at a writer's module, see `run_by_blocks`."""
         blocks = [block.path for block in self.blocks if block.path]
         writers = [writer.module for block in self.blocks for writer in block.writers]
         return fronts_of(self.model, [*blocks, *writers], self.example()) or fronts_of(
@@ -176,7 +176,7 @@ class Calibration:
         )
 
     def block_run(self, *models: nn.Module) -> BlockRun:
-        """Runs of this model, or of copies of it, from block to block."""
+        """Runs of the calibrated model, or of copies of it, from block to block."""
         blocks = [block.path for block in self.blocks]
         room = activation_bytes(self.model) - self.originals.cache.size
         return BlockRun(
@@ -186,7 +186,7 @@ class Calibration:
     # ---- batches ------------------------------------------------------------------------------
 
     def fit(self, *, spliced: bool = False) -> Iterator[Inputs]:
-        """The batches to fit to; with `spliced`, of a short text, as many again of spliced documents.
+        """The calibration batches to fit to; with `spliced`, of a short text, as many again of spliced documents.
 
         A document of halves of two is new text for the original, which says itself what is right for it. It helps
         shared keys and values (all-MiniLM-L6-v2, 12 → 4 kv heads: nearest neighbours kept .810, without it .801),
@@ -200,7 +200,7 @@ class Calibration:
         return self._batched(halves_of_two(self._rows, len(self._rows) if few else 0, draw), draw=draw)
 
     def sample(self, tokens: int) -> Iterator[Inputs]:
-        """The first batches to fit to, until they have so many tokens."""
+        """The first calibration batches, until they have so many tokens."""
         seen = 0
         for batch in self._fit:
             if seen >= tokens:
@@ -218,7 +218,7 @@ class Calibration:
 
     @cached_property
     def _example(self) -> Inputs:
-        """Two documents, or one of two tokens: as many documents as tokens would leave open which axis is which."""
+        """Two calibration documents, or one of two tokens, so that the axes of a batch differ in size."""
         batch = next(self.held_out(), None) or next(self.fit())
         if self._whole:
             return batch
@@ -233,7 +233,7 @@ class Calibration:
 
     @cached_property
     def covariance(self) -> dict[str, Square]:
-        """Cov(z) of the heads' outputs, by the names of the weight sets."""
+        """Cov(z) of the heads' outputs on the calibration text, by the names of the weight sets."""
         return head_covariance(
             self.model, self.weight_sets, self.fit(), beside=[self.originals], progress=self.progress
         )
@@ -253,7 +253,7 @@ class Calibration:
         return len(self._fit)
 
     def check(self, columns: int, where: str) -> None:
-        """Warn, once, if there are few tokens for so many unknowns per output channel."""
+        """Warn, once, if the calibration text has few tokens for so many unknowns per output channel."""
         enough = PER_COLUMN * columns
         if self.tokens < enough and not self._warned:
             self._warned = True
@@ -281,6 +281,7 @@ def anatomy_on(model: nn.Module, calibration: Calibration | None) -> Anatomy:
 
 
 def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Anatomy:
+    """The heads of a model, from a made-up input, else from an example of the calibration text."""
     check_not_quantised(model)
     try:
         return anatomy(model)
@@ -291,7 +292,7 @@ def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Ana
 
 
 def check_not_quantised(model: nn.Module) -> None:
-    """Quantised weights have no rows to take out, and no gradient to follow back to them."""
+    """Raise for quantised weights: their rows cannot be removed or traced by gradients."""
     homes = {name: type(module) for name, module in model.named_modules()}
     homes |= {name: type(p) for name, p in model.named_parameters() if p.ndim > 1}
     for name, kind in homes.items():
@@ -303,7 +304,7 @@ def check_not_quantised(model: nn.Module) -> None:
 
 
 def tokens_in(batch: Inputs) -> int:
-    """Real tokens of a batch, by its mask; all of them where there is none."""
+    """Real tokens of a calibration batch, by its mask; all of them where there is none."""
     mask = batch.get("attention_mask")
     if isinstance(mask, Tensor) and mask.ndim == 2:
         return int((mask != 0).sum())
@@ -314,7 +315,7 @@ def tokens_in(batch: Inputs) -> int:
 def _read(
     model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
 ) -> tuple[list[list[list[int]]], list[Inputs]]:
-    """The token ids of each document, in pieces of at most `piece` tokens, and the ready batches."""
+    """Calibration documents as token ids, in pieces of at most `piece` tokens, and ready batches."""
     texts: list[Any] = []
     ready: list[Inputs] = []
     for document in [data] if isinstance(data, Mapping) else data:
@@ -345,7 +346,7 @@ def _joined(pieces: Pieces) -> list[int]:
 
 
 def _once(documents: Sequence[Pieces]) -> list[Pieces]:
-    """Every document once: a held-out copy of a document that is fitted to would judge nothing."""
+    """Every calibration document once: a held-out copy of a fitted document would judge nothing."""
     distinct = list({tuple(map(tuple, document)): document for document in reversed(documents)}.values())[::-1]
     if len(distinct) < len(documents):
         copies = len(documents) - len(distinct)
@@ -356,7 +357,7 @@ def _once(documents: Sequence[Pieces]) -> list[Pieces]:
 def _parts(
     documents: Sequence[Pieces], share: float, draw: random.Random, ready: int
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Rows to fit and held-out rows, of different documents; one document alone is cut in two."""
+    """Calibration rows to fit and held-out rows, of different documents; one document alone is cut in two."""
     if len(documents) == 1 and not ready:
         return _two_parts(documents[0], share)
     mixed = list(documents)
@@ -366,7 +367,7 @@ def _parts(
 
 
 def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list[int]]]:
-    """The beginning of one document and its end."""
+    """The beginning of a calibration document, to fit to, and its end, held out."""
     tokens = sum(map(len, pieces))
     if tokens < 4:
         raise SizeError(
@@ -386,7 +387,7 @@ def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list
 def _ready_parts(
     ready: Sequence[Inputs], share: float, draw: random.Random, judged: bool, whole: str
 ) -> tuple[list[Inputs], list[Inputs]]:
-    """Of many batches some are held out; of few, some rows of each, unless they must stay `whole`."""
+    """Of many ready batches some are held out; of few, some rows of each, unless they must stay `whole`."""
     if not ready:
         return [], []
     if len(ready) * share >= 1:
@@ -414,7 +415,7 @@ def _ready_parts(
 
 
 def _why_whole(model: nn.Module, ready: Sequence[Inputs]) -> str:
-    """Why the rows of ready batches are not documents: they are patches of several images, or frames of a video."""
+    """Why rows of ready calibration batches are not documents: patches of images, or frames of a video."""
     for batch in ready:
         count = documents_in(batch)
         if any(x.shape[0] not in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim):
@@ -436,7 +437,7 @@ def _rows(batch: Inputs, rows: slice, count: int) -> Inputs:
 def _batched(
     model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
 ) -> list[Inputs]:
-    """Padded batches of like length, of the same length for a model that knows no padding, in a drawn order."""
+    """Calibration batches of rows of similar length, equal if the model knows no padding, in a drawn order."""
     if not rows:
         return []
     left, made, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)

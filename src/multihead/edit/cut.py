@@ -81,6 +81,7 @@ def _cut(
     distill: Distill | None,
     progress: Progress | None,
 ) -> nn.Module:
+    """Cut the model as the plan says, then fit and distil."""
     plan.check(model)
     text = plan.calibration if data is None else Calibration.of(model, data, tokenizer)
     layers = {layer.name: layer for layer in anatomy_on(model, text)}
@@ -124,6 +125,7 @@ def _cut(
 
 
 def _check(plan: Any, refit: Any, distill: Any) -> None:
+    """Raise for wrong arguments of `cut`."""
     check_instance("plan", plan, Plan, "a Plan", hint="plan = mh.plan(model, texts, keep=0.5)")
     check_flag("refit", refit)
     if distill is not None:
@@ -138,7 +140,7 @@ def _install(
     run: Runner,
     progress: Progress | None,
 ) -> None:
-    """Give a layer of the student the heads that the plan keeps, sharing keys and values as it groups them."""
+    """Give a layer of the cut model the heads that the plan keeps, sharing keys and values as it groups them."""
     if not part.changes:
         return
     new = HeadWeights.of(layer).keep(part.keep)

@@ -139,7 +139,7 @@ def calibrate(
     tokenizer: Any = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """`data` as a Calibration of this model."""
+    """`data` as a Calibration of this model, to plan on."""
     if not isinstance(data, Calibration):
         data = Calibration(model, data, tokenizer)
     elif inner(data.model) is not inner(model):
@@ -161,7 +161,7 @@ def prune_order(
     shape: Shape,
     seed: int = 0,
 ) -> PruneOrder:
-    """The order in which a method removes heads, as far as the smallest of some shares needs it."""
+    """The order in which a method prunes heads, as far as the smallest of some shares of a plan needs it."""
     layers = [first for first, *_ in text.weight_sets]
     shape.check({layer.name: layer.num_heads for layer in layers})
     cost = cost_model(budget, layers, text)
@@ -171,7 +171,7 @@ def prune_order(
 
 
 def apply_order(start: Plan, order: PruneOrder, share: float, *, method: str, request: str) -> Plan:
-    """The plan that keeps a share of the cost of all heads: a prefix of the order."""
+    """The plan made from a prune order: a prefix of it, so that a share of the cost of all heads is kept."""
     whole = order.cost.of_all_heads
     prefix = order.until(share * whole)
     keep, notes = prefix.keep, list(start.notes)
@@ -185,13 +185,14 @@ def apply_order(start: Plan, order: PruneOrder, share: float, *, method: str, re
 
 
 def check_share(name: str, share: object) -> None:
-    """Raise unless `share` is in (0, 1]."""
+    """Raise unless a plan may keep this `share`: it is in (0, 1]."""
     check_number(name, share)
     if not 0 < float(share) <= 1:  # type: ignore[arg-type]  # a number
         raise SizeError(f"{name} must be in (0, 1], got {share:g}", hint=f"{name}=0.5 is half of the heads")
 
 
 def _check_request(chosen: Mapping[str, object], kv_heads: object) -> None:
+    """Raise unless the arguments of `plan` request one thing, validly."""
     names = [name for name, value in chosen.items() if value is not None]
     if len(names) > 1:
         raise SizeError(
@@ -204,6 +205,7 @@ def _check_request(chosen: Mapping[str, object], kv_heads: object) -> None:
 
 
 def _check_kv_heads(start: Plan, kv_heads: int) -> None:
+    """Raise unless a plan can have so many kv heads in every layer."""
     for layer in start.layers:
         if layer.kv_heads % kv_heads:
             allowed = [n for n in range(1, layer.kv_heads + 1) if layer.kv_heads % n == 0]
@@ -214,14 +216,14 @@ def _check_kv_heads(start: Plan, kv_heads: int) -> None:
 
 
 def _request(request: str, shape: Shape) -> str:
-    """The arguments that are not the default."""
+    """The arguments of `plan` that are not the default."""
     default = Shape()
     words = [f"{n}={x}" for n, x in vars(shape).items() if x != getattr(default, n)]
     return ", ".join([request, *words])
 
 
 def _share_kv(start: Plan, text: Calibration, kv_heads: int, progress: Progress | None) -> Plan:
-    """Every layer of self-attention with `kv_heads` kv heads, or as many as heads are kept."""
+    """The plan with `kv_heads` kv heads in every layer of self-attention, or as many as heads are kept."""
     layers: list[LayerPlan] = []
     notes, model = list(start.notes), text.model
     run, blocks = text.block_run(model), {block.layer.path: block.path for block in text.blocks}

@@ -48,9 +48,11 @@ class Original:
 
     @staticmethod
     def of(block: Block, layout: Layout, seen: Seen) -> Original:
+        """The original's residual stream behind the writers of a block."""
         rows: dict[tuple[Tap, bool], Rows] = {}
 
         def stream(tap: Tap, token_first: bool) -> Rows:
+            """The original's stream at a tap, as rows."""
             if (tap, token_first) not in rows:  # the output is often the stream behind the last writer
                 rows[tap, token_first] = layout.rows(seen.taps[tap], token_first)
             return rows[tap, token_first]
@@ -93,6 +95,7 @@ class Originals(Accumulator):
         self._layouts[call.path] = Layout.of(call, out)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
+        """Keep the original's streams of this batch."""
         if self._reader.unread() or any(block.layer.path not in self._layouts for block in self.blocks):
             return
         seen, layouts = self._reader.seen, self._layouts

@@ -208,7 +208,7 @@ class Plan:
         keep: HeadName | Iterable[HeadName] = (),
         groups: Mapping[str, Sequence[Sequence[int]]] | None = None,
     ) -> Plan:
-        """Remove more heads, keep some after all, or replace the groups of some layers.
+        """A plan that removes more heads, keeps some after all, or has different groups in some layers.
 
         Heads are named L3H7, 3.7 or (3, 7). Groups are {"L3": [[0, 5], [1, 2, 7]]}, with every kept head in one;
         they have the numbers of these names.
@@ -235,7 +235,7 @@ class Plan:
         return replace(self, layers=tuple(layers), request=request)
 
     def _resolve(self, argument: str, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
-        """(path, head) of the names of heads."""
+        """(path, head) of the names of heads in the plan."""
         single = isinstance(names, str) or (
             isinstance(names, tuple) and len(names) > 1 and isinstance(names[-1], int)
         )
@@ -259,7 +259,7 @@ class Plan:
             )
 
     def check_layers(self, layers: Iterable[LayerAnatomy]) -> None:
-        """Raise unless the layers of the plan are those of the model, in its order and with its sizes."""
+        """Raise unless the plan's layers are those of the model, in its order and with its sizes."""
         expected = _layer_plans(layers)
         if [x.name for x in self.layers] != [x.name for x in expected]:
             named, needed = (", ".join(x.name for x in side) or "none" for side in (self.layers, expected))
@@ -276,7 +276,7 @@ class Plan:
     # ---- files --------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, as `from_json` reads it and saved models contain it."""
+        """The plan as plain data, as `from_json` reads it and saved models contain it."""
         layers = [
             {
                 "name": x.name, "path": x.path, "heads": x.heads, "kv_heads": x.kv_heads, "keep": list(x.keep),
@@ -321,7 +321,7 @@ class Plan:
             raise MultiheadError(f"the plan is not readable: {error}", hint=_DAMAGED) from error
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON, completely or not at all."""
+        """Write the plan as JSON, completely or not at all."""
         check_path("path", path, hint="path='plan.json'")
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
         try:
@@ -343,7 +343,7 @@ class Plan:
 
 
 def _layer_plans(layers: Iterable[LayerAnatomy]) -> tuple[LayerPlan, ...]:
-    """Every weight set of a model, with all of its heads."""
+    """A plan for every weight set of a model, with all of its heads."""
     return tuple(
         LayerPlan(
             first.name, first.path, first.num_heads, first.num_kv_heads, tuple(range(first.num_heads)),
@@ -359,7 +359,7 @@ def _site(layer: LayerPlan) -> Site:
 
 
 def _indices(layer: LayerPlan, groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Groups by the indices of their heads."""
+    """The plan's groups by the indices of their heads."""
     unknown = [number for group in groups for number in group if number not in layer.numbers]
     if unknown:
         raise SizeError(
@@ -372,6 +372,7 @@ def _indices(layer: LayerPlan, groups: Sequence[Sequence[int]]) -> tuple[tuple[i
 def _edited(
     layer: LayerPlan, out: set[int], back: set[int], groups: tuple[tuple[int, ...], ...] | None
 ) -> LayerPlan:
+    """The plan of a layer without some heads, with others again, and with new groups."""
     keep = tuple(h for h in range(layer.heads) if h in back or (h in layer.keep and h not in out))
     if groups is None and layer.groups is not None:
         new = [layer.head(h) for h in keep if h not in layer.keep]
@@ -385,6 +386,7 @@ def _edited(
 
 
 def _read_layer(x: Mapping[str, Any]) -> LayerPlan:
+    """The plan of a layer from JSON, checked."""
     check_instance("a layer", x, Mapping, "an object", hint=_DAMAGED)
     name = _text("the name of a layer", x["name"])
     for count in ("heads", "kv_heads", "times_used"):

@@ -68,7 +68,7 @@ class CalibrationCost:
 
 
 def plan_of_file(file: Path | None, requested: Sequence[str], force: bool) -> Plan | None:
-    """The plan in a file; None if a plan must be made, as `requested` by these options."""
+    """The plan to cut by, from a file; None if a plan must be made, as `requested` by these options."""
     if file is None or not file.exists() or (force and requested):
         return None
     if requested:
@@ -85,7 +85,7 @@ def make_plan(
     make: Callable[[Calibration, Progress | None], Plan],
     progress: Progress | None,
 ) -> Plan:
-    """A new plan, written to a file if there is one."""
+    """Plan the cut; written to a file if there is one."""
     plan = replace(make(text, progress), calibration=text)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ class CutResult:
     """the fits, and the distillation"""
 
     def lines(self) -> list[str]:
-        """What the fits and the distillation did on held-out documents of the calibration text."""
+        """What planning and cutting did: fits and distillation, on held-out documents of the calibration text."""
         lines: list[str] = []
         fits: list[dict[str, Any]] = [fit for fit in self.record.get("fits", []) if fit.get("before")]
         if fits:
@@ -135,7 +135,7 @@ def cut_timed(
     distill: Distill | None = None,
     progress: Progress | None = None,
 ) -> CutResult:
-    """`mh.cut`, with its time and its record."""
+    """Cut by the plan, with its time and its record."""
     start = time.perf_counter()
     small = cut(model, plan, refit=refit, distill=distill, progress=progress)
     seconds = time.perf_counter() - start

@@ -118,7 +118,7 @@ class Layout:
         return Layout(heads.shape[0], heads.shape[2], call.queries.valid, ragged_rows(call.problem))
 
     def rows(self, x: Float[Tensor, "*token width"], token_first: bool = False) -> Rows:
-        """The real tokens, document by document."""
+        """The real tokens of the stream, document by document."""
         count, flat = x.shape[:-1].numel(), x.reshape(x.shape[:-1].numel(), x.shape[-1])
         if self.valid is not None and self.packed is not None and count == int(self.packed.sum()) + 1:
             return flat[:-1][self.valid[self.packed]]  # W_O reads the real tokens, and one row for all padding
@@ -161,7 +161,7 @@ class MapReader(TorchFunctionMode):
 
 
 def _product(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """(z, W) of a function that computes W z (+ b); (None, None) of all others."""
+    """(z, W) of a function that computes W z (+ b) and may write into the stream; else (None, None)."""
     if func is F.linear:
         given = (*args, *(kwargs[name] for name in ("input", "weight") if name in kwargs))
         return given[0], given[1]
@@ -171,7 +171,7 @@ def _product(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
 
 def tap_value(tap: Tap, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any = None) -> Tensor | None:
-    """The tensor at a tap."""
+    """The tensor at a tap of the residual stream."""
     if tap.side == "output":
         return next(tensors_in(output), None)
     value = kwargs.get(tap.argument) if isinstance(tap.argument, str) else (*args, None)[tap.argument]
@@ -232,6 +232,7 @@ class _Finder:
             self.order.append("")
 
     def hooks(self) -> list[Any]:
+        """Hooks that find where modules read and write the stream."""
         hooks: list[Any] = []
         for name, module in self.root.named_modules():
             hooks.append(module.register_forward_pre_hook(partial(self.module_starts, name), with_kwargs=True))
@@ -239,6 +240,7 @@ class _Finder:
         return hooks
 
     def module_starts(self, name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the input of a module, which may be the residual stream."""
         if name in self.layers and name not in self.order:
             self.close()
             self.order.append(name)
@@ -254,12 +256,14 @@ class _Finder:
             self.note(Tap(name, "output"), value)
 
     def note(self, tap: Tap, value: Tensor) -> None:
+        """Note a value that may be the residual stream."""
         if isolation_depth() != self.depth:  # a comparison with the model's own code
             return
         self.time += 1
         self.seen.taps.append((self.time, tap, value.detach().clone()))  # later code may write into it
 
     def map_ran(self, name: str, z: Tensor, o: Tensor, transposed: bool) -> None:
+        """Note a linear map that may write into the residual stream."""
         if isolation_depth() != self.depth:
             return
         self.time += 1
@@ -269,13 +273,14 @@ class _Finder:
             self.seen.inputs[name] = z.detach()
 
     def listen(self, call: Call, run: Compute) -> HeadOutputs:
+        """Note the order of rows of a block's heads."""
         heads = run()
         if self.now in self.layers and call.path == self.layers[self.now].path:
             self.seen.layout, self.seen.heads = Layout.of(call, heads), heads.detach()
         return heads
 
     def close(self) -> None:
-        """The block ends."""
+        """Solve for the writers of the block that ends."""
         seen, self.seen = self.seen, _Seen()
         layer = self.layers.get(self.now)
         if layer is not None and seen.layout is not None and self.now not in self.repeated:
@@ -287,7 +292,7 @@ class _Finder:
 
 
 def _solved(path: str, layer: LayerAnatomy, seen: _Seen, layout: Layout) -> Block:
-    """The writers of a block, W_O in any case."""
+    """The writers into the residual stream of a block, W_O in any case."""
     output = layer.weights["o"].parameter
     width, transposed = next(((o.shape[-1], t) for _, name, o, t in seen.maps if name == output), (0, False))
     count = layout.documents * layout.tokens
@@ -334,7 +339,7 @@ class _Map:
 
 
 def _orders(x: Tensor, layout: Layout) -> tuple[bool, ...]:
-    """The orders of rows that fit the shape: (document, token) and (token, document)."""
+    """The orders of rows that the stream may have: (document, token) and (token, document)."""
     documents, tokens = layout.documents, layout.tokens
     if x.ndim == 3 and x.shape[:2] == (documents, tokens) and documents != tokens:
         return (False,)
@@ -344,7 +349,7 @@ def _orders(x: Tensor, layout: Layout) -> tuple[bool, ...]:
 
 
 def _distinct(taps: list[tuple[int, Tap, Tensor]]) -> list[tuple[int, Tap, Tensor]]:
-    """Each tensor once, where it is seen first: a module's output is the next one's input."""
+    """Each tensor of the stream once, where it is seen first: a module's output is the next one's input."""
     kept: list[tuple[int, Tap, Tensor]] = []
     for tap in taps:
         if not any(tap[2].shape == x.shape and torch.equal(tap[2], x) for _, _, x in kept):
@@ -355,7 +360,7 @@ def _distinct(taps: list[tuple[int, Tap, Tensor]]) -> list[tuple[int, Tap, Tenso
 def _solution(
     change: Tensor, maps: Sequence[_Map], order: bool, layout: Layout
 ) -> list[tuple[_Map, float | Tensor, bool]]:
-    """The maps that t − b is the sum of, with their scales and the order of their rows; empty if it is not."""
+    """The writers whose maps add up to t − b of the stream, with scales and order of rows; else empty."""
     step = max(1, len(change) // ROWS)
     turns = [order] if all(len(m.orders) == 1 for m in maps) else [order, not order]
     for turned in turns:
@@ -370,7 +375,7 @@ def _solution(
 
 
 def _scalars(change: Tensor, maps: Float64[Tensor, "map row width"], tolerance: float) -> list[float] | None:
-    """c with t − b = Σ c_i w_i, one number per map."""
+    """c with t − b = Σ c_i w_i, one number per writer."""
     flat, total = maps.flatten(1), change.flatten()
     size = float(total.norm())
     scales = torch.linalg.pinv(flat @ flat.T, rtol=1e-10, hermitian=True) @ (flat @ total)
@@ -380,7 +385,7 @@ def _scalars(change: Tensor, maps: Float64[Tensor, "map row width"], tolerance: 
 
 
 def _channels(change: Tensor, maps: Float64[Tensor, "map row width"]) -> list[Tensor] | None:
-    """c of one map with a number per channel: c_j = Σ w_j (t − b)_j / Σ w_j².
+    """c of one writer with a number per channel: c_j = Σ w_j (t − b)_j / Σ w_j².
 
     On equal tokens every map would solve this: it must explain how t − b varies over tokens, not only its mean.
     """
@@ -399,7 +404,7 @@ def _plain(scale: float, tolerance: float) -> float:
 
 
 def _by_token(seen: _Seen, output: str) -> bool:
-    """Whether z of W_O has its rows over (token, document): then they are the heads in this order."""
+    """Whether z of W_O has its rows over (token, document), as heads do in this order."""
     z, heads = seen.inputs.get(output), seen.heads
     if z is None or heads is None:
         return False
@@ -413,7 +418,7 @@ def _by_token(seen: _Seen, output: str) -> bool:
 
 
 def linear_maps(model: nn.Module, batch: Inputs) -> list[str | None]:
-    """The weights of all linear maps in the order of the run, with None in the place of every attention."""
+    """The weights of all linear maps, possible writers, in the order of the run; None for every attention."""
     seen: list[str | None] = []
 
     def listen(call: Call, run: Compute) -> HeadOutputs:

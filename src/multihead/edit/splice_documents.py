@@ -28,7 +28,7 @@ POOL = 8
 
 
 def endless(batches: Sequence[Inputs], share: float, draw: random.Random) -> Iterator[Inputs]:
-    """The documents of these batches over and over, in other batches every time, a `share` of them mixed.
+    """Documents of these batches over and over, differently batched every time, a `share` of them spliced.
 
     Batches that hold more than token ids and which of them are real come as they are.
     """
@@ -63,7 +63,7 @@ def halves_of_two(rows: Sequence[list[int]], count: int, draw: random.Random) ->
 
 
 def mixable(batch: Inputs) -> bool:
-    """Whether a batch is documents of token ids, and nothing else."""
+    """Whether documents of a batch can be spliced: they are token ids, and nothing else."""
     ids, mask = batch.get("input_ids"), batch.get("attention_mask")
     if not isinstance(ids, Tensor) or ids.ndim != 2 or not set(batch) <= {"input_ids", "attention_mask"}:
         return False
@@ -83,6 +83,7 @@ def spliced(first: Sequence[int], second: Sequence[int], at: float) -> list[int]
 
 
 def _mixed(row: list[int], rows: Sequence[list[int]], share: float, draw: random.Random) -> list[int]:
+    """The row, or with probability `share` the row spliced with another."""
     if draw.random() >= share:
         return row
     other = draw.choice(rows)
@@ -90,7 +91,7 @@ def _mixed(row: list[int], rows: Sequence[list[int]], share: float, draw: random
 
 
 def _parts(rows: Sequence[list[int]], size: int, tokens: int, masks: bool) -> Iterator[Sequence[list[int]]]:
-    """Neighbours in length: at most `size` of them, and `tokens` with their padding. The rows are sorted."""
+    """Spliced rows in batches: neighbours in length, at most `size`, and `tokens` with their padding."""
     end = len(rows)
     while end:
         longest = len(rows[end - 1])
@@ -102,7 +103,7 @@ def _parts(rows: Sequence[list[int]], size: int, tokens: int, masks: bool) -> It
 
 
 def _batch(rows: Sequence[list[int]], like: Sequence[Inputs]) -> Inputs:
-    """Padded on the right as these are, on their device; a mask only where something is padded."""
+    """A batch of spliced rows, padded on the right, on the device of the others."""
     width, ids = max(map(len, rows)), like[0]["input_ids"]
     if all(len(row) == width for row in rows):
         return {"input_ids": torch.tensor(rows).to(ids)}

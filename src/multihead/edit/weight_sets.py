@@ -19,7 +19,7 @@ WeightSets = Sequence[Sequence[LayerAnatomy]]
 
 
 def weight_sets(layers: Iterable[LayerAnatomy]) -> list[list[LayerAnatomy]]:
-    """Layers with the same parameters together, in the order of their first."""
+    """Sets of layers with the same weights, in the order of their first."""
     sets: dict[tuple[str, ...], list[LayerAnatomy]] = {}
     for layer in layers:
         sets.setdefault(tuple(part.parameter for part in layer.weights.values()), []).append(layer)

@@ -53,7 +53,7 @@ class Parts:
         importance: str = "gradient",
         seed: int = 0,
     ) -> Parts:
-        """The accumulators of some of `PARTS`; the statistics are always among them."""
+        """The accumulators of the parts to measure, some of `PARTS`; the statistics are always among them."""
         check_parts(names, importance)
         sums = StatisticsSum(with_special(statistics or Statistics(), tokenizer))
         parts = Parts(model, sums, [sums], in_table=[sums])
@@ -70,6 +70,7 @@ class Parts:
         return parts
 
     def _add_importance(self, tokenizer: Any, method: str, inputs: Inputs, seed: int) -> None:
+        """Add the accumulators of importance, by gradients, ablation or both."""
         loss = loss_for(self.model, inputs, tokenizer, seed=seed)
         if method in ("gradient", "all"):
             self.first.append(Gradients(loss, seed=seed))
@@ -94,7 +95,7 @@ class Parts:
         return ", ".join(one.name for accumulators in self.passes for one in accumulators)
 
     def forwards(self, heads: int) -> list[float]:
-        """About how many plain forward passes each pass takes per batch."""
+        """About how many plain forward passes each pass of the parts takes per batch."""
         passes = [sum(_forwards(one, heads) for one in accumulators) for accumulators in self.passes]
         if self.kinds is not None:
             passes[0] += self.kinds.shares.forwards  # over pieces of the same text
@@ -113,7 +114,7 @@ class Parts:
         ranks: Ranks | None = None,
         progress: Callable[[str, float], None] | None = None,
     ) -> Summary:
-        """Run all passes, or what is left of them."""
+        """Run all passes of the parts, or those that are left."""
         summaries: list[Summary] = []
         for accumulators in self.passes:
             name = accumulators[0].name
@@ -130,7 +131,7 @@ class Parts:
         return summaries[0]
 
     def columns(self) -> HeadTable:
-        """The columns of all parts; `about` has an entry for each."""
+        """The columns of all measured parts; `about` has an entry for each."""
         tables = {one.name: one.columns() for one in self.in_table}
         if self.kinds is not None:
             tables = {"statistics": tables.pop("statistics"), "kinds": self.kinds.result().table, **tables}
@@ -139,7 +140,7 @@ class Parts:
 
 
 def check_parts(names: Sequence[str], importance: str) -> None:
-    """Raise unless these can be measured."""
+    """Raise unless these parts can be measured."""
     check_list("parts", names, "parts", hint=f"choose from {', '.join(PARTS)}")
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:

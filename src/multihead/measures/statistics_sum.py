@@ -16,7 +16,7 @@ from multihead.table.table import HeadTable
 
 
 def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
-    """The special tokens of a tokenizer, unless some are named already."""
+    """Options of statistics with the special tokens of a tokenizer, unless some are named already."""
     check_tokenizer(tokenizer)
     check_statistics(statistics)
     if tokenizer is None or statistics.special:

@@ -32,7 +32,7 @@ class Interception:
         return self.depth == _state.depth and self in _state.interceptions
 
     def first(self, what: Hashable) -> bool:
-        """Whether this is the first time that `what` is asked for."""
+        """Whether the active interception compares `what` for the first time."""
         first = what not in self.proven
         self.proven.add(what)
         return first
@@ -49,7 +49,7 @@ _state = _State()
 
 @contextmanager
 def interception(modules: Mapping[int, nn.Module]) -> Generator[Interception]:
-    """Calls of these modules are intercepted inside the block."""
+    """Inside the block an interception of these modules is active."""
     block = Interception(modules, _state.depth)
     _state.interceptions.append(block)
     try:

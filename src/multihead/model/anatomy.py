@@ -175,7 +175,7 @@ class LayerAnatomy:
 
     @property
     def latent(self) -> LatentWeights | None:
-        """The weights that the heads of latent attention share; None if this is none."""
+        """The weights in the anatomy that the heads of latent attention share; None if this is none."""
         latent = self.storage.latent
         if latent is None:
             return None
@@ -189,7 +189,7 @@ class LayerAnatomy:
         return LatentWeights(W_DKV, W_KR, W_DQ, b_DKV, b_KR, b_DQ, latent.norms)
 
     def require(self, action: str, *, direct: bool = False, ungated: bool = False) -> None:
-        """Raise if `action` does not support this attention: `direct`, k and v are linear in x; `ungated`."""
+        """Raise if `action` does not support this anatomy: `direct`, k and v are linear in x; `ungated`."""
         kind = type(self.module).__name__
         if direct and self.storage.latent is not None:
             raise AnatomyError(
@@ -205,7 +205,7 @@ class LayerAnatomy:
             )
 
     def head(self, i: int) -> Head:
-        """Query head i, with the key and value weights of its group."""
+        """The weights of query head i in the anatomy, with the key and value weights of its group."""
         if not 0 <= i < self.num_heads:
             raise AnatomyError(
                 f"{self.name} has {plural(self.num_heads, 'head')}, got head {i}", hint="heads count from 0"
@@ -335,7 +335,7 @@ def anatomy(
 
 @contextmanager
 def _traced(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None) -> Generator[Discovery]:
-    """One traced run of the model. Raises if it has no attention, or no graph back to its weights."""
+    """One traced run for the anatomy. Raises if the model has no attention, or no graph back to its weights."""
     with ExitStack() as stack:
         traced = stack.enter_context(discover(model, inputs)) if inputs is not None else _run_example(model, stack)
         if not traced.outputs:
@@ -347,6 +347,7 @@ def _traced(model: nn.Module, inputs: Mapping[str, Any] | tuple[Any, ...] | None
 
 
 def _layers(traced: Discovery, families: bool) -> list[LayerAnatomy]:
+    """The anatomy of every attention in a traced run."""
     graph = Graph(traced)
     layers: dict[Key, LayerAnatomy] = {}
     for seen in traced.seen:
@@ -359,13 +360,14 @@ def _layers(traced: Discovery, families: bool) -> list[LayerAnatomy]:
 
 
 def _factors(traced: Discovery) -> list[nn.Parameter]:
-    """The parameters between a projection and the kernel, in all layers."""
+    """The parameters between a projection and the kernel, in the anatomy of all layers."""
     graph = Graph(traced)
     names = {name for seen in traced.seen for letter in LETTERS for name in Trace(seen, graph).between(letter)}
     return [p for name, p in traced.model.named_parameters() if name in names]
 
 
 def _check_weights(model: nn.Module) -> None:
+    """Raise if weights were created in inference mode: the anatomy needs a graph back to them."""
     for name, p in model.named_parameters():
         if p.is_inference():
             raise AnatomyError(
@@ -375,7 +377,7 @@ def _check_weights(model: nn.Module) -> None:
 
 
 def _run_example(model: nn.Module, stack: ExitStack) -> Discovery:
-    """One traced run on example inputs, which the model may not accept."""
+    """One traced run for the anatomy on example inputs, which the model may not accept."""
     inputs = example_inputs(inner(model))
     try:
         return stack.enter_context(discover(model, inputs))
@@ -389,6 +391,7 @@ def _run_example(model: nn.Module, stack: ExitStack) -> Discovery:
 
 
 def _find_storage(trace: Trace, families: bool) -> tuple[Storage, Proof, FoundBy]:
+    """Where an attention's heads are stored, and the proof: by the row of its family, else by search."""
     known = recall(trace) if families else None
     if known is not None:
         try:
@@ -400,6 +403,7 @@ def _find_storage(trace: Trace, families: bool) -> tuple[Storage, Proof, FoundBy
 
 
 def _layer(site: Site, trace: Trace, traced: Discovery, families: bool) -> LayerAnatomy:
+    """The anatomy of one attention."""
     storage, proof, found_by = _find_storage(trace, families)
     problem = trace.seen.call.problem
     parameters = dict(traced.model.named_parameters())

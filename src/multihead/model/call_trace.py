@@ -31,12 +31,13 @@ class Trace:
         self._back = {letter: graph.back(x) for letter, x in self.vectors.items()}
 
     def product(self, letter: str) -> Product:
-        """The linear map that produces q, k, v or the gate (g), or (o) the one that reads the heads' outputs."""
+        """In a call's trace, the linear map that produces q, k, v or the gate (g), or (o) reads the outputs."""
         if letter not in self._products:
             self._products[letter] = self._product(letter)
         return self._products[letter]
 
     def _product(self, letter: str) -> Product:
+        """The linear map of a letter, found in the trace of the call."""
         if letter == "g":
             return cast(GateTrace, self.gate).product
         products = self.graph.on(self.seen.heads) if letter == "o" else self._back[letter].products
@@ -57,7 +58,7 @@ class Trace:
 
     @cached_property
     def k_rope(self) -> Product | None:
-        """Latent attention: the product of the keys' shared part. The other part comes from the product of v."""
+        """In a call of latent attention, the product of the keys' shared part; the rest is the product of v."""
         keys, values = self._back["k"].products, self._back["v"].products
         if len(keys) != 2 or len(values) != 1 or values[0] not in keys:
             return None
@@ -89,6 +90,7 @@ class Trace:
         return [] if self.k_rope is None else self._supports("k", self.k_rope)
 
     def _supports(self, letter: str, product: Product) -> list[Support]:
+        """The rows that each head depends on, in the trace of a call."""
         vectors, search = self.vectors[letter], self._back[letter]
         others = [p for p in search.products if p is not product]
         drawn = torch.randn(vectors.shape[2:], generator=torch.Generator().manual_seed(0)).to(vectors)
@@ -107,7 +109,7 @@ class Trace:
 
     @cached_property
     def gate(self) -> GateTrace | None:
-        """The factor on the heads' outputs; None if they reach W_O unchanged, or the factor is not a gate."""
+        """The traced call's factor on the heads' outputs; None if they reach W_O unchanged, or it is no gate."""
         product, heads = self.product("o"), self.seen.heads
         try:
             sent_back(product.source(), edge_of(heads), torch.ones_like(product.x, dtype=torch.long))
@@ -116,7 +118,7 @@ class Trace:
         return None
 
     def at_heads(self, codes: Int[Tensor, "row column"]) -> Int[Tensor, "batch head query dim"]:
-        """Codes of the inputs of W_O, as they arrive at the heads' outputs."""
+        """Codes of the inputs of W_O, traced back to the call's head outputs."""
         product, heads = self.product("o"), self.seen.heads
         if self.gate is not None:
             return self.gate.send_back(codes, product, heads)
@@ -130,7 +132,7 @@ class Trace:
 
     @cached_property
     def factor(self) -> Float[Tensor, "batch head query dim"] | float:
-        """What the heads' outputs are multiplied by before W_O: the gate, or 1."""
+        """What the call's head outputs are multiplied by before W_O: the gate, or 1."""
         if self.gate is None:
             return 1.0
         product = self.product("o")
@@ -139,7 +141,7 @@ class Trace:
 
     @cached_property
     def columns(self) -> list[list[int]]:
-        """The input columns of the output projection that read each head's vector."""
+        """The columns of the output projection that read each head, traced from the call."""
         product = self.product("o")
         columns = torch.arange(1, product.x.shape[1] + 1, device=product.x.device)
         arrived = self.at_heads(columns.expand(product.x.shape))

@@ -130,7 +130,7 @@ class Capture:
         return self._records[site.key].calls
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        """Add one call of an attention."""
+        """Add one attention call to the capture."""
         self.sites.register(call.site)
         record = self._records.setdefault(call.key, _Record(call.head_shard))
         if self.options is not None:
@@ -149,6 +149,7 @@ class Capture:
         runs = _RunCount(inner(model))
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Add an attention call to the capture."""
             out = compute()
             if not in_backward():
                 self.add(call, out)
@@ -163,7 +164,7 @@ class Capture:
             warnings.warn(note, stacklevel=6)
 
     def finish(self) -> None:
-        """Release the working memory, and warn of rows that the statistics exclude.
+        """Release the capture's working memory, and warn of rows that the statistics exclude.
 
         If the heads of the model are sharded over ranks, every rank gets the statistics of all heads.
         """
@@ -174,6 +175,7 @@ class Capture:
         self._warn_of_broken_rows()
 
     def _warn_of_broken_rows(self) -> None:
+        """Warn of rows with NaN or inf in the capture."""
         for site in self.sites:
             statistics = self._records[site.key].statistics
             if statistics is not None and statistics.broken.any():
@@ -198,7 +200,7 @@ class Capture:
                 record.statistics.merge(later_record.statistics)
 
     def state(self) -> dict[str, Any]:
-        """The statistics so far, as tensors and plain data.
+        """The captured statistics so far, as tensors and plain data.
 
         The state of a sharded model also holds which heads are on this rank; it cannot be saved to a file.
         """
@@ -282,32 +284,32 @@ class Head:
         return weights_of(problem, Cells([self._local_index], rows))[:, 0]
 
     def output(self, call: int = -1) -> Float[Tensor, "batch query value_dim"]:
-        """The output of the head, before W_O."""
+        """The captured output of the head, before W_O."""
         outputs = self._kept(call, "outputs").outputs
         assert outputs is not None
         return outputs[:, self._local_index]
 
     def query(self, call: int = -1) -> Float[Tensor, "batch query key_dim"]:
-        """Its queries at the kernel, after rotation and norm."""
+        """The captured queries of the head at the kernel, after rotation and norm."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
         return problem.q[:, self._local_index]
 
     def key(self, call: int = -1) -> Float[Tensor, "batch key key_dim"]:
-        """Its keys at the kernel, after rotation and norm; heads of one group share them."""
+        """The captured keys of the head at the kernel, after rotation and norm; heads of one group share them."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
         return problem.k[:, problem.groups.kv_of_head[self._local_index]]
 
     def value(self, call: int = -1) -> Float[Tensor, "batch key value_dim"]:
-        """Its values; heads of one group share them."""
+        """The captured values of the head; heads of one group share them."""
         problem = self._kept(call, "v").problem
         assert problem is not None
         return problem.v[:, problem.groups.kv_of_head[self._local_index]]
 
     @property
     def _local_index(self) -> int:
-        """The index of the head in the kept tensors of this rank."""
+        """The index of the captured head in the kept tensors of this rank."""
         indices = self.heads.here(self.site, [self.index])
         if not indices:
             raise MultiheadError(
@@ -317,6 +319,7 @@ class Head:
         return indices[0]
 
     def _kept(self, call: int, what: str) -> Kept:
+        """What the capture kept of a call of this head."""
         calls = self.heads.calls(self.site)
         if not -len(calls) <= call < len(calls):
             raise MultiheadError(

@@ -66,7 +66,7 @@ def _output(multiplication: Multiplication) -> torch.autograd.graph.GradientEdge
 
 
 def _head_of_factor(multiplication: Multiplication, heads: HeadOutputs) -> Int[Tensor, "..."]:
-    """The head that every element of the factor belongs to."""
+    """The head that every element of the gate's factor belongs to."""
     shape = shape_of(multiplication.x)
     codes = torch.arange(1, shape.numel() + 1, device=heads.device).view(shape)
     places = sent_back(multiplication.x, edge_of(heads), codes)  # batch, head, query, dim
@@ -83,6 +83,7 @@ def _head_of_factor(multiplication: Multiplication, heads: HeadOutputs) -> Int[T
 
 
 def _check(channels: list[tuple[int, ...]], value_dim: int, product: Product, name: str) -> None:
+    """Raise unless every head has its own rows of the gate."""
     sizes = {len(rows) for rows in channels}
     unshared = len({row for rows in channels for row in rows}) == sum(map(len, channels))
     if sizes not in ({1}, {value_dim}) or not unshared:

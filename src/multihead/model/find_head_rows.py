@@ -16,7 +16,7 @@ class HiddenRowsError(AnatomyError):
 
 
 def find(trace: Trace) -> Storage:
-    """Find where the heads of this attention are stored."""
+    """Find the rows of each head in the weights of an attention."""
     problem = trace.seen.call.problem
     rows = {letter: [s.channels for s in trace.supports[letter]] for letter in LETTERS}
     _check_disjoint(trace, rows)
@@ -40,7 +40,7 @@ def find(trace: Trace) -> Storage:
 
 
 def _check_disjoint(trace: Trace, rows: dict[str, list[tuple[int, ...]]]) -> None:
-    """No row of W belongs to two heads, and every head has as many rows as its vectors have dimensions."""
+    """Raise unless no row belongs to two heads, and every head has as many rows as dimensions."""
     for letter, rows_of_heads in rows.items():
         size, name = trace.vectors[letter].shape[3], trace.product(letter).weight.name
         if letter == "k" and trace.k_rope is not None:
@@ -68,6 +68,7 @@ def _projection(trace: Trace, letter: str, heads: Sequence[Sequence[int]]) -> Pr
 
 
 def _out(trace: Trace) -> Projection:
+    """The columns of W_O that read each head."""
     product = trace.product("o")
     weight, width = product.weight, product.x.shape[1]
     axis = 1 - weight.axis

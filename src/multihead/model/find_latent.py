@@ -28,7 +28,7 @@ class Down:
 
 
 def find_latent(trace: Trace) -> LatentStorage | None:
-    """Where the shared weights are stored; None if the attention has no latent vector."""
+    """Find where the weights of latent attention are stored; None if the attention has no latent vector."""
     rope = trace.k_rope
     if rope is None:
         return None
@@ -55,7 +55,7 @@ def find_latent(trace: Trace) -> LatentStorage | None:
 
 
 def down_of(trace: Trace, letter: str) -> Down | None:
-    """The linear map before the projection of this letter that feeds attention only; None if there is none."""
+    """The linear map down to the latent vector, which feeds attention only; None if there is none."""
     up = trace.product(letter)
     try:
         search = trace.graph.back(up.source())

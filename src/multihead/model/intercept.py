@@ -106,7 +106,7 @@ class InterceptMode(TorchFunctionMode):
         """paths of the modules that called a kernel"""
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Pre-forward hook of the model."""
+        """Begin to intercept a forward: pre-forward hook of the model."""
         if self.block.active:
             self.block.changed = False
             self.call_index.begin()
@@ -115,7 +115,7 @@ class InterceptMode(TorchFunctionMode):
             self.output_proof.begin(args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> object:
-        """Forward hook of the model; returns its output. `output` is None if the forward raised."""
+        """End of an intercepted forward, a hook; returns the output. `output` is None if the forward raised."""
         if self.block.active:
             self.call_index.end()
             output = computed_weights(output)
@@ -125,7 +125,7 @@ class InterceptMode(TorchFunctionMode):
         return output
 
     def close(self) -> None:
-        """Remove all hooks, and forget the inputs: the mode is part of a reference cycle."""
+        """Stop intercepting: remove all hooks and forget the inputs, as the mode is part of a reference cycle."""
         self.call_index.close()
         self.sequences.close()
         self.inputs = Inputs()
@@ -163,7 +163,10 @@ class InterceptMode(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
+        """Intercept a call of torch's fused kernel."""
+
         def run() -> Tensor:
+            """Run the intercepted kernel as the model called it."""
             return func(
                 query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
                 enable_gqa=enable_gqa,
@@ -179,6 +182,7 @@ class InterceptMode(TorchFunctionMode):
         problem = problem_of(q, k, v, mask=mask, top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross)
 
         def compute() -> HeadOutputs:
+            """Run the intercepted kernel, and verify its output on the first call of a module."""
             heads = run().reshape(*q.shape[:3], v.shape[3])
             if dropout_p == 0 and not heads_are_changed() and self.block.first(path):
                 verify_call(path, problem, heads)
@@ -190,7 +194,7 @@ class InterceptMode(TorchFunctionMode):
         return out
 
     def _torch_mha(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """F.multi_head_attention_forward by the drop-in, whose `attend` is intercepted."""
+        """Intercept F.multi_head_attention_forward by the drop-in, whose `attend` is intercepted."""
         changed, self.block.changed = self.block.changed, False
         with self:  # torch disables the mode in here
             output = as_dropin(*args, **kwargs)
@@ -203,6 +207,7 @@ class InterceptMode(TorchFunctionMode):
     def _attend(
         self, func: Callable[..., HeadOutputs], problem: Problem, route_or_compute: Any = None
     ) -> HeadOutputs:
+        """Intercept a call of multihead's own `attend`."""
         caller = self._calling_module()
         if caller is None:
             return func(problem, route_or_compute)
@@ -224,6 +229,7 @@ class InterceptMode(TorchFunctionMode):
     def _listen(
         self, module: nn.Module, path: str, cross: bool, problem: Problem, run: Callable[[], HeadOutputs]
     ) -> HeadOutputs:
+        """Pass an intercepted call to the listener, with its site and its tokens."""
         self.seen.add(path)
         call_index = self.call_index.of(module, path, problem.q)
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
@@ -288,7 +294,7 @@ _INTERCEPTED = frozenset(
 
 
 def _with_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
-    """The same backward pass with graph edges in place of tensors: tensor arguments would trigger the mode again.
+    """The intercepted backward with graph edges in place of tensors: tensor arguments would trigger the mode again.
 
     None if a tensor is not part of a graph; torch itself raises the error then.
     """
@@ -306,7 +312,7 @@ def _with_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable
 
 
 def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
-    """The leading axes of the output, before (query, dim): those of q, k and v, broadcast."""
+    """The leading axes of an intercepted output, before (query, dim): those of q, k and v, broadcast."""
     if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:  # most calls; `broadcast_shapes` is slow
         return tuple(q.shape[:-2])
     if not grouped or q.ndim < 3:
@@ -317,7 +323,7 @@ def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...
 def _four_axes(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, module: nn.Module, path: str, *, grouped: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """q, k, v of any leading axes as (batch, head, token, dim), and a mask that broadcasts over them."""
+    """Intercepted q, k, v of any leading axes as (batch, head, token, dim), and a mask that broadcasts."""
     lead = lead_of(q, k, v, grouped=grouped)
     if len(lead) == 1:
         counts = (getattr(module, name, 0) for name in ("num_heads", "num_attention_heads", "n_head", "heads"))
@@ -332,7 +338,7 @@ def _four_axes(
     batch = lead[:-1] if len(lead) > 1 else lead or (1,)
 
     def flatten_batch(x: Tensor, head_axis: tuple[int, ...]) -> Tensor:
-        """x broadcast over all leading axes, with the batch axes merged into one."""
+        """x of an intercepted call over all leading axes, with the batch axes merged into one."""
         if len(lead) < 2:
             x = x.unsqueeze(-3)
         return x.expand(*batch, *head_axis, *x.shape[-2:]).reshape(-1, *head_axis, *x.shape[-2:])
@@ -349,7 +355,7 @@ def _four_axes(
 
 
 def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """k and v without the copies that grouped-query models make of each KV head before they call the kernel."""
+    """Intercepted k and v without the copies that grouped-query models make of each KV head."""
     heads = k.shape[1]
     if heads < 2 or v.shape[1] != heads or k.numel() == 0:
         return k, v
@@ -372,7 +378,7 @@ _PADDING = (Lengths, Padding)
 def _padding_from_mask(
     problem: Problem, queries: Tokens, keys: Tokens, cross: bool, kinds: tuple[type[Mask], ...]
 ) -> tuple[Tokens, Tokens]:
-    """Padding from the mask of the call where the model's inputs do not give it: keys hidden from every query.
+    """Padding from the mask of an intercepted call where inputs do not give it: keys hidden from every query.
 
     `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
     """

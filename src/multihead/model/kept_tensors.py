@@ -41,7 +41,7 @@ class Keep:
 
     @staticmethod
     def of(keep: Keep | str | None) -> Keep:
-        """A `Keep`, from a `Keep` or from words: "qk", "qk v outputs"."""
+        """Which tensors to keep: a `Keep`, from a `Keep` or from words, "qk", "qk v outputs"."""
         if keep is None or isinstance(keep, Keep):
             return keep or Keep()
         choices = ("qk", "v", "outputs")
@@ -60,7 +60,7 @@ class Keep:
         return Keep(**dict.fromkeys(words, "all"))
 
     def named_layers(self, model: nn.Module) -> Sites | None:
-        """The attentions of the model where some layers are named; raises if one of them does not exist."""
+        """The attentions whose tensors are kept, where some are named; raises if one of them does not exist."""
         asked = [
             [which] if isinstance(which, str) else which
             for which in (self.qk, self.v, self.outputs)
@@ -75,7 +75,7 @@ class Keep:
         return sites
 
     def take(self, label: str, problem: Problem, out: HeadOutputs) -> Kept | None:
-        """What is kept of one call of the layer `label`."""
+        """The tensors kept of one call of the layer `label`."""
         qk, v, outputs = (_includes(which, label) for which in (self.qk, self.v, self.outputs))
         if not (qk or v or outputs):
             return None

@@ -83,7 +83,7 @@ class StackNames:
                 self._roles |= dict.fromkeys(role.layers, role)
 
     def of(self, path: str, call_index: int, *, cross: bool) -> tuple[str, int]:
-        """(stack, layer) of one attention; `cross`: its keys come from a different sequence than its queries."""
+        """The label of one attention, (stack, layer); `cross`: its keys come from another sequence."""
         if path not in self._apart:
             known = path if path in self._roles else self._around(path)
             # Two modules inside one attention may call a kernel each: the first has the name of the attention.
@@ -97,7 +97,7 @@ class StackNames:
         return next((known for known in self._roles if is_inside(path, known) or is_inside(known, path)), None)
 
     def _add(self, path: str) -> None:
-        """Name a module that calls a kernel, but does not look like attention, and all modules like it."""
+        """Label a module that calls a kernel, but does not look like attention, and all modules like it."""
         role = _role([p for p in self._paths if _pattern(p) == _pattern(path)])
         label = _word_label(_pattern(path).partition("#")[0])
         roles = (self._roles | self._apart).values()
@@ -113,6 +113,7 @@ class StackNames:
 
 
 def _stacks(paths: Sequence[str]) -> list[_Stack]:
+    """The stacks of layers to label, and attentions outside of lists."""
     patterns: dict[str, list[str]] = {}
     for path in paths:
         patterns.setdefault(_pattern(path), []).append(path)
@@ -137,7 +138,7 @@ def _stacks(paths: Sequence[str]) -> list[_Stack]:
 
 
 def _name_roles(stacks: Sequence[_Stack]) -> None:
-    """Give every role its labels, no two the same."""
+    """Label every role of attention, no two the same."""
     if all(stack.label != "decoder" for stack in stacks):
         for stack in stacks:
             if stack.label == _MAIN and stack.has_cross:
@@ -171,7 +172,7 @@ def _cross_rank(stack: _Stack) -> tuple[bool, int]:
 
 
 def _labels(lists: Sequence[str]) -> dict[str, str]:
-    """{path of a list of layers: label}: the word of its path, and more of the path where lists share the word."""
+    """{path of a list of layers: label}: the word of its path, and more of the path where lists share it."""
     by_word: dict[str, list[str]] = {}
     for path in lists:
         by_word.setdefault(_word_label(path), []).append(path)
@@ -182,6 +183,7 @@ def _labels(lists: Sequence[str]) -> dict[str, str]:
 
 
 def _distinct_labels(word: str, paths: Sequence[str]) -> dict[str, str]:
+    """Labels for lists of layers that share a word, no two the same."""
     labels: dict[str, str] = {}
     for path in paths:
         others = {part for other in paths if other != path for part in other.split(".")}
@@ -191,6 +193,7 @@ def _distinct_labels(word: str, paths: Sequence[str]) -> dict[str, str]:
 
 
 def _word_label(path: str) -> str:
+    """The word that labels a list of layers: vision, text, encoder, decoder, or none."""
     parts = path.lower().split(".")
     for word, tower in _TOWERS:
         if any(word in part.split("_") for part in parts):
@@ -209,6 +212,7 @@ def _pattern(path: str) -> str:
 
 
 def _role(paths: Sequence[str]) -> _Role:
+    """The role of equal attentions in their layers, which labels them."""
     path = paths[0]
     in_layer = [part for part in _pattern(path).rpartition("#")[2].split(".") if part]
     name = in_layer[0] if in_layer and "#" in _pattern(path) else path.rpartition(".")[2]
@@ -230,7 +234,7 @@ def _self_and_cross(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def layers_of(paths: Sequence[str]) -> list[int]:
-    """The layers of modules with one role: the one number in which their paths differ, else their order."""
+    """The layers of modules with one role, to label: the number in which their paths differ, else their order."""
     numbers = [[int(part) for part in path.split(".") if part.isdigit()] for path in paths]
     if len({len(n) for n in numbers}) == 1:
         varying = [i for i in range(len(numbers[0])) if len({n[i] for n in numbers}) > 1]

@@ -91,14 +91,16 @@ class ModuleCalls:
 
     @contextmanager
     def installed(self) -> Generator[None]:
-        """Inside the block the forward of the modules is counted, answered or recorded."""
+        """Inside the block the module calls of a run are counted, answered or recorded."""
         depth = isolation_depth()
         named = {id(module): name for name, module in self.modules.items()}
 
         def replacement(module: nn.Module, forward: ModuleForward) -> ModuleForward:
+            """The forward of a module in a recorded run or rerun."""
             name = named[id(module)]
 
             def run(*args: Any, **kwargs: Any) -> Any:
+                """Answer a module call from the recording, or make it."""
                 if isolation_depth() != depth:
                     return forward(*args, **kwargs)
                 call = (name, self.counts.get(name, 0))
@@ -167,13 +169,13 @@ class Recording(ModuleCalls):
         self._heads.clear()
 
     def start(self, inputs: Mapping[str, Any]) -> None:
-        """The next run of the model, on these inputs, is the one to record."""
+        """Record the next run of the model, on these inputs, for reruns."""
         self.inputs, self.rows = inputs, 0
         self._sites, self._calls, self._heads, self.returned = Sites(), [], [], {}
         self.counts, self._rerun = {}, None
 
     def rerun(self, changes: Mapping[Key, Change], copies: int, *, whole: bool = False) -> dict[str, Any]:
-        """The next run of the model starts at the first changed attention. Returns the inputs to call it with.
+        """Rerun from the first changed attention in the model's next call. Returns the inputs to call it with.
 
         The batch has its documents `copies` times, one copy after the other. `whole`: it starts at the beginning.
         """
@@ -183,7 +185,7 @@ class Recording(ModuleCalls):
         return repeat_batch(dict(self.inputs), copies, documents)
 
     def listen(self, call: Call, compute: Compute) -> HeadOutputs:
-        """One attention runs: record its heads, or change them."""
+        """Record the heads of an attention, or change them in a rerun."""
         position, rerun = self.counts.get(ATTENTION, 0), self._rerun
         self.counts[ATTENTION] = position + 1
         if rerun is None:
@@ -215,6 +217,7 @@ class Recording(ModuleCalls):
         return repeat_batch(known.output, self._rerun.copies, self._rerun.documents)
 
     def ended(self, call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
+        """Record the output of a module call for reruns."""
         if self._rerun is not None:
             return
         # No rerun starts inside this module after its last attention: the outputs of its parts are not needed.
@@ -239,7 +242,7 @@ def _all_modules(model: nn.Module) -> dict[str, nn.Module]:
 def patched_forward(
     modules: Sequence[nn.Module], replacement: Callable[[nn.Module, ModuleForward], ModuleForward]
 ) -> Generator[None]:
-    """Replace the `forward` of modules inside the block."""
+    """Replace the `forward` of modules inside the block, for recordings and reruns."""
     before = [vars(module).get("forward") for module in modules]
     try:
         for module in modules:
@@ -253,7 +256,7 @@ def patched_forward(
 
 
 def repeat_batch(x: Any, copies: int, documents: int) -> Any:
-    """A copy of every tensor in `x`; tensors with `documents` rows have all of them `copies` times."""
+    """A copy of every tensor in `x`; tensors with `documents` rows have them `copies` times, for reruns."""
     if isinstance(x, LazyWeights):  # a copy would compute them
         return None
     if isinstance(x, Tensor):

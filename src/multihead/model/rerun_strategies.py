@@ -76,7 +76,7 @@ class Reruns:
         batch: int = 0,
         progress: Callable[[float], None] | None = None,
     ) -> list[Tensor]:
-        """What `read` gives for every variant, inside `forward.recording()` and after its run.
+        """Rerun every variant by the strategy, inside `forward.recording()`, and return what `read` gives.
 
         Args:
             unchanged: what it gives for the recorded run.
@@ -118,7 +118,7 @@ class Reruns:
         prove: bool,
         batch: int,
     ) -> list[Tensor] | None:
-        """The tensors of some variants; None if the proof fails and a slower strategy has to do it."""
+        """The tensors of some variants; None if the strategy is disproven and a slower one has to do it."""
         together = self.strategy == "side by side"
         if not prove:
             return self._changed(forward, start, variants, read)
@@ -134,13 +134,14 @@ class Reruns:
         return found if together else self._changed(forward, start, variants, read)
 
     def _changed(self, forward: Forward, start: Key, variants: Sequence[Variant], read: Read) -> list[Tensor]:
-        """One run of the model with all variants along the batch axis."""
+        """One rerun of the model with all variants along the batch axis."""
         keys = {start, *(key for variant in variants for key in variant)}
         changes = {key: _packed([variant.get(key) for variant in variants]) for key in keys}
         output = read(forward.rerun(changes, len(variants), whole=self.strategy == "whole"))
         return [output] if len(variants) == 1 else list(output.chunk(len(variants)))
 
     def _fall_back(self, forward: Forward, start: Key, reason: str, batch: int) -> None:
+        """Take the next slower strategy; raises if there is none."""
         label = forward.sites[start].label
         if self.strategy == "whole":
             raise MultiheadError(
@@ -154,7 +155,7 @@ class Reruns:
 
 
 def _packed(changes: Sequence[Change | None]) -> Change:
-    """Each copy of the documents gets its own change, or none."""
+    """Change each copy of the documents in a packed rerun, or leave it."""
 
     def change(heads: HeadOutputs) -> HeadOutputs:
         parts = heads.chunk(len(changes))

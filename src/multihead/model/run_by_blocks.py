@@ -78,7 +78,7 @@ class ActivationCache:
         return self._values.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: Any, size: int, *, share: float = 1.0) -> bool:
-        """Keep a value of so many bytes in place of the old one; False if more than this share would be taken."""
+        """Cache an activation of so many bytes in place of the old one; False if it would take over this share."""
         total = self.size + size - self._values.get(key, (None, 0))[1]
         if total > share * self.limit:
             return False
@@ -138,7 +138,7 @@ class BlockRun:
         self._modules = [_tracked(model, list(fronts)) for model in self.models]
 
     def advance(self, stop: str, model: nn.Module | None = None) -> None:
-        """Work on this stop from now on: all models, or one of them inside the block that all are at."""
+        """Work on this stop, such as a block, from now on: all models, or one inside the block that all are at."""
         for index, one in enumerate(self.models):
             if (model is None or one is model) and self._stops[index] != stop:
                 self._advance(index, stop)
@@ -148,6 +148,7 @@ class BlockRun:
                     self.cache.drop(key)
 
     def _advance(self, index: int, stop: str) -> None:
+        """Move one model to a stop, and its cached states with it."""
         before, self._stops[index] = self._stops[index], stop
         later = not before or self._order.get(before, len(self._order)) < self._order.get(stop, -1)
         for key in [k for k in self.cache.names() if isinstance(k, tuple) and k[:2] == ("next", index)]:
@@ -169,7 +170,7 @@ class BlockRun:
         return None if here is None else next((b for b in self._blocks if self._order[b] > here), None)
 
     def weights_changed(self, model: nn.Module) -> None:
-        """Weights behind the current stop are different now, and so are the states behind it."""
+        """Weights behind the current stop of the run are different now, and so are the states behind it."""
         index = self._index(model)
         for key in self.cache.names():
             if isinstance(key, tuple) and key[:2] == ("next", index):
@@ -225,12 +226,14 @@ class _Segment(ModuleCalls):
         return super().replayed(call, known)
 
     def started(self, call: ModuleCall) -> None:
+        """Stop the run in front of the next block; note the states at fronts."""
         if call[0] in self.fronts:
             self.states[call[0]] = dict(self.returned)
         if call[0] == self.end:
             raise StopForward
 
     def ended(self, call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
+        """Keep the output of a call if a later run from a block reads it."""
         for part in inside:  # with this call answered they are not made
             del self.returned[part]
         if self._last not in self.states:
@@ -279,12 +282,14 @@ class _Trace(ModuleCalls):
         self.reads = _Reads()
 
     def started(self, call: ModuleCall) -> None:
+        """Note where a stop starts, and which calls have ended before it."""
         self.reads.inside.append(call)
         if call[0] in self.stops:
             self.front[call[0]] = list(self.returned)
             self.started_at[call[0]] = len(self.ended_at)
 
     def ended(self, call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
+        """Note when a call has ended, and its output."""
         self.reads.inside.pop()
         for part in inside:
             del self.returned[part]
@@ -294,6 +299,7 @@ class _Trace(ModuleCalls):
         self.ended_at[call] = len(self.ended_at)
 
     def fronts(self) -> dict[str, frozenset[ModuleCall]]:
+        """For each stop of the run, the earlier calls whose outputs later code reads."""
         once = {stop: calls for stop, calls in self.front.items() if self.counts.get(stop) == 1}
         return {
             stop: frozenset(call for call in calls if self._read_after(call, self.started_at[stop]))
@@ -361,6 +367,7 @@ def _comparing(run: _Segment, expected: Mapping[ModuleCall, Any], stops: Sequenc
     ended = run.ended
 
     def compare(call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
+        """Raise if the output of a call in a run from stop to stop is not the expected one."""
         # Modules around stops may also return blank outputs; what later stops read of them is compared there.
         around = any(stop != call[0] and _within(stop, call[0]) for stop in stops)
         if not around and not _equal(output, expected[call]):
@@ -374,7 +381,7 @@ def _comparing(run: _Segment, expected: Mapping[ModuleCall, Any], stops: Sequenc
 
 
 def _only(state: State, used: frozenset[ModuleCall]) -> State:
-    """The same calls; outputs that are not used become tensors of the same shape without memory."""
+    """The calls at a block's front; unused outputs become tensors of the same shape without memory."""
     return {
         call: returned
         if call in used or returned.blank
@@ -384,6 +391,7 @@ def _only(state: State, used: frozenset[ModuleCall]) -> State:
 
 
 def _blank(x: Any) -> Any:
+    """An output without values, for a module call that a run by blocks does not read."""
     if isinstance(x, Tensor):
         fill = float("nan") if x.is_floating_point() or x.is_complex() else 0
         return torch.full((), fill, dtype=x.dtype, device=x.device).expand(x.shape)
@@ -398,7 +406,7 @@ def _blank(x: Any) -> Any:
 
 
 def tensors_in(x: Any) -> Iterator[Tensor]:
-    """All tensors in nested mappings, lists and tuples."""
+    """All tensors in module outputs: nested mappings, lists and tuples."""
     if isinstance(x, Tensor):
         yield x
     elif isinstance(x, Mapping):
@@ -414,6 +422,7 @@ def _bytes(state: State) -> int:
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """Whether runs by blocks compute equal outputs, up to rounding."""
     one, two = list(tensors_in(a)), list(tensors_in(b))
     return len(one) == len(two) and all(
         x.shape == y.shape and (torch.equal(x, y) or (x.is_floating_point() and torch.allclose(x, y)))

@@ -74,6 +74,7 @@ class Frozen(TorchFunctionMode):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
+        """Layer norm with frozen statistics, so that the graph is linear."""
         axes = tuple(range(-len(normalized_shape), 0))
         x = input.to(torch.promote_types(input.dtype, torch.float32))
         mean = x.detach().mean(axes, keepdim=True)
@@ -88,6 +89,7 @@ class Frozen(TorchFunctionMode):
     def _rms_norm(
         self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
     ) -> Tensor:
+        """RMS norm with a frozen scale, so that the graph is linear."""
         axes = tuple(range(-len(normalized_shape), 0))
         x = input.to(torch.promote_types(input.dtype, torch.float32))
         eps = torch.finfo(input.dtype).eps if eps is None else eps
@@ -119,7 +121,7 @@ class Products(TorchDispatchMode):
         return out
 
     def result(self, x: Tensor, w: Tensor) -> Tensor | None:
-        """The model's result of x @ w; None if it did not compute one."""
+        """The model's result of x @ w in the run; None if it did not compute one."""
         for x_, w_, out in self.results.get((x.data_ptr(), w.data_ptr()), ()):
             if x_.shape == x.shape and w_.shape == w.shape and w_.stride() == w.stride():
                 return out
@@ -151,10 +153,11 @@ class Discovery:
 
 @contextmanager
 def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
-    """Run the model and record its attention calls and graph; restores the model at the end of the block."""
+    """Run the model with a graph and record its attention calls; restores the model at the end of the block."""
     traced = Discovery(inner(model))
 
     def listen(call: Call, run: Compute) -> HeadOutputs:
+        """Record an attention call and its place in the graph."""
         heads = run()
         heads = heads.view_as(heads)  # a separate graph node, where searches start
         traced.seen.append(Seen(call, heads))
@@ -180,7 +183,7 @@ def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
 
 @contextmanager
 def nonzero(parameters: Iterable[nn.Parameter]) -> Generator[None]:
-    """Give the parameters random values in [0.5, 1.5] inside the block, and restore their data after it."""
+    """For a run with a graph, give parameters random values in [0.5, 1.5] inside the block, and restore them."""
     generator = torch.Generator().manual_seed(0)
     originals = [(p, p.data) for p in parameters]
     try:
@@ -195,7 +198,7 @@ def nonzero(parameters: Iterable[nn.Parameter]) -> Generator[None]:
 
 @contextmanager
 def _all_learning(model: nn.Module) -> Generator[None]:
-    """Inside the block all weights require gradients; afterwards the flags are as they were."""
+    """For a run with a graph all weights require gradients inside the block; afterwards flags are restored."""
     frozen = [p for p in model.parameters() if p.is_floating_point() and not p.requires_grad]
     try:
         for p in frozen:
@@ -207,14 +210,14 @@ def _all_learning(model: nn.Module) -> Generator[None]:
 
 
 def _requiring_gradient(x: Any) -> Any:
-    """A float input that requires a gradient: only then does autograd save the weight of the first product."""
+    """A float input that requires a gradient: only then does the graph save the weight of the first product."""
     if isinstance(x, Tensor) and x.is_floating_point():
         return x.detach().clone().requires_grad_(True) * 1.0
     return x
 
 
 def tensors_in(x: Any, depth: int = 6) -> Iterator[Tensor]:
-    """Every tensor in a model's output: a tensor, or nested tuples, dicts and objects of tensors."""
+    """Every tensor in the output of a run: a tensor, or nested tuples, dicts and objects of tensors."""
     if isinstance(x, Tensor):
         yield x
     elif depth and isinstance(x, Mapping):

@@ -14,7 +14,7 @@ _SHOWN = 4
 
 
 def unseen_note(unseen: Mapping[str, nn.Module], seen: int) -> str | None:
-    """A note on the attentions that ran and were not seen, beside the number of seen ones; None without any."""
+    """A note on attention that ran unseen, beside the number of seen ones; None without any."""
     if not unseen:
         return None
     names = [f"{path or 'the model'} ({type(module).__name__})" for path, module in unseen.items()]
@@ -28,7 +28,7 @@ def unseen_note(unseen: Mapping[str, nn.Module], seen: int) -> str | None:
 
 
 def nothing_found(model: nn.Module, runs: int) -> MultiheadError:
-    """An error that lists the modules that may compute attention, and how to proceed."""
+    """An error for a model whose attention is unseen: the modules that may compute it, and how to proceed."""
     name = type(model).__name__
     if runs == 0:
         return MultiheadError(

@@ -56,7 +56,7 @@ class Difference:
 def largest_difference(
     result: Float[Tensor, "..."], expected: Float[Tensor, "..."], compared: Tensor | None = None
 ) -> Difference | None:
-    """How far two tensors differ where both are finite; None if within the tolerance of their dtype."""
+    """How far two kernels differ where both are finite; None if within the tolerance of their dtype."""
     both = result.isfinite() & expected.isfinite()
     both = both if compared is None else both & compared
     if not bool(both.any()):
@@ -69,7 +69,7 @@ def largest_difference(
 
 
 def tolerance(*arguments: object) -> float:
-    """√ε of the coarsest dtype, at least that of float32, in which many modules compute their softmax."""
+    """The tolerance for kernels: √ε of the coarsest dtype, at least that of float32."""
     tensors = [x for x in arguments if isinstance(x, Tensor) and x.is_floating_point()]
     dtypes = {torch.float32, *(x.dtype for x in tensors)}
     dtypes |= {torch.get_autocast_dtype(x.device.type) for x in tensors if torch.is_autocast_enabled(x.device.type)}

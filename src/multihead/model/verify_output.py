@@ -35,7 +35,7 @@ class OutputProof:
         self._draws = _Draws(model)
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A run begins with these arguments."""
+        """A run to verify begins with these arguments."""
         self._arguments = None
         if not self._is_proven() and _can_be_repeated(self.model):
             try:
@@ -45,7 +45,7 @@ class OutputProof:
             self._draws.remember()
 
     def end(self, output: object) -> None:
-        """The run has ended, and nothing was changed in it."""
+        """The run has ended, and nothing was changed in it: verify its output by the model's own."""
         if self._arguments is None:
             return
         (args, kwargs), self._arguments = self._arguments, None
@@ -100,7 +100,7 @@ def _implementations(model: nn.Module) -> frozenset[str]:
 
 
 def _difference(result: object, expected: object, mask: object) -> str | None:
-    """The first difference between two outputs, in real tokens."""
+    """The first difference between two outputs to verify, in real tokens."""
     ours, theirs = _tensors(result), _tensors(expected)
     if len(ours) != len(theirs):
         return f"it has {len(ours)} tensors, not {len(theirs)}"
@@ -126,7 +126,7 @@ class _Draws:
 
     @contextmanager
     def again(self) -> Generator[None]:
-        """Inside the block the same numbers are drawn; the draws after it do not change."""
+        """Inside the block the verified run draws the same numbers; the draws after it do not change."""
         with torch.random.fork_rng(self._devices):
             torch.set_rng_state(self._states[0])
             for device, state in zip(self._devices, self._states[1:], strict=True):
@@ -135,7 +135,7 @@ class _Draws:
 
 
 def _tensors(output: object) -> list[Tensor]:
-    """The floating-point tensors of an output, caches left out."""
+    """The floating-point tensors of an output to verify, without caches."""
     if isinstance(output, Tensor):
         return [output] if output.is_floating_point() else []
     if isinstance(output, Mapping):
@@ -146,7 +146,7 @@ def _tensors(output: object) -> list[Tensor]:
 
 
 def _real(x: Tensor, mask: object) -> Tensor | None:
-    """The entries of real tokens; models may compute anything for padding."""
+    """The entries of real tokens in an output to verify; models may compute anything for padding."""
     if not isinstance(mask, Tensor) or mask.ndim != 2 or x.shape[:2] != mask.shape:
         return None
     return mask.bool().view(*mask.shape, *[1] * (x.ndim - 2)).expand_as(x)

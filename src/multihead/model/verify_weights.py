@@ -42,7 +42,7 @@ class Proof:
 
 
 def prove(storage: Storage, trace: Trace) -> Proof:
-    """The differences. Raises AnatomyError if one exceeds its tolerance."""
+    """Verify the weights; returns the differences. Raises AnatomyError if one exceeds its tolerance."""
     errors = {letter: _prove_heads(letter, storage, trace) for letter in LETTERS}
     latent = _prove_latent(storage, trace)
     return Proof(
@@ -60,6 +60,7 @@ def tolerance(*run: Tensor) -> float:
 
 
 def _prove_heads(letter: str, storage: Storage, trace: Trace) -> float:
+    """Verify the weights of every head of q, k or v."""
     part, product = storage[letter], trace.product(letter)
     _check_names(part, product.weight, product.bias, trace, letter)
     worst, copied = 0.0, True
@@ -101,7 +102,7 @@ class _Contribution:
     def of(
         name: str, part: Projection, head: int, support: Support, product: Product, trace: Trace
     ) -> _Contribution:
-        """Raises if the head depends on other rows than those of the views."""
+        """What rows of the weights contribute. Raises if the head depends on other rows than those of the views."""
         rows = _check_rows(name, part, head, support.channels, product)
         y = _from_views(part, head, product, trace)
         in_order = sorted(range(len(rows)), key=rows.__getitem__)
@@ -111,7 +112,7 @@ class _Contribution:
 
 
 def _check_rows(name: str, part: Projection, head: int, channels: Sequence[int], product: Product) -> list[int]:
-    """The rows of the weight that these channels of the product are."""
+    """The rows of the weight that these channels of the product are, verified."""
     rows = product.weight.indices[list(channels)].tolist()
     if sorted(rows) != part.heads[head].indices():
         raise AnatomyError(
@@ -131,7 +132,7 @@ def _check_rows(name: str, part: Projection, head: int, channels: Sequence[int],
 
 
 def _from_views(part: Projection, head: int, product: Product, trace: Trace) -> Float[Tensor, "row dim"]:
-    """x Wᵀ + b with the views of one head."""
+    """x Wᵀ + b with the weights of one head, to verify against the run."""
     model = trace.graph.traced.model
     exact = torch.promote_types(product.x.dtype, torch.float64)
     w = part.heads[head].of(model.get_parameter(part.parameter).detach(), part.axis)
@@ -143,7 +144,7 @@ def _from_views(part: Projection, head: int, product: Product, trace: Trace) -> 
 
 
 def _prove_latent(storage: Storage, trace: Trace) -> float:
-    """The latent vectors: random · norm(x W_DKVᵀ) from the views, and the same for queries."""
+    """Verify the weights of latent vectors: random · norm(x W_DKVᵀ), and the same for queries."""
     latent, worst = storage.latent, 0.0
     if latent is None:
         return worst
@@ -159,6 +160,7 @@ def _prove_latent(storage: Storage, trace: Trace) -> float:
 
 
 def _prove_down(name: str, part: Projection, down: Down, trace: Trace) -> float:
+    """Verify the weights of the map to the latent vector."""
     from_views = _Contribution.of(name, part, 0, down.support, down.product, trace)
     difference = abs(from_views.total + down.support.constant - down.support.value)
     size = from_views.size + abs(down.support.constant)
@@ -166,7 +168,7 @@ def _prove_down(name: str, part: Projection, down: Down, trace: Trace) -> float:
 
 
 def _prove_gate(storage: Storage, trace: Trace) -> float:
-    """The gate before its activation, x W_Gᵀ + b_G, is that of the run, and every head has its rows."""
+    """Verify the weights of the gate: x W_Gᵀ + b_G is that of the run, and every head has its rows."""
     part, gate, worst = storage.g, trace.gate, 0.0
     if part is None or gate is None:
         if part is not gate:
@@ -231,6 +233,7 @@ def _prove_order(name: str, vectors: Tensor, channels: list[int], trace: Trace) 
 
 
 def _prove_out(storage: Storage, trace: Trace) -> float:
+    """Verify the weights of W_O."""
     product, part, heads = trace.product("o"), storage.o, trace.seen.heads
     z = heads.detach() * trace.factor
     parameters = {name: p.detach() for name, p in trace.graph.traced.model.named_parameters()}
@@ -269,7 +272,7 @@ def _prove_out(storage: Storage, trace: Trace) -> float:
 
 
 def _storage_head(letter: str, kernel_head: int, storage: Storage, trace: Trace) -> int | None:
-    """The head in the weights that a head of the kernel comes from: models may copy kv heads between the two."""
+    """The head in the weights to verify of a kernel's head: models may copy kv heads between the two."""
     if letter == "q":
         return kernel_head
     kv_of_head = trace.seen.call.problem.groups.kv_of_head
@@ -284,6 +287,7 @@ def _storage_head(letter: str, kernel_head: int, storage: Storage, trace: Trace)
 
 
 def _check_names(part: Projection, weight: Leaf, bias: Leaf | None, trace: Trace, letter: str) -> None:
+    """Raise unless the weights to verify are those that the graph leads to."""
     expected = (part.parameter, part.axis, part.bias)
     actual = (weight.name, weight.axis, None if bias is None else bias.name)
     if expected != actual:
@@ -299,7 +303,7 @@ def _max_difference(a: Tensor, b: Tensor) -> float:
 
 
 def _relative_error(name: str, difference: float, size: float, limit: float, hint: str) -> float:
-    """difference / size. Raises if it exceeds `limit`."""
+    """difference / size of verified weights. Raises if it exceeds `limit`."""
     relative = difference / size if size else difference
     if not relative <= limit:  # also raises for NaN
         raise AnatomyError(

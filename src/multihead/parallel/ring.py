@@ -169,7 +169,7 @@ class _RingTask:
     ring: TokenRing
 
     def tiles(self, owner: int) -> Iterator[tuple[Tile, slice, tuple[slice, ...]]]:
-        """Tiles of this rank's queries × the keys of ring rank `owner`, with their rows and columns on the ranks."""
+        """Tiles of this rank's queries × the keys of ring rank `owner`, with rows and columns on their ranks."""
         mask, coordinates = self.problem.mask, self.problem.coordinates
         for first, last, query_start in self.ring.chunks():
             for key_first, key_last, key_start in self.ring.chunks(owner):

@@ -95,7 +95,7 @@ def quality_curve(
 
 
 def _details(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bool) -> CurvePoint:
-    """Size, costs and speed of a model that was cut."""
+    """Size, costs and speed of a cut model on the curve."""
     try:
         cells = cost_cells(attention_cost(small))
     except MultiheadError:
@@ -118,6 +118,7 @@ def cost_cells(found: Cost) -> list[str]:
 
 
 def _cell(label: str, x: float) -> str:
+    """A cost of a cut model as text."""
     if math.isnan(x):
         return "–"
     if label.startswith("crossover"):

@@ -28,7 +28,7 @@ class KindText:
     """the end of the sentence that explains it"""
 
     def does(self, heads: int) -> str:
-        """What so many heads do."""
+        """The text of what so many heads of a kind do."""
         text = self.verb
         if heads != 1:
             for one, many in _PLURAL.items():

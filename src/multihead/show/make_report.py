@@ -180,7 +180,7 @@ def report(
 
 
 def _check_choices(noun: str, values: Sequence[str], choices: Sequence[str]) -> tuple[str, ...]:
-    """The values, in the order of the choices; raises for one that is none of them."""
+    """The values of an argument of `mh.report`, in the order of the choices; raises for others."""
     values = [values] if isinstance(values, str) else values
     check_list(f"{noun}s", values, f"{noun}s", hint=f"choose from {', '.join(choices)}")
     values = list(values)
@@ -191,6 +191,7 @@ def _check_choices(noun: str, values: Sequence[str], choices: Sequence[str]) -> 
 
 
 def _check_curve(curve: object, cut: Sequence[str]) -> None:
+    """Raise unless the arguments of `mh.report` for its curve are valid."""
     if curve is not None:
         check_instance(
             "curve", curve, QualityCurve | Curve, "a Curve or None", hint="multihead.edit.check.curve.curve(...)"
@@ -201,6 +202,7 @@ def _check_curve(curve: object, cut: Sequence[str]) -> None:
 
 
 def _check_maps(maps: object, heads: object, windows: object) -> None:
+    """Raise unless the arguments of `mh.report` for its maps are valid."""
     if maps is not None and not callable(maps):
         _check_choices("maps", [maps], get_args(Storage))  # type: ignore[list-item]
     if heads is not None:
@@ -215,7 +217,7 @@ def _check_names(name: object, corpus_name: object) -> None:
 
 
 def _texts(text: Any, documents: Iterable[Document]) -> list[Document]:
-    """The documents whose maps are shown."""
+    """The documents whose maps the report shows."""
     if text is None:
         return list(islice(documents, TEXTS))
     several = isinstance(text, Sequence) and not isinstance(text, str) and all(isinstance(t, str) for t in text)
@@ -246,7 +248,7 @@ class _Collection:
 
     @contextmanager
     def part(self, name: str) -> Generator[None]:
-        """If the model does not support a part, note why, and go on with the others."""
+        """Make a part of the report; if the model does not support it, note why, and go on with the others."""
         try:
             yield
         except MultiheadError as refused:
@@ -257,7 +259,7 @@ class _Collection:
             self.progress(part, done, total)
 
     def telling(self, *parts: str) -> Callable[[float], None]:
-        """Progress of a pass over the corpus, for all parts that share it."""
+        """Progress of the report in a pass over the corpus, for all parts that share it."""
         total = self.corpus.count_batches()
 
         def tell(done: float) -> None:
@@ -271,6 +273,7 @@ class _Collection:
 
     @cached_property
     def weights(self) -> OVWeights:
+        """The weights of every head, for the report's maps and similarity."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             weights = find_weights(self.model)
@@ -289,6 +292,7 @@ class _Collection:
     def store_maps(
         self, documents: Sequence[Document], heads: Any, only: Storage | None, windows: int | None
     ) -> None:
+        """Add the maps of the shown texts to the report."""
         writes = {layer.name: list(layer.W_O) for layer in self.weights.layers.values()}
         if self.weights.reason:
             self.add(notes=[f"norm-weighted maps are weighted by ‖v‖, without W_O: {self.weights.reason}"])
@@ -319,7 +323,7 @@ class _Collection:
     # ---- measures -----------------------------------------------------------------------------
 
     def measure_heads(self) -> None:
-        """Statistics, kinds, token pairs and similarity share one forward per batch."""
+        """Make the report's statistics, kinds, token pairs and similarity, with one forward per batch."""
         special = () if self.tokenizer is None else tuple(map(int, self.tokenizer.all_special_ids))
         count = max(1, len(self.report.heads))  # the more heads, the fewer pairs are held of each
         kinds = KindsMeasure(self.model, kinds_options(self.tokenizer), seed=self.seed)
@@ -342,6 +346,7 @@ class _Collection:
                 self._add_measure(part, [one.inner for one in of_part], kinds)
 
     def _add_measure(self, part: str, measured: Sequence[Any], kinds: KindsMeasure) -> None:
+        """Add a measured part to the report."""
         if part == "measure":
             statistics: StatisticsSum = measured[0]
             corpus = replace(self.report.corpus, tokens=statistics.capture.tokens)
@@ -358,6 +363,7 @@ class _Collection:
             self.add(similarity=similarity, table=similarity.table)
 
     def _top_pairs(self, pairs: TokenPairs) -> dict[str, list[WordPair]] | None:
+        """The report's token pairs, as words."""
         heads = self.report.heads
         count = max(3, min(PAIRS, 20_000 // max(1, len(heads))))
         top = {head: pairs.top(head, count) for head in heads}
@@ -371,6 +377,7 @@ class _Collection:
         }
 
     def measure_importance(self, method: str) -> None:
+        """Add the importance of every head to the report."""
         if "importance" not in self.parts:
             return
         with self.part("importance"):
@@ -381,6 +388,7 @@ class _Collection:
             self.add(corpus=corpus, table=ranked(measured.columns()))
 
     def measure_curve(self, measured: QualityCurve | Curve | None, cut: Sequence[str]) -> None:
+        """Add the curve to the report."""
         if measured is not None:
             self.add(curve=quality_curve(measured) if isinstance(measured, Curve) else measured)
             return
@@ -406,6 +414,7 @@ class _Collection:
             self.add(curve=quick_curve(self.model, self.corpus, order, self.loss, progress=self.telling("curve")))
 
     def test_theory(self) -> None:
+        """Add the theory to the report, on some layers."""
         if "theory" not in self.parts:
             return
         labels = [layer.site.label for layer in self.report.layers]

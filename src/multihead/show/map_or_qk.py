@@ -72,7 +72,7 @@ class StoredMap:
 
 
 def last_problem(heads: Capture, site: Site) -> Problem:
-    """q, k and v of the latest call of an attention."""
+    """q, k and v of an attention's latest call, to store as maps or as q and k."""
     problem = heads.calls(site)[-1].problem
     assert problem is not None
     return problem
@@ -93,7 +93,7 @@ def store_heads(
 
 
 def _store_group(problem: Problem, heads: list[int], blobs: BlobTable, only: Storage | None) -> list[StoredMap]:
-    """The heads of one kv head."""
+    """Store the heads of one kv head, as maps or as q and k."""
     encoded = None if only == "maps" else _encode_qk(problem, heads)
     if encoded is not None and (only == "qk" or problem.coordinates.queries > LONG):
         return encoded.store(blobs)
@@ -118,6 +118,7 @@ class _EncodedQK:
         return len(self.keys) + sum(map(len, self.queries))
 
     def store(self, blobs: BlobTable) -> list[StoredMap]:
+        """Store q and k of a group of heads."""
         k = blobs.add(self.keys)
         return [
             StoredMap(
@@ -159,7 +160,7 @@ def _encode_qk(problem: Problem, heads: list[int]) -> _EncodedQK | None:
 
 
 def _is_near(problem: Problem, head: int, q: Tensor, k: Tensor, mask: RowMask) -> bool:
-    """Whether the map that follows from q and k is the model's."""
+    """Whether the map that follows from q and k is near the model's."""
     for start in range(0, problem.coordinates.queries, ROWS):
         rows = range(start, min(start + ROWS, problem.coordinates.queries))
         difference = (weights_from(q, k, mask, rows) - _rows(problem, head, rows)).abs()
@@ -174,7 +175,7 @@ def _rows(problem: Problem, head: int, rows: range) -> Float[Tensor, "row key"]:
 
 
 def _row_mask(problem: Problem, head: int) -> RowMask | None:
-    """The mask of a head as one run of keys per row and a bias by distance; None if it is not of this form."""
+    """The mask beside stored q and k, as one run of keys per row and a bias by distance; None if of another form"""
     size = problem.coordinates
     index = torch.tensor([head], device=size.device)
     first, end = torch.zeros(2, size.queries, dtype=torch.long)

@@ -97,13 +97,14 @@ class QualityCurve:
         return min(within, key=lambda point: point.kept, default=CurvePoint(self.heads, 0.0, ()))
 
     def chart(self) -> LineChart:
+        """The quality curve as a chart: lost quality against heads kept."""
         lines = [Line(x.method, [(float(p.kept), p.lost) for p in x.points]) for x in self.lines]
         marks = [(float(self.heads - self.prunable), f"{self.limit:.0%} lost")]
         title, unit = f"heads kept, of {self.heads}", f"lost: {self.unit}"
         return LineChart(lines, title, unit, x_descends=True, marks=marks if self.prunable else ())
 
     def to_json(self) -> dict[str, Any]:
-        """As the page has it."""
+        """The quality curve as the page has it."""
         lines = [
             {
                 "method": line.method,
@@ -126,6 +127,7 @@ class QualityCurve:
 
 
 def _point_json(heads: int, point: CurvePoint) -> dict[str, Any]:
+    """A point of the quality curve as the page has it."""
     data: dict[str, Any] = {"kept": point.kept, "gone": heads - point.kept}
     data["lost"] = point.lost if math.isfinite(point.lost) else 1e9  # JSON has no infinity
     if point.removed is not None:
@@ -157,6 +159,7 @@ def quick_curve(
     reruns = Reruns()  # one for all passes: a strategy is proven once
 
     def measure(counts: Sequence[int]) -> None:
+        """Ablate prefixes of the order, and measure their lost quality."""
         ablated = AblatedSets(loss, [order[:pruned] for pruned in counts], reruns)
         run(model, corpus, [ablated], progress=progress)
         more = ablated.increase()
@@ -195,6 +198,7 @@ class AblatedSets(Accumulator):
         return self.loss.inputs(batch.inputs, batch.index)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
+        """Ablate each set of heads on this batch."""
         seen, target, intact = self.changes.intact(batch, run)
         ablated = [(run.forward.sites.resolve_heads(heads), "zero") for heads in self.sets]
         losses = self.changes.without(batch, run, ablated, seen, target)

@@ -71,7 +71,7 @@ class TerminalHeadGrid:
             yield line.append(name, "not bold default").append(f"  {share.meaning}", "not bold default dim")
 
     def _cell(self, head: int | None) -> Any:
-        """The letters of a head; a dot where its shares were not measured; blank where there is no head."""
+        """The letters of a head in the grid; a dot if its shares were not measured; blank if there is no head."""
         from rich.text import Text
 
         cell = Text()

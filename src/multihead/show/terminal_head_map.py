@@ -49,7 +49,7 @@ class HeadMap:
 
     @staticmethod
     def of(model: nn.Module, tokenizer: Any, head: str, text: str, max_tokens: int | None = None) -> HeadMap:
-        """Run the model once."""
+        """Run the model once, for a head's map in the terminal."""
         site, index = find(head, find_sites(model))
         pieces = list(batches(model, [text], tokenizer=tokenizer, batch_size=1, max_tokens=max_tokens))
         statistics = with_special(Statistics(), tokenizer)
@@ -74,7 +74,7 @@ class HeadMap:
         return TerminalHeatmap(chart, start=start, digits=digits)
 
     def print(self, console: Console, model: str, *, start: int = 0, digits: bool = False) -> None:
-        """The map with its scale and the head's statistics."""
+        """Print a head's map with its scale and the head's statistics to the terminal."""
         from rich.text import Text
 
         drawn = self._drawn(start, digits)
@@ -86,7 +86,7 @@ class HeadMap:
             console.print(Text(line, "dim"))
 
     def notes(self, width: int, *, start: int = 0, digits: bool = False) -> Iterator[str]:
-        """What is not shown."""
+        """Notes below the head's map in the terminal: what it does not show."""
         shown = self._drawn(start, digits).shown(width)
         if self.pieces > 1:
             yield f"the text is longer than the model can read: this is the first of {self.pieces} windows of it"

@@ -68,7 +68,7 @@ class CheckReport:
         return metrics[name]
 
     def findings(self, conditions: Sequence[str | Condition]) -> list[str]:
-        """The conditions that are met: `nn10<0.8` (of the cut model), `perplexity:relative>5%`, :rise, :drop."""
+        """The conditions that the check meets: `nn10<0.8` (of the cut model), `perplexity:relative>5%`, :drop."""
         check_instance("conditions", conditions, list | tuple, "a list", hint="['nn10<0.8']")
         met: list[str] = []
         for given in conditions:
@@ -82,7 +82,7 @@ class CheckReport:
     # ---- showing ------------------------------------------------------------------------------
 
     def rows(self) -> list[list[str]]:
-        """(label, original, cut, change) of every metric."""
+        """The check's table: (label, original, cut, change) of every metric."""
         rows: list[list[str]] = []
         for name, (before, after) in {**self.sizes, **self.quality.metrics}.items():
             metric = METRICS[name]
@@ -98,7 +98,7 @@ class CheckReport:
         return rows
 
     def lines(self) -> list[str]:
-        """The lines below the table."""
+        """The check's lines below the table."""
         pooling = f", vectors pooled by {self.quality.pooling}" if self.quality.pooling else ""
         documents, tokens = plural(self.quality.documents, "document"), plural(self.quality.tokens, "token")
         text = f"quality on {documents}, {tokens}{pooling}"
@@ -125,7 +125,7 @@ class CheckReport:
             yield Text(line, style="yellow" if line.startswith("note") else "dim")
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """The check as JSON-compatible data."""
         metrics = {
             name: {"before": _finite(before), "after": _finite(after), "better": METRICS[name].better}
             for name, (before, after) in self.metrics.items()
@@ -190,6 +190,7 @@ def check(
 def _speed(
     before: nn.Module, after: nn.Module, layers: Anatomy, rounds: int, progress: Progress | None
 ) -> dict[str, Timing]:
+    """The speeds in a check: of the whole models, and of their attention."""
     short, long = _inputs(before, MODEL_TOKENS), _inputs(before, ATTENTION_TOKENS)
     return {
         "speed_model": whole_model(before, after, short, rounds=rounds, progress=progress),
@@ -218,7 +219,7 @@ def check_estimate(
 
 
 def _anatomy(model: nn.Module) -> Anatomy | None:
-    """The anatomy of a cut model; None if its heads cannot be read from its weights."""
+    """The anatomy of a cut model to check; None if its heads cannot be read from its weights."""
     try:
         return anatomy(model)
     except MultiheadError:
@@ -231,6 +232,7 @@ def _anatomy(model: nn.Module) -> Anatomy | None:
 def _sizes(
     before: nn.Module, after: nn.Module, layers: Anatomy, cut_layers: Anatomy | None
 ) -> tuple[dict[str, Pair], list[str]]:
+    """The sizes in a check: parameters, and bytes of the KV cache."""
     models, notes = (before, after), list[str]()
     sizes = {"parameters": _pair(sum(p.numel() for p in inner(m).parameters()) for m in models)}
     after_layers = layers
@@ -254,7 +256,7 @@ def _sizes(
 
 
 def attention_parameters(model: nn.Module, layers: Iterable[LayerAnatomy]) -> int:
-    """The number of weights of the modules that hold q, k, v and o, biases included."""
+    """The attention's parameters that a check counts: all weights of modules that hold q, k, v and o."""
     modules = {p.module for x in layers for p in x.weights.values()}
     named = inner(model).named_parameters()
     return sum(p.numel() for n, p in named if any(not m or n.startswith(f"{m}.") for m in modules))
@@ -282,7 +284,7 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
 
 
 def _tensors(cache: Any) -> Iterator[Tensor]:
-    """The keys and values of a cache of any kind."""
+    """The keys and values of a cache of any kind, whose bytes a check counts."""
     if isinstance(cache, Tensor):
         yield cache
     elif isinstance(cache, list | tuple):
@@ -308,7 +310,7 @@ def _pair(counts: Iterable[int]) -> Pair:
 
 
 def _compared(condition: Condition, before: float, after: float) -> float:
-    """The value that a condition compares: that of the cut model, or the change."""
+    """The value that a condition of the check compares: that of the cut model, or the change."""
     if condition.how == "relative":
         return abs(after - before) / abs(before) if before else (math.inf if after else 0.0)
     return {"drop": before - after, "rise": after - before}.get(condition.how, after)

@@ -124,6 +124,7 @@ class MomentSums:
         self.totals[name] = x if name not in self.totals else self.totals[name] + x.to(self.totals[name].device)
 
     def merge(self, other: MomentSums) -> None:
+        """Add the moments of a later part of the corpus."""
         for name, moment in other.moments.items():
             self.moment(name).merge(moment)
         for name, total in other.totals.items():
@@ -142,6 +143,7 @@ class MomentSums:
             self.key_path = replace(self.key_path, scale=float(scale[0] / scale[1]))
 
     def state(self) -> dict[str, Any]:
+        """The moments and totals as plain data."""
         return {
             "moments": {name: moment.state() for name, moment in self.moments.items()},
             "totals": dict(self.totals),  # never changed in place
@@ -150,6 +152,7 @@ class MomentSums:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> MomentSums:
+        """The moments and totals of `state`."""
         sums = MomentSums()
         sums.moments = {name: CrossMoments.from_state(one) for name, one in state["moments"].items()}
         sums.totals = dict(state["totals"])
@@ -160,7 +163,7 @@ class MomentSums:
 def moments_of(
     model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = Forward.run
 ) -> Moments:
-    """The moments of `layer` on all batches; `model` still has all heads of the layer."""
+    """The moments of the inputs of `layer` on all batches; `model` still has all heads of the layer."""
     layer.require("sharing keys and values", direct=True, ungated=True)
     mine, all_reduce = shard(batches)
     widths = layer.W_K[0].shape[1], layer.W_V[0].shape[1]
@@ -185,7 +188,7 @@ def moments_of(
 
 
 def _moments(sums: MomentSums, of_keys: Coordinates, of_values: Coordinates) -> Moments:
-    """Divides the sums by the number of tokens, and empties them."""
+    """The moments: sums divided by the number of tokens, which are emptied."""
     assert sums.key_path is not None
     totals, tokens = sums.totals, int(sums.totals["tokens"])
     same_kv = "value" not in sums.moments
@@ -213,7 +216,7 @@ def _moments(sums: MomentSums, of_keys: Coordinates, of_values: Coordinates) -> 
 
 
 def _head_moment(sums: MomentSums, name: str) -> HeadMoment:
-    """Empties the sums head by head, so no more than one copy of the moments exists."""
+    """A moment per head, from sums emptied head by head, so no more than one copy exists."""
     tokens = int(sums.totals["tokens"])
     rest_sum, rest_squares = sums.totals[f"{name}/rest"] / tokens
     heads = len(rest_sum)
@@ -260,6 +263,7 @@ class LayerMoments(PerSite[MomentSums]):
             yield
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Add the inputs of an attention call to the moments."""
         if call.path != self.layer.path:
             return
         x, sums = self._inputs.take(call, self.weights), self.of_call(call)
@@ -271,6 +275,7 @@ class LayerMoments(PerSite[MomentSums]):
         self._calls = max(self._calls, call.site.call_index + 1)
 
     def _add_inputs(self, sums: MomentSums, call: Call, x: QKVInputs) -> None:
+        """Add inputs of W_Q, W_K and W_V to the moments, and find the key path on the first call."""
         problem, queries, keys = call.problem, call.real_rows, _real_keys(call)
         if sums.key_path is None:
             sums.key_path = find_key_path(self.layer, self.model, self.weights, problem, x, queries, keys)
@@ -293,7 +298,7 @@ class LayerMoments(PerSite[MomentSums]):
         return self.batches > 0 and call.path == self.layer.path and call.site.call_index + 1 == self._calls
 
     def total(self, all_reduce: Callable[..., None]) -> MomentSums:
-        """The sums of all calls and all ranks."""
+        """The moment sums of all calls and all ranks."""
         if not self.of or not any(bool(x.any()) for one in self.of.values() for x in one.totals.values()):
             raise MultiheadError(
                 f"{self.layer.name} ({self.layer.path}) did not attend to anything",
@@ -308,7 +313,7 @@ class LayerMoments(PerSite[MomentSums]):
 
 
 def _add_attended(sums: MomentSums, call: Call, x: QKVInputs, of_keys: Coordinates, of_values: Coordinates) -> None:
-    """Contexts P X̃ of every head, and keys weighted by their attention."""
+    """Add moments of contexts P X̃ of every head, and of keys weighted by their attention."""
     problem, queries, keys = call.problem, call.real_rows, of_keys.of(x.k)
     inputs = {"context": (keys, of_keys.leading)}
     if not x.same_kv:
@@ -334,7 +339,7 @@ def _add_rows(
     leading: int,
     weights: Float64[Tensor, "head row"] | None = None,
 ) -> None:
-    """Rows x̃ of every head: full moments of the leading coordinates and the 1, Σ w x and Σ w x² of the others."""
+    """Add rows x̃ of every head: full moments of the leading coordinates, Σ w x and Σ w x² of the others."""
     rest: list[Tensor] = []
     for head, x in enumerate(rows):
         weight = None if weights is None else weights[head]
@@ -348,7 +353,7 @@ def _add_rows(
 def _key_distances(
     problem: Problem, queries: Bool[Tensor, "batch query"], keys: Bool[Tensor, "batch key"]
 ) -> Float64[Tensor, "kv_head kv_head"]:
-    """Σ over readers of k_i of E[(q · (k_i − k_j))²], for keys as the kernel gets them."""
+    """Distances of keys Σ over readers of k_i of E[(q · (k_i − k_j))²], for keys as the kernel gets them."""
 
     def square(x: Float[Tensor, "token dim"]) -> Float64[Tensor, "dim dim"]:
         return float64(x).mT @ float64(x)
@@ -364,6 +369,7 @@ def _key_distances(
 
 
 def _real_keys(call: Call) -> Bool[Tensor, "batch key"]:
+    """Keys that count in the moments, those that are not padding."""
     size, keys = call.problem.coordinates, call.keys.valid
     if keys is None or keys.shape != (size.batch, size.keys):
         return torch.ones(size.batch, size.keys, dtype=torch.bool, device=size.device)

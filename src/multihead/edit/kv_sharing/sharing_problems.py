@@ -42,7 +42,7 @@ class Problem:
 def value_problem(
     own: HeadWeights, moments: Moments, heads: Sequence[int]
 ) -> tuple[Problem, Float64[Tensor, "head width"] | None]:
-    """(problem, means). Where the output bias can take up constants, the metrics are around the means.
+    """The problem of sharing values, and means; metrics are around the means if a bias takes constants.
 
     Otherwise there are no means, and a value bias is a column of the maps.
     """
@@ -60,7 +60,7 @@ def value_problem(
 
 
 def key_problem(own: HeadWeights, moments: Moments, heads: Sequence[int], dims: Dims = slice(None)) -> Problem:
-    """Of the scores: N = E[q qᵀ], and C the covariance of the keys that a query attends to."""
+    """The problem of sharing keys: N = E[q qᵀ], C the covariance of the keys that a query attends to."""
     kv, coordinates = [own.groups.kv_of_head[h] for h in heads], moments.key_coordinates
     origin = [own.origin[h] for h in heads]
     q = with_bias(own.q, own.b_q, heads)[:, dims]
@@ -82,7 +82,7 @@ def rotary_problem(
     Complex[Tensor, "pair kv_head other"],
     Float64[Tensor, "pair kv_head"],
 ]:
-    """(complex maps of the kv heads, E[k_j k̄_l] per pair, E|q|² per pair summed over the readers)."""
+    """The problem of sharing rotary keys: (complex maps, E[k_j k̄_l] per pair, E|q|² per pair)."""
     kv = sorted({own.groups.kv_of_head[h] for h in heads})
     maps = pairs.complex(with_bias(own.k, own.b_k, kv).mT).mT
     moment = torch.einsum("jfw,wx,lfx->fjl", maps, moments.key.to(maps.dtype), maps.conj())
@@ -110,7 +110,7 @@ def outer(o: Tensor) -> Squares:
 
 
 def with_bias(w: Tensor, b: Tensor | None, heads: Sequence[int]) -> Float64[Tensor, "head dim width_and_1"]:
-    """[W b] of some heads; b = 0 if there is none."""
+    """[W b] of some heads, as a problem has it; b = 0 if there is none."""
     w = w[list(heads)]
     column = torch.zeros_like(w[..., :1]) if b is None else b[list(heads)][:, :, None]
     return float64(torch.cat([w, column], dim=-1))
@@ -120,6 +120,7 @@ def with_bias(w: Tensor, b: Tensor | None, heads: Sequence[int]) -> Float64[Tens
 
 
 def _covariance(moment: HeadMoment, heads: Sequence[int]) -> Metrics:
+    """The covariance of a problem: moments of some heads around their means."""
     block, mean = moment.block[list(heads)], moment.block[list(heads), :, -1]
     block.baddbmm_(mean[:, :, None], mean[:, None, :], alpha=-1)
     covariance = Metrics(block, (moment.diagonal - moment.rest_mean.square())[list(heads)])
@@ -127,6 +128,7 @@ def _covariance(moment: HeadMoment, heads: Sequence[int]) -> Metrics:
 
 
 def _mean_covariance(moment: HeadMoment) -> Metrics:
+    """The mean covariance over the heads of a problem."""
     mean = moment.block[:, :, -1]
     block = moment.block.mean(0) - mean.mT @ mean / len(mean)
     covariance = Metrics(block, (moment.diagonal - moment.rest_mean.square()).mean(0))
@@ -134,6 +136,7 @@ def _mean_covariance(moment: HeadMoment) -> Metrics:
 
 
 def _mean_attended_covariance(moments: Moments) -> Metrics:
+    """The mean over heads and queries of the covariance of attended inputs."""
     attended, context = moments.attended_key_moment, moments.key_context_moment
     block = attended.block.mean(0) - context.block.mean(0)
     covariance = Metrics(block, (attended.diagonal - context.diagonal).mean(0))
@@ -146,14 +149,14 @@ def _size(moment: HeadMoment) -> Float64[Tensor, " head"]:
 
 
 def _positive(covariance: Metrics, size: Float64[Tensor, "*head"]) -> Metrics:
-    """Add a ridge if the inputs are all equal: their covariance is then rounding, and may be negative."""
+    """The problem's metric with a ridge if inputs are all equal: rounding may make their covariance negative."""
     ridge = torch.where(covariance.trace < ROUNDING * size, ROUNDING * size / covariance.width, 0.0)
     covariance.block.diagonal(dim1=-2, dim2=-1).add_(ridge[..., None])
     return Metrics(covariance.block, covariance.diagonal + ridge[..., None])
 
 
 def _shrunk(own: Metrics, mean: Metrics, share: float) -> Metrics:
-    """(1 − a) C_h + a C, with C of the size of C_h; and a ridge. Changes `own`, which is large."""
+    """The problem's metrics, shrunk: (1 − a) C_h + a C, C of the size of C_h, and a ridge. Changes `own`."""
     trace = own.trace
     size = trace / mean.trace.clamp_min(1e-300)
     ridge = RIDGE * trace / own.width
@@ -163,7 +166,7 @@ def _shrunk(own: Metrics, mean: Metrics, share: float) -> Metrics:
 
 
 def _plus_square(own: Metrics, mean: Float64[Tensor, "head width_and_1"]) -> Metrics:
-    """C_h + mean meanᵀ. Changes `own`."""
+    """The problem's metrics C_h + mean meanᵀ. Changes `own`."""
     full = own.block.shape[-1]
     leading, rest = mean[:, :full], mean[:, full:]
     return Metrics(own.block.baddbmm_(leading[:, :, None], leading[:, None, :]), own.diagonal + rest.square())

@@ -63,7 +63,7 @@ def install(
 
 
 def arranged(new: HeadWeights) -> HeadWeights:
-    """The same heads, those of one kv head side by side: the order in which `install` stores them."""
+    """The heads to install with those of one kv head side by side, the order in which they are stored."""
     if contiguous(new.groups):
         return new
     order = sorted(range(new.heads), key=lambda h: new.groups.kv_of_head[h])
@@ -80,7 +80,7 @@ def arranged(new: HeadWeights) -> HeadWeights:
 
 
 def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
-    """The weights must be there, be plain numbers, and be this attention's only.
+    """Raise unless the weights to install heads in are plain numbers of this attention alone.
 
     A module that is used several times is one; two modules that share a weight are two.
     """
@@ -107,6 +107,7 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
 
 
 def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -> MultiheadError:
+    """The error for weights to install heads in that are wrapped by something else."""
     path, _, leaf = name.rpartition(".")
     wrapped = f"{path}.base_layer.{leaf}"
     inside = min((n for n in there if n.startswith(f"{path}.")), key=lambda n: n != wrapped, default=None)
@@ -122,6 +123,7 @@ def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -
 
 
 def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
+    """Raise unless the heads to install have the sizes of the layer's."""
     own = (layer.key_dim, layer.value_dim)
     if (new.q.shape[1], new.v.shape[1]) != own:
         raise SizeError(

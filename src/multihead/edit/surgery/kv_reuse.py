@@ -48,7 +48,7 @@ class ConfigOverride:
 
 
 def override_config(module: Any, fields: dict[str, Any]) -> bool:
-    """module.config has these fields, for this module only; False: it had them already."""
+    """Give module.config these fields, for this module only; False: it had them already."""
     config = module.config
     override = config if isinstance(config, ConfigOverride) else ConfigOverride(config, {})
     if all(name in override.fields and override.fields[name] == value for name, value in fields.items()):
@@ -134,7 +134,7 @@ class ArgumentHook:
 
 
 def set_argument(module: nn.Module, name: str, change: dict[str, Any]) -> bool:
-    """Change this argument at every call; replaces a change of the same kind."""
+    """Change this argument of a module at every call; replaces a change of the same kind."""
     for hook in module._forward_pre_hooks.values():  # pyright: ignore[reportPrivateUsage]  # there is no other list of them
         if isinstance(hook, ArgumentHook) and hook.name == name and hook.change.keys() == change.keys():
             if hook.change == change:
@@ -146,7 +146,7 @@ def set_argument(module: nn.Module, name: str, change: dict[str, Any]) -> bool:
 
 
 def selected_heads(x: Any, selection: Any) -> Any:
-    """The selected heads of (batch, head, ...) or (batch · head, ...); tensors without an axis of heads as is."""
+    """The selected heads of (batch, head, ...) or (batch · head, ...), so that kv heads are reused; others as"""
     heads, of = selection["heads"], selection["of"]
     if not isinstance(x, Tensor):
         return x

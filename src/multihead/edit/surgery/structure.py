@@ -38,7 +38,7 @@ class Structure:
     numbers: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     def put(self, name: str, numbers: Tensor) -> None:
-        """A parameter with its new numbers, and so its new shape."""
+        """Give a parameter of the structure its new numbers, and so its new shape."""
         at, _, leaf = name.rpartition(".")
         self.steps.append(Step("resize", at, leaf, list(numbers.shape)))
         self.numbers[name] = numbers
@@ -65,7 +65,7 @@ class Attention:
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
     def _ids(self, what: str) -> list[int] | None:
-        """What the heads that `layer` counts are called in the uncut model; None: it does not know of a cut."""
+        """The heads' numbers in the uncut model, for those that `layer` counts; None: it does not know of a cut."""
         told: Told | None = getattr(self.layer.module, CUT, None)
         if self.layer.module is self.module and self.cut_since:
             told = None
@@ -73,13 +73,13 @@ class Attention:
 
     @property
     def cut_since(self) -> bool:
-        """Whether the module was cut after `layer` was looked at."""
+        """Whether the module's structure was cut after `layer` was looked at."""
         if self.layer.module is self.module:
             return any(p is not self.layer.parameters[name] for name, p in self.own_parameters().items())
         return getattr(self.layer.module, CUT, None) != getattr(self.module, CUT, None)
 
     def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
-        """`origin` counts the heads of the layer at hand: of the model as it is now, or of the uncut one."""
+        """The chosen heads of the structure; `origin` counts those of the model now, or of the uncut one."""
         told: Told | None = getattr(self.module, CUT, None)
         ids = self._ids(what)
         first = list(origin) if ids is None else [ids[h] for h in origin]
@@ -96,7 +96,7 @@ class Attention:
         return Chosen([there.index(h) for h in first], first, of, len(there))
 
     def ways(self) -> list[Way]:
-        """The ways that fit the module and these heads, best first."""
+        """The ways to change the structure that fit the module and these heads, best first."""
         own = any(name in self.module.__dict__ for what in ("kv_heads", "group") for name in SIZES[what].split())
         if self.cutting.grouped_if:
             own = any(getattr(self.module, name, False) for name in self.cutting.grouped_if.split())
@@ -116,7 +116,7 @@ class Attention:
         return {name: self.root.get_parameter(name) for name in self.layer.parameters}
 
     def structure(self, way: Way, *, returns: str | None = None) -> Structure:
-        """All that changes; `returns` where it is not known of the class what a module without heads returns."""
+        """All changes of structure; `returns` if unknown for the class: the output of a module without heads."""
         made = Structure()
         layer, new = self.layer, self.new
         whole = self._between(made) if new.heads else set[str]()
@@ -149,6 +149,7 @@ class Attention:
     # ---- what the module is told ---------------------------------------------------------------
 
     def _told(self, made: Structure, way: Way) -> None:
+        """Steps that tell the structure its new number of heads."""
         module, path, new = self.module, self.layer.path, self.new
         say = made.steps.append
         origin = {"q": {"heads": self.q.first, "of": self.q.of}, "kv": {"heads": self.kv.first, "of": self.kv.of}}
@@ -188,6 +189,7 @@ class Attention:
                     say(Step("argument", path, name, {"dedup": kv_of_head}))
 
     def _told_ours(self, made: Structure) -> None:
+        """Steps that give our own layer its new structure."""
         path, ours = self.layer.path, self.module
         assert isinstance(ours, MultiHeadAttention)
         made.steps.append(Step("kv_of_head", path, "", list(self.new.groups.kv_of_head)))
@@ -195,7 +197,7 @@ class Attention:
             made.steps.append(Step("patch", f"{path}.position", "select bias", {"heads": self.q.first}))
 
     def _widths(self, kv_heads: int) -> int | list[int]:
-        """The widths of the parts of the projection that holds several: one number where they are the same."""
+        """The widths of the parts of a joint projection in the new structure: one number where they are equal."""
         layer = self.layer
         counts = {
             "q": self.new.heads * layer.key_dim,
@@ -208,6 +210,7 @@ class Attention:
         return found[0] if len(set(found)) == 1 else found
 
     def _no_heads(self, made: Structure, returns: str) -> None:
+        """The structure of an attention without heads."""
         if isinstance(self.module, MultiHeadAttention):
             returns = "=o"
         elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns what it did
@@ -225,7 +228,7 @@ class Attention:
         return self.root.get_submodule(parameter.rpartition(".")[0])
 
     def _spread(self, made: Structure, pack: Pack, done: set[str]) -> Tensor:
-        """Few kv heads, stored in blocks; the module that holds them gives every reader its copy."""
+        """A structure with few kv heads in blocks; the module that holds them gives every reader its copy."""
         new, path = self.new, pack.parameter.rpartition(".")[0]
         home = self._home(pack.parameter)
         seen = home.multihead_patch["packing"] if isinstance(home, RepeatKV) else pack.order
@@ -246,7 +249,7 @@ class Attention:
         return stored.numbers(new)
 
     def _kept_rows(self, pack: Pack) -> Tensor:
-        """All rows of the uncut layer: a norm over all heads needs them, also of heads that nobody reads.
+        """All rows of the uncut layer, for structures with a norm over all heads, which needs them.
 
         Of k, those of all kv heads that became one are that one's: the norm sees what it would see with copies.
         """
@@ -260,7 +263,7 @@ class Attention:
         return own
 
     def _sources(self, letter: str) -> dict[int, int]:
-        """{head of the uncut layer: the new head that has its place}."""
+        """{head of the uncut layer: the new head that has its place in the structure}."""
         if letter == "q":
             return {head: i for i, head in enumerate(self.q.first)}
         known = self._ids("kv")
@@ -270,7 +273,7 @@ class Attention:
         return merged | {head: i for i, head in enumerate(self.kv.first)}
 
     def _between(self, made: Structure) -> set[str]:
-        """Norms of q and k; returns the letters whose norm is over all heads together."""
+        """Structure of norms of q and k; returns the letters whose norm is over all heads together."""
         whole: set[str] = set()
         lists: set[str] = set()
         for letter in "qkv":
@@ -303,7 +306,7 @@ class Attention:
         return whole
 
     def _per_head(self, made: Structure) -> None:
-        """What else has a number, or rows, for every head."""
+        """Other parts of the structure that have a number, or rows, for every head."""
         if self.layer.sinks is not None:
             self._rows_of(made, self.layer.sinks)
         for linear in self.cutting.rows.split():

@@ -55,6 +55,7 @@ class HeadMoments(Accumulator):
         return {head: "one document has no spread: use two or more" for head, none in missing if none}
 
     def merge(self, later: Any) -> None:
+        """Add the documents of a later part of the corpus."""
         if later._moments is None:
             return
         if self._moments is None:
@@ -66,6 +67,7 @@ class HeadMoments(Accumulator):
         self.note(later.notes)
 
     def state(self) -> dict[str, Any]:
+        """The sums over documents as plain data."""
         return {
             "batches": self.batches,
             "heads": list(self.heads),
@@ -74,6 +76,7 @@ class HeadMoments(Accumulator):
         }
 
     def load(self, state: State) -> None:
+        """Restore the sums over documents."""
         self.batches, self.heads, self.notes = int(state["batches"]), list(state["heads"]), list(state["notes"])
         self._moments = None
         if state["moments"] is not None:

@@ -60,7 +60,7 @@ def offset_name(offset: int) -> str:
 
 
 def meanings(options: Statistics) -> dict[str, Meaning]:
-    """Every statistic by name, in storage order."""
+    """The catalogue: unit and meaning of every statistic, in storage order."""
     offsets = range(-options.offsets, options.offsets + 1)
     offset_masses = {
         offset_name(o): Meaning("share", f"mass on key position − query position = {o:+d}") for o in offsets

@@ -78,7 +78,7 @@ class RowSums:
         return self.sums[self.names.index(name)]
 
     def put(self, names: Sequence[str], sums: Float[Tensor, "some_name batch head query"]) -> None:
-        """Write sums whose names are consecutive."""
+        """Write sums of rows whose names are consecutive."""
         if names:
             start = self.names.index(names[0])
             self.sums[start : start + len(names)] = sums
@@ -97,7 +97,7 @@ class RowSums:
         output_norm: Rows,
         bad: Bool[Tensor, "batch head query"] | None,
     ) -> Measured:
-        """All statistics of the rows; every sum must be written. `bad` rows see a non-finite key or value."""
+        """The statistics of the rows; every sum must be written. `bad` rows see a non-finite key or value."""
         visible, log_inverse_max = self["visible"], -self["max_weight"].log()
         entropy, lse = log_inverse_max - self["surprise"], self["top"] + log_inverse_max
         mean_shifted = self["below"] / visible
@@ -155,7 +155,7 @@ class BlockRows:
         self.side: KeySide | None = None
 
     def measure(self, block: RowBlock, *following: RowBlock) -> Measured:
-        """The statistics of a block and of consecutive blocks with the same batch rows and heads."""
+        """The row statistics of a block and of consecutive blocks with the same batch rows and heads."""
         if self.side is None or not self.side.serves(block):
             self.side = None  # free it first
             self.side = KeySide(self.problem, block, self.pairs.marks, self.memory.keys)
@@ -175,6 +175,7 @@ class BlockRows:
         return sums.finish(query, sink, output, bad)
 
     def _allocate(self, block: RowBlock, side: KeySide) -> RowSums:
+        """Memory for the sums of the rows of a block."""
         room, near = self.memory.rows, 0 if self.pairs.cross else len(self.offsets)
         room.clear()
         batch, heads, rows, _ = block.shape
@@ -201,7 +202,7 @@ class BlockRows:
     def _shifted_scores(
         self, block: RowBlock, side: KeySide, masks: Sequence[ColumnMask], sums: RowSums
     ) -> Weights:
-        """ScoreConfig − their maximum, FAR where hidden; writes the moments of the visible scores to `sums`."""
+        """Scores of the rows − their maximum, FAR where hidden; writes moments of the visible scores to `sums`."""
         mask, s = self.problem.mask, self._scores(block, side)
         masked = [(s[..., columns], visible, visible - 1) for columns, visible in masks]
         for cells, visible, hidden in masked:
@@ -236,7 +237,7 @@ class BlockRows:
     # ---- block inputs -------------------------------------------------------------------------
 
     def _column_masks(self, block: RowBlock) -> list[ColumnMask]:
-        """The mask of the keys that it may hide, as floats, which are much cheaper to apply than bools."""
+        """The mask of keys that a block's rows may not see, as floats, far cheaper to apply than bools."""
         masks: list[ColumnMask] = []
         for part in block.written:
             grid = self.problem.coordinates.grid(block.batch, block.queries, (part,), block.heads)
@@ -247,6 +248,7 @@ class BlockRows:
         return masks
 
     def _count_visible(self, block: RowBlock, masks: Sequence[ColumnMask]) -> Float[Tensor, "#batch #head #query"]:
+        """How many keys each row of a block sees."""
         rows, width = block.shape[2:]
         count = self.like.new_full((1, 1, rows), width)
         for columns, visible in masks:
@@ -256,7 +258,7 @@ class BlockRows:
         return count
 
     def _scores(self, block: RowBlock, side: KeySide) -> Weights:
-        """softcap(q kᵀ scale); query heads that share a kv head are rows of one product."""
+        """The scores of a block's rows, softcap(q kᵀ scale); heads that share a kv head are rows of one product."""
         scores, (batch, heads, rows, width) = self.problem.scores, block.shape
         s = self.scratch.take(self.like, *block.shape)
         scale = scores.scale if scores.softcap is None else scores.scale / scores.softcap
@@ -278,7 +280,7 @@ class BlockRows:
     def _write_masses(
         self, block: RowBlock, side: KeySide, p: Weights, query: Tensor, key: Tensor, row_sums: RowSums
     ) -> None:
-        """Write Σ p x for every feature x, and p at each offset."""
+        """Write row sums Σ p x for every feature x, and p at each offset."""
         pairs, (batch, heads, rows, width) = self.pairs, block.shape
         x = self.scratch.take(self.like, batch, rows, pairs.count, width)
         pairs.fill(block, query, key, x)

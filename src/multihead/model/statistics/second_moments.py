@@ -62,7 +62,7 @@ class CrossMoments:
         *,
         weight: Float[Tensor, " row"] | None = None,
     ) -> None:
-        """Add rows; a row of weight w counts w times."""
+        """Add rows to the second moments; a row of weight w counts w times."""
         if self.fast and z.dtype == torch.float32 and weight is None:
             rows = z if r is None else torch.cat([z, r.float()], dim=1)
         else:
@@ -82,13 +82,13 @@ class CrossMoments:
                 products[block, start:] += left[:, block].T @ deviation[:, start:]
 
     def merge(self, other: CrossMoments) -> None:
-        """Add the rows of `other`."""
+        """Add the second moments of other rows."""
         if other._mean is not None and other._products is not None:
             products = self._join(other.columns, other.count, other._mean)
             products += other._products.to(products.device)
 
     def _join(self, columns: int, count: float, mean: Tensor) -> Tensor:
-        """Move the centre to the mean of these and `count` further rows; returns the products to add theirs to."""
+        """Join second moments: move the centre to the mean of these and `count` further rows; returns products"""
         if self._mean is None or self._products is None:
             self.columns, self.count, self._mean = columns, count, mean.clone()
             self._products = mean.new_zeros(columns, len(mean))
@@ -106,7 +106,7 @@ class CrossMoments:
         return self._products
 
     def all_reduce(self, reduce: Callable[..., None]) -> None:
-        """Turn the moments of this rank into those of all; `reduce` sums tensors over ranks, in place."""
+        """Turn the second moments of this rank into those of all; `reduce` sums tensors over ranks, in place."""
         mean, products = self._sums
         total = torch.tensor(self.count, dtype=torch.float64, device=mean.device)
         weighted = self.count * mean
@@ -144,7 +144,7 @@ class CrossMoments:
         return self._sums[1][:, self.columns :] / self.count
 
     def sums(self, *, bias: bool = False) -> tuple[Square, Crossed]:
-        """Σ w z zᵀ and Σ w z rᵀ; with `bias`, z has a last column of ones."""
+        """The second moments Σ w z zᵀ and Σ w z rᵀ; with `bias`, z has a last column of ones."""
         mean, products = self._sums
         z, r = mean[: self.columns], mean[self.columns :]
         zz = self._square().addr_(z, z, alpha=self.count)
@@ -162,6 +162,7 @@ class CrossMoments:
     # ---- state --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
+        """The second moments as plain data."""
         return {
             "count": self.count,
             "mean": None if self._mean is None else self._mean.clone(),
@@ -170,6 +171,7 @@ class CrossMoments:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> CrossMoments:
+        """The second moments of `state`."""
         moments = CrossMoments()
         if state["products"] is not None:
             moments.count, moments.columns = float(state["count"]), len(state["products"])

@@ -38,7 +38,7 @@ class Moments:
         self.histogram: Int[Tensor, "binned head bin"] = scratch.take(integer, *bins).zero_()
 
     def add(self, x: Float[Tensor, "some_statistic some_head row"], heads: slice, indices: Sequence[int]) -> None:
-        """Add rows of the statistics with these indices for some of the heads."""
+        """Add rows to the moments of some streams of values, those of some heads."""
         total = x.sum(-1, dtype=torch.float64)
         has_nan = total.isnan().any(-1).tolist()
         # Slices are views: statistics without NaN are not copied.
@@ -50,6 +50,7 @@ class Moments:
             self._add(x[part], totals, nan, heads, list(indices[part]))
 
     def _add(self, x: Tensor, total: Tensor, missing: Tensor | None, heads: slice, indices: list[int]) -> None:
+        """Add values of streams to mean, squares and extremes."""
         rows = x.shape[2]
         count = torch.full_like(total, rows, dtype=torch.long) if missing is None else rows - missing.sum(-1)
         mean = total / count.clamp(min=1)
@@ -69,6 +70,7 @@ class Moments:
     def _count_bins(
         self, scale: Scale, x: Tensor, missing: Tensor | None, heads: slice, indices: list[int]
     ) -> None:
+        """Count the values of streams in histogram bins."""
         selected = [i for i, index in enumerate(indices) if self.scales[index] == scale]
         bins = scale.bins(x[selected])
         if missing is not None:
@@ -88,6 +90,7 @@ class Moments:
         lowest: Tensor,
         highest: Tensor,
     ) -> None:
+        """Join the moments of further values to the streams'."""
         old_count = self.count[index]
         count_of_both = old_count + count
         share = count.double() / count_of_both.clamp(min=1)
@@ -99,7 +102,7 @@ class Moments:
         self.highest[index] = torch.maximum(self.highest[index], highest)
 
     def merge(self, other: Moments) -> None:
-        """Add the rows of `other`."""
+        """Add the moments of other rows, stream by stream."""
         if self.mean.shape != other.mean.shape or self.scales != other.scales:
             raise SizeError(
                 f"{tuple(self.mean.shape)} and {tuple(other.mean.shape)} (statistics, heads) cannot merge",
@@ -110,7 +113,7 @@ class Moments:
 
     @staticmethod
     def merged(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Merge two states, for streams without a scale."""
+        """The moments of two states merged, for streams without a scale."""
         both = [Moments([None] * len(state["mean"]), state["mean"].shape[1]) for state in (first, second)]
         for moments, state in zip(both, (first, second), strict=True):
             moments.load(state)
@@ -121,6 +124,7 @@ class Moments:
         return {name: getattr(self, name).clone() for name in KEPT}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the moments of all streams."""
         for name in KEPT:
             field: Tensor = getattr(self, name)
             if field.shape != state[name].shape:
