@@ -7,6 +7,7 @@ raises leaves a cache as it was.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -124,7 +125,7 @@ def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
             f"cache must be a cache object, got {describe(cache)}",
             hint="create one per layer: cache.Growing(), not cache.Growing",
         )
-    shard = _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
+    shard = _untraced_shard() if _open else None
     if shard is not None:  # the cache would hold only the keys of this rank
         raise MultiheadError(
             f"cache must be None inside context_parallel, which splits {shard.tokens} tokens, got a "
@@ -162,10 +163,10 @@ _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
 def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     """The shard of the open context_parallel block in which the layer runs, or None."""
     if is_compiling():
-        return _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
+        return _untraced_shard() if _open else None
     if not _open and not _last_shard.data:  # pyright: ignore[reportAttributeAccessIssue]  # its truth value costs more
         return None
-    shard = _current_shard()  # pyright: ignore[reportCallIssue]
+    shard = _current_shard()
     if shard is not None:
         _last_shard[layer] = shard
         return shard
@@ -184,13 +185,20 @@ def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     return last
 
 
-@torch.compiler.disable
 def _current_shard() -> SequenceShard | None:
     shards = _shards.get()
     return shards[-1] if shards else None
 
 
+_untraced_shard: Callable[[], SequenceShard | None] = _current_shard
+"""`_current_shard`, which torch.compile cannot trace; disabled by the first block, as that imports torch._dynamo"""
+
+
 def enter_shard(shard: SequenceShard) -> None:
+    """Open a context_parallel block: layers of this thread store their keys in its shard."""
+    global _untraced_shard
+    if _untraced_shard is _current_shard:
+        _untraced_shard = torch.compiler.disable(_current_shard)
     shard.active = True
     _open.append(shard)
     _shards.set((*_shards.get(), shard))

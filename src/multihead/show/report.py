@@ -191,7 +191,7 @@ class Report:
         return "".join(parts) + lines([f"note: {note}" for note in self.notes])
 
     def to_json(self) -> dict[str, Any]:
-        """The report's summary as plain data, as `multihead report --json` prints it; numbers: `table.to_json()`."""
+        """The report's summary as plain data, for `multihead report --json`; `table.to_json()` has the numbers."""
         return {
             "model": self.model.to_json(),
             "corpus": self.corpus.to_json(),
