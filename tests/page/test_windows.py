@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.show import make_report as collect_module
+from multihead.show import collect_parts as collect_module
 from multihead.show.encode import NEAR
 from multihead.show.make_report import report
 from multihead.show.text_maps import windows_of

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.run import Runner
-from multihead.edit.residual_writers import MapReader, Tap, Writer, tap_value
+from multihead.edit.residual_block import Tap, Writer
+from multihead.edit.residual_writers import MapReader, tap_value
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward, StopForward

@@ -23,8 +23,9 @@ from multihead.edit.distill import Distill
 from multihead.edit.distill import distill as distil
 from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.edit.kv_sharing.share import share_kv
+from multihead.edit.layer_plan import LayerPlan
 from multihead.edit.one_thread import one_thread
-from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.plan import Plan
 from multihead.edit.refit import BlockRefit, Fit
 from multihead.edit.surgery.install import arranged, install
 from multihead.edit.surgery.record import remember, texts_of

@@ -29,8 +29,9 @@ from multihead.edit.budget import check_reachable, cost_model, parse
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.kv_sharing.cluster import cluster
 from multihead.edit.kv_sharing.input_moments import moments_of
+from multihead.edit.layer_plan import LayerPlan
 from multihead.edit.one_thread import one_thread
-from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.plan import Plan
 from multihead.edit.saliency import check_method, saliency
 from multihead.edit.search import PruneOrder, Shape, greedy
 from multihead.errors import MultiheadError, SizeError

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
 from multihead.edit.block_reader import BlockReader, Seen
-from multihead.edit.residual_writers import Block, Layout, Rows, Tap
+from multihead.edit.residual_block import Block, Layout, Rows, Tap
+from multihead.model.activation_cache import ActivationCache
 from multihead.model.call import Call
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.fingerprint import fingerprint
-from multihead.model.run_by_blocks import ActivationCache
 
 
 @dataclass(frozen=True)

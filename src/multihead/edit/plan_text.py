@@ -1,6 +1,7 @@
 """A plan as text: a line per layer with the removed heads, their costs, and the cheapest head that is kept.
 
->>> from multihead.edit.plan import LayerPlan, Plan
+>>> from multihead.edit.plan import Plan
+>>> from multihead.edit.layer_plan import LayerPlan
 >>> layer = LayerPlan("L0", "block", 4, 4, (0, 2, 3), groups=((0, 3), (2,)))
 >>> scores = {"L0H0": 3.0, "L0H1": 0.25, "L0H2": 2.0, "L0H3": 1.5}
 >>> print(Plan((layer,), "Toy", "0" * 16, "obs", "keep=0.75", scores))
@@ -19,7 +20,8 @@ from multihead._base.html import table as html_table
 from multihead._base.plural import plural
 
 if TYPE_CHECKING:
-    from multihead.edit.plan import LayerPlan, Plan
+    from multihead.edit.layer_plan import LayerPlan
+    from multihead.edit.plan import Plan
 
 MOST = 16
 """The most heads that a line names; the rest are counted."""

@@ -26,12 +26,13 @@ from multihead.edit.block_reader import BlockReader, Seen
 from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.least_squares import NormalEquations, best_ridge
 from multihead.edit.original_stream import Original
-from multihead.edit.residual_writers import Block, Layout, Rows, Writer
+from multihead.edit.residual_block import Block, Layout, Rows, Writer
 from multihead.errors import MultiheadError
+from multihead.model.activation_cache import SPARE
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.run_by_blocks import SPARE, BlockRun
+from multihead.model.run_by_blocks import BlockRun
 from multihead.model.statistics.second_moments import Crossed
 
 

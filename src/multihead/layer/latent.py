@@ -21,7 +21,7 @@ from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
-from multihead.layer._cache_base import Step
+from multihead.layer._cache_buffers import Step
 from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
 from multihead.layer._kernels import try_rules

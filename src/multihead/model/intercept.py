@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
@@ -35,13 +34,11 @@ from torch.overrides import TorchFunctionMode
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.layer import Problem, attend
-from multihead.layer._coordinates import ALL
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_cells import TensorMask
-from multihead.layer._mask_structured import Lengths, Padding, Prefix, Ragged
 from multihead.model.active_interceptions import Interception, heads_are_changed, interception
 from multihead.model.attention_modules import AttentionModules
-from multihead.model.call import Call, Listener, Tokens, ragged_rows
+from multihead.model.call import Call, Listener
 from multihead.model.call_index import CallIndex
 from multihead.model.call_tokens import Inputs
 from multihead.model.compiled import has_compiled_parts, inner
@@ -50,6 +47,7 @@ from multihead.model.hf_interface import through_interface
 from multihead.model.kernel_arguments import attend_as, problem_of
 from multihead.model.layer_labels import StackNames
 from multihead.model.lazy_weights import computed_weights
+from multihead.model.mask_padding import KEY_PADDING, padding_from_mask, visible_keys, without_ragged_padding
 from multihead.model.sequences import EXACT, Sequences
 from multihead.model.sites import Site, original_numbers
 from multihead.model.torch_mha import as_dropin, verify_dropin
@@ -235,18 +233,18 @@ class InterceptMode(TorchFunctionMode):
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
         queries, keys = self.inputs.of_call(stack, cross, problem.coordinates)
         unknown = keys.ids is None and keys.valid is None and not cross
-        if unknown and (visible := _visible_keys(problem, _PADDING)) is not None:
+        if unknown and (visible := visible_keys(problem, KEY_PADDING)) is not None:
             padded = self.inputs.padded_by_model(stack, problem.coordinates, visible)
             queries, keys = (queries, keys) if padded is None else (padded, padded)
         if queries.valid is None or keys.valid is None:
             parts: tuple[type[Mask], ...] = ()
             if isinstance(module, EXACT):
-                parts = _PADDING
+                parts = KEY_PADDING
             elif self.inputs.padded and keys.valid is None and (queries.valid is None or cross):
                 # The model has made its mask from the user's: audio frames, patches.
-                parts = (*_PADDING, TensorMask)
-            queries, keys = _padding_from_mask(problem, queries, keys, cross, parts)
-        queries, keys = _without_ragged_padding(problem, queries, keys)
+                parts = (*KEY_PADDING, TensorMask)
+            queries, keys = padding_from_mask(problem, queries, keys, cross, parts)
+        queries, keys = without_ragged_padding(problem, queries, keys)
         shard = head_shard_of(module, problem)
         if shard is not None and not self.sharded:
             raise MultiheadError(
@@ -369,55 +367,3 @@ def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not torch.equal(parts[:, :, 1:], parts[:, :, :1].expand_as(parts[:, :, 1:])):
             return k, v
     return k[:, ::size], v[:, ::size]
-
-
-_PADDING = (Lengths, Padding)
-"""Masks that state padding: mask.lengths and mask.padding of our layer, key_padding_mask of torch.nn."""
-
-
-def _padding_from_mask(
-    problem: Problem, queries: Tokens, keys: Tokens, cross: bool, kinds: tuple[type[Mask], ...]
-) -> tuple[Tokens, Tokens]:
-    """Padding from the mask of an intercepted call where inputs do not give it: keys hidden from every query.
-
-    `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
-    """
-    size, visible = problem.coordinates, _visible_keys(problem, kinds)
-    if visible is None or bool(visible.all()):
-        return queries, keys
-    valid_queries = None
-    if not cross and size.queries <= size.keys and size.key_positions is None:
-        slots = size.all_queries().clamp(max=size.keys - 1)  # padding of a ragged chunk is past the last key
-        valid_queries = visible.gather(1, slots.expand(size.batch, -1))
-    return (
-        replace(queries, valid=valid_queries) if queries.valid is None else queries,
-        replace(keys, valid=visible) if keys.valid is None else keys,
-    )
-
-
-def _visible_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
-    """The keys that each part of the mask of these kinds shows to some query; None if there is no such part."""
-    size = problem.coordinates
-    visible: Tensor | None = None
-    for part in problem.mask.parts():
-        if not isinstance(part, kinds) or isinstance(part, Prefix | Ragged):
-            continue
-        rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
-        allowed = part.allowed(size.grid(rows=rows))
-        if allowed is not None:
-            allows_key = allowed.any(2).any(1).expand(size.batch, size.keys)  # batch, key
-            visible = allows_key if visible is None else visible & allows_key
-    return visible
-
-
-def _without_ragged_padding(problem: Problem, queries: Tokens, keys: Tokens) -> tuple[Tokens, Tokens]:
-    """Tokens past the lengths of mask.ragged are padding; a cache holds no such keys."""
-    real = ragged_rows(problem)
-    if real is None:
-        return queries, keys
-    cached = any(part.cached for part in problem.mask.parts() if isinstance(part, Ragged))
-    return _valid_within(queries, real), keys if cached else _valid_within(keys, real)
-
-
-def _valid_within(tokens: Tokens, real: Bool[Tensor, "batch token"]) -> Tokens:
-    return replace(tokens, valid=real if tokens.valid is None else tokens.valid & real)

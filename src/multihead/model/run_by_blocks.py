@@ -33,22 +33,17 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from multihead.model.activation_cache import SPARE, ActivationCache, activation_bytes
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward, StopForward
 from multihead.model.rerun_from_attention import ModuleCall, ModuleCalls, Returned, modules_beside, repeat_batch
-
-CACHE_BYTES = 1 << 30
-"""Bytes of activations that are kept between runs, or as many as the model's weights take if these are more."""
 
 Inputs = Mapping[str, Any]
 State = dict[ModuleCall, Returned]
 """The calls that have returned in front of a stop; outputs that nothing reads later are blank."""
 Fronts = Mapping[str, frozenset[ModuleCall]]
 """Stop → the earlier calls whose outputs a run from there reads, in the order of the run."""
-
-SPARE = 0.5
-"""The share of the cache for values that save a part of a block; what saves whole blocks may take all of it."""
 
 
 def blocks_of(paths: Sequence[str]) -> dict[str, str]:
@@ -60,42 +55,6 @@ def blocks_of(paths: Sequence[str]) -> dict[str, str]:
         alone = [p for p in around if not any(_within(other, p) for other in paths if other != path)]
         blocks[path] = alone[0] if alone and len(set(paths)) > 1 else ""
     return blocks
-
-
-def activation_bytes(model: nn.Module) -> int:
-    """How many bytes of activations are kept between runs of a model."""
-    return max(CACHE_BYTES, sum(p.numel() * p.element_size() for p in model.parameters()))
-
-
-class ActivationCache:
-    """Values by key, up to a number of bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.size = limit, 0
-        self._values: dict[Hashable, tuple[Any, int]] = {}
-
-    def get(self, key: Hashable) -> Any:
-        return self._values.get(key, (None, 0))[0]
-
-    def put(self, key: Hashable, value: Any, size: int, *, share: float = 1.0) -> bool:
-        """Cache an activation of so many bytes in place of the old one; False if it would take over this share."""
-        total = self.size + size - self._values.get(key, (None, 0))[1]
-        if total > share * self.limit:
-            return False
-        self._values[key] = (value, size)
-        self.size = total
-        return True
-
-    def move(self, key: Hashable, to: Hashable) -> None:
-        """Keep a value under another key, in place of what is there."""
-        self.drop(to)
-        self._values[to] = self._values.pop(key)
-
-    def drop(self, key: Hashable) -> None:
-        self.size -= self._values.pop(key, (None, 0))[1]
-
-    def names(self) -> list[Hashable]:
-        return list(self._values)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConf
 
 import multihead as mh
 from multihead.edit.calibration import Calibration
-from multihead.model import run_by_blocks
+from multihead.model import activation_cache
 from unit.edit.sharp import sharp
 
 SMALL: dict[str, Any] = {
@@ -72,7 +72,7 @@ def test_after_the_choice_of_heads_the_original_runs_on_held_out_text_only(famil
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the cache at most, whole batches only; the runs of the cut get what is left."""
     model = _model("bert")
-    monkeypatch.setattr(run_by_blocks, "CACHE_BYTES", 1)
+    monkeypatch.setattr(activation_cache, "CACHE_BYTES", 1)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     text = Calibration(model, [[i + 1, *row] for i in range(4) for row in IDS], batch_size=7)
     plan = mh.plan(model, text, keep=0.5)
@@ -81,9 +81,9 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     whole = [text.originals.get(block, batch) is not None for batch in text.fit() for block in text.blocks]
     assert 0 < sum(whole) < len(whole)
     assert {sum(whole[i : i + 3]) for i in range(0, len(whole), 3)} == {0, 3}
-    assert text.run_by_blocks(model).cache.limit == weights - kept.size
+    assert text.block_run(model).cache.limit == weights - kept.size
     small = mh.cut(model, plan)
-    monkeypatch.setattr(run_by_blocks.ActivationCache, "put", lambda self, key, value, size, share=1.0: False)
+    monkeypatch.setattr(activation_cache.ActivationCache, "put", lambda self, key, value, size, share=1.0: False)
     _same(small, mh.cut(model, plan))
 
 

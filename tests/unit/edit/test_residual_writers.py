@@ -33,7 +33,8 @@ from transformers import (
 
 import multihead as mh
 from multihead import mask
-from multihead.edit.residual_writers import Block, Layout, MapReader, find_blocks, linear_maps
+from multihead.edit.residual_block import Block, Layout
+from multihead.edit.residual_writers import MapReader, find_blocks, linear_maps
 from multihead.model.forward import Forward
 from unit.edit.sharp import sharp
 

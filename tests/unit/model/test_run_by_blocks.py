@@ -24,7 +24,7 @@ import multihead as mh
 from multihead.edit import Plan
 from multihead.edit.calibration import Calibration
 from multihead.edit.kv_sharing.input_moments import moments_of
-from multihead.model import run_by_blocks
+from multihead.model import activation_cache
 from multihead.model.forward import Forward
 from multihead.model.run_by_blocks import BlockRun, blocks_of, fronts_of
 from unit.edit.sharp import sharp
@@ -201,7 +201,7 @@ def test_one_model_advances_inside_the_block_and_the_other_stays() -> None:
 
 def test_values_that_save_part_of_a_block_leave_room_for_the_states_of_blocks() -> None:
     """And where a new value does not fit, the old one stays."""
-    cache = run_by_blocks.ActivationCache(100)
+    cache = activation_cache.ActivationCache(100)
     assert cache.put("a", "original", 40, share=0.5)
     assert not cache.put("b", "original", 20, share=0.5)
     assert cache.put("c", "state", 60)
@@ -399,7 +399,7 @@ def test_a_cut_layer_without_heads_knows_its_padding(monkeypatch: pytest.MonkeyP
 
 def _same_without_cache(model: nn.Module, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     cached = mh.cut(model, plan)
-    monkeypatch.setattr(run_by_blocks.ActivationCache, "put", lambda self, key, value, size, share=1.0: False)
+    monkeypatch.setattr(activation_cache.ActivationCache, "put", lambda self, key, value, size, share=1.0: False)
     plain = mh.cut(copy.deepcopy(model), plan)
     for (name, a), (_, b) in zip(plain.state_dict().items(), cached.state_dict().items(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=name)

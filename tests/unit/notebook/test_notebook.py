@@ -19,7 +19,8 @@ from multihead._base.charts import HeadGrid, Heatmap, Line, LineChart, number, p
 from multihead.edit.check.check import CheckReport
 from multihead.edit.check.curve import Curve, Point
 from multihead.edit.check.metrics import Quality
-from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.layer_plan import LayerPlan
+from multihead.edit.plan import Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
 from multihead.measures.kinds.head_shares import SHARES, HeadShares
 from multihead.measures.similarity.result import Similarity
