@@ -19,8 +19,6 @@ from multihead.corpus.documents import Documents
 from multihead.corpus.text_files import ending, files_in, json_texts, lines, parquet_texts
 from multihead.errors import MultiheadError
 
-SPLITS = ("auto", "line", "paragraph", "file")
-
 Reader = Callable[[], Iterable[Any]]
 """Reads documents from the beginning."""
 

@@ -184,7 +184,7 @@ class _Pass:
         return {"batches": batches, "padding": counts, "states": self._state()}
 
     def _merged(self, first: State, second: State) -> dict[str, Any]:
-        """Two states of all accumulators, merged."""
+        """The states of all accumulators of the run, merged from two parts."""
         states: dict[str, State] = {}
         for one in self.accumulators:
             left, right = copy(one), copy(one)

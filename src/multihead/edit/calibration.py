@@ -65,7 +65,7 @@ Progress = Callable[[str, int, int], None]
 """Called with (name, done, total)."""
 
 PIECE = 512
-"""Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
+"""Longer documents are cut into pieces of this many tokens, or as many as the model has positions."""
 FEW = 50_000
 """With fewer tokens to fit, keys and values are shared on twice the text, half of it spliced (see `spliced`)."""
 PER_COLUMN = 25
@@ -207,7 +207,7 @@ class Calibration:
         return self._batched(halves_of_two(self._rows, len(self._rows) if few else 0, draw), draw=draw)
 
     def sample(self, tokens: int) -> Iterator[Inputs]:
-        """The first calibration batches, until they have so many tokens."""
+        """The first calibration batches, until they have this many tokens."""
         seen = 0
         for batch in self._fit:
             if seen >= tokens:

@@ -157,7 +157,7 @@ def rows_of(batch: Inputs, rows: slice, count: int) -> Inputs:
 def batched(
     model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
 ) -> list[Inputs]:
-    """Calibration batches of rows of similar length, equal if the model knows no padding, in a drawn order."""
+    """Calibration batches of rows of similar length, equal if the model ignores padding masks, in a drawn order."""
     if not rows:
         return []
     left, made, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)

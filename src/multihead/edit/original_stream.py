@@ -123,7 +123,7 @@ class Originals(Accumulator):
         return {}
 
     def load(self, state: State) -> None:
-        """There is no state."""
+        """Nothing to do: the streams are not part of a saved state."""
 
     def merge(self, later: Originals) -> None:
-        """There is no state."""
+        """Nothing to do: the streams are not part of a saved state."""

@@ -74,7 +74,7 @@ def plan_of_file(file: Path | None, requested: Sequence[str], force: bool) -> Pl
         return None
     if requested:
         raise MultiheadError(
-            f"{file} holds a plan, and {', '.join(requested)} asks for a different one",
+            f"{file} holds a plan, and {', '.join(requested)} requests a different one",
             hint="omit the option to use the file, or force=True to replace it",
         )
     return Plan.load(file)

@@ -77,7 +77,7 @@ def rows_in(batch: Inputs) -> list[list[int]]:
 
 
 def spliced(first: Sequence[int], second: Sequence[int], at: float) -> list[int]:
-    """The beginning of one document and the end of another, cut at the same share of both; both ends stay."""
+    """The beginning of one document and the end of another, cut at the same share of both; both ends are kept."""
     here, there = (min(max(1, round(at * len(row))), len(row) - 1) for row in (first, second))
     return [*first[:here], *second[there:]]
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from multihead.corpus.batches import Document, token_ids
 
 SIZE = 1024
-"""Hashes that are kept. With up to so many documents, `overlap` is exact but for one in 16,000."""
+"""Number of hashes kept. With at most this many documents, `overlap` is exact in all but one of 16,000 cases."""
 FIRST = 64
 """Tokens of a document that it is known by."""
 

@@ -174,7 +174,7 @@ class Rotary(nn.Module):
         return _pack(*self._angles(x, positions, dim, length), interleaved=self.interleaved)
 
     def _stretches(self, length: Tensor | int | None) -> bool:
-        """Whether a sequence of this length changes the frequencies; True if its length is on the device."""
+        """Whether this length changes the rotary frequencies; True if the length is on the device."""
         if length is None or not isinstance(self.scaling, DynamicNTK):
             return False
         return isinstance(length, Tensor) or length > self.scaling.original

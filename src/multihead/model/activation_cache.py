@@ -39,7 +39,7 @@ class ActivationCache:
         return True
 
     def move(self, key: Hashable, to: Hashable) -> None:
-        """Keep a value under another key, in place of what is there."""
+        """Move a value to a different key, in place of the value there."""
         self.drop(to)
         self._values[to] = self._values.pop(key)
 

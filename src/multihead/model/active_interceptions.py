@@ -1,7 +1,7 @@
-"""The interceptions that are in force: those of this thread, at the current depth of `isolated` blocks.
+"""The active interceptions: those of this thread, at the current depth of `isolated` blocks.
 
-Adapters and the attention functions of Hugging Face models are replaced for everybody while a block lasts. They ask
-here whether a call belongs to such a block; all other calls run the model's own code.
+Adapters and the attention functions of Hugging Face models are replaced globally while a block is open. The
+replacements check here whether a call belongs to such a block; all other calls run the model's own code.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Trace:
         return next(p for p in keys if p is not values[0])
 
     def _check_feeds_only_attention(self, letter: str, product: Product) -> None:
-        """Raise if the product feeds other weights too: then it is the residual stream, and not a projection."""
+        """Raise if a traced product feeds other weights too: it is the residual stream, not a projection."""
         others = self.graph.feeds(product)
         if others and self.gate is not None:  # one projection for queries and gate
             others = self.graph.feeds(product, self.gate.multiplication.node)
@@ -109,7 +109,7 @@ class Trace:
 
     @cached_property
     def gate(self) -> GateTrace | None:
-        """The traced call's factor on the heads' outputs; None if they reach W_O unchanged, or it is no gate."""
+        """The traced call's factor on the heads' outputs; None if they reach W_O unchanged or by no gate."""
         product, heads = self.product("o"), self.seen.heads
         try:
             sent_back(product.source(), edge_of(heads), torch.ones_like(product.x, dtype=torch.long))

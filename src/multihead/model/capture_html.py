@@ -54,7 +54,7 @@ def heads_html(heads: Capture) -> str:
 
 
 def _map(head: Head) -> str:
-    """The HTML map of one captured head, or why there is none."""
+    """The HTML map of one captured head, or the reason why it is missing."""
     try:
         weights = _weights(head, WORK)
     except MultiheadError as error:

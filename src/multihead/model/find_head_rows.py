@@ -77,7 +77,7 @@ def _out(trace: Trace) -> Projection:
         raise AnatomyError(
             f"{trace.name}: the output projection must be a whole parameter, but only a part of {weight.name} "
             f"{tuple(weight.parameter.shape)} reads the heads' outputs",
-            hint="store W_O in a parameter of its own",
+            hint="store W_O in a separate parameter",
         )
     heads = tuple(as_slots(columns, f"{trace.name}: {weight.name}") for columns in trace.columns)
     return Projection(weight.name, axis, heads, None if product.bias is None else product.bias.name)

@@ -35,7 +35,7 @@ from multihead.model.verify_kernel import largest_difference
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 
 GROUPED = "multihead-grouped"
-"""The attention function of cut models, see edit/surgery/kv_reuse.py; it asks the interface for another one."""
+"""The attention function of cut models, see edit/surgery/kv_reuse.py; it takes its kernel from the interface."""
 
 _UNDERSTOOD = frozenset({"scaling", "dropout", "softcap", "s_aux", "position_bias"})
 _NO_EFFECT = frozenset({"kernel_options", "output_attentions"})  # on the values
@@ -196,7 +196,7 @@ def _check_options(function: AttentionFunction, module: nn.Module, options: dict
         if not known and _reads(function, name):
             raise MultiheadError(
                 f"{type(module).__name__} passes {name}= to its attention function {_name(function)}, and "
-                "multihead does not know this argument",
+                "multihead does not support this argument",
                 hint='use another attention function, model.set_attn_implementation("sdpa"), or write an adapter: '
                 f"@multihead.model.adapter({type(module).__name__})",
             )

@@ -1,4 +1,4 @@
-"""Tensors that a capture keeps from every call, besides statistics."""
+"""Tensors that a capture keeps from every call, in addition to statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Which = str | Sequence[str]
 
 @dataclass(frozen=True)
 class Keep:
-    """Tensors that a capture keeps from every call, besides statistics. Layers are named L0, L1, ...
+    """Tensors that a capture keeps from every call, in addition to statistics. Layers are named L0, L1, ...
 
     - `qk`: queries and keys passed to the kernel, from which `weights` computes any row of any map;
     - `v`: values;

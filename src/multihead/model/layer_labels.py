@@ -73,7 +73,7 @@ class StackNames:
         self._roles: dict[str, _Role] = {}
         """path → role"""
         self._apart: dict[str, _Role] = {}
-        """the same for modules that are no attention of the tree: outside of all, or beside another in one"""
+        """the same for modules that do not look like attention: outside of all attentions, or inside one"""
         self._callers: dict[tuple[str, bool], str] = {}
         """(path of an attention, cross) → the module in it that calls the kernel"""
         stacks = _stacks(list(attentions))

@@ -45,7 +45,7 @@ ModuleForward = Callable[..., Any]
 ModuleCall = tuple[str, int]
 """The path of a module, and how many calls of it came before in the run."""
 ATTENTION = ""
-"""Attentions are counted beside the calls of modules, under this name."""
+"""The name under which attentions are counted, among the calls of modules."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Returned:
 
 
 class ModuleCalls:
-    """Counts the calls of some modules in a run, and answers those that `answer` knows from an earlier run.
+    """Counts the calls of some modules in a run, and answers those that `answer` has from an earlier run.
 
     Runs that only compare something with the model's own code (see `interception.isolated`) are not part of the
     run.

@@ -92,7 +92,7 @@ class Reruns:
         last, done = order[-1], 0
         for start in sorted(set(starts), key=order.index):
             waiting = [i for i, key in enumerate(starts) if key == start]
-            # Side by side the unchanged variant always runs along: another batch size would change the last bits,
+            # Side by side, the unchanged variant also runs: a different batch size would change the last bits,
             # and a resumed run must end in the same ones. Alone it runs once, and at the last start of every batch.
             prove = self.strategy == "side by side" or start not in self._proven or start == last
             while waiting:
@@ -145,8 +145,8 @@ class Reruns:
         label = forward.sites[start].label
         if self.strategy == "whole":
             raise MultiheadError(
-                f"batch {batch} has one output now and another in the next run (starting at {label}: {reason}), so "
-                "the effect of a head cannot be told",
+                f"batch {batch} has a different output in every run (starting at {label}: {reason}), so "
+                "the effect of a head cannot be measured",
                 hint="does the model keep state between calls, or draw random numbers in eval mode?",
             )
         slower = STRATEGIES[STRATEGIES.index(self.strategy) + 1]
@@ -166,6 +166,6 @@ def _packed(changes: Sequence[Change | None]) -> Change:
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Equal but for the rounding of another batch size."""
+    """Equal except for the rounding of a different batch size."""
     room = min(1e3 * torch.finfo(second.dtype).eps, 0.05) * float(second.nan_to_num().abs().max())
     return first.shape == second.shape and torch.allclose(first, second, rtol=0.0, atol=room, equal_nan=True)

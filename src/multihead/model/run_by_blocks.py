@@ -224,7 +224,7 @@ def fronts_of(model: nn.Module, stops: Sequence[str], example: Inputs) -> dict[s
 
 
 def _tracked(model: nn.Module, stops: Sequence[str]) -> dict[str, nn.Module]:
-    """The stops and the modules beside them and beside every module around them."""
+    """The stops, and the siblings of every stop and of every module around it."""
     return modules_beside(inner(model), [stop.rpartition(".")[0] for stop in stops]) if stops else {}
 
 

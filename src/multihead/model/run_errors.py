@@ -18,7 +18,6 @@ _INPUTS = (
     "pixel", "image", "video", "visual", "audio", "speech", "input", "feature", "feats", "bbox", "boxes", "patches",
     "points", "values",
 )  # fmt: skip
-_TOKEN_IDS = ("input_ids", "decoder_input_ids", "idx", "ids", "tokens", "src", "x")
 _NO_MEMORY = ("out of memory", "can't allocate memory")
 _NO_INPUTS = ("embeds", "mask", "output_", "return_", "position", "label", "key_values")
 

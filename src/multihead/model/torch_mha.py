@@ -58,7 +58,7 @@ def verify_dropin(
         difference = largest_difference(result, func(*args, **kwargs)[0])
     if difference is not None:
         raise MultiheadError(
-            f"{path}: the drop-in for nn.MultiheadAttention computes another output than torch: they differ by "
+            f"{path}: the drop-in for nn.MultiheadAttention computes a different output than torch: they differ by "
             f"{difference}",
             hint="this is a bug in multihead: please report the arguments of the call",
         )

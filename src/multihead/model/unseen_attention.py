@@ -14,7 +14,7 @@ _SHOWN = 4
 
 
 def unseen_note(unseen: Mapping[str, nn.Module], seen: int) -> str | None:
-    """A note on attention that ran unseen, beside the number of seen ones; None without any."""
+    """A note on attention that ran unseen, with the number of seen ones; None if all was seen."""
     if not unseen:
         return None
     names = [f"{path or 'the model'} ({type(module).__name__})" for path, module in unseen.items()]

@@ -1,4 +1,4 @@
-"""Compare what is shown of a model with what the model computes; raise where they differ."""
+"""Compare the problem that observers see with the output of the model's kernel; raise where they differ."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def copy_caches(x: Any) -> Any:
 
 
 def _can_be_repeated(model: nn.Module) -> bool:
-    """Whether two runs of a model give the same output, and one process can make the second one alone."""
+    """Whether two runs of a model compute the same output, and one process can make the second one alone."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     return not distributed and not any(module.training or _holds_cache(module) for module in model.modules())
 

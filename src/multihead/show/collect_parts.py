@@ -45,10 +45,10 @@ from multihead.table.table import HeadTable
 from multihead.table.view import importance_column
 
 WINDOWS = 8
-"""By default, at most so many windows of a long text are shown ..."""
+"""By default, at most this many windows of a long text are shown ..."""
 
 WINDOW_SIZE = 2_000_000
-"""... and no further one once their maps have so many characters."""
+"""... and no further one once their maps have this many characters."""
 
 PAIRS = 10
 """Pairs of tokens that are shown of each head."""

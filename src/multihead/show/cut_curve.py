@@ -24,7 +24,7 @@ EVERY = 4
 """Every fourth document judges, and nothing is fitted to it."""
 
 ROUNDS = 5
-"""of timing a point of the first method beside the original"""
+"""rounds that time a point of the first method next to the original"""
 
 
 def cut_curve(

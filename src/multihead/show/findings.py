@@ -31,7 +31,7 @@ OFTEN = 0.25
 """The share of the heads from which on a common kind is the first finding."""
 
 MOSTLY = 0.75
-"""The part of a layer's heads from which on what they do is said of the layer."""
+"""At least this share of a layer's heads must agree for a finding to name the layer."""
 
 TWINS = 0.8
 """CKA from which on two heads are near-twins."""

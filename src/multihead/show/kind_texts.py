@@ -21,7 +21,7 @@ class KindText:
     """The words for a kind."""
 
     label: str
-    """what it is called where there is little room"""
+    """a short name for narrow places"""
     verb: str
     """what one head does"""
     rest: str

@@ -61,7 +61,7 @@ class StoredMap:
     softcap: float | None = None
     sink: float | None = None
     served: bool = False
-    """the page asks its server for the map"""
+    """the page requests the map from its server"""
 
     def to_json(self) -> dict[str, Any]:
         """The fields that say something."""

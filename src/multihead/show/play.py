@@ -66,7 +66,7 @@ class PlayPage:
         return f"the embedded model as a page: {heads} heads, {len(self.html()) / 1e6:.1f} MB"
 
     def _repr_html_(self) -> str:
-        """The play page in a frame of its own, which can run its script and nothing else."""
+        """The play page in a sandboxed frame, which can run its script and nothing else."""
         return (
             f'<iframe srcdoc="{escape(self.html())}" sandbox="allow-scripts" title="the embedded model" '
             f'style="width: 100%; height: {INLINE_HEIGHT}px; border: 1px solid #8886"></iframe>'

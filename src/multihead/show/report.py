@@ -208,7 +208,7 @@ class Report:
         }
 
     def html(self, *, served: bool = False) -> str:
-        """The page. `served`: it asks the server that it came from for maps."""
+        """The page. `served`: it requests maps from its server."""
         return html.page(self, served=served)
 
     def save(self, path: str | Path) -> Path:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from multihead.corpus.documents import CachedCorpus
 
 PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "theory", "cost")
-"""What a report may hold besides maps, in the order in which it is measured."""
+"""The parts of a report, besides maps, in the order in which they are measured."""
 
 IMPORTANCE = ("auto", "gradient", "ablation")
 
 EXACT = 256
-"""With at most so many heads, importance="auto" ablates every head; with more, it uses gradients."""
+"""With at most this many heads, importance="auto" ablates every head; with more, it uses gradients."""
 
 _FORWARDS = {"measure": 3.0, "kinds": 8.0, "pairs": 3.0, "similarity": 6.0, "curve": 14.0, "theory": 25.0}
 """About how many forward passes over the documents a part takes; importance and real cuts depend on the model."""

@@ -86,7 +86,7 @@ class HeadMap:
             console.print(Text(line, "dim"))
 
     def notes(self, width: int, *, start: int = 0, digits: bool = False) -> Iterator[str]:
-        """Notes below the head's map in the terminal: what it does not show."""
+        """Notes below the head's map in the terminal: what is cut off."""
         shown = self._drawn(start, digits).shown(width)
         if self.pieces > 1:
             yield f"the text is longer than the model can read: this is the first of {self.pieces} windows of it"

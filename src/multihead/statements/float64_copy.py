@@ -61,6 +61,7 @@ class Float64Copy:
 
 
 def _from_weights(layer: LayerSample, position: Position | None) -> MultiHeadAttention:
+    """Head outputs in float64, computed from the weights."""
     w = layer.weights
     state = {
         "q_proj.weight": w.q.flatten(0, 1), "q_proj.bias": w.bias("q").flatten(),
@@ -89,6 +90,7 @@ def _query_factor(layer: LayerSample) -> float:
 
 @torch.no_grad()
 def _error(module: MultiHeadAttention, layer: LayerSample, mask: Mask) -> float:
+    """The error of the float64 copy, relative to the layer's own output."""
     worst = size = 0.0
     for s in layer.sequences[:4]:
         key = s.memory[None] if layer.cross else None

@@ -74,7 +74,7 @@ class Snapshot:
 
     @cached_property
     def outputs(self) -> list[Tensor] | None:
-        """The outputs of the snapshot's model on an example input; None if there is no input that it takes."""
+        """The outputs of the snapshot's model on an example input; None if no example input fits."""
         try:
             return example_outputs(self.model)
         except MultiheadError:

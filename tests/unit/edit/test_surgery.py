@@ -353,7 +353,7 @@ def test_a_forward_put_beside_the_class_is_refused() -> None:
     norm = small.model.layers[0].self_attn.q_norm
     norm.forward = norm.forward
     layer = layers("olmo2")[0]
-    with pytest.raises(MultiheadError, match=r"this Olmo2RMSNorm has a forward of its own"):
+    with pytest.raises(MultiheadError, match=r"this Olmo2RMSNorm has its own forward"):
         install(small, layer, HeadWeights.of(layer).keep([0, 3]))
 
 

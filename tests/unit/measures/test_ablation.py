@@ -445,5 +445,5 @@ class Restless(Toy):
 
 
 def test_a_model_that_is_another_each_time_is_refused() -> None:
-    with pytest.raises(MultiheadError, match="one output now and another in the next run"):
+    with pytest.raises(MultiheadError, match="a different output in every run"):
         feed(Restless(), Ablation(OutputDistance()), {"x": X})

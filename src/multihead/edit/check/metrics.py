@@ -135,7 +135,7 @@ Output = Float[Tensor, "document *token width"]
 
 @dataclass(frozen=True)
 class Quality:
-    """Metrics by name: a model beside itself has cosine 1 and relative error 0."""
+    """Metrics by name: a model compared with itself has cosine 1 and relative error 0."""
 
     kind: Kind
     metrics: Mapping[str, Pair]

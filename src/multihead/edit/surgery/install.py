@@ -102,7 +102,7 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
         if other is not None:
             raise MultiheadError(
                 f"{layer.path}: {name} is also {other}: what one loses, the other would lose too",
-                hint="give them weights of their own first: m.weight = nn.Parameter(m.weight.clone())",
+                hint="separate their weights first: m.weight = nn.Parameter(m.weight.clone())",
             )
 
 
@@ -129,7 +129,7 @@ def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
         raise SizeError(
             f"{layer.name} ({layer.path}): heads of size {new.q.shape[1]} and {new.v.shape[1]} were given, "
             f"its heads have {own[0]} (query and key) and {own[1]} (value)",
-            hint="the size of a head stays as it is",
+            hint="pass heads of the same size",
         )
     if len(new.groups.kv_of_head) != new.heads or new.groups.kv_heads != new.kv_heads:
         raise SizeError(
@@ -142,5 +142,5 @@ def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
         if given is not None and layer.weights[letter].bias is None and bool((given != 0).any()):
             raise SizeError(
                 f"{layer.name} ({layer.path}): a bias of {letter} was given, the layer has none",
-                hint="give the projection a bias first, or fold it elsewhere",
+                hint="add a bias to the projection first, or fold it into another one",
             )

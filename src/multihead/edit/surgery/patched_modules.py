@@ -229,7 +229,7 @@ def patch(module: nn.Module, name: str, data: Any) -> bool:
         return False
     if "forward" in module.__dict__:
         raise MultiheadError(
-            f"this {type(module).__name__} has a forward of its own beside its class's, which would hide the patch",
+            f"this {type(module).__name__} has its own forward, set on the instance, which would hide the patch",
             hint="something hooks into it: accelerate.hooks.remove_hook_from_submodules(model), or leave capture",
         )
     if not isinstance(module, mixin):

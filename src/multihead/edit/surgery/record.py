@@ -29,7 +29,7 @@ NAME = "multihead_cut"
 
 @dataclass
 class Record:
-    """The steps from the original's structure to this one's, and the plan that asked for them, as JSON."""
+    """The steps from the original's structure to this one's, and the plan behind them, as JSON."""
 
     steps: list[Step] = field(default_factory=list[Step])
     plan: dict[str, Any] | None = None
@@ -82,6 +82,6 @@ def refuse_save_pretrained(*_: Any, **__: Any) -> None:
     """Raise for a model with a record: transformers would write the original's config beside cut weights."""
     raise MultiheadError(
         "save_pretrained would write the original's config with the cut weights, which then do not load",
-        hint="mh.save(model, folder) and mh.load(folder); if every layer was cut alike, from_pretrained may load "
-        "the folder too, and mh.save says so",
+        hint="mh.save(model, folder) and mh.load(folder); if all layers have the same sizes, from_pretrained may "
+        "load the folder too, and mh.save says so",
     )

@@ -46,7 +46,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which heads stay: by their place in the model as it is now, and in the uncut one, which had `of`."""
+    """The kept heads: their indices in the model as it is now, and in the uncut one, which had `of`."""
 
     now: list[int]
     first: list[int]
@@ -65,7 +65,7 @@ class Attention:
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
     def _ids(self, what: str) -> list[int] | None:
-        """The heads' numbers in the uncut model, for those that `layer` counts; None: it does not know of a cut."""
+        """The heads' numbers in the uncut model; None if this layer was never cut."""
         told: Told | None = getattr(self.layer.module, CUT, None)
         if self.layer.module is self.module and self.cut_since:
             told = None
@@ -129,7 +129,7 @@ class Attention:
                 raise MultiheadError(
                     f"{layer.path}: {pack.parameter} holds {', '.join(pack.letters)}, "
                     "and a norm behind it takes all heads together",
-                    hint="give q, k and v weights of their own: such a norm needs the rows of heads that go, too",
+                    hint="separate the weights of q, k and v: such a norm also needs the rows of removed heads",
                 )
             check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
             if way == "copies" and set(pack.letters) & set("kv"):
@@ -141,22 +141,22 @@ class Attention:
         if part.bias is not None:
             made.numbers[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
         self._per_head(made)
-        self._told(made, way)
+        self._set_sizes(made, way)
         if not new.heads:
             self._no_heads(made, returns or self.cutting.returns)
         return made
 
-    # ---- what the module is told ---------------------------------------------------------------
+    # ---- attributes of the module --------------------------------------------------------------
 
-    def _told(self, made: Structure, way: Way) -> None:
-        """Steps that tell the structure its new number of heads."""
+    def _set_sizes(self, made: Structure, way: Way) -> None:
+        """Steps that set the number of heads in the attributes of the module."""
         module, path, new = self.module, self.layer.path, self.new
         say = made.steps.append
         origin = {"q": {"heads": self.q.first, "of": self.q.of}, "kv": {"heads": self.kv.first, "of": self.kv.of}}
         say(Step("set", path, CUT, origin))
         kv_of_head = list(new.groups.kv_of_head)
         if isinstance(module, MultiHeadAttention):
-            self._told_ours(made)
+            self._set_own_groups(made)
             return
         if isinstance(module, nn.MultiheadAttention):
             say(Step("set", path, "num_heads", new.heads))
@@ -188,8 +188,8 @@ class Attention:
                 if name in taken:
                     say(Step("argument", path, name, {"dedup": kv_of_head}))
 
-    def _told_ours(self, made: Structure) -> None:
-        """Steps that give our own layer its new structure."""
+    def _set_own_groups(self, made: Structure) -> None:
+        """Steps that set the groups and the position bias of our own layer."""
         path, ours = self.layer.path, self.module
         assert isinstance(ours, MultiHeadAttention)
         made.steps.append(Step("kv_of_head", path, "", list(self.new.groups.kv_of_head)))

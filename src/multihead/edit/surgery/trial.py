@@ -1,4 +1,4 @@
-"""Modules whose code is unknown: strategies to give them different heads are tried, and compared with a run.
+"""Modules whose code is unknown: try strategies to give them different heads, and compare each with a run.
 
 The expected output is that of the module before the cut, with the new weights in the places of the remaining heads
 and the removed heads ablated. The model runs once, as far as the module; then only the module is called.
@@ -47,7 +47,7 @@ def put(root: nn.Module, made: Structure) -> list[Step]:
 
 
 def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[Step]:
-    """Apply the first strategy with which the module computes what it should."""
+    """Apply the first strategy after which the module computes the expected output."""
     known = getattr(attention.module, CUT, None)
     if known is not None and attention.cut_since:  # the strategy is known
         return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
@@ -86,7 +86,7 @@ def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[St
 
 
 def _home(attention: Attention) -> str:
-    """The smallest module around the call of the kernel and all projections."""
+    """The smallest module around the kernel call and all projections of a trial."""
     paths = [attention.layer.path, *(part.module for part in attention.layer.weights.values())]
     parts = [path.split(".") if path else [] for path in paths]
     shared = 0
@@ -157,7 +157,7 @@ def _plain(attention: Attention, made: Structure) -> Structure:
 
 
 def _returns(attention: Attention, returned: Any) -> str:
-    """What a module without heads has to return in a trial, by what it returned before."""
+    """The output of a module without heads in a trial, from what it returned before."""
     path, out = attention.layer.path, attention.layer.weights["o"].module
     first = "o" if not path or f"{out}.".startswith(f"{path}.") else "z"
     return f"={first}" if isinstance(returned, Tensor) or returned is None else first + "-" * (len(returned) - 1)

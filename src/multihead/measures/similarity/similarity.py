@@ -336,7 +336,7 @@ class SimilaritySum(Accumulator):
         return Similarity(tuple(index), ordered, undefined, about, self.by, self.within)
 
     def _by_weights(self, sites: Sequence[Site], undefined: dict[str, list[str]]) -> dict[str, Tensor]:
-        """Similarity of the subspaces that heads read and write."""
+        """Similarity by weights: of the subspaces that heads read and write."""
         if any(site.key not in self.weights.layers for site in sites):
             missing = torch.full((len(_names(sites)),) * 2, torch.nan, dtype=torch.float64)
             return {"write": missing, "read": missing.clone()}

@@ -107,7 +107,7 @@ class HeadStatistics:
     def _table(
         self, measured: Measured, counts: Bool[Tensor, "batch head query"]
     ) -> tuple[tuple[int, ...], Float[Tensor, "statistic head row"]]:
-        """The statistics of a block and their indices; NaN if a row does not count for a head."""
+        """Head statistics of a block of rows, and their indices; NaN if a row does not count for a head."""
         names = [name for name in self.named if name in measured.numbers]
         indices = [self.index[name] for name in names]
         parts = [measured.numbers[name] for name in names]

@@ -73,7 +73,7 @@ def labels_step(count: int, room: float, letter: float = 6.5) -> int:
 
 
 def _letter_size(cells: int, inches: float) -> float:
-    """Points of the labels of so many cells."""
+    """The font size of labels, in points, for this many cells."""
     return min(7.0, max(5.0, 0.85 * inches * 72 / max(1, cells)))
 
 

@@ -18,7 +18,7 @@ THEIRS = "sentence_transformers.models.Transformer"
 
 @dataclass(frozen=True)
 class SentenceFormat:
-    """modules.json beside weights that a different format has written; the modules are those of `source`."""
+    """modules.json next to weights that a different format has written; the modules are those of `source`."""
 
     source: Path
     stock: bool
