@@ -22,7 +22,7 @@ from multihead._base.arguments import check_instance
 from multihead.edit.calibration import Calibration
 from multihead.edit.residual_writers import linear_maps
 from multihead.errors import SizeError
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 BUDGETS = ("flops", "cache")
 

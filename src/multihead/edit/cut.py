@@ -30,9 +30,9 @@ from multihead.edit.refit import BlockRefit, Fit
 from multihead.edit.surgery.install import arranged, install
 from multihead.edit.surgery.record import remember, texts_of
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 def cut(

@@ -36,8 +36,8 @@ from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.distill_loss import DistillLoss
 from multihead.edit.splice_documents import endless
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
+from multihead.model.layer_anatomy import LayerAnatomy
 
 BATCHES = 2
 """Batches of a step."""

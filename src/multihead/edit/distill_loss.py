@@ -27,9 +27,9 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.measures.importance.losses import OutputDistance, Seen, Target, tensor_in
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.layer_anatomy import LayerAnatomy
 
 _BLOCK = re.compile(r"^(.*\.)?\d+(?=\.|$)")
 

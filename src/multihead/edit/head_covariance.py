@@ -26,9 +26,9 @@ from multihead.corpus.run import run
 from multihead.edit.weight_sets import WeightSets
 from multihead.errors import MultiheadError
 from multihead.model.active_interceptions import interception_of
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
 from multihead.model.compiled import inner
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.sites import Site
 from multihead.model.statistics.second_moments import CrossMoments, Square
 

@@ -41,9 +41,9 @@ from multihead.edit.layer_plan import (
 )
 from multihead.edit.weight_sets import weight_sets
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.fingerprint import fingerprint
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.sites import Site, find
 from multihead.table.head_names import HeadName
 

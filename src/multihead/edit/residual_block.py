@@ -10,8 +10,8 @@ from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, ragged_rows
+from multihead.model.layer_anatomy import LayerAnatomy
 
 Rows = Float[Tensor, "token width"]
 

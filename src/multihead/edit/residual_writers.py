@@ -37,10 +37,10 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.edit.residual_block import Block, Layout, Tap, Writer
 from multihead.model.active_interceptions import isolation_depth
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.run_by_blocks import blocks_of, tensors_in
 
 ROWS = 48

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 WeightSets = Sequence[Sequence[LayerAnatomy]]
 """Layers by their parameters; a set has the name of its first layer."""

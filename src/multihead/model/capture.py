@@ -340,10 +340,7 @@ class Head:
 
 @contextmanager
 def capture(
-    model: nn.Module,
-    *,
-    statistics: Statistics | None = EVERY,
-    keep: Keep | str | None = None,
+    model: nn.Module, *, statistics: Statistics | None = EVERY, keep: Keep | str | None = None
 ) -> Generator[Capture]:
     """Capture every attention of `model` inside the block. The model is unchanged afterwards.
 
@@ -375,7 +372,8 @@ def capture(
     heads = Capture(statistics, to_keep, to_keep.named_layers(model))
     with heads.watch(model):
         yield heads
-        has_dropout = statistics is not None and _has_active_dropout(model)
+        dropouts = [m for m in model.modules() if isinstance(m, nn.Dropout)]
+        has_dropout = statistics is not None and any(m.p > 0 and m.training for m in dropouts)
     heads.finish()
     if has_dropout:
         warnings.warn(
@@ -399,7 +397,3 @@ class _RunCount:
 
     def _increment(self, *_: object) -> None:
         self.count += 1
-
-
-def _has_active_dropout(model: nn.Module) -> bool:
-    return any(m.p > 0 and m.training for m in model.modules() if isinstance(m, nn.Dropout))

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from multihead.errors import SizeError
 from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 @dataclass(frozen=True)

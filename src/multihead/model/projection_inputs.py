@@ -32,9 +32,9 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer import Problem
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, ragged_rows
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 Rows = Float[Tensor, "row width"]
 Projections = tuple[nn.Module, nn.Module, nn.Module]

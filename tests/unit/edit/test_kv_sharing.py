@@ -24,8 +24,8 @@ from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.surgery.install import arranged, install
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 @pytest.fixture(autouse=True)

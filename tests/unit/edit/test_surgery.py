@@ -20,8 +20,9 @@ from multihead.edit.surgery.record import Record, record_of
 from multihead.edit.surgery.steps import Step, apply
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Groups
-from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from zoo import ZOO, model
 from zoo_cut import cut_model, layers, made, outputs, shared, uneven
 

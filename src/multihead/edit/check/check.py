@@ -32,11 +32,12 @@ from multihead.edit.check.metrics import METRICS, Pair, Quality, check_metric, c
 from multihead.edit.check.speed import Timing, attention_layers, whole_model
 from multihead.edit.plan_text import table
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
+from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
 from multihead.table.condition import Condition
 
 if TYPE_CHECKING:

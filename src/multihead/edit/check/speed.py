@@ -21,9 +21,9 @@ from torch import nn
 
 from multihead._base.progress import Progress
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.layer_anatomy import LayerAnatomy
 
 Job = Callable[[], object]
 SHORTEST = 0.03

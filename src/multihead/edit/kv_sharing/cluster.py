@@ -37,8 +37,8 @@ from multihead.edit.kv_sharing.sharing_problems import (
     value_problem,
 )
 from multihead.errors import SizeError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 KVGroups = tuple[tuple[int, ...], ...]
 """Query heads that share a kv head, by their index in the uncut layer (`HeadWeights.origin`)."""

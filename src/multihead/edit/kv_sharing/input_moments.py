@@ -49,11 +49,11 @@ from multihead.errors import MultiheadError
 from multihead.layer import Problem, weights_of
 from multihead.layer._problem import autocast_disabled
 from multihead.layer.outputs import Cells
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.projection_inputs import ProjectionInputs, QKVInputs, projections_of
 from multihead.model.sites import Site
 from multihead.model.statistics.second_moments import CrossMoments

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from multihead._base.float64 import float64
 from multihead.edit.kv_sharing.rotary import Pairs, find_pairs, tolerance
 from multihead.layer import Problem
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.projection_inputs import QKVInputs
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]

@@ -27,11 +27,11 @@ from multihead.edit.surgery.structure import Attention
 from multihead.edit.surgery.trial import put, try_strategies
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Groups
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.families import Cutting, cutting_of
 from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 def install(

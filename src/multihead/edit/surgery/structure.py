@@ -18,9 +18,9 @@ from multihead.errors import MultiheadError
 from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.position import PositionBias
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.families import SIZES, Cutting
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.sites import CUT
 
 Way = Literal["sizes", "kernel", "copies"]

@@ -13,7 +13,8 @@ from multihead.errors import AnatomyError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
 from multihead.measures.cost.spec import Latent, Spec
-from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 def sizes_of(model: nn.Module) -> tuple[Spec, ...]:

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import Head, LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
+from multihead.model.layer_anatomy import Head, LayerAnatomy
 from multihead.model.sites import Key
 
 Basis = Float[Tensor, "_ _"]  # width, rank

@@ -21,8 +21,9 @@ from multihead._base.plural import plural
 from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
-from multihead.model.anatomy import Anatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.families import STAND_INS
+from multihead.model.layer_anatomy import Anatomy
 from multihead.store.example_outputs import difference, example_outputs
 from multihead.store.replay import Shapes, shape_difference
 from multihead.store.skeleton import TRANSFORMERS, config_of, import_transformers, skeleton
