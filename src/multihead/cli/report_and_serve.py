@@ -96,13 +96,20 @@ class Reading:
 
     def estimate(self, *, cut: Sequence[str] = ()) -> list[str]:
         """Announce what `report` or `serve` runs, about how long, with about how much memory."""
+        from multihead.model.find_sites import find_sites
         from multihead.show.report_estimate import report_estimate
 
+        sites = find_sites(self.loaded.model, self.corpus.first().inputs)
         documents = f"{self.documents.name}: {plural(self.documents.count, 'document')}"
         estimate = report_estimate(
-            self.loaded.model, self.corpus, parts=self.parts, importance=self.options.importance, cut=cut
+            self.loaded.model,
+            self.corpus,
+            parts=self.parts,
+            importance=self.options.importance,
+            cut=cut,
+            sites=sites,
         )
-        summary = self.loaded.summary(self.corpus.first().inputs)
+        summary = self.loaded.summary(sites)
         return [f"{summary}; {documents}; {', '.join(('maps', *self.parts))}", str(estimate)]
 
     def report(self, **options: Any) -> Report:
