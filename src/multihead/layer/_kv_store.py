@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -198,7 +198,7 @@ def enter_shard(shard: SequenceShard) -> None:
     """Open a context_parallel block: layers of this thread store their keys in its shard."""
     global _untraced_shard
     if _untraced_shard is _current_shard:
-        _untraced_shard = torch.compiler.disable(_current_shard)
+        _untraced_shard = cast(Any, torch.compiler.disable)(_current_shard)
     shard.active = True
     _open.append(shard)
     _shards.set((*_shards.get(), shard))

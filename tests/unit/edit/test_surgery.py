@@ -212,7 +212,7 @@ def test_a_cut_model_is_pickled(name: str) -> None:
 
 def test_a_head_that_is_gone_does_not_come_back() -> None:
     small, layer = kept("gpt-oss", [0, 3])
-    with pytest.raises(MultiheadError, match=r"has heads \[0, 3\] of 6, and was to get \[0, 1\]: \[1\] are gone"):
+    with pytest.raises(MultiheadError, match=r"heads \[0, 3\] of 6, and cannot get \[0, 1\]: \[1\] were"):
         install(small, layer, HeadWeights.of(layer).keep([0, 1]))
 
 

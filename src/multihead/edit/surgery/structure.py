@@ -26,8 +26,8 @@ from multihead.model.sites import CUT
 Way = Literal["sizes", "kernel", "copies"]
 """How heads share keys and values: by the module's own code, by our kernel behind it, by copies in front of it."""
 
-Told = dict[str, Any]
-"""{"q": {"heads": [...], "of": n}, "kv": ...}"""
+CutHeads = dict[str, Any]
+"""The heads left in a cut layer, by their numbers in the uncut one: {"q": {"heads": [...], "of": n}, "kv": ...}"""
 
 
 @dataclass
@@ -66,32 +66,32 @@ class Attention:
 
     def _ids(self, what: str) -> list[int] | None:
         """The heads' numbers in the uncut model; None if this layer was never cut."""
-        told: Told | None = getattr(self.layer.module, CUT, None)
+        cut_heads: CutHeads | None = getattr(self.layer.module, CUT, None)
         if self.layer.module is self.module and self.cut_since:
-            told = None
-        return None if told is None else told[what]["heads"]
+            cut_heads = None
+        return None if cut_heads is None else cut_heads[what]["heads"]
 
     @property
     def cut_since(self) -> bool:
-        """Whether the module's structure was cut after `layer` was looked at."""
+        """Whether the module's structure was cut after the anatomy `layer` was taken."""
         if self.layer.module is self.module:
             return any(p is not self.layer.parameters[name] for name, p in self.own_parameters().items())
         return getattr(self.layer.module, CUT, None) != getattr(self.module, CUT, None)
 
     def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
         """The chosen heads of the structure; `origin` counts those of the model now, or of the uncut one."""
-        told: Told | None = getattr(self.module, CUT, None)
+        cut_heads: CutHeads | None = getattr(self.module, CUT, None)
         ids = self._ids(what)
         first = list(origin) if ids is None else [ids[h] for h in origin]
-        if told is None:
+        if cut_heads is None:
             return Chosen(list(origin), first, heads, heads)
-        there, of = told[what]["heads"], told[what]["of"]
+        there, of = cut_heads[what]["heads"], cut_heads[what]["of"]
         gone = [h for h in first if h not in there]
         if gone or (ids is None and heads not in (of, len(there))):
             raise MultiheadError(
-                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and was to get {first}"
-                + (f": {gone} are gone" if gone else f" of a layer of {heads}"),
-                hint="start from a copy of the uncut model, or look at the cut one with mh.anatomy first",
+                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and cannot get {first}"
+                + (f": {gone} were removed" if gone else f" of a layer of {heads}"),
+                hint="start from a copy of the uncut model, or call mh.anatomy on the cut one first",
             )
         return Chosen([there.index(h) for h in first], first, of, len(there))
 
@@ -213,14 +213,14 @@ class Attention:
         """The structure of an attention without heads."""
         if isinstance(self.module, MultiHeadAttention):
             returns = "=o"
-        elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns what it did
+        elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns the same output
             returns = self.module.multihead_patch["returns"]
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
-        # A module that runs none of its code needs no sizes; our own layer says its groups.
+        # A module that runs none of its code needs no sizes; our own layer states its groups.
         kinds = ("resize", "kv_of_head") if isinstance(self.module, MultiHeadAttention) else ("resize",)
         made.steps = [s for s in made.steps if s.do in kinds or s.name in (CUT, "num_heads")]
-        told = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
-        made.steps.append(Step("patch", self.layer.path, "no heads", told))
+        data = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
+        made.steps.append(Step("patch", self.layer.path, "no heads", data))
 
     # ---- parameters ----------------------------------------------------------------------------
 
@@ -240,12 +240,12 @@ class Attention:
             wanted = Pack("", pack.letters, pack.axis, seen).pieces(apart)
             own: list[Piece] = [(x, i if x == "q" else new.groups.kv_of_head[i]) for x, i in wanted]
             dims = {"q": self.layer.key_dim, "k": self.layer.key_dim, "v": self.layer.value_dim}
-            told = {
+            data = {
                 "sizes": [dims[x] for x, _ in pieces],
                 "order": [pieces.index(piece) for piece in own],
                 "packing": seen,
             }
-            made.steps.append(Step("patch", path, "repeat kv", told))
+            made.steps.append(Step("patch", path, "repeat kv", data))
         return stored.numbers(new)
 
     def _kept_rows(self, pack: Pack) -> Tensor:
@@ -293,8 +293,8 @@ class Attention:
                     self.layer.key_dim,
                 ):
                     whole.add(letter)
-                    told = {"size": self.layer.key_dim, "heads": chosen.first}
-                    made.steps.append(Step("patch", at, "select heads", told))
+                    data = {"size": self.layer.key_dim, "heads": chosen.first}
+                    made.steps.append(Step("patch", at, "select heads", data))
                 elif own.shape == (chosen.count, self.layer.key_dim):
                     made.put(name, own.detach()[chosen.now])
                 elif own.numel() not in (1, self.layer.key_dim):

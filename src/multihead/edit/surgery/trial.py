@@ -140,7 +140,7 @@ def _plain(attention: Attention, made: Structure) -> Structure:
     """A structure to try: our own code around qkv and proj, for a module that takes its width from its input."""
     path, layer, new = attention.layer.path, attention.layer, attention.new
     start = f"{path}." if path else ""
-    told = {
+    data = {
         "qkv": layer.weights["q"].module.removeprefix(start),
         "out": layer.weights["o"].module.removeprefix(start),
         "sizes": [new.heads * layer.key_dim, new.kv_heads * layer.key_dim, new.kv_heads * layer.value_dim],
@@ -152,7 +152,7 @@ def _plain(attention: Attention, made: Structure) -> Structure:
         pieces = new.heads + 2 * new.kv_heads
         plain = {"sizes": [layer.key_dim] * pieces, "order": list(range(pieces)), "packing": "blocks"}
         made.steps.append(Step("patch", home, "repeat kv", plain))
-    made.steps.append(Step("patch", path, "timm", told))
+    made.steps.append(Step("patch", path, "timm", data))
     return made
 
 
