@@ -137,7 +137,6 @@ class Cache(ABC):
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
     ) -> tuple[Keys, Values] | None:
-        """None: a cache of self-attention holds no keys that replace new ones; raises if `key` is passed."""
         if key is not None:
             raise SizeError(
                 f"key must be None with a {type(self).__name__} cache, which is for self-attention, "
@@ -149,7 +148,6 @@ class Cache(ABC):
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[TokenPositions, TokenPositions]:
-        """Positions of the new tokens, behind those in the cache."""
         if positions is not None:
             return positions, positions
         start = self.length
@@ -167,7 +165,6 @@ class Cache(ABC):
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, Any]:
-        """The mask and the coordinates of a call over the cached keys, and the step that stores the new ones."""
         self._validate_buffers(k)
         owner = self._owned_by(layer)
         lengths = ragged_lengths(mask, k.shape[0], k.device)
@@ -188,7 +185,6 @@ class Cache(ABC):
         return mask, coordinates, step
 
     def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
-        """Store new keys and values in the cache; returns those to attend to."""
         self._validate_buffers(v, "v")
         keys, values = self._write(k, v, step)
         if step.owner is not None:

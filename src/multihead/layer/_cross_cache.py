@@ -103,7 +103,6 @@ class Cross(Cache):
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
     ) -> tuple[Keys, Values] | None:
-        """The cached keys and values of cross-attention; None if the cache is empty."""
         if not self.filled:
             if key is None:
                 raise SizeError(
@@ -127,7 +126,6 @@ class Cross(Cache):
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, _CrossStep]:
-        """The mask and the coordinates of a call over the cached keys of cross-attention."""
         owner = self._owned_by(layer)
         if self.filled:
             self._validate_use(q, k)
@@ -140,7 +138,6 @@ class Cross(Cache):
         return mask, sized(q, k.shape[2]), _CrossStep(owner, sources)
 
     def take(self, k: Keys, v: Values, step: _CrossStep) -> tuple[StoredKeys, StoredValues]:
-        """Store the keys and values of cross-attention in the empty cache."""
         if self._k is None:
             self._k, self._v = k, v
             self._owner, self._sources = step.owner, step.sources

@@ -92,7 +92,6 @@ class Rotary(nn.Module):
         self.angle_dtype = angle_dtype
 
     def extra_repr(self) -> str:
-        """The options of the rotary embedding, for its repr."""
         parts = [f"base={self.base:g}"]
         parts += ["interleaved"] if self.interleaved else []
         options = {"dim": self.dim, "scaling": self.scaling, "angle_dtype": self.angle_dtype}

@@ -269,7 +269,6 @@ class MultiHeadAttention(AttentionLayer):
         return interop.to_torch(self, batch_first=batch_first)
 
     def extra_repr(self) -> str:
-        """The sizes and options of the attention layer, for its repr."""
         parts = [f"{self.d_model}, {self.num_heads}"]
         if self.head_shard is not None:
             parts.append(f"local heads={list(self.head_shard.heads)}")

@@ -104,7 +104,6 @@ class Gates:
         self._of: dict[Key, Tensor] = {}
 
     def of(self, call: Call, like: Tensor) -> Tensor:
-        """The gates of an attention, 1 at first."""
         key = call.key
         self.sites.register(call.site)
         if key not in self._of:

@@ -158,7 +158,6 @@ class ContextParallel:
     packing = None
 
     def known(self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int) -> None:
-        """None: context parallelism is for self-attention; raises if keys are passed."""
         if key is not None:
             raise MultiheadError(
                 f"context_parallel needs self-attention of {self.tokens} tokens, got keys of another sequence",
@@ -168,14 +167,12 @@ class ContextParallel:
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[Tensor, Tensor]:
-        """Positions of this rank's tokens, for queries and keys."""
         positions = self.places(queries) if positions is None else positions
         return positions, positions
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, None]:
-        """The mask and the coordinates of all tokens of a context-parallel call."""
         self.places(q.shape[2])
         return mask, Coordinates(q.shape[0], q.shape[1], self.tokens, self.tokens, q.device, shard=self), None
 

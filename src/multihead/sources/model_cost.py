@@ -33,7 +33,7 @@ def cost(
     dtype: str | torch.dtype = "bf16",
     causal: bool | None = None,
 ) -> Cost:
-    """Count the parameters, FLOPs and bytes of a model's attention from its source; no weights are read.
+    """Count the parameters, FLOPs and bytes of the attention of a model. No weights are read.
 
     Args:
         model: a known name (`multihead cost --list`); a folder, of which config.json or multihead.json is read;
