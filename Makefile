@@ -42,7 +42,7 @@ sweep: $(VENV)/.test-ready ## every model type of transformers against its own c
 	$(BIN)/python tests/sweep/run.py --jobs $(JOBS) --keep
 	$(BIN)/python tests/sweep/families_page.py
 
-families: $(VENV)/.test-ready ## write docs/families.md from the results of the last sweep
+families: $(VENV)/.test-ready ## write docs/reference/architectures.md from the results of the last sweep
 	$(BIN)/python tests/sweep/families_page.py
 
 theory: $(VENV)/.test-ready ## write docs/explain/theory from the docstrings of the statements

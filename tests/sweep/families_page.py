@@ -1,4 +1,4 @@
-"""docs/families.md from the committed verdicts: `python tests/sweep/families_page.py` writes it."""
+"""docs/reference/architectures.md from the committed verdicts: `python tests/sweep/families_page.py` writes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sweep.results import VERDICTS, read
 
-PAGE = Path(__file__).parents[2] / "docs" / "families.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "architectures.md"
 
 COLUMNS = {
     "capture": ("output eager", "output sdpa", "trace", "maps eager", "maps sdpa", "seen", "labels", "names"),
