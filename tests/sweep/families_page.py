@@ -36,20 +36,21 @@ Torch's own modules, timm's and nanoGPT's layouts and multihead's layer are test
 
 ## How heads are cut
 
-- Most modules keep their class, with smaller matrices and new values of the attributes that hold the number of heads.
-- Some modules cannot express how heads share keys and values: BERT, GPT-2, T5, ..., and groups of different sizes in
-  any module. They get a kernel of ours on Hugging Face's attention interface, in front of eager, sdpa or the model's
-  own function. Only this module's view of the config changes.
+- Most modules keep their class, with smaller matrices and new values of the attributes that hold the number of
+  heads.
+- Some modules cannot express how heads share keys and values: BERT, GPT-2, T5, ..., and groups of different
+  sizes in any module. They get a kernel of ours on Hugging Face's attention interface, in front of eager, sdpa
+  or the model's own function. Only this module's view of the config changes.
 - Other modules compute attention by hand or need as many keys as queries: GPT-J, GPT-Neo, GPT-NeoX, OPT, BLOOM,
   Falcon, MPNet, DeBERTa, ModernBERT. Their projection computes each kv head once and returns copies; their cache
   stores one. Weights and cache are smaller, but the arithmetic of the scores is the same.
-- OLMo 2 normalises all heads together, so the norm of the remaining heads needs the removed ones. W_Q and W_K are
-  unchanged; W_V, W_O, the scores and the cache get smaller.
-- T5, MPNet, BLOOM and Falcon pass values of all heads from layer to layer (position bias, ALiBi). Each layer selects
-  those of its heads.
+- OLMo 2 normalises all heads together, so the norm of the remaining heads needs the removed ones. W_Q and W_K
+  are unchanged; W_V, W_O, the scores and the cache get smaller.
+- T5, MPNet, BLOOM and Falcon pass values of all heads from layer to layer (position bias, ALiBi). Each layer
+  selects those of its heads.
 - ALBERT has one layer for all depths, so a head is removed at every depth.
-- If no table has the class of a module, several ways are tried and compared with a run in which the heads are ablated.
-  If none computes the same output, the module is refused and not changed.
+- If no table has the class of a module, several ways are tried and compared with a run in which the heads are
+  ablated. If none computes the same output, the module is refused and not changed.
 
 """
 
