@@ -96,7 +96,7 @@ bench-scale: $(VENV)/.test-ready ## a corpus over two processes, and the costs o
 	$(BIN)/python bench/scale.py
 	$(BIN)/python bench/scale_model.py
 
-figures: $(VENV)/.report-ready ## draw the pictures of docs/ anew, into docs/images
+figures: $(VENV)/.report-ready ## draw the pictures of docs/ again, into docs/images
 	$(BIN)/python docs/figures/make.py
 
 clean: ## remove the environment and everything that was written
