@@ -95,7 +95,7 @@ def test_a_report_of_one_sentence_names_heads_by_their_shares() -> None:
     report = mh.report(_gpt2(0.3), [list(range(1, 20))], parts=("measure", "kinds"))
     assert report.table is not None
     assert {without_value(kind) for kind in report.table["kind"]} == set(report.table["leading"])
-    assert any("1 pieces" in note for note in report.notes)
+    assert any("1 piece of" in note for note in report.notes)
     assert bool(report.table["position_low"].isnan().all())
 
 
