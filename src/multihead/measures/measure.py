@@ -74,8 +74,8 @@ def measure(
         tokenizer: of the model, to read texts; the statistics count its special tokens apart.
         parts: "statistics" (always), "kinds", "importance", "similarity".
         importance: its method, as for `mh.importance`: "gradient", "ablation" or "all".
-        treebank: a file of parsed sentences (CoNLL-U), for the columns of `multihead.measures.syntax`. Its relations
-            also name heads in which match leads, if the kinds are measured.
+        treebank: a file of parsed sentences (CoNLL-U), for the columns of `multihead.measures.syntax`. If the kinds
+            are measured, its relations also name heads in which match leads.
         statistics: `multihead.measures.Statistics`; with a tokenizer, its special tokens are filled in.
         batch_size: documents at a time.
         max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
