@@ -11,6 +11,8 @@ from transformers import WhisperConfig, WhisperModel
 
 from multihead.measures.kinds.head_shares import SHARES
 from multihead.measures.kinds.kinds import Kinds, kinds
+from multihead.model.call import Call, Compute
+from multihead.model.intercept import intercept
 
 FRAMES, WIDTH, BINS = 40, 48, 5
 LENGTHS = (16, 22, 26, 28, 30, 24)
@@ -81,9 +83,6 @@ def test_a_head_that_follows_time_is_alignment_over_the_frames_of_the_recording(
 
 def test_silence_is_known_to_the_frame() -> None:
     """The encoder halves the frames; rows of silence do not count in its own attention either."""
-    from multihead.model.call import Call, Compute
-    from multihead.model.intercept import intercept
-
     model, counts = follows_time(), dict[str, list[int]]()
 
     def listen(call: Call, compute: Compute) -> Any:

@@ -225,8 +225,9 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         name, mask = token_ids_name(inputs), inputs.get("attention_mask")
         if name is None:
             return None
-        masked = mask is not None and mask.shape == inputs[name].shape  # a speech model masks the recording
-        first = inputs[name][0][mask[0].bool()] if masked else inputs[name][0]
+        first = inputs[name][0]
+        if mask is not None and mask.shape == inputs[name].shape:  # a speech model masks the recording
+            first = first[mask[0].bool()]
         ids, special = first.tolist(), set(self.options.special)
         begin = next((i for i, x in enumerate(ids) if x not in special), len(ids))
         end = next((i for i, x in enumerate(reversed(ids)) if x not in special), 0)
