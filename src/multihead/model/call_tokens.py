@@ -212,7 +212,8 @@ def _heard(model: nn.Module, recording: Tensor) -> Bool[Tensor, "batch frame"] |
         return None
     equal = (recording == recording[..., -1:]).all(1)
     silent = equal.flip(-1).cumprod(-1).flip(-1).bool()
-    silent &= silent.sum(-1, keepdim=True) > 1  # every recording has a last frame
+    count = silent.sum(-1, keepdim=True)
+    silent &= (count > 1) & (count < silent.shape[1])  # every recording has a last frame, and some sound
     return ~silent if bool(silent.any()) else None
 
 

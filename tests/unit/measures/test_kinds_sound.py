@@ -95,6 +95,10 @@ def test_silence_is_known_to_the_frame() -> None:
     with intercept(model, listen), torch.no_grad():
         model(**batch)
     assert counts["encoder.L0"] == counts["cross.L0"] == [LENGTHS[0], FRAMES]
+    batch["input_features"].zero_()
+    with intercept(model, listen), torch.no_grad():
+        model(**batch)
+    assert counts["cross.L0"] == [], "an input without any sound has no end"
 
 
 def assert_total(found: Kinds) -> None:
