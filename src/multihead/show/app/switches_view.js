@@ -24,7 +24,7 @@ import { TokenText } from "./token_text.js";
 
 const RESTING = 60; // milliseconds without a change after which the model runs
 const MOST_HEADS = 2048;
-const MOVED = 0.999; // the cosine below which a token counts as changed
+const DIGITS = 4; // of a cosine: one head turns a vector little
 const MODEL = "unchanged model";
 
 /** What the answer of a model means. @type {Record<SwitchAnswer["reading"], string>} */
@@ -103,6 +103,7 @@ class SwitchScene {
       "again after every change.";
     const controls = el("div", { class: "controls" }, textChoice(this.text));
     controls.querySelector("details")?.setAttribute("open", "");
+    controls.querySelector("textarea")?.setAttribute("rows", "2");
     const element = el("div", { class: "switchview" }, el("p", { class: "lead" }, lead), controls, this.tokens.box);
     element.append(el("div", { class: "two" }, heads, this.prediction), this.pair.box);
     element.addEventListener("keydown", (event) => this.onKey(event));
@@ -159,7 +160,14 @@ class SwitchScene {
     this.grid?.update(switches.settings, site, head);
     this.undo.disabled = !switches.past.length;
     this.reset.disabled = !switches.scales.size;
-    this.tokens.paint(null, this.token);
+    this.paintText();
+  }
+
+  /** The chosen token; of a model that returns vectors, how much the vector of each token turned. */
+  paintText() {
+    const { cosines } = this.answer ?? {};
+    if (cosines && switches.scales.size) this.tokens.paint(Float32Array.from(cosines, (cosine) => 1 - cosine), null);
+    else this.tokens.paint(null, this.token);
   }
 
   /** Let the model run. */
@@ -207,7 +215,8 @@ class SwitchScene {
       fillChanges(this.list, title, changes, (token) => this.choose(token));
       announce(title);
     }
-    const marked = new Set(changes.map(({ token }) => token));
+    const marked = new Set(answer?.changed?.map(({ token }) => token));
+    this.paintText();
     this.tokens.spans.forEach((span, n) => span.classList.toggle("switched", marked.has(this.tokens.from + n)));
     this.drawMaps();
   }
@@ -241,7 +250,7 @@ class SwitchScene {
         { class: "guess" },
         el("span", { class: "guessed" }, "cosine"),
         el("span", { class: "barpair" }, bar(name, Math.max(0, value))),
-        el("span", { class: "chance" }, el("b", { "data-cosine": name }, formatFraction(value))),
+        el("span", { class: "chance" }, el("b", { "data-cosine": name }, value.toFixed(DIGITS))),
       );
     const rows = changed ? [row("before", 1), row("after", cosine)] : [row("before", 1)];
     this.bars.replaceChildren(...rows, legend(changed, MODEL));
@@ -258,8 +267,8 @@ class SwitchScene {
       return changed.map(({ token, before, after }) => ({ token, text: `${word(token)}: ${arrow(before, after)}` }));
     }
     return (cosines ?? [])
-      .map((cosine, token) => ({ token, cosine, text: `${word(token)} ${formatFraction(cosine)}` }))
-      .filter(({ cosine }) => cosine < MOVED)
+      .map((cosine, token) => ({ token, cosine, text: `${word(token)} ${cosine.toFixed(DIGITS)}` }))
+      .filter(({ cosine }) => 1 - cosine >= 0.5 * 10 ** -DIGITS)
       .sort((a, b) => a.cosine - b.cosine);
   }
 
@@ -271,7 +280,8 @@ class SwitchScene {
     const of = `${count} of ${plural(shown.length, "token")}`;
     if (reading === "vector") {
       if (!cosines) return "This model returns one vector for the whole text.";
-      return count ? `The vectors of ${of} turned; the cosine of each:` : "No token's vector turned.";
+      if (!count) return "No token's vector turned.";
+      return `The vectors of ${of} turned; the text is shaded by it. Their cosines, the most turned first:`;
     }
     if (!count) return "The likeliest token is the same everywhere.";
     return reading === "next" ? `The likeliest next token changed after ${of}:` : `Another token fills ${of}:`;
