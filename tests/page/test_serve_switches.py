@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -137,6 +138,7 @@ def test_an_encoder_has_the_cosine_of_its_vectors(minilm: tuple[Any, Any]) -> No
         with _gates(model, scales):
             after = model(**inputs).last_hidden_state[0]
     assert answer["reading"] == "vector"
+    assert answer["vector"] == "last hidden states, mean-pooled"
     assert answer["cosine"] == pytest.approx(
         float(F.cosine_similarity(before.mean(0), after.mean(0), dim=0)), abs=1e-5
     )
@@ -165,6 +167,30 @@ def test_the_model_is_left_as_it_was_and_read_once() -> None:
     assert not model.training
     with pytest.raises(Stopped):
         switches.compare(SwitchRequest(0, {"L0H1": 0.5}), stopped=lambda: True)
+
+
+def test_other_requests_wait_while_heads_are_scaled() -> None:
+    model = _gpt2()
+    store = MapStore(model, cache_bytes=1)  # every map needs a run of the model
+    store.add([IDS])
+    want = store.head_map(0, "L1", 0).row(3)
+    got: list[torch.Tensor] = []
+    waited: list[bool] = []
+    other = Thread(target=lambda: got.append(store.head_map(0, "L1", 0).row(3)))
+
+    def ask_meanwhile(*_: Any) -> None:
+        if not other.ident:
+            other.start()
+            other.join(0.3)
+            waited.append(other.is_alive())
+
+    switches = Switches(store)
+    switches.compare(SwitchRequest(0, {}))  # the intact output is held from here on
+    model.transformer.h[0].register_forward_hook(ask_meanwhile)
+    switches.compare(SwitchRequest(0, {f"L0H{head}": 0.0 for head in range(3)}))
+    other.join(20)
+    assert waited == [True]
+    assert torch.allclose(got[0], want, atol=1e-6), "the map is that of the intact model"
 
 
 def test_models_that_cannot_be_compared_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +414,7 @@ def test_an_encoder_on_a_page(minilm_served: Served, opened: Open) -> None:
         minilm_served.server.address, "view=switches&scale=L0H3:0,L9H9:0,L1H1:7,x", width=390, height=900
     )
     _settled(shown)
-    assert "predicts no words" in shown.text(".prediction")
+    assert "no prediction of words" in shown.text(".prediction")
     want = Switches(minilm_served.store).compare(SwitchRequest(0, {"L0H3": 0.0}))
     assert float(shown.text("[data-cosine=after]")) == pytest.approx(want["cosine"], abs=1e-4)
     assert shown.page.locator(".suggestion").count() > 3

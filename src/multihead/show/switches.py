@@ -70,6 +70,7 @@ class Switches:
     def __init__(self, store: MapStore) -> None:
         self.store = store
         self._reading: Reading | None = None
+        self._vector = "logits"
         self._sites = Sites()
         self._intact: tuple[str | int, Tensor] | None = None  # the output of the latest text
 
@@ -149,6 +150,7 @@ class Switches:
             loss = loss_for(self.store.model, probe, self.store.tokenizer)
             causal, masked = isinstance(loss, LanguageModel), isinstance(loss, MaskedLanguageModel)
             self._reading = "next" if causal else "masked" if masked else "vector"
+            self._vector = "logits" if getattr(loss, "of", "hidden") == "logits" else "last_hidden_state"
         return self._reading
 
     def _before(self, forward: Forward, text: str | int, window: Window) -> Tensor:
@@ -165,7 +167,7 @@ class Switches:
             if self._reading == "masked":
                 output = self._masked_logits(forward, window.batch)
             else:
-                name = "logits" if self._reading == "next" else "last_hidden_state"
+                name = "logits" if self._reading == "next" else self._vector
                 output = tensor_in(forward(window.batch), name)[0].float().cpu()
         if not bool(output.isfinite().all()):
             raise MultiheadError(
@@ -238,7 +240,7 @@ class Switches:
         cosines = F.cosine_similarity(before, after, dim=-1).clamp(-1, 1).tolist()
         return {
             "cosine": float(F.cosine_similarity(*whole, dim=-1).clamp(-1, 1)[0]),
-            "pooling": str(pooling),
+            "vector": "logits" if self._vector == "logits" else f"last hidden states, {pooling}-pooled",
             "cosines": cosines if len(before) == tokens else None,
         }
 

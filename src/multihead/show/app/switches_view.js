@@ -34,8 +34,8 @@ const MEANING = {
     "This model fills in hidden tokens. The chosen token is hidden from it, and the bars show what it takes it for. " +
     "For the list, every other token is hidden in turn.",
   vector:
-    "This model predicts no words: it turns a text into a vector. The cosine compares the vector with your switches " +
-    "to that of the unchanged model: 1 is the same direction, 0 an unrelated one.",
+    "This model has no prediction of words to compare: it turns a text into a vector. The cosine compares the vector " +
+    "with your switches to that of the unchanged model: 1 is the same direction, 0 an unrelated one.",
 };
 
 /** Kept while other views are shown. */
@@ -205,7 +205,8 @@ class SwitchScene {
     const { answer } = this;
     this.bars.replaceChildren();
     this.list.replaceChildren();
-    this.meaning.textContent = answer ? MEANING[answer.reading] : "";
+    const vector = answer?.vector ? ` The vector: ${answer.vector}.` : "";
+    this.meaning.textContent = answer ? MEANING[answer.reading] + vector : "";
     this.title.textContent = answer ? this.heading(answer) : "No prediction";
     if (answer?.top) this.drawTop(answer, changed);
     if (answer?.cosine !== undefined) this.drawCosine(answer.cosine, changed);

@@ -175,7 +175,7 @@
  * @property {{token: number, before: string, after: string}[]} [changed]
  * @property {number} [cosine] of the vectors of the text, before and after
  * @property {number[] | null} [cosines] of the vectors of its tokens
- * @property {string} [pooling]
+ * @property {string} [vector] what the vector of the text is
  *
  * @typedef {Record<string, string | undefined>} State the parts of the address
  *
