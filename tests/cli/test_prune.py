@@ -11,6 +11,7 @@ import torch
 
 import multihead as mh
 from cli.conftest import Folders, Said
+from multihead.cli.options import ModelOptions
 
 Multihead = Callable[..., Said]
 
@@ -201,12 +202,13 @@ def test_requests_that_are_refused(
     ],
 )
 def test_values_are_checked_before_the_model_is_loaded(
-    multihead: Multihead, tmp_path: Path, words: tuple[str, ...], line: str
+    multihead: Multihead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], line: str
 ) -> None:
     """A large model takes minutes to load."""
+    monkeypatch.setattr(ModelOptions, "load", None)
     (tmp_path / "plan.json").write_text("{")
     words = tuple(str(tmp_path / "plan.json") if word == "damaged" else word for word in words)
-    said = multihead("prune", tmp_path / "no model", *words, "-o", tmp_path / "x")
+    said = multihead("prune", "embedded", *words, "-o", tmp_path / "x")
     assert said.code == 2
     assert line in said.err
 

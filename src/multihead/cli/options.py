@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import SOURCES
@@ -19,6 +19,9 @@ from multihead.sources.pretrained import SOURCES
 if TYPE_CHECKING:
     from multihead.corpus.documents import Documents
     from multihead.sources.pretrained import Pretrained
+
+
+T = TypeVar("T", bound="Options")  # not `Self`, which the annotation checks of the tests refuse
 
 
 def option(default: Any, text: str, *flags: str, least: float | None = None, **arguments: Any) -> Any:
@@ -44,7 +47,7 @@ class Options:
         return group
 
     @classmethod
-    def of(cls, args: Namespace) -> Self:
+    def of(cls: type[T], args: Namespace) -> T:
         """The options that were typed, and the defaults of the others."""
         typed = {one.name: getattr(args, one.name) for one in _options(cls) if hasattr(args, one.name)}
         for one in _options(cls):

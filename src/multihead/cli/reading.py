@@ -95,13 +95,20 @@ class Reading:
 
     def estimate(self, *, cut: Sequence[str] = ()) -> list[str]:
         """What will run, about how long, about how much memory."""
+        from multihead.model.find_sites import find_sites
         from multihead.show.parts import report_estimate
 
+        sites = find_sites(self.loaded.model, self.corpus.first().inputs)
         documents = f"{self.documents.name}: {plural(self.documents.count, 'document')}"
         estimate = report_estimate(
-            self.loaded.model, self.corpus, parts=self.parts, importance=self.options.importance, cut=cut
+            self.loaded.model,
+            self.corpus,
+            parts=self.parts,
+            importance=self.options.importance,
+            cut=cut,
+            sites=sites,
         )
-        summary = self.loaded.summary(self.corpus.first().inputs)
+        summary = self.loaded.summary(sites)
         return [f"{summary}; {documents}; {', '.join(('maps', *self.parts))}", str(estimate)]
 
     def report(self, **options: Any) -> Report:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from multihead.corpus.documents import CachedCorpus
+    from multihead.model.sites import Sites
 
 PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "theory", "cost")
 """What a report may hold besides maps, in the order in which it is measured."""
@@ -48,14 +49,16 @@ def report_estimate(
     parts: Sequence[str] = PARTS,
     importance: str = "auto",
     cut: Sequence[str] = (),
+    sites: Sites | None = None,
 ) -> Estimate:
-    """About how long `mh.report` takes with these arguments, and how much memory."""
+    """About how long `mh.report` takes with these arguments, and how much memory; `sites` if they are known."""
     # Here, because the command line reads PARTS for its help, and importing torch takes a second.
     from multihead.model.find_sites import find_sites
     from multihead.model.forward import Forward
 
     first = corpus.first().inputs
-    heads, cost = len(find_sites(model, first).heads), ForwardCost.of(model, first, Forward(model), warmed_up=True)
+    heads = len((find_sites(model, first) if sites is None else sites).heads)
+    cost = ForwardCost.of(model, first, Forward(model), warmed_up=True)
     forwards = _FORWARDS | {"importance": heads / 3 if ablates(importance, heads) else 4.0}
     if cut:
         forwards["curve"] = len(cut) * 6 * (6 + 4.0 * cost.layers)

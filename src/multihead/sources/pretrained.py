@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -28,6 +28,8 @@ from multihead.sources.hub import download, is_hub_name
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from multihead.model.sites import Sites
 
 EMBEDDED = "embedded"
 MINILM = "minilm"
@@ -81,11 +83,12 @@ class Pretrained(tuple["nn.Module", Any]):
     def tokenizer(self) -> Any:
         return self[1]
 
-    def summary(self, inputs: Mapping[str, Any] | None = None) -> str:
-        """The name, the heads and the parameters; `inputs` are a batch, for a model that needs an example."""
+    def summary(self, sites: Sites | None = None) -> str:
+        """The name, the heads and the parameters; `sites` if they are known, else the model is run to find them."""
         from multihead.model.find_sites import find_sites  # imports torch
 
-        heads = plural(len(find_sites(self.model, inputs).heads), "head")
+        found = find_sites(self.model) if sites is None else sites
+        heads = plural(len(found.heads), "head")
         return f"{self.name}: {heads}, {sum(p.numel() for p in self.model.parameters()) / 1e6:.3g} M parameters"
 
     @property

@@ -65,7 +65,7 @@ def test_long_documents() -> None:
 
 def test_bad_documents() -> None:
     model = zoo.ZOO["bert"].build()
-    with pytest.warns(UserWarning, match="skipped 1 documents without a token"):
+    with pytest.warns(UserWarning, match="skipped 1 document without a token"):
         mh.measure(model, [[], [7, 8, 9]])
     with pytest.raises(TypeMismatchError, match=r"document 1 must be .* got the Tensor of .* shape \(2, 2\)"):
         mh.measure(model, [[7], torch.zeros(2, 2)])
