@@ -489,44 +489,45 @@ let t=d.sites.map(({heads:e})=>({heads:[],merged:!1,kvHeads:e}));return v.forEac
 let n=new Map(this.scales);n.delete(t),e<1&&n.set(t,e),this.change(n)}reset(){this.scales.size&&this.change(new Map)}change(t){this.past.push(this.scales),this.
 past.length>ki&&this.past.shift(),this.scales=t}undo(){this.scales=this.past.pop()??this.scales}};var xi=60,Mn=2048,es=4,ss="unchanged model",vi={next:"This model predicts the next token. The bars show the likeliest tokens after the chosen one.",masked:"This\
  model fills in hidden tokens. The chosen token is hidden from it, and the bars show what it takes it for. For the list, every other token is hidden in turn.",vector:"\
-This model predicts no words: it turns a text into a vector. The cosine compares the vector with your switches to that of the unchanged model: 1 is the same dir\
-ection, 0 an unrelated one."},J=new Ae;function Tn(s){let t=new ns(s);return{element:t.element,start:()=>t.ask(),resize:()=>t.drawMaps(),stop:()=>t.stop()}}var ns=class{constructor(t){
-J.restore(t.scale),this.text=Ht(t),this.sequence=d.texts[this.text].sequences[0],this.head=Vt(t)??0,this.token=Z(t.row,this.sequence.shown.length)??this.lastWord(),
-this.abort=new AbortController,this.timer=0,this.answer=null,this.maps={before:null,after:null};let e=o=>this.choose(o);this.tokens=new xt(this.sequence,{hover:()=>{},
-pick:e,label:"Tokens; choose one"}),this.pair=new $e(e,(o,i)=>this.read(o,i),ss),this.grid=d.heads.length>Mn?null:this.makeGrid();let n=o=>()=>this.act(o);this.
-undo=a("button",{type:"button",id:"undo",onclick:n(()=>J.undo())},"Undo"),this.reset=a("button",{type:"button",id:"reset",onclick:n(()=>J.reset())},"Reset"),this.
-title=a("h2",{}),this.meaning=a("p",{class:"dim"}),this.bars=a("div",{class:"predictions"}),this.list=a("div",{class:"changes"}),this.fault=a("p",{class:"note",
-role:"alert"}),this.prediction=a("section",{class:"prediction","aria-label":"prediction","aria-busy":"true"},a("div",{class:"inputtop"},this.title),this.fault,this.
-meaning,this.bars,this.list),this.element=this.layout(),this.show()}layout(){let t=`The grid is for up to ${Mn} heads; this model has ${d.heads.length}.`,e=a("s\
-ection",{class:"heads","aria-label":"heads"},a("div",{class:"inputtop"},a("h2",{},"Heads"),w("switch"),this.undo,this.reset),this.grid?.box??a("p",{class:"dim"},
-t)),n="Switch a head off, or scale what it writes, and see what the model does without it. The model itself runs again after every change.",o=a("div",{class:"co\
-ntrols"},Wt(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute("rows","2");let i=a("div",{class:"switchvi\
-ew"},a("p",{class:"lead"},n),o,this.tokens.box);return i.append(a("div",{class:"two"},e,this.prediction),this.pair.box),i.addEventListener("keydown",r=>this.onKey(
-r)),i}makeGrid(){let t=d.sites.map((e,n)=>Array.from({length:e.heads},(o,i)=>{let r=K[n]+i,l=T("kind")?{kind:q(r),label:Q(r)}:{};return{name:d.heads[r],...l}}));
-return new Me(t,{select:(e,n)=>this.act(()=>this.head=K[e]+n),scale:(e,n,o)=>this.act(()=>J.set(K[e]+n,o))})}lastWord(){let{special:t}=this.sequence,e=t.lastIndexOf(
-!1);return e<0?t.length-1:e}choose(t){this.act(()=>this.token=t)}act(t){t(),this.show(),this.abort.abort(),this.prediction.setAttribute("aria-busy","true"),clearTimeout(
-this.timer),this.timer=window.setTimeout(()=>this.ask(),xi)}stop(){clearTimeout(this.timer),this.abort.abort()}show(){let{site:t,head:e}=v[this.head];this.grid?.
-update(J.settings,t,e),this.undo.disabled=!J.past.length,this.reset.disabled=!J.scales.size,this.paintText()}paintText(){let{cosines:t}=this.answer??{};t&&J.scales.
-size?this.tokens.paint(Float32Array.from(t,e=>1-e),null):this.tokens.paint(null,this.token)}async ask(){this.abort.abort(),this.abort=new AbortController;let{signal:t}=this.
-abort,{head:e,token:n,text:o}=this;ft({...Et(e),row:String(n),scale:J.text||void 0});let i=d.heads[e],r=J.scales.size>0,l={text:d.texts[o].at??o,scales:J.byName,
-token:n};try{let c=await Rs(r?{...l,head:i}:l,t),h=c.map===null?null:await ie(c.map),u=await ut(o,e).catch(()=>null);if(t.aborted)return;this.answer=c,this.maps=
-{before:u,after:h&&dt.fromCodes(i,this.sequence,h)},this.fault.textContent=""}catch(c){if(Jt(c)||t.aborted)return;this.answer=null,this.maps={before:null,after:null},
-this.fault.textContent=c instanceof Error?c.message:String(c)}this.draw(r),this.prediction.setAttribute("aria-busy","false")}draw(t){let{answer:e}=this;this.bars.
-replaceChildren(),this.list.replaceChildren(),this.meaning.textContent=e?vi[e.reading]:"",this.title.textContent=e?this.heading(e):"No prediction",e?.top&&this.
-drawTop(e,t),e?.cosine!==void 0&&this.drawCosine(e.cosine,t);let n=e&&t?this.changes(e):[];if(e&&t){let i=this.changeTitle(e,n.length);Sn(this.list,i,n,r=>this.
-choose(r)),nt(i)}let o=new Set(e?.changed?.map(({token:i})=>i));this.paintText(),this.tokens.spans.forEach((i,r)=>i.classList.toggle("switched",o.has(this.tokens.
-from+r))),this.drawMaps()}heading({reading:t}){let e=`“${this.word(this.token)}”`;return t==="vector"?"The vector of the text":t==="next"?`Next token after ${e}`:
-`In place of ${e}`}drawTop({top:t=[],actual:e},n){let o=t.map(({id:i,word:r,before:l,after:c})=>({word:S(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(
-...$n(o,n,ss))}drawCosine(t,e){let n=(i,r)=>a("div",{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Te(i,Math.max(0,r))),a("span",
-{class:"chance"},a("b",{"data-cosine":i},r.toFixed(es)))),o=e?[n("before",1),n("after",t)]:[n("before",1)];this.bars.replaceChildren(...o,ts(e,ss))}changes({changed:t,
-cosines:e}){let n=o=>S(this.word(o),20);if(t){let o=(i,r)=>`${S(i,20)} → ${S(r,20)}`;return t.map(({token:i,before:r,after:l})=>({token:i,text:`${n(i)}: ${o(r,
-l)}`}))}return(e??[]).map((o,i)=>({token:i,cosine:o,text:`${n(i)} ${o.toFixed(es)}`})).filter(({cosine:o})=>1-o>=.5*10**-es).sort((o,i)=>o.cosine-i.cosine)}changeTitle({
-reading:t,shown:e,cosines:n},o){let i=`${o} of ${G(e.length,"token")}`;return t==="vector"?n?o?`The vectors of ${i} turned; the text is shaded by it. Their cosi\
-nes, the most turned first:`:"No token's vector turned.":"This model returns one vector for the whole text.":o?t==="next"?`The likeliest next token changed afte\
-r ${i}:`:`Another token fills ${i}:`:"The likeliest token is the same everywhere."}drawMaps(){if(this.pair.box.hidden=!this.maps.before,!this.maps.before)return;
-this.pair.update(d.heads[this.head],this.token,this.maps,"The view of this head has the same weights.")}read(t,e){let n=this.maps[t]?.row(e[0])[e[1]],[o,i]=e.map(
-r=>`“${S(this.word(r),24)}”`);return`${o} looks at ${i} with weight ${k(n)}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="z"||!(t.ctrlKey||
-t.metaKey)||t.shiftKey||t.target instanceof HTMLTextAreaElement||(t.preventDefault(),this.act(()=>J.undo()))}};var An={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},En=s=>Object.hasOwn(An,s)?An[s]:s;function On(){let{about:s,statements:t}=d.theory,
+This model has no prediction of words to compare: it turns a text into a vector. The cosine compares the vector with your switches to that of the unchanged mode\
+l: 1 is the same direction, 0 an unrelated one."},J=new Ae;function Tn(s){let t=new ns(s);return{element:t.element,start:()=>t.ask(),resize:()=>t.drawMaps(),stop:()=>t.
+stop()}}var ns=class{constructor(t){J.restore(t.scale),this.text=Ht(t),this.sequence=d.texts[this.text].sequences[0],this.head=Vt(t)??0,this.token=Z(t.row,this.
+sequence.shown.length)??this.lastWord(),this.abort=new AbortController,this.timer=0,this.answer=null,this.maps={before:null,after:null};let e=o=>this.choose(o);
+this.tokens=new xt(this.sequence,{hover:()=>{},pick:e,label:"Tokens; choose one"}),this.pair=new $e(e,(o,i)=>this.read(o,i),ss),this.grid=d.heads.length>Mn?null:
+this.makeGrid();let n=o=>()=>this.act(o);this.undo=a("button",{type:"button",id:"undo",onclick:n(()=>J.undo())},"Undo"),this.reset=a("button",{type:"button",id:"\
+reset",onclick:n(()=>J.reset())},"Reset"),this.title=a("h2",{}),this.meaning=a("p",{class:"dim"}),this.bars=a("div",{class:"predictions"}),this.list=a("div",{class:"\
+changes"}),this.fault=a("p",{class:"note",role:"alert"}),this.prediction=a("section",{class:"prediction","aria-label":"prediction","aria-busy":"true"},a("div",{
+class:"inputtop"},this.title),this.fault,this.meaning,this.bars,this.list),this.element=this.layout(),this.show()}layout(){let t=`The grid is for up to ${Mn} he\
+ads; this model has ${d.heads.length}.`,e=a("section",{class:"heads","aria-label":"heads"},a("div",{class:"inputtop"},a("h2",{},"Heads"),w("switch"),this.undo,this.
+reset),this.grid?.box??a("p",{class:"dim"},t)),n="Switch a head off, or scale what it writes, and see what the model does without it. The model itself runs agai\
+n after every change.",o=a("div",{class:"controls"},Wt(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute(
+"rows","2");let i=a("div",{class:"switchview"},a("p",{class:"lead"},n),o,this.tokens.box);return i.append(a("div",{class:"two"},e,this.prediction),this.pair.box),
+i.addEventListener("keydown",r=>this.onKey(r)),i}makeGrid(){let t=d.sites.map((e,n)=>Array.from({length:e.heads},(o,i)=>{let r=K[n]+i,l=T("kind")?{kind:q(r),label:Q(
+r)}:{};return{name:d.heads[r],...l}}));return new Me(t,{select:(e,n)=>this.act(()=>this.head=K[e]+n),scale:(e,n,o)=>this.act(()=>J.set(K[e]+n,o))})}lastWord(){let{
+special:t}=this.sequence,e=t.lastIndexOf(!1);return e<0?t.length-1:e}choose(t){this.act(()=>this.token=t)}act(t){t(),this.show(),this.abort.abort(),this.prediction.
+setAttribute("aria-busy","true"),clearTimeout(this.timer),this.timer=window.setTimeout(()=>this.ask(),xi)}stop(){clearTimeout(this.timer),this.abort.abort()}show(){
+let{site:t,head:e}=v[this.head];this.grid?.update(J.settings,t,e),this.undo.disabled=!J.past.length,this.reset.disabled=!J.scales.size,this.paintText()}paintText(){
+let{cosines:t}=this.answer??{};t&&J.scales.size?this.tokens.paint(Float32Array.from(t,e=>1-e),null):this.tokens.paint(null,this.token)}async ask(){this.abort.abort(),
+this.abort=new AbortController;let{signal:t}=this.abort,{head:e,token:n,text:o}=this;ft({...Et(e),row:String(n),scale:J.text||void 0});let i=d.heads[e],r=J.scales.
+size>0,l={text:d.texts[o].at??o,scales:J.byName,token:n};try{let c=await Rs(r?{...l,head:i}:l,t),h=c.map===null?null:await ie(c.map),u=await ut(o,e).catch(()=>null);
+if(t.aborted)return;this.answer=c,this.maps={before:u,after:h&&dt.fromCodes(i,this.sequence,h)},this.fault.textContent=""}catch(c){if(Jt(c)||t.aborted)return;this.
+answer=null,this.maps={before:null,after:null},this.fault.textContent=c instanceof Error?c.message:String(c)}this.draw(r),this.prediction.setAttribute("aria-bus\
+y","false")}draw(t){let{answer:e}=this;this.bars.replaceChildren(),this.list.replaceChildren();let n=e?.vector?` The vector: ${e.vector}.`:"";this.meaning.textContent=
+e?vi[e.reading]+n:"",this.title.textContent=e?this.heading(e):"No prediction",e?.top&&this.drawTop(e,t),e?.cosine!==void 0&&this.drawCosine(e.cosine,t);let o=e&&
+t?this.changes(e):[];if(e&&t){let r=this.changeTitle(e,o.length);Sn(this.list,r,o,l=>this.choose(l)),nt(r)}let i=new Set(e?.changed?.map(({token:r})=>r));this.paintText(),
+this.tokens.spans.forEach((r,l)=>r.classList.toggle("switched",i.has(this.tokens.from+l))),this.drawMaps()}heading({reading:t}){let e=`“${this.word(this.token)}\
+”`;return t==="vector"?"The vector of the text":t==="next"?`Next token after ${e}`:`In place of ${e}`}drawTop({top:t=[],actual:e},n){let o=t.map(({id:i,word:r,
+before:l,after:c})=>({word:S(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...$n(o,n,ss))}drawCosine(t,e){let n=(i,r)=>a("div",{class:"guess"},
+a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Te(i,Math.max(0,r))),a("span",{class:"chance"},a("b",{"data-cosine":i},r.toFixed(es)))),o=e?[n("\
+before",1),n("after",t)]:[n("before",1)];this.bars.replaceChildren(...o,ts(e,ss))}changes({changed:t,cosines:e}){let n=o=>S(this.word(o),20);if(t){let o=(i,r)=>`${S(
+i,20)} → ${S(r,20)}`;return t.map(({token:i,before:r,after:l})=>({token:i,text:`${n(i)}: ${o(r,l)}`}))}return(e??[]).map((o,i)=>({token:i,cosine:o,text:`${n(i)}\
+ ${o.toFixed(es)}`})).filter(({cosine:o})=>1-o>=.5*10**-es).sort((o,i)=>o.cosine-i.cosine)}changeTitle({reading:t,shown:e,cosines:n},o){let i=`${o} of ${G(e.length,
+"token")}`;return t==="vector"?n?o?`The vectors of ${i} turned; the text is shaded by it. Their cosines, the most turned first:`:"No token's vector turned.":"Th\
+is model returns one vector for the whole text.":o?t==="next"?`The likeliest next token changed after ${i}:`:`Another token fills ${i}:`:"The likeliest token is\
+ the same everywhere."}drawMaps(){if(this.pair.box.hidden=!this.maps.before,!this.maps.before)return;this.pair.update(d.heads[this.head],this.token,this.maps,"T\
+he view of this head has the same weights.")}read(t,e){let n=this.maps[t]?.row(e[0])[e[1]],[o,i]=e.map(r=>`“${S(this.word(r),24)}”`);return`${o} looks at ${i}\
+ with weight ${k(n)}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="z"||!(t.ctrlKey||t.metaKey)||t.shiftKey||t.target instanceof HTMLTextAreaElement||
+(t.preventDefault(),this.act(()=>J.undo()))}};var An={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},En=s=>Object.hasOwn(An,s)?An[s]:s;function On(){let{about:s,statements:t}=d.theory,
 e=["#","statement","verdict","as computed","as stated"].map(c=>{let h=c==="#"?null:[" ",w(c)];return a("th",{scope:"col"},c,h)}),n=a("tbody",{},t.map(Si)),o=a("\
 table",{class:"theory"},a("thead",{},a("tr",{},e)),n),i=`Statements about multi-head attention from papers and textbooks. Both sides were computed on this model\
 : ${$i(t)}. Click a statement for its formula and the result of each layer.`,r={class:"scroll wide",tabindex:"0",role:"region","aria-label":"Statements and verd\
