@@ -42,7 +42,7 @@ sweep: $(VENV)/.test-ready ## every model type of transformers against its own c
 	$(BIN)/python tests/sweep/run.py --jobs $(JOBS) --keep
 	$(BIN)/python tests/sweep/families_page.py
 
-families: $(VENV)/.test-ready ## write docs/families.md from the results of the last sweep
+families: $(VENV)/.test-ready ## write docs/reference/architectures.md from the results of the last sweep
 	$(BIN)/python tests/sweep/families_page.py
 
 theory: $(VENV)/.test-ready ## write docs/explain/theory from the docstrings of the statements
@@ -96,7 +96,7 @@ bench-scale: $(VENV)/.test-ready ## a corpus over two processes, and the costs o
 	$(BIN)/python bench/scale.py
 	$(BIN)/python bench/scale_model.py
 
-figures: $(VENV)/.report-ready ## draw the pictures of docs/ anew, into docs/images
+figures: $(VENV)/.report-ready ## draw the pictures of docs/ again, into docs/images
 	$(BIN)/python docs/figures/make.py
 
 clean: ## remove the environment and everything that was written

@@ -3,7 +3,7 @@
     python bench/scale_model.py
 
 prints predicted and counted numbers of small models, then the paper for 70B parameters × 1B tokens and for a
-context of 1M tokens. docs/scale.md quotes it. Exits with 1 where a prediction is not what was counted.
+context of 1M tokens. docs/guides/scale.md quotes it. Exits with 1 where a prediction is not what was counted.
 """
 
 from __future__ import annotations

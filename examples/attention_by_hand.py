@@ -64,5 +64,5 @@ def main(text: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--text", default="the dog sees the cats", help="words of docs/embedded.md")
+    parser.add_argument("--text", default="the dog sees the cats", help="words of docs/reference/embedded.md")
     main(parser.parse_args().text)

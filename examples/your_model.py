@@ -1,7 +1,7 @@
 """Capture, ablate and patch the heads of a model. Replace `mh.embedded()` by your own model and tokenizer.
 
 Any PyTorch model works that calls torch's attention function, `nn.MultiheadAttention` or an attention of Hugging
-Face transformers. For attention written by hand, docs/see.md shows a ten-line adapter.
+Face transformers. For attention written by hand, docs/guides/your-own-model.md shows a ten-line adapter.
 
     python examples/your_model.py
 """

@@ -178,7 +178,7 @@ def test_the_layer_tables_are_those_of_the_benchmarks() -> None:
 
 
 def test_the_page_sizes_are_those_of_the_benchmarks() -> None:
-    for name in ("benchmarks", "compare", "report"):
+    for name in ("benchmarks", "compare", "guides/report"):
         page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
         assert_quoted(page, "545", ("page", "bytes of the page", "BertViz model view"), "median", scale=1e-6)
         assert_quoted(page, "272", ("page", "bytes of the page", "CircuitsVis"), "median", scale=1e-6)

@@ -65,8 +65,9 @@ def _order() -> dict[Path, int]:
     indexes = [page for name in INDEXES for page in (ROOT / "docs").rglob(name)]
     order: dict[Path, int] = {}
     for index in sorted(indexes, key=lambda page: len(page.parts)):
-        for _, target in links.links(index):
-            for path in (file := links.target_file(index, target), *file.parents):  # a folder with its first page
+        files = [links.target_file(index, target) for _, target in links.links(index)]
+        for file in reversed(dict.fromkeys(reversed(files))):  # of several links to a page, the last counts
+            for path in (file, *file.parents):  # a folder with its first page
                 order.setdefault(path, len(order))
     return order
 

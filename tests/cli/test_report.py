@@ -31,7 +31,7 @@ def data_of(page: Path) -> dict[str, Any]:
 
 
 def check_schema(found: dict[str, Any]) -> None:
-    """Names and types of the summary for programs, as docs/report.md has them."""
+    """Names and types of the summary for programs, as docs/guides/report.md has them."""
     kinds = {name: type(value) for name, value in found.items()}
     assert kinds == {
         "model": dict,

@@ -1,4 +1,4 @@
-"""docs/families.md from the committed verdicts: `python tests/sweep/families_page.py` writes it."""
+"""docs/reference/architectures.md from the committed verdicts: `python tests/sweep/families_page.py` writes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sweep.results import VERDICTS, read
 
-PAGE = Path(__file__).parents[2] / "docs" / "families.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "architectures.md"
 
 COLUMNS = {
     "capture": ("output eager", "output sdpa", "trace", "maps eager", "maps sdpa", "seen", "labels", "names"),
@@ -21,35 +21,36 @@ COLUMNS = {
 }
 """The columns of the page, and the checks that each stands for."""
 
-HEAD = """# What works for which architecture
+HEAD = """# Tested architectures
 
-Every model type of transformers, built as a tiny random model and compared with its own computation
-(`tests/sweep`). **yes**: right to 1e-4. **refused**: an error, never a number. **–**: does not apply.
+Every model type of transformers is built as a tiny random model and compared with its own computation
+(`tests/sweep`). **yes**: correct to 1e-4. **refused**: an error, never a wrong value. **–**: does not apply.
 
-- **capture**: inside `mh.capture` the output is the same, under eager and sdpa; the maps are those that the model
-  returns; every attention is seen or named in a warning; nothing is left behind.
-- **padding**: the statistics of a document do not depend on the batch that it came in.
-- **anatomy**: W_Q, W_K, W_V and W_O of every head are found, and W_O = 0 does what ablating the head does.
-- **prune**: the model without heads gives what the whole one gives with the same heads ablated.
+- **capture**: inside `mh.capture` the output is the same, under eager and sdpa. The maps equal those that the model
+  returns, every attention is seen or named in a warning, and the model is unchanged afterwards.
+- **padding**: the statistics of a document do not depend on its batch.
+- **anatomy**: W_Q, W_K, W_V and W_O of every head are found, and W_O = 0 equals ablation of the head.
+- **prune**: the pruned model computes the same as the original with these heads ablated.
 
 Torch's own modules, timm's and nanoGPT's layouts and multihead's layer are tested in the same way (`tests/zoo.py`).
 
 ## How heads are cut
 
-- Most modules are shrunk where they stand: smaller matrices, and a few attributes that say the number of heads.
-- Heads that share keys and values in a way the module's code cannot say (BERT, GPT-2, T5, ...; groups of different
-  sizes everywhere) go through a kernel of ours on Hugging Face's attention interface, in front of eager, sdpa or
-  whichever the model uses. Only that module's view of the config changes.
-- Modules that compute attention by hand or want as many keys as queries (GPT-J, GPT-Neo, GPT-NeoX, OPT, BLOOM,
-  Falcon, MPNet, DeBERTa, ModernBERT) have a projection that computes each kv head once and hands out copies, and a
-  cache that keeps one: weights and cache are smaller, the arithmetic of the scores is the same.
-- OLMo 2 normalises all heads together, so the norm of the remaining heads needs the others: W_Q and W_K stay whole
-  there; W_V, W_O, the scores and the cache get smaller.
-- T5, MPNet, BLOOM and Falcon pass values of all heads from layer to layer (position bias, ALiBi): each layer picks
-  those of its heads.
-- ALBERT has one layer for all depths: what it loses, all of them lose.
-- A module whose class is in no table is tried in several ways, and compared with a run with the heads ablated; if
-  none gives the same output, it is refused and not changed.
+- Most modules keep their class, with smaller matrices and new values of the attributes that hold the number of
+  heads.
+- Some modules cannot express how heads share keys and values: BERT, GPT-2, T5, ..., and groups of different
+  sizes in any module. They get a kernel of ours on Hugging Face's attention interface, in front of eager, sdpa
+  or the model's own function. Only this module's view of the config changes.
+- Other modules compute attention by hand or need as many keys as queries: GPT-J, GPT-Neo, GPT-NeoX, OPT, BLOOM,
+  Falcon, MPNet, DeBERTa, ModernBERT. Their projection computes each kv head once and returns copies; their cache
+  stores one. Weights and cache are smaller, but the arithmetic of the scores is the same.
+- OLMo 2 normalises all heads together, so the norm of the remaining heads needs the removed ones. W_Q and W_K
+  are unchanged; W_V, W_O, the scores and the cache get smaller.
+- T5, MPNet, BLOOM and Falcon pass values of all heads from layer to layer (position bias, ALiBi). Each layer
+  selects those of its heads.
+- ALBERT has one layer for all depths, so a head is removed at every depth.
+- If no table has the class of a module, several ways are tried and compared with a run in which the heads are
+  ablated. If none computes the same output, the module is refused and not changed.
 
 """
 
@@ -70,11 +71,11 @@ def page(results: dict[str, Any]) -> str:
         why = result.get("why", {})
         reasons = [_short(reason) for reason, names in why.items() if any(_refused(n, verdicts) for n in names)]
         lines.append(f"| {model_type} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(reasons))} |")
-    lines += ["", f"## {len(unbuilt)} types that are not tested\n"]
+    lines += ["", f"## {len(unbuilt)} types that are not tested\n", "| reason | types |", "|---|---|"]
     groups: dict[str, list[str]] = defaultdict(list)
     for model_type, reason in unbuilt.items():
         groups[_kind(reason)].append(model_type)
-    lines += [f"- **{kind}**: {', '.join(types)}" for kind, types in sorted(groups.items())]
+    lines += [f"| {kind} | {', '.join(types)} |" for kind, types in sorted(groups.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The committed verdicts, one line per type: `results.json`, which docs/families.md is made from.
+"""The committed verdicts, one line per type: `results.json`, which docs/reference/architectures.md is made from.
 
 A verdict is a letter (right R, refused F, raw X, wrong W, not applicable -), in the order of the checks; the
 reasons of refusals stand beside them, each with its checks.

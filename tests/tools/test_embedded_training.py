@@ -221,7 +221,7 @@ class TestShipped:
         assert looks.first > 0.7
 
     def test_a_second_head_looks_at_singular_subjects_only(self, shipped: Shipped) -> None:
-        """As docs/embedded.md says of L2H3."""
+        """As docs/reference/embedded.md says of L2H3."""
         one, many = (abilities.pointing(shipped[0], many=many)["L2H3"] for many in (False, True))
         assert min(one.subject, one.first) > 0.95
         assert many.subject < 0.05

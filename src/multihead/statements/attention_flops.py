@@ -5,7 +5,7 @@
 ## What is computed
 
 torch's FLOP counter runs over a layer of the same sizes with 64 to 1024 tokens. The closed form of
-[mh.cost](../../cost.md) must be equal to the last digit:
+[mh.cost](../../guides/cost.md) must be equal to the last digit:
 
     projections   2 n (h d_model d_k + kv d_model (d_k + d_v) + h d_v d_model)
     attention     2 n² h (d_k + d_v)

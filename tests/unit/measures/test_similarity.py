@@ -368,7 +368,7 @@ def minilm() -> tuple[nn.Module, Similarity, Cost]:
 def test_twins_of_minilm_are_silenced_more_cheaply_than_random_heads(
     minilm: tuple[nn.Module, Similarity, Cost],
 ) -> None:
-    """On held-out sentences; docs/similarity.md has the numbers, and says what of it is due to the layers."""
+    """On held-out sentences; docs/explain/similarity.md has the values, and the part that the layers explain."""
     model, found, cost = minilm
     pairs = [(b, a) for a, b, _ in found.most_similar(6)]  # the earlier one stays
     draw = random.Random(0)
