@@ -27,6 +27,7 @@ from multihead.errors import MultiheadError
 from multihead.measures.importance.importance import RANKED_BY, ranked
 from multihead.measures.measure_parts import Parts, check_parts
 from multihead.measures.treebank.conllu import read_conllu
+from multihead.measures.treebank.relation_kinds import named_by_relations
 from multihead.measures.treebank.syntax import syntax
 from multihead.model.find_sites import find_sites
 from multihead.model.fingerprint import fingerprint
@@ -73,7 +74,8 @@ def measure(
         tokenizer: of the model, to read texts; the statistics count its special tokens apart.
         parts: "statistics" (always), "kinds", "importance", "similarity".
         importance: its method, as for `mh.importance`: "gradient", "ablation" or "all".
-        treebank: a file of parsed sentences (CoNLL-U), for the columns of `multihead.measures.syntax`.
+        treebank: a file of parsed sentences (CoNLL-U), for the columns of `multihead.measures.syntax`. If the kinds
+            are measured, its relations also name heads in which match leads.
         statistics: `multihead.measures.Statistics`; with a tokenizer, its special tokens are filled in.
         batch_size: documents at a time.
         max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
@@ -295,5 +297,5 @@ def _finished(table: HeadTable, model: nn.Module, tokenizer: Any, bank: _Treeban
     """The measured table with the columns of a treebank, and the rank by importance."""
     if bank is not None:
         relations = syntax(model, bank.sentences, tokenizer=tokenizer).table
-        table = table.join(replace(relations, about={}))
+        table = named_by_relations(table.join(replace(relations, about={})))
     return ranked(table) if any(column in table.columns for column in RANKED_BY) else table

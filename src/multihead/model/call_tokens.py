@@ -26,6 +26,8 @@ _HIDDEN = {  # torch.nn's: True marks padding
 }
 _NOT_IDS = ("mask", "label", "type", "position", "segment", "target", "index")
 """Integer arguments whose name contains one of these words are not token ids."""
+_SOUNDS = ("input_features", "input_values")
+"""Names of recordings: their masks mark samples or mel frames, of which the encoder makes fewer frames."""
 
 
 @dataclass
@@ -59,6 +61,8 @@ class Inputs:
     """The sequences of the latest model call; "" is the encoder's sequence, or the only one."""
 
     sequences: dict[str, Sequence] = field(default_factory=dict[str, Sequence])
+    recording: Bool[Tensor, "batch sample"] | None = None
+    """the samples or mel frames before the silence that ends each recording; None if there is none"""
     two: bool = False
     """whether the model has an encoder and a decoder with separate sequences"""
     padded: bool = False
@@ -75,7 +79,7 @@ class Inputs:
         cache = arguments.get("past_key_values")
         past = _cache_length(cache)
         earlier = self._history(cache) if past else {}
-        self.sequences = {}
+        self.sequences, self.recording = {}, self.recording if past else None
         for role in ("", "decoder"):
             ids = _ids_of(model, role, arguments)
             valid = next((arguments[n].bool() for n in _VALID[role] if _is_flat_mask(arguments.get(n))), None)
@@ -84,6 +88,9 @@ class Inputs:
                 valid = ~hidden
             _check_length(model, ids)
             before = earlier.get(role, Sequence())
+            if not role and (sound := _sound(model, arguments)) is not None:
+                self.recording = valid if valid is not None else _heard(model, sound)
+                continue
             grows = bool(past) and (role == "decoder" or not self.two)
             if grows and ids is not None:
                 ids = _append(before.ids, ids, past)
@@ -124,6 +131,26 @@ class Inputs:
         key_tokens = key_sequence.last(keys, batch) if known else Tokens()
         dropped = not cross and length is not None and length > keys and length > queries
         return query_sequence.last(queries, batch), replace(key_tokens, dropped=dropped)
+
+    def without_silence(
+        self, stack: str, cross: bool, coordinates: Coordinates, queries: Tokens, keys: Tokens
+    ) -> tuple[Tokens, Tokens]:
+        """The frames of a call that reads a recording, where their padding is not known yet.
+
+        The encoder makes fewer frames of the recording: one is real if the first sample of its part is.
+        """
+        if self.recording is None or (self.two and not cross and "encoder" not in stack.split("_")):
+            return queries, keys
+
+        def heard(tokens: Tokens, count: int) -> Tokens:
+            assert self.recording is not None
+            batch, samples = self.recording.shape
+            if tokens.valid is not None or batch != coordinates.batch or not 0 < count <= samples:
+                return tokens
+            first = torch.arange(count, device=self.recording.device) * samples // count
+            return replace(tokens, valid=self.recording[:, first])
+
+        return queries if cross else heard(queries, coordinates.queries), heard(keys, coordinates.keys)
 
     def padded_by_model(
         self, stack: str, coordinates: Coordinates, visible: Bool[Tensor, "batch key"]
@@ -166,6 +193,28 @@ def _ids_of(model: nn.Module, role: str, arguments: Mapping[str, Any]) -> Tensor
         return named
     candidates = [x for n, x in arguments.items() if _is_ids(x) and not any(w in n for w in _NOT_IDS)]
     return candidates[0] if len(candidates) == 1 else None
+
+
+def _sound(model: nn.Module, arguments: Mapping[str, Any]) -> Tensor | None:
+    """The recording that a model reads, as samples or as mel frames."""
+    name = getattr(model, "main_input_name", "")
+    sound = arguments.get(name) if name in _SOUNDS else None
+    return sound if isinstance(sound, Tensor) else None
+
+
+def _heard(model: nn.Module, recording: Tensor) -> Bool[Tensor, "batch frame"] | None:
+    """False for the silence after a recording of (batch, mel bin, frame): frames equal to the last one.
+
+    Whisper's feature extractor pads with zeros, whose frames are all equal, and returns no mask.
+    """
+    bins = getattr(getattr(model, "config", None), "num_mel_bins", None)
+    if recording.ndim != 3 or recording.shape[1] != bins or recording.shape[2] < 2:
+        return None
+    equal = (recording == recording[..., -1:]).all(1)
+    silent = equal.flip(-1).cumprod(-1).flip(-1).bool()
+    count = silent.sum(-1, keepdim=True)
+    silent &= (count > 1) & (count < silent.shape[1])  # every recording has a last frame, and some sound
+    return ~silent if bool(silent.any()) else None
 
 
 def _append(before: Tensor | None, ids: Tensor, past: int) -> Tensor | None:

@@ -244,6 +244,7 @@ class InterceptMode(TorchFunctionMode):
                 # The model has made its mask from the user's: audio frames, patches.
                 parts = (*KEY_PADDING, TensorMask)
             queries, keys = padding_from_mask(problem, queries, keys, cross, parts)
+            queries, keys = self.inputs.without_silence(stack, cross, problem.coordinates, queries, keys)
         queries, keys = without_ragged_padding(problem, queries, keys)
         shard = head_shard_of(module, problem)
         if shard is not None and not self.sharded:

@@ -227,11 +227,19 @@ def test_alignment_is_the_correlation_under_the_weights() -> None:
     mean = lambda x: (p * x).sum((-1, -2)) / 7
     cov = mean(i * j) - mean(i) * mean(j)
     want = cov / ((mean(i**2) - mean(i) ** 2) * (mean(j**2) - mean(j) ** 2)).sqrt()
-    assert_close(alignment(problem, Tokens()), want)
+    assert_close(alignment(problem, Tokens(), Tokens()), want)
     real = torch.ones(2, 7, dtype=torch.bool)
     real[1, 4:] = False
     short = problem_of(q[1:, :, :4], k[1:], k[1:], cross=True)
-    assert_close(alignment(problem, Tokens(valid=real))[1:], alignment(short, Tokens()))
+    assert_close(alignment(problem, Tokens(valid=real), Tokens())[1:], alignment(short, Tokens(), Tokens()))
+    silent = torch.ones(2, 11, dtype=torch.bool)
+    silent[:, 8:] = False
+    heard = p[..., :8] / p.sum((-1, -2), keepdim=True)
+    mass, place = heard.sum((-1, -2)), torch.arange(8.0, dtype=torch.float64)
+    mean = lambda x: (heard * x).sum((-1, -2)) / mass
+    cov = mean(i * place) - mean(i) * mean(place)
+    want = cov / ((mean(i**2) - mean(i) ** 2) * (mean(place**2) - mean(place) ** 2)).sqrt()
+    assert_close(alignment(problem, Tokens(), Tokens(valid=silent)), want)
 
 
 def test_overlaps_are_those_of_the_maps() -> None:

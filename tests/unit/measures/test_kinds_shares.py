@@ -15,6 +15,7 @@ from transformers import GPT2Config, GPT2Model
 import multihead as mh
 import zoo
 from multihead._base.labels import agree, without_value
+from multihead.corpus.batches import padded
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.kinds.head_shares import REST, SHARES, SPREAD, TIE, HeadShares
 from multihead.measures.kinds.kinds import kinds
@@ -95,8 +96,17 @@ def test_a_report_of_one_sentence_names_heads_by_their_shares() -> None:
     report = mh.report(_gpt2(0.3), [list(range(1, 20))], parts=("measure", "kinds"))
     assert report.table is not None
     assert {without_value(kind) for kind in report.table["kind"]} == set(report.table["leading"])
-    assert any("1 pieces" in note for note in report.notes)
+    assert any("1 piece of" in note for note in report.notes)
     assert bool(report.table["position_low"].isnan().all())
+
+
+def test_batches_of_token_ids_have_the_shares_of_their_texts() -> None:
+    model, texts = Planted(["previous", "drawn"], causal=True), documents(30)
+    batches = [padded(texts[i : i + 5], pad_id=0) for i in range(0, 30, 5)]
+    whole, ready = (kinds(model, data, special=SPECIAL) for data in (texts, batches))
+    for name in SHARES:
+        torch.testing.assert_close(ready.table[name], whole.table[name])
+    assert ready.about["kinds"]["pieces"] == whole.about["kinds"]["pieces"] > 5
 
 
 def test_comparing_a_model_with_itself_on_other_text_finds_no_changed_head() -> None:

@@ -172,19 +172,30 @@ def test_texts_become_pieces_of_one_length_between_the_special_tokens() -> None:
     assert rows[:, 1:-1].flatten().tolist() == plain
 
 
-def test_rows_of_a_tokenized_dataset_are_texts_and_ready_batches_are_not() -> None:
-    padded = [
-        {"input_ids": [1, *row[1:-1], 2, 0, 0], "attention_mask": [1] * len(row) + [0, 0]} for row in texts(12)
-    ]
-    same = list(Pieces.of(padded, special=[1, 2], length=18))
-    assert [batch["input_ids"].tolist() for batch in same] == [
-        batch["input_ids"].tolist() for batch in Pieces.of(texts(12), special=[1, 2], length=18)
-    ]
-    ready = {"input_ids": torch.tensor(texts(3))}
+def test_rows_and_batches_of_token_ids_are_texts() -> None:
+    rows = texts(12)
+    padded = [{"input_ids": [*row, 0, 0], "attention_mask": [1] * len(row) + [0, 0]} for row in rows]
+    left = torch.tensor([[0, 0, *row] for row in rows])
+    batch = {"input_ids": left, "attention_mask": (left != 0).long(), "labels": left}
+    unmasked = {"input_ids": torch.tensor([[*row, *[2] * 30] for row in rows])}
+    want = [batch["input_ids"].tolist() for batch in Pieces.of(rows, special=[1, 2], length=18)]
+    for same in (padded, [{k: v[:5] for k, v in batch.items()}, {k: v[5:] for k, v in batch.items()}], [unmasked]):
+        assert [batch["input_ids"].tolist() for batch in Pieces.of(same, special=[1, 2], length=18)] == want
+    nothing = {"input_ids": left[:2], "attention_mask": torch.zeros_like(left[:2])}
+    assert not len(Pieces.of([nothing], special=[1, 2]))
+
+
+def test_batches_that_hold_more_than_token_ids_stay_as_they_are() -> None:
+    ids = torch.tensor(texts(3))
+    ready = {"input_ids": ids, "decoder_input_ids": ids}
     pieces = Pieces.of([ready, *texts(300)], special=[1, 2], length=18)
     assert list(pieces)[-1] is ready
     assert pieces.full
     assert sum(len(batch["input_ids"]) for batch in pieces) == 256
+    for other in ({"inputs_embeds": torch.zeros(3, 5, 7)}, {"input_ids": ids, "position_ids": ids}):
+        assert list(Pieces.of([other], length=18)) == [other]
+    labelled = {"input_ids": ids, "labels": ids}
+    assert list(Pieces.of([labelled], length=18, two_sequences=True)) == [labelled]
 
 
 def test_a_corpus_in_parts_and_a_resumed_one_end_in_the_same_shares() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ import zoo
 from golden.make_minilm_statistics import model_and_batch
 from multihead.errors import SizeError
 from multihead.measures.treebank.conllu import Sentence, Word, read_conllu
+from multihead.measures.treebank.relation_kinds import named_by_relations
 from multihead.measures.treebank.syntax import ENOUGH, syntax, wilson
 from multihead.measures.treebank.word_alignment import align, examples, pointing
+from multihead.table.column_meaning import Meaning
+from multihead.table.table import HeadTable
 from unit.measures.planted import HOT, PLACES
 
 SMALL = Path(__file__).with_name("small.conllu")
@@ -323,3 +327,42 @@ def test_minilm_knows_some_syntax(minilm: tuple[Any, Any]) -> None:
 
 def test_an_empty_text_is_no_path() -> None:
     assert read_conllu("") == []
+
+
+def test_match_heads_are_named_by_the_relation_that_they_follow() -> None:
+    """One head follows it; others have few examples, are below half, or are led by position or a finer kind."""
+    heads = tuple(f"L0H{i}" for i in range(5))
+    numbers = {
+        "kind_score": [math.nan] * 4 + [0.6],
+        "kind_threshold": [math.nan] * 4 + [0.3],
+        "kind_control": [math.nan] * 4 + [0.1],
+        "kind_low": [math.nan] * 4 + [0.5],
+        "kind_high": [math.nan] * 4 + [0.7],
+        "syntax_accuracy": [0.57, 0.7, 0.5, 0.6, 0.6],
+        "syntax_baseline": [0.38] * 5,
+        "syntax_low": [0.55, 0.6, 0.48, 0.58, 0.58],
+        "syntax_high": [0.59, 0.8, 0.52, 0.62, 0.62],
+        "syntax_examples": [2004.0, 66.0, 2004.0, 2004.0, 2004.0],
+    }
+    words = {
+        "kind": ("rest + match, 0.18", "match, 0.1", "match, 0.1", "position, 0.2", "duplicate"),
+        "kind_detail": ("",) * 5,
+        "leading": ("rest + match", "match", "match", "position", "match"),
+        "syntax_relation": ("case",) * 5,
+        "syntax_direction": ("to head",) * 5,
+    }
+    columns = {**words, **{name: torch.tensor(x, dtype=torch.float64) for name, x in numbers.items()}}
+    reasons = {"kind_score": dict.fromkeys(heads[:4], "no kind stands")}
+    table = HeadTable(heads, columns, {name: Meaning("", "") for name in columns}, reasons)
+    named = named_by_relations(table)
+    assert named["kind"] == ("dependency", *words["kind"][1:])
+    assert named["kind_detail"] == ("case to head", "", "", "", "")
+    row = named.row("L0H0")
+    assert [row[f"kind_{name}"] for name in ("score", "control", "threshold", "low", "high")] == [
+        0.57, 0.38, 0.5, 0.55, 0.59,
+    ]  # fmt: skip
+    assert set(named.reasons["kind_score"]) == set(heads[1:4])
+    assert named["kind_score"][4] == 0.6
+    assert (
+        named_by_relations(table.select(["kind", "leading"])).columns == table.select(["kind", "leading"]).columns
+    )

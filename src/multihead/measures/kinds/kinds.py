@@ -24,7 +24,7 @@ from multihead.measures.kinds.per_document import read_documents
 from multihead.measures.kinds.pieces import LENGTH, Pieces
 from multihead.measures.kinds.repeats import TOKENS, repeats
 from multihead.measures.kinds.result import Kinds
-from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length
+from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length, reads_two_sequences
 from multihead.measures.kinds.shuffled import ShuffledTokens
 from multihead.measures.kinds.token_classes import as_ids, classes_of
 from multihead.measures.kinds.token_ids import batch_generator, token_ids_name
@@ -146,7 +146,13 @@ class KindsMeasure:
         """No pieces yet, with the options of a corpus."""
         batching, special = corpus.batching, self.text.options.special
         length = piece_length(self.model, min(LENGTH, batching.max_tokens or LENGTH))
-        return Pieces(tokenizer=batching.tokenizer, special=special, length=length, column=batching.column)
+        return Pieces(
+            tokenizer=batching.tokenizer,
+            special=special,
+            length=length,
+            column=batching.column,
+            two_sequences=reads_two_sequences(self.model),
+        )
 
     def _repeats(self) -> dict[str, Tensor] | None:
         """Rows of random tokens that repeat, between the special tokens around the first document."""
@@ -222,7 +228,9 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         name, mask = token_ids_name(inputs), inputs.get("attention_mask")
         if name is None:
             return None
-        first = inputs[name][0] if mask is None else inputs[name][0][mask[0].bool()]
+        first = inputs[name][0]
+        if mask is not None and mask.shape == inputs[name].shape:  # a speech model masks the recording
+            first = first[mask[0].bool()]
         ids, special = first.tolist(), set(self.options.special)
         begin = next((i for i, x in enumerate(ids) if x not in special), len(ids))
         end = next((i for i, x in enumerate(reversed(ids)) if x not in special), 0)

@@ -90,7 +90,9 @@ def read_documents(
     ids = pairs.key_id.long().cpu() if has_ids and pairs.key_id is not None else None
     alignments = {}
     if cross:
-        alignments = {"heads": alignment(problem, call.queries), "chance": alignment(null, call.queries)}
+        alignments = {
+            name: alignment(of, call.queries, call.keys) for name, of in (("heads", problem), ("chance", null))
+        }
     return Documents(heads, chance, ids, pairs.real.cpu(), sees, cross, alignments)
 
 
@@ -201,19 +203,22 @@ def null_heads(problem: Problem, generator: torch.Generator) -> tuple[Problem, H
 
 
 @torch.no_grad()
-def alignment(problem: Problem, queries: Tokens) -> PerDocument:
+def alignment(problem: Problem, queries: Tokens, keys: Tokens) -> PerDocument:
     """corr(i, j) for query i drawn uniformly and key j from its weights; 1 is a straight line through the text.
 
-    Positions are passed to the kernel as values, so no map is stored. NaN if all positions are the same.
+    Positions are passed to the kernel as values, so no map is stored. Weight on padding, which Whisper does not
+    mask, does not count. NaN if all positions are the same.
     """
     size = problem.coordinates
     position = torch.linspace(0, 1, max(size.keys, 2), dtype=torch.float64)[: size.keys]
     values = torch.stack([torch.ones_like(position), position, position.square()], dim=-1).to(problem.k)
     values = values.expand(problem.k.shape[0], problem.k.shape[1], -1, -1).contiguous()
+    if keys.valid is not None:
+        values = values * keys.valid.to(values.device)[:, None, :, None]
     with without_interception():
         moments = attend(replace(problem, v=values, scores=replace(problem.scores, dropout=0.0))).double().cpu()
     real = torch.ones(size.batch, size.queries, dtype=torch.bool) if queries.valid is None else queries.valid.cpu()
-    weight = real[:, None].double() * moments[..., 0]  # less than 1 if a sink takes some mass
+    weight = real[:, None].double() * moments[..., 0]  # less than 1 if a sink or padding takes some mass
     i = torch.linspace(0, 1, max(size.queries, 2), dtype=torch.float64)[: size.queries]
     mass = weight.sum(-1)
 

@@ -55,6 +55,8 @@ class View:
     visible: Bool[Tensor, "piece head_or_1 query key"]
     resting: Bool[Tensor, "piece key"]
     real: Bool[Tensor, "piece query"]
+    beyond: Bool[Tensor, "piece head_or_1 query"]
+    """whether a query also sees a learned sink, or padding that the model does not mask, such as silence"""
 
     @staticmethod
     def of(call: Call, resting: Bool[Tensor, "piece key"]) -> View:
@@ -64,9 +66,14 @@ class View:
         visible = torch.ones((), dtype=torch.bool, device=size.device) if allowed is None else allowed
         heads = visible.shape[1] if visible.ndim == 4 else 1
         visible = visible.expand(size.batch, heads, size.queries, size.keys)
+        beyond = torch.full(
+            (size.batch, heads, size.queries), call.problem.scores.sinks is not None, device=size.device
+        )
         if call.keys.valid is not None:
-            visible = visible & call.keys.valid.to(size.device).expand(size.batch, size.keys)[:, None, None]
-        return View(visible, resting, call.real_rows.to(size.device).expand(size.batch, size.queries))
+            valid = call.keys.valid.to(size.device).expand(size.batch, size.keys)[:, None, None]
+            beyond = beyond | (visible & ~valid).any(-1)
+            visible = visible & valid
+        return View(visible, resting, call.real_rows.to(size.device).expand(size.batch, size.queries), beyond)
 
 
 def resting_places(
@@ -149,9 +156,8 @@ class _Rows:
     def read(problem: Problem, view: View, heads: range, bins: tuple[Bins, int] | None) -> _Rows:
         """Sums over rows and keys of each piece, for its shares."""
         size = problem.coordinates
-        visible = view.visible[:, heads.start if view.visible.shape[1] > 1 else 0]
-        ordinary = ~view.resting
-        sink = problem.scores.sinks is not None
+        mask_head = heads.start if view.visible.shape[1] > 1 else 0
+        visible, ordinary = view.visible[:, mask_head], ~view.resting
         shape, count = (size.batch, len(heads)), 1 if bins is None else bins[1]
         zeros = partial(torch.zeros, dtype=torch.float64, device=size.device)
         log_n, rest, excess = (zeros(shape) for _ in range(3))
@@ -160,17 +166,16 @@ class _Rows:
         for start in range(0, size.queries, step):
             block = slice(start, min(start + step, size.queries))
             p = weights_of(problem, Cells(list(heads), range(block.start, block.stop))).double()
-            seen = visible[:, None, block]
-            n = seen.sum(-1) + int(sink)
+            seen, beyond = visible[:, None, block], view.beyond[:, mask_head, None, block]
+            n = seen.sum(-1) + beyond.long()
             m = (seen & ordinary[:, None, None]).sum(-1).clamp(min=1)
             counts = view.real[:, None, block] & (n >= 2) & p.isfinite().all(-1)
             p = torch.where(counts[..., None] & seen, p, 0.0)
             x = p * ordinary[:, None, None]
             o, total = x.sum(-1), p.sum(-1)
             places = _xlogx(p * ~ordinary[:, None, None])
-            if sink:
-                total, held = counts.double(), total
-                places = places + _xlogx((total - held).clamp(min=0.0).unsqueeze(-1))
+            missing = torch.where(beyond, counts.double() - total, 0.0).clamp(min=0.0)
+            places, total = places + _xlogx(missing.unsqueeze(-1)), total + missing
             log = n.clamp(min=1).double().log()
             log_n += (counts * log).sum(-1)
             rest += (places + (total - o) * log + torch.special.xlogy(o, o * n / m)).sum(-1)

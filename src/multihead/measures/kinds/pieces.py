@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,13 +36,22 @@ class Pieces:
 
     Documents are packed one after the other and cut. Each piece stands between the special tokens that surround the
     first document. Documents and pieces equal to earlier ones are left out, as is the rest after the last piece,
-    unless it is all there is. Ready batches stay as they are, a row counts as a piece.
+    unless it is all there is. Batches that hold more than token ids and padding, such as images or a second
+    sequence, stay as they are, and a row counts as a piece.
     """
 
     def __init__(
-        self, *, tokenizer: Any = None, special: Sequence[int] = (), length: int = LENGTH, column: str = "text"
+        self,
+        *,
+        tokenizer: Any = None,
+        special: Sequence[int] = (),
+        length: int = LENGTH,
+        column: str = "text",
+        two_sequences: bool = False,
     ) -> None:
         self.tokenizer, self.special, self.length, self.column = tokenizer, set(special), length, column
+        self.two_sequences = two_sequences
+        """whether the model reads the labels of a batch as a second sequence, so that batches stay as they are"""
         self._around: tuple[list[int], list[int]] | None = None
         self._documents, self._texts, self._read = SeenTexts(), SeenTexts(), 0
         self._waiting = list[int]()
@@ -89,12 +99,17 @@ class Pieces:
         """Split a document into pieces, and keep them."""
         index, self._read = self._read, self._read + 1
         text = document.get(self.column) if isinstance(document, Mapping) else None
-        content: Any = text if isinstance(text, str) else _row_of_ids(document)
-        if isinstance(content, Mapping):
-            batch = cast(Batch, content)
-            self._ready.append(batch)
-            self._count += max((len(x) for x in batch.values() if isinstance(x, Tensor) and x.ndim), default=1)
+        if isinstance(text, str) or not isinstance(document, Mapping):
+            self._add_text(text if isinstance(text, str) else document, index)
             return
+        rows = None if self.two_sequences and "labels" in document else _rows_of_ids(document)
+        if rows is None:
+            self._ready.append(document)
+            self._count += max((len(x) for x in document.values() if isinstance(x, Tensor) and x.ndim), default=1)
+        for row in rows or []:
+            self._add_text(row, index)
+
+    def _add_text(self, content: Any, index: int) -> None:
         data = document_bytes(content)
         if data is not None and self._documents.add(data):
             return
@@ -116,23 +131,34 @@ class Pieces:
         return [*before, *ids, *after]
 
 
-def _row_of_ids(document: Any) -> Any:
-    """The token ids of a row of a tokenized dataset, without padding; another document as it is."""
-    if not isinstance(document, Mapping) or not set(document) <= {"input_ids", "attention_mask", "token_type_ids"}:
-        return document
-    row = cast(Batch, document)
-    ids = row.get("input_ids")
-    if not isinstance(ids, list):
-        return row
-    real = row.get("attention_mask", [1] * len(ids))
-    return [i for i, some in zip(ids, real, strict=True) if some]
+_OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask", "labels"}
+"""What a batch of texts may hold besides its token ids: pieces have none of it, or their own."""
+
+
+def _rows_of_ids(document: Mapping[str, Any]) -> list[list[int]] | None:
+    """The token ids of a ready batch or of a row of a tokenized dataset, without padding; None if it holds more."""
+    ids, mask = document.get("input_ids"), document.get("attention_mask")
+    of_ids = isinstance(ids, Tensor) or (isinstance(ids, list) and all(isinstance(i, int) for i in ids))
+    if not of_ids or not set(document) <= _OF_TEXT:
+        return None
+    rows, real = torch.as_tensor(ids), torch.ones(()) if mask is None else torch.as_tensor(mask)
+    if rows.ndim == 1 and real.ndim <= 1:
+        rows, real = rows[None], real.reshape(1, -1)
+    if rows.ndim != 2 or rows.is_floating_point() or real.ndim > 2:
+        return None
+    real = real.bool().expand(rows.shape)
+    return [row[some].tolist() for row, some in zip(rows, real, strict=True) if some.any()]
 
 
 def _split(ids: list[int], special: set[int]) -> tuple[list[int], list[int], list[int]]:
-    """The special tokens before a document, its other tokens, and the special tokens after it."""
+    """The special tokens before a document, its other tokens, and the special tokens after it.
+
+    A special token that is repeated at an end is padding, and counts once.
+    """
     start = next((i for i, x in enumerate(ids) if x not in special), len(ids))
     stop = next((i for i in range(len(ids), start, -1) if ids[i - 1] not in special), start)
-    return ids[:start], ids[start:stop], ids[stop:]
+    before, after = ([i for i, _ in groupby(end)] for end in (ids[:start], ids[stop:]))
+    return before, ids[start:stop], after
 
 
 def _check_length(length: int, special: int) -> None:

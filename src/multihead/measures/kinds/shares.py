@@ -27,6 +27,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.corpus.batches import Document, default_max_tokens
@@ -74,7 +75,8 @@ def shares(
     """The five shares of log n of every head, their intervals over pieces, and the leading ones.
 
     Args:
-        data: as for `mh.measure`; texts and lists of ids are packed or cut to pieces, ready batches are not.
+        data: as for `mh.measure`; texts, lists of ids and batches of ids are packed or cut to pieces, batches that
+            hold more are not.
         special: ids of special tokens, instead of the tokenizer's.
         length: tokens of a piece.
     """
@@ -82,7 +84,13 @@ def shares(
     measured = SharesSum(model, options.special)
     length = piece_length(model, length)
     documents = [cast(Document, data)] if isinstance(data, Mapping) else data
-    pieces = Pieces.of(documents, tokenizer=tokenizer, special=options.special, length=length)
+    pieces = Pieces.of(
+        documents,
+        tokenizer=tokenizer,
+        special=options.special,
+        length=length,
+        two_sequences=reads_two_sequences(model),
+    )
     run(model, piece_corpus(model, pieces), [measured])
     return replace(measured.columns(), about={"shares": measured.about(length)})
 
@@ -90,6 +98,10 @@ def shares(
 def piece_length(model: nn.Module, length: int) -> int:
     """The length of pieces that the model can read."""
     return min(length, default_max_tokens(model) or length)
+
+
+def reads_two_sequences(model: nn.Module) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def piece_corpus(model: nn.Module, pieces: Pieces) -> Corpus:
@@ -165,7 +177,8 @@ class SharesSum(PerSite[DocumentMeans]):
 
     def about(self, length: int) -> dict[str, Any]:
         """What the shares were measured on, as plain data."""
-        few = f"shares are of {self.pieces} pieces of up to {length} tokens; use {FEW} for names that hold"
+        pieces = plural(self.pieces, "piece")
+        few = f"shares are of {pieces} of up to {length} tokens; use {FEW} or more for names that hold"
         return {
             "pieces": self.pieces,
             "length": length,
