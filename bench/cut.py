@@ -93,7 +93,7 @@ def one(
 
 def _plan(model: Any, text: Any, keep: float, method: str, seed: int) -> Any:
     from cut_baselines import removed_by_gauss_newton, removed_by_norm
-    from multihead.edit.planning import plan
+    from multihead.edit.make_plan import plan
 
     if method == "norm":
         return plan(model, text, remove=removed_by_norm(model, keep))

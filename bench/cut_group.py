@@ -104,7 +104,7 @@ class Works:
         return small, took, {name: float(result[own]) for name, own in names.items()}
 
     def _groups(self, kv_heads: int) -> dict[str, Any]:
-        from multihead.edit.planning import plan
+        from multihead.edit.make_plan import plan
 
         if kv_heads not in self.found:
             made = plan(self.model, self.text, kv_heads=kv_heads)

@@ -82,7 +82,7 @@ def _models(shape: str) -> tuple[Any, Any]:
     import multihead as mh
     from cut_baselines import removed_by_norm
     from cut_eval import minilm
-    from multihead.edit.planning import plan
+    from multihead.edit.make_plan import plan
 
     model, _ = minilm()
     if "every" in shape:
@@ -132,7 +132,7 @@ def _cache(name: str, heads: int, kv: int, work: str) -> Row:
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     import multihead as mh
-    from multihead.edit.check.report import kv_bytes
+    from multihead.edit.check.check import kv_bytes
 
     torch.manual_seed(0)
     if name == "LLaMA":

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from multihead.edit.surgery.install import install
 from multihead.layer import Groups
-from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.call import Call, Compute
 from multihead.model.head_weights import HeadWeights
 from multihead.model.intercept import intercept
+from multihead.model.layer_anatomy import LayerAnatomy
 from zoo import ZOO, model
 
 Cut = dict[str, HeadWeights]

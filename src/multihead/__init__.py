@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from multihead.edit.check.report import check
+    from multihead.edit.check.check import check
     from multihead.edit.cut import cut
-    from multihead.edit.planning import plan
+    from multihead.edit.make_plan import plan
     from multihead.errors import MultiheadError
     from multihead.layer import cache, interop, mask, position
     from multihead.layer.attention import MultiHeadAttention
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from multihead.model.capture import capture
     from multihead.model.interventions import ablate, gate, patch
     from multihead.show import figure
-    from multihead.show.collect import report
+    from multihead.show.make_report import report
     from multihead.show.play import play
     from multihead.sources.embedded.embedded import embedded
     from multihead.sources.model_cost import cost
     from multihead.sources.pretrained import load_pretrained
-    from multihead.statements.run import theory
+    from multihead.statements.theory import theory
     from multihead.store.load import load
     from multihead.store.save import save
     from multihead.table.table import HeadTable
@@ -57,15 +57,15 @@ else:
         "multihead.measures.kinds.kinds:kinds",
         "multihead.measures.importance.importance:importance",
         "multihead.measures.similarity.similarity:similarity",
-        "multihead.statements.run:theory",
+        "multihead.statements.theory:theory",
         "multihead.sources.model_cost:cost",
-        "multihead.edit.planning:plan",
+        "multihead.edit.make_plan:plan",
         "multihead.edit.cut:cut",
-        "multihead.edit.check.report:check",
+        "multihead.edit.check.check:check",
         "multihead.store.save:save",
         "multihead.store.load:load",
         "multihead.sources.pretrained:load_pretrained",
-        "multihead.show.collect:report",
+        "multihead.show.make_report:report",
         "multihead.show.play:play",
         "multihead.show.figure",
         "multihead.sources.embedded.embedded:embedded",

@@ -19,7 +19,7 @@ from cli.conftest import Said
 from multihead._base.estimate import duration, size
 from multihead.cli import COMMANDS, main, parser
 from multihead.errors import MultiheadError
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]

@@ -115,7 +115,7 @@ def test_a_dry_run_writes_the_plan_only_and_the_plan_is_carried_out(
     plan.write_text(json.dumps(data))
     both = multihead("prune", given.gpt2, "--keep", 0.5, *words, "-o", out)
     assert both.code == 2
-    assert f"{plan} holds a plan, and --keep asks for a different one" in both.err
+    assert f"{plan} holds a plan, and --keep requests a different one" in both.err
     said = multihead("prune", given.gpt2, *words, "--no-refit", "-o", out)
     assert said.code == 0, said.err
     assert "L0     3 → 1  H" in said.out

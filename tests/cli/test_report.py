@@ -210,12 +210,12 @@ def test_stopped(given: Folders, tmp_path: Path, name: str) -> None:
     page = tmp_path / "r.html"
     code = f"""
 import os, signal, sys
-from multihead.show import collect
-before = collect.Ablation
+from multihead.show import collect_parts
+before = collect_parts.Ablation
 def importance(loss):
     os.kill(os.getpid(), signal.{name})
     return before(loss)
-collect.Ablation = importance
+collect_parts.Ablation = importance
 from multihead.cli import main
 sys.exit(main(["report", {str(given.gpt2)!r}, "--corpus", {str(given.corpus)!r}, "-o", {str(page)!r}]))
 """

@@ -13,7 +13,7 @@ import torch
 
 from cli.conftest import Said
 from multihead._base.share_words import SHARE_NAMES, SHARES
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]

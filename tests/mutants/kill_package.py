@@ -23,7 +23,7 @@ from multihead.corpus.merge_tree import Tree
 from multihead.corpus.run import run
 from multihead.corpus.state import DamagedError, pack, unpack
 from multihead.edit.calibration import Calibration
-from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.refit import BlockRefit
 from multihead.edit.surgery.install import install

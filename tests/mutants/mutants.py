@@ -334,7 +334,7 @@ MUTANTS: dict[str, Mutant] = {
         ("ragged_caches",),
     ),
     "cross cache filled again": Mutant(
-        "cache.py",
+        "_cross_cache.py",
         "        self._validate_rows(batch)\n        return self._buffers()",
         "        self._validate_rows(batch)\n        self.reset()",
         ("cross_cache",),
@@ -349,7 +349,7 @@ MUTANTS: dict[str, Mutant] = {
         "outputs.py", "return lse if sinks is None else", "return lse if True else", ("sinks",)
     ),
     "cross cache answers for another key": Mutant(
-        "cache.py", "(source is None or not source.is_same(x))", "False", ("cross_cache",)
+        "_cross_cache.py", "(source is None or not source.is_same(x))", "False", ("cross_cache",)
     ),
     "cache counts tokens before the call is accepted": Mutant(
         "_cache_base.py",
@@ -375,13 +375,13 @@ MUTANTS: dict[str, Mutant] = {
         "_plan.py", "key = (key, coordinates.key, mask.key)", "key = (key, mask.key)", ("plans",)
     ),
     "mask changed in place is not read again": Mutant(
-        "_host_values.py",
+        "_host_integers.py",
         "return tuple(x.shape), x.dtype, data if len(data) <= 256 else blake2b(data, digest_size=16).digest()",
         "return tuple(x.shape)",
         ("changed_masks",),
     ),
     "lengths changed in place are not read again": Mutant(
-        "_host_values.py",
+        "_host_integers.py",
         "        if self._tensor is None or readable(self._tensor):\n            return self.values\n",
         "        if self._tensor is None:\n            return self.values\n",
         ("changed_masks",),
@@ -473,19 +473,19 @@ MUTANTS: dict[str, Mutant] = {
         ("statistics",),
     ),
     "masses without the sink's share": Mutant(
-        "model/statistics/row_means.py",
+        "model/statistics/row_statistics.py",
         "masses = {name: mass * key_mass for name, mass in masses.items()}",
         "pass",
         ("statistics",),
     ),
     "effective keys not squared": Mutant(
-        "model/statistics/row_means.py",
+        "model/statistics/row_statistics.py",
         'self["weight_norm"].square().reciprocal_()',
         'self["weight_norm"].reciprocal()',
         ("statistics",),
     ),
     "logit scale with the hidden keys": Mutant(
-        "model/statistics/row_sums.py",
+        "model/statistics/row_statistics.py",
         """            cells.mul_(visible)
         torch.sum""",
         """            pass
@@ -513,8 +513,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "refit on uncut inputs": Mutant(
         "edit/refit.py",
-        "_Reader(self.student, [writer], None)",
-        "_Reader(self.original, [writer], None)",
+        "with BlockReader(self.student, [writer]) as reader",
+        "with BlockReader(self.original, [writer]) as reader",
         ("refitting",),
     ),
     "ridge dropped": Mutant(

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.show.collect import PARTS, report
+from multihead.show.make_report import PARTS, report
 from multihead.show.report import Report
-from multihead.statements.run import theory
+from multihead.statements.theory import theory
 from page.served import Served, serve
 
 SHOTS = Path(os.environ.get("MULTIHEAD_SHOTS", "report/shots"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any
 
-from multihead.show.collect import report
+from multihead.show.make_report import report
 from multihead.show.map_store import MapStore
 from multihead.show.server import Server
 

@@ -10,13 +10,13 @@ import torch
 
 import multihead as mh
 from multihead.edit.cut import cut
-from multihead.edit.planning import plan
+from multihead.edit.make_plan import plan
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES
-from multihead.show.collect import report
-from multihead.show.curve import CurvePoint, QualityCurve
-from multihead.show.cuts import cost_cells, cut_curve
+from multihead.show.cut_curve import cost_cells, cut_curve
 from multihead.show.findings import findings
+from multihead.show.make_report import report
+from multihead.show.quality_curve import CurvePoint, QualityCurve
 from page.conftest import Open, Page
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import multihead as mh
-from multihead.show import qk as qk_module
+from multihead.show import map_or_qk as qk_module
 from multihead.show.encode import (
     NEAR,
     BlobTable,

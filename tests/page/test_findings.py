@@ -14,12 +14,12 @@ from multihead.corpus.documents import Corpus
 from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import LanguageModel
 from multihead.measures.similarity.result import Similarity
-from multihead.show.collect import report
-from multihead.show.curve import CurveLine, CurvePoint, QualityCurve, quick_curve
 from multihead.show.findings import findings, head_link
+from multihead.show.make_report import report
+from multihead.show.quality_curve import CurveLine, CurvePoint, QualityCurve, quick_curve
 from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.tokens import Words
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 HEADS = ("L0H0", "L0H1", "L1H0", "L1H1")

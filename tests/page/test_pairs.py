@@ -15,7 +15,7 @@ import multihead as mh
 from multihead.corpus.accumulator import Batch
 from multihead.corpus.run import BatchRunner
 from multihead.show import token_pairs as pairs_module
-from multihead.show.collect import report
+from multihead.show.make_report import report
 from multihead.show.report import WordPair
 from multihead.show.token_pairs import TokenPairs
 from page.conftest import Open, Page

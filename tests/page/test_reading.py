@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from multihead.show.collect import report
+from multihead.show.make_report import report
 from page.conftest import TEXT, Open, Page
 
 PLACES = ("view=heads", "view=tokens", "view=similarity", "view=pruning", "view=theory", "layer=1&head=2&row=7",

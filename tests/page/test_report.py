@@ -15,9 +15,9 @@ import multihead as mh
 from multihead.edit.check.curve import Curve, Point
 from multihead.errors import MultiheadError
 from multihead.show import figure
-from multihead.show.collect import report
-from multihead.show.curve import QualityCurve
+from multihead.show.make_report import report
 from multihead.show.map_store import MapStore
+from multihead.show.quality_curve import QualityCurve
 from multihead.show.report import Report
 from multihead.sources.embedded.tokenizer import WordTokenizer
 from page.conftest import Page

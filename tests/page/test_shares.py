@@ -14,7 +14,7 @@ from multihead._base.share_words import SHARE_NAMES, SHARES
 from multihead.model.sites import Site
 from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.text_maps import LayerShape
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 from page.conftest import Open, Opened, Page
 

@@ -12,11 +12,11 @@ import multihead as mh
 from multihead.measures.kinds.evidence import RULES
 from multihead.model import Keep
 from multihead.model.sites import Site
-from multihead.show.collect import report
 from multihead.show.encode import NEAR, BlobTable
+from multihead.show.make_report import report
 from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.text_maps import LayerShape, TextMaps, read_text
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 from page.conftest import TEXT, Open
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.show import collect as collect_module
-from multihead.show.collect import report
+from multihead.show import collect_parts as collect_module
 from multihead.show.encode import NEAR
+from multihead.show.make_report import report
 from multihead.show.text_maps import windows_of
 from page.conftest import TEXT, Open, Page, maps_of
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.call import Call, Compute
 from multihead.model.families import ROWS
 from multihead.model.intercept import intercept
+from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
 from zoo import COVERING, ZOO, Entry, model
 
 MADE_UP_INPUTS = ("bert", "llama", "t5", "whisper", "vit", "siglip", "torch-encoder", "torch-transformer")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from zoo import COVERING, ZOO
 from zoo_cut import cut_model, layers, made, shared, uneven
 

@@ -17,7 +17,7 @@ import multihead as mh
 from multihead.corpus.data_parallel import data_parallel
 from multihead.corpus.ranks import Ranks
 from multihead.edit.calibration import Calibration
-from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.input_moments import moments_of
 
 
 def cut_of(kv_heads: int | None) -> tuple[str, dict[str, torch.Tensor]]:

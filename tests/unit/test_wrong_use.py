@@ -14,7 +14,7 @@ from torch import nn
 import multihead as mh
 from multihead.measures import Statistics
 from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 
 IDS = [[5, 9, 2, 6, 5, 3], [8, 7, 9, 3, 2], [6, 2, 6, 4]]
 

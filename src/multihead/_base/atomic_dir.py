@@ -116,6 +116,7 @@ def _make_parents(target: Path) -> list[Path]:
 
 
 def _check_space(folder: Path, need: int) -> None:
+    """Raise unless the disk of a folder has this much space."""
     free = shutil.disk_usage(folder).free
     if need > free:
         raise MultiheadError(
@@ -164,7 +165,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _move(part: Path, target: Path, force: bool, marks: Sequence[str]) -> None:
-    """Rename `part`; an existing target is exchanged in the same instant, where the system can."""
+    """Put the finished folder in the target's place; an existing target is exchanged in the same instant."""
     try:
         part.rename(target)
     except OSError as error:
@@ -180,7 +181,7 @@ def _move(part: Path, target: Path, force: bool, marks: Sequence[str]) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names; False where the system has no such call."""
+    """Swap the names of two folders; False where the system has no such call."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     if rename is None:
         return False
@@ -188,6 +189,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _flush_all(folder: Path) -> None:
+    """Flush all files of the finished folder to disk."""
     for inside, _, names in os.walk(folder, topdown=False):
         for name in names:
             flush_to_disk(Path(inside, name))

@@ -63,7 +63,7 @@ def heatmap_html(chart: Heatmap, *, side: int, alt: str = "attention map") -> st
 
 
 def png(shades: UInt8[np.ndarray, "row column"], palette: bytes, alpha: bytes) -> bytes:
-    """An 8-bit palette PNG (RFC 2083): `palette` and `alpha` per colour, `shades` indexes them."""
+    """An 8-bit palette PNG for a notebook (RFC 2083): `palette` and `alpha` per colour, `shades` indexes them."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -108,6 +108,7 @@ def head_grid_html(grid: HeadGrid, *, cell: int = 22) -> str:
 
 
 def _circle(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float, colour: str) -> str:
+    """The SVG circle of one head, or its ring."""
     name = grid.heads[i]
     word = "" if grid.words is None else f": {grid.words[i]}"
     value = "" if grid.numbers is None else f": {number(float(grid.numbers[i]))}"
@@ -122,7 +123,7 @@ def _circle(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float, 
 
 
 def _ring(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float) -> str:
-    """The shares of a head; the disc inside has the colours of those that lead."""
+    """The SVG ring of the shares of a head; the disc inside has the colours of those that lead."""
     assert grid.shares is not None
     title = grid.heads[i] if grid.words is None else f"{grid.heads[i]}: {grid.words[i]}"
     # Turned, so that arcs start at the top.
@@ -137,7 +138,7 @@ def _ring(grid: HeadGrid, i: int, centre: tuple[float, float], radius: float) ->
 
 
 def ring(outer: float, inner: float, arcs: Sequence[Arc]) -> str:
-    """Circles around the origin whose stroke, as wide as the ring, is dashed."""
+    """SVG circles around the origin whose stroke, as wide as the ring, is dashed."""
     r, width = (outer + inner) / 2, outer - inner
     around = 2 * math.pi * r
     return "".join(
@@ -149,6 +150,7 @@ def ring(outer: float, inner: float, arcs: Sequence[Arc]) -> str:
 
 
 def _head_colours(grid: HeadGrid) -> list[str]:
+    """The colour of every head in the SVG grid."""
     if grid.words is not None:
         known = word_colours(grid.words)
         return [known[word] for word in grid.words]
@@ -201,7 +203,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def svg(width: float, height: float, marks: Sequence[str]) -> str:
-    """A drawing in the notebook's text colour."""
+    """An SVG in the notebook's text colour."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" role="img" font-family="sans-serif" font-size="11" '

@@ -61,7 +61,7 @@ RAMPS = {
 
 
 def shade(ramp: str, level: float) -> str:
-    """The #rrggbb colour of a level from 0 to 1."""
+    """The #rrggbb colour of a level from 0 to 1 in charts."""
     stops = RAMPS[ramp]
     position = min(max(level, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(position), len(stops) - 2)
@@ -92,7 +92,7 @@ FRACTION_DIGITS = 2
 
 
 def number(x: float, digits: int = DIGITS) -> str:
-    """A number with a few significant digits; integers below a million in full."""
+    """A number on a chart, with a few significant digits; integers below a million in full."""
     if math.isnan(x):
         return MISSING
     if math.isinf(x):
@@ -112,7 +112,7 @@ def fraction(x: float) -> str:
 
 
 def page_style() -> dict[str, Any]:
-    """Palettes and formats as the page's script reads them."""
+    """Chart palettes and number formats as the page's script reads them."""
     return {
         "kinds": KIND_COLOURS,
         "shares": [asdict(share) for share in SHARES],
@@ -166,7 +166,7 @@ class Heatmap:
     def attention(
         weights: Cells, queries: Sequence[str] = (), keys: Sequence[str] = (), *, title: str = "", top: float = 1.0
     ) -> Heatmap:
-        """The map of a head: queries down, keys across; `top` is the weight that is drawn darkest."""
+        """The heatmap chart of a head: queries down, keys across; `top` is the weight that is drawn darkest."""
         return Heatmap(
             weights, queries, keys, ramp="weight", high=top, exponent=WEIGHT_EXPONENT, title=title,
             value="weight", row_title="query", column_title="key",
@@ -185,7 +185,7 @@ class Heatmap:
 
 
 def pooled(cells: Cells, rows: int, columns: int | None = None) -> Float[np.ndarray, "pooled_row pooled_column"]:
-    """Max-pool to at most `rows` × `columns` cells; a cell without any number stays NaN."""
+    """The heatmap with at most `most` cells along each side, without labels."""
     down, across = (bin_starts(n, most) for n, most in zip(cells.shape, (rows, columns or rows), strict=True))
     return np.fmax.reduceat(np.fmax.reduceat(cells, down, axis=0), across, axis=1)
 
@@ -244,7 +244,7 @@ class HeadGrid:
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """The row and the column of each head."""
+        """The row and the column of each head in the chart."""
         rows = {layer: row for row, layer in enumerate(self.layers)}
         split = [name.rpartition("H") for name in self.heads]
         return [(rows[layer], int(head)) for layer, _, head in split]
@@ -256,7 +256,7 @@ class HeadGrid:
 
     @property
     def diameters(self) -> Float[np.ndarray, " head"]:
-        """The area of a circle grows with its size."""
+        """The diameter of each head's circle in the chart; its area grows with the head's size."""
         rings = self.shares is not None
         smallest, largest = (SMALLEST_RING, LARGEST_RING) if rings else (SMALLEST, LARGEST)
         if self.sizes is None:
@@ -266,13 +266,13 @@ class HeadGrid:
         return smallest + (largest - smallest) * np.sqrt(sizes / most if most > 0 else sizes)
 
     def ring(self, i: int) -> list[Arc]:
-        """The shares of head i; one grey arc where they were not measured."""
+        """The arcs of the ring of head i in the chart; one grey arc where its shares were not measured."""
         assert self.shares is not None
         shares = self.shares[i].tolist()
         return _arcs(shares, self.part_colours) if np.isfinite(shares).all() else [(0.0, 1.0, NO_VALUE)]
 
     def disc(self, i: int) -> list[Arc]:
-        """The parts that lead in head i, equally large."""
+        """The disc inside the ring of head i in the chart: its leading shares, equally large."""
         leading = self.leading[i] if self.leading else ()
         colours = dict(zip(self.parts, self.part_colours, strict=True))
         return _arcs([1 / len(leading) for _ in leading], [colours[part] for part in leading])
@@ -283,7 +283,7 @@ class HeadGrid:
         return {part: sum(part in leading for leading in self.leading) for part in self.parts}
 
     def heatmap(self) -> Heatmap:
-        """The numbers as cells; where there are both signs, zero is in the middle of the ramp."""
+        """The numbers of a head grid as a heatmap chart; with both signs, zero is in the middle of the ramp."""
         assert self.numbers is not None
         cells = np.full((len(self.layers), self.width), np.nan)
         for place, x in zip(self.places, self.numbers, strict=True):

@@ -52,7 +52,7 @@ class ForwardCost:
         *,
         warmed_up: bool = False,
     ) -> ForwardCost:
-        """`run` runs the model on a batch; it is timed after a first run, unless the model is `warmed_up`."""
+        """Estimate the cost of a forward: `run` runs the model, once to warm up unless it is `warmed_up`."""
         if not warmed_up:
             run(inputs)
         start = time.perf_counter()
@@ -73,7 +73,7 @@ class ForwardCost:
     def estimate(
         self, forwards: float, batches: float, *, overhead: float = 0.0, copies: int = 1, every_layer: bool = False
     ) -> Estimate:
-        """Of a run of `forwards` passes over `batches` batches.
+        """Estimate time and memory of a run of `forwards` passes over `batches` batches.
 
         Args:
             overhead: seconds that do not depend on the model: imports, probes.
@@ -86,7 +86,7 @@ class ForwardCost:
 
 
 def size(count: float) -> str:
-    """1536 → 1.5 kB."""
+    """Bytes in an estimate: 1536 → 1.5 kB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
@@ -95,7 +95,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """75 → 1 min 15 s."""
+    """Seconds in an estimate: 75 → 1 min 15 s."""
     rounded = max(1, round(seconds))
     if rounded < 60:
         return f"{rounded} s"

@@ -26,7 +26,7 @@ STYLE = (
 def table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[int] = (), style: bool = True
 ) -> str:
-    """A table; columns listed in `words` are left-aligned, all others right-aligned."""
+    """An HTML table; columns listed in `words` are left-aligned, all others right-aligned."""
     side = [' class="w"' if i in words else "" for i in range(len(titles))]
     head = "".join(f"<th{s}>{escape(t)}</th>" for t, s in zip(titles, side, strict=True))
     body = "".join(
@@ -53,7 +53,7 @@ def plain(text: str) -> str:
 
 
 def dots(counts: Mapping[str, int | str], colours: Mapping[str, str]) -> str:
-    """A coloured dot, the word and its count, for each word: ● previous 3 ● broad 7."""
+    """HTML of a coloured dot, the word and its count, for each word: ● previous 3 ● broad 7."""
     spans = (
         f'<span class="multihead-dot" style="background:{colours.get(word, NO_VALUE)}"></span>'
         f"{escape(word)} {count}"

@@ -22,6 +22,7 @@ def lazy_names(package: str, *homes: str) -> tuple[Callable[[str], object], Call
     paths = {path.replace(":", ".").rpartition(".")[2]: path for path in homes}
 
     def load(name: str) -> object:
+        """Import the module of a lazy name; the `__getattr__` of the package."""
         if name not in paths:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module_name, _, attribute = paths[name].partition(":")

@@ -32,6 +32,7 @@ def progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = 
         single = None if names else bars.add_task("", total=None)
 
         def report(name: str, done: float, total: float) -> None:
+            """Update the bar of this name."""
             task = tasks[name] if single is None else single
             if not bars.tasks[task].started:
                 bars.start_task(task)

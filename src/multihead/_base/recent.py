@@ -24,6 +24,7 @@ class Recent(Generic[T]):
         self._entries: OrderedDict[Hashable, T] = OrderedDict()
 
     def get(self, key: Hashable) -> T | None:
+        """The recent value of a key, which becomes the most recent; None if there is none."""
         try:
             self._entries.move_to_end(key)
             return self._entries[key]
@@ -31,6 +32,7 @@ class Recent(Generic[T]):
             return None
 
     def put(self, key: Hashable, value: T) -> None:
+        """Keep a value as the most recent; the least recent ones make room."""
         self._entries[key] = value
         self._entries.move_to_end(key)
         while len(self._entries) > self.size:

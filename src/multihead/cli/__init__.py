@@ -151,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list_commands() -> int:
+    """Print the commands of `multihead`, one line each."""
     lines = [f"  {name:<12}{line}" for name, line in COMMANDS.items()]
     sys.stdout.write(
         "\n".join(["multihead COMMAND ...", "", *lines, "", "multihead COMMAND --help shows its options.", ""])
@@ -159,6 +160,7 @@ def _list_commands() -> int:
 
 
 def _line(error: Exception, flags: Sequence[str]) -> str:
+    """The one line of an error that ends a command."""
     if isinstance(error, MultiheadError):
         hint = None if error.hint is None else _as_flags(error.hint, flags)
         return str(MultiheadError(error.message, hint=hint))

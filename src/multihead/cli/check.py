@@ -51,6 +51,7 @@ class CheckOptions(OutputOptions, ConditionOptions):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead check` to the commands."""
     parser = add_command(
         commands,
         "check",
@@ -66,13 +67,14 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead check`: compare a model with its cut copy."""
     options, files, batches = CheckOptions.of(args), FileOptions.of(args), BatchOptions.of(args)
     held_out = HeldOutOptions.of(args).held_out
     for source in (args.model, args.cut):  # both, before one is loaded
         check_source(source)
     from multihead.corpus.language import check_language
+    from multihead.edit.check.check import check, check_estimate
     from multihead.edit.check.metrics import METRICS
-    from multihead.edit.check.report import check, check_estimate
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
     conditions = [_condition(text, measured) for text in options.fail_if]  # before the work

@@ -34,6 +34,7 @@ class CompareOptions(ConditionOptions):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead compare` to the commands."""
     parser = add_command(
         commands,
         "compare",
@@ -46,6 +47,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead compare`: print the changes between two tables."""
     from multihead.table.condition import Condition
     from multihead.table.table import HeadTable
 

@@ -48,6 +48,7 @@ class _Command:
 
 
 def _all_commands() -> list[_Command]:
+    """Commands, options and values that a shell can complete."""
     from multihead.cli import COMMANDS, command_parser
 
     return [
@@ -107,6 +108,7 @@ def _filled(script: str, **parts: list[str]) -> str:
 
 
 def _bash(commands: list[_Command]) -> str:
+    """The completion script of bash."""
     return _filled(
         _BASH,
         COMMANDS=[command.name for command in commands],
@@ -121,6 +123,8 @@ def _bash(commands: list[_Command]) -> str:
 
 
 def _zsh(commands: list[_Command]) -> str:
+    """The completion script of zsh."""
+
     def described(word: str, text: str) -> str:
         escaped = text.replace(":", "\\:").replace("'", "'\\''")
         return f"'{word}:{escaped}'"
@@ -141,6 +145,7 @@ def _zsh(commands: list[_Command]) -> str:
 
 
 def _fish(commands: list[_Command]) -> str:
+    """The completion script of fish."""
     lines: list[str] = []
     for command in commands:
         lines.append(

@@ -44,6 +44,7 @@ class CostOptions(Options):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead cost` to the commands."""
     parser = add_command(
         commands,
         "cost",
@@ -56,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, or before and after."""
+    """Run `multihead cost`: print the costs, or those before and after."""
     options = CostOptions.of(args)
     if options.list:
         return _list_known(options.json)
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list_known(as_json: bool) -> int:
+    """Run `multihead cost --list`: print the known models."""
     from multihead.measures.cost.cost_text import listing
     from multihead.measures.cost.known_models import known_models
 

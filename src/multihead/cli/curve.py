@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multihead._base.plural import plural
-from multihead.cli.cutting import METHODS, fitted_to
 from multihead.cli.options import (
     SAMPLE,
     CalibrationOptions,
@@ -25,6 +24,7 @@ from multihead.cli.options import (
     option,
 )
 from multihead.cli.output import out, speaker, write_json
+from multihead.cli.prune_and_group import METHODS, fitted_to
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import check_source
 
@@ -52,6 +52,7 @@ class CurveOptions(OutputOptions):
     force: bool = option(False, "overwrite FILE")
 
     def shares(self) -> list[float]:
+        """The shares of heads in --at."""
         try:
             shares = [float(word) for word in self.at.replace(",", " ").split()]
         except ValueError:
@@ -61,7 +62,7 @@ class CurveOptions(OutputOptions):
         return sorted(set(shares), reverse=True)
 
     def check(self) -> None:
-        """Raise unless the picture can be drawn; nothing is loaded yet."""
+        """Raise unless `multihead curve` can draw its picture; nothing is loaded yet."""
         from multihead.show.figure.style import check_installed
 
         self.shares()
@@ -73,6 +74,7 @@ class CurveOptions(OutputOptions):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead curve` to the commands."""
     parser = add_command(
         commands,
         "curve",
@@ -86,6 +88,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead curve`: cut at several sizes, draw the quality of each cut."""
     options, files = CurveOptions.of(args), FileOptions.of(args)
     check_source(args.model)
     options.check()
@@ -114,8 +117,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(options: CurveOptions, loaded: Pretrained, text: Any, held: Sequence[Any]) -> Curve:
+    """Announce the curve and measure it."""
     from multihead.edit.check.curve import curve
-    from multihead.edit.pipeline import CalibrationCost
+    from multihead.edit.plan_and_cut import CalibrationCost
 
     shares, methods = options.shares(), tuple(dict.fromkeys(options.method)) or METHODS
     cost, points = CalibrationCost.of(loaded.model, text), len(methods) * len(shares)
@@ -136,6 +140,7 @@ def _measured(options: CurveOptions, loaded: Pretrained, text: Any, held: Sequen
 
 
 def _draw(options: CurveOptions, loaded: Pretrained, result: Curve) -> None:
+    """Save the picture of the curve, and print its table or JSON."""
     from multihead.show.figure import curve as draw
 
     options.out.parent.mkdir(parents=True, exist_ok=True)

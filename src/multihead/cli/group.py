@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from multihead.cli.cutting import Request, add_cut, run_cut
 from multihead.cli.options import add_command, option
+from multihead.cli.prune_and_group import Request, add_cut, run_cut
 
 _EPILOG = """examples:
   multihead group minilm --kv-heads 4 --calibration text.txt --dry-run    # print the groups
@@ -27,6 +27,7 @@ class GroupOptions(Request):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead group` to the commands."""
     parser = add_command(
         commands,
         "group",

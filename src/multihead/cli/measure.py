@@ -59,7 +59,7 @@ class MeasureOptions(Options):
     seed: int = option(0, "random seed: of shuffles and probes", metavar="N")
 
     def measured(self) -> dict[str, Any]:
-        """As arguments of `multihead.measure`."""
+        """The options of `multihead measure` as arguments of `mh.measure`."""
         parts = (
             ["kinds"] * self.kinds + ["importance"] * (self.importance != "none") + ["similarity"] * self.similarity
         )
@@ -85,6 +85,7 @@ class RunOptions(Options):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead measure` to the commands."""
     parser = add_command(
         commands,
         "measure",
@@ -99,7 +100,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; under torchrun, this rank's part of it."""
+    """Run `multihead measure`; under torchrun, this rank's part of it."""
     options, files, texts, output = (
         RunOptions.of(args), FileOptions.of(args), TextOptions.of(args), OutputOptions.of(args)
     )  # fmt: skip
@@ -161,7 +162,7 @@ def _again(args: argparse.Namespace, ranks: Ranks) -> str:
 
 
 def _interesting(table: HeadTable) -> str:
-    """A column worth sorting by, and how."""
+    """A column that the next command, after `multihead measure`, may sort by, and how."""
     if "rank" in table.columns:
         return "rank --ascending --top 10"
     return f"{'kind_score' if 'kind_score' in table.columns else 'previous'} --top 10"

@@ -34,7 +34,7 @@ class Options:
 
     @classmethod
     def add(cls, parser: Any, title: str | None = None) -> Any:
-        """Add every field as an argument, in a group under `title`. Returns the group, else `parser`."""
+        """Add every field of the options as an argument, grouped under `title`; return the group or `parser`."""
         group = parser if title is None else parser.add_argument_group(title)
         for one in _options(cls):
             help_text, default = one.metadata["help"], one.default
@@ -94,7 +94,7 @@ class ModelOptions(Options):
     trust_remote_code: bool = option(False, "run the Python code that comes with the model")
 
     def load(self, source: str, call: str) -> Pretrained:
-        """The model, which must read text; `call` does the same in Python."""
+        """Load the model by its options; it must read text, and the hint is `call`, the same in Python."""
         from multihead.sources.pretrained import load_pretrained
 
         loaded = load_pretrained(source, **self.arguments())
@@ -163,7 +163,7 @@ class FileOptions(Options):
         corpus: Sequence[str] = (),
         counts: Mapping[str, Any] | None = None,
     ) -> Documents:
-        """The documents for a model."""
+        """The documents that the options name, for a model."""
         from multihead.corpus.read import read_documents
 
         if loaded.tokenizer is None and self.ids is None:

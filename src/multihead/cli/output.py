@@ -10,7 +10,7 @@ from typing import Any
 
 
 def out() -> Any:
-    """The console of data. As wide as the terminal; in a pipe as COLUMNS, else wide."""
+    """The console for output of commands. As wide as the terminal; in a pipe as COLUMNS, else wide."""
     from rich.console import Console
 
     class Data(Console):

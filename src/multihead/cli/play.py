@@ -33,6 +33,7 @@ class PlayOptions(Options):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead play` to the commands."""
     parser = add_command(
         commands, "play", "Write one HTML file with a small transformer that runs in it: switch its heads.", _EPILOG
     )
@@ -40,6 +41,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead play`: write the page."""
     options = PlayOptions.of(args)
     say = speaker(options.quiet)
     if options.out.is_file() and not options.force:

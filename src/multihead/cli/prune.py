@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from multihead.cli.cutting import METHODS, Request, add_cut, run_cut
 from multihead.cli.options import add_command, names, option
+from multihead.cli.prune_and_group import METHODS, Request, add_cut, run_cut
 from multihead.errors import MultiheadError
 
 _EPILOG = """examples:
@@ -47,7 +47,7 @@ class PruneOptions(Request):
         return [flag for flag, value in {**asked, "--kv-heads": self.kv_heads}.items() if value is not None]
 
     def check(self) -> None:
-        """Raise if the request contradicts itself, or a value or name is wrong; nothing is loaded yet."""
+        """Raise if the request of `prune` contradicts itself, or a value is wrong; nothing is loaded yet."""
         first = [flag for flag in self.requested() if flag != "--kv-heads"]
         if len(first) > 1:
             raise MultiheadError(
@@ -72,12 +72,13 @@ class PruneOptions(Request):
         return super().arguments() | {"remove": names(self.remove) or None}
 
     def runs(self) -> float:
-        from multihead.edit.pipeline import RUNS
+        from multihead.edit.plan_and_cut import RUNS
 
         return 0.0 if self.remove else RUNS[self.method]
 
 
 def add(commands: Any) -> None:
+    """Add `multihead prune` to the commands."""
     parser = add_command(
         commands,
         "prune",

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from multihead._base.atomic_files import check_writable
 from multihead._base.estimate import size
-from multihead.cli.cutting import METHODS
 from multihead.cli.options import OutputOptions, TextOptions, add_command, names, option
 from multihead.cli.output import note, out, speaker, write_json
-from multihead.cli.reading import Reading, add_reading
+from multihead.cli.prune_and_group import METHODS
+from multihead.cli.report_and_serve import Reading, add_reading
 from multihead.errors import MultiheadError
-from multihead.show.parts import PARTS
+from multihead.show.report_estimate import PARTS
 from multihead.sources.pretrained import check_source, default_source
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class PageOptions(OutputOptions):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead report` to the commands."""
     parser = add_command(
         commands, "report", "Measure a model and write one HTML file: every head, its kind and its maps.", _EPILOG
     )
@@ -62,6 +63,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead report`: write the page, print a summary."""
     from multihead.corpus.stopping import sigterm_as_interrupt
 
     options, texts = PageOptions.of(args), TextOptions.of(args).text
@@ -102,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _next(source: str, texts: tuple[str, ...], report: Report) -> str:
-    """The next useful command."""
+    """The next useful command after `multihead report`."""
     model = shlex.quote(source)
     stored = Counter(text.source for text in report.texts)
     if any(stored[text.source] < text.window[1] for text in report.texts):

@@ -11,7 +11,7 @@ from typing import Any
 
 from multihead.cli.options import Options, add_command, option
 from multihead.cli.output import speaker, write
-from multihead.cli.reading import Reading, add_reading
+from multihead.cli.report_and_serve import Reading, add_reading
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import default_source
 
@@ -40,6 +40,7 @@ class ServerOptions(Options):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead serve` to the commands."""
     parser = add_command(
         commands,
         "serve",
@@ -51,6 +52,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead serve` until Ctrl-C."""
     options = ServerOptions.of(args)
     if options.port >= 65536:
         raise MultiheadError(f"--port must be at most 65535, got {options.port}", hint="0 chooses a free port")

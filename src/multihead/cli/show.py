@@ -63,7 +63,7 @@ class TableOptions(Options):
         return not (self.where or self.heads or self.sort or self.columns) and self.top is None
 
     def chosen(self, table: HeadTable) -> HeadTable:
-        """The requested rows and columns."""
+        """The rows and columns that `multihead show` prints."""
         table = table.filter(*self.where, heads=names(self.heads))
         if self.sort is not None:
             words = isinstance(table[self.sort], tuple)
@@ -74,6 +74,7 @@ class TableOptions(Options):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead show` to the commands."""
     parser = add_command(
         commands,
         "show",
@@ -88,6 +89,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run `multihead show`: print a table, or draw the map of a head."""
     options = TableOptions.of(args)
     if not _is_table(args.run, args.head):
         return _show_map(args, MapOptions.of(args), options.json)
@@ -120,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_table(name: str, head: str | None) -> bool:
-    """Whether it is a table; else it is a model."""
+    """Whether `multihead show` was given a table; else it is a model."""
     path = Path(name)
     if path.is_dir():
         table = any((path / file).exists() for file in ("table.json", "table.parquet"))
@@ -133,9 +135,10 @@ def _is_table(name: str, head: str | None) -> bool:
 
 
 def _show_map(args: argparse.Namespace, options: MapOptions, json: bool) -> int:
+    """Draw the attention map of one head, for `multihead show MODEL HEAD`."""
     from multihead.corpus.batches import default_max_tokens
     from multihead.corpus.read import read_text
-    from multihead.show.head_map import HeadMap
+    from multihead.show.terminal_head_map import HeadMap
 
     if args.head is None:
         raise MultiheadError(

@@ -40,6 +40,7 @@ class TheoryOptions(Options):
 
 
 def add(commands: Any) -> None:
+    """Add `multihead theory` to the commands."""
     parser = add_command(
         commands, "theory", "Compute both sides of every statement of the theory on the layers of a model.", _EPILOG
     )
@@ -49,10 +50,10 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, or all numbers."""
+    """Run `multihead theory`: print the table, or all numbers."""
     options, texts, files = TheoryOptions.of(args), TextOptions.of(args), FileOptions.of(args)
     from multihead.corpus.python_manual import python_manual
-    from multihead.statements.run import theory
+    from multihead.statements.theory import theory
 
     loaded = ModelOptions.of(args).load(args.model, "mh.theory(model, {})")
     documents = files.documents(loaded, text=texts.text, corpus=texts.corpus)

@@ -161,7 +161,7 @@ class PerSite(Accumulator, Generic[T]):
         raise NotImplementedError
 
     def of_call(self, call: Call) -> T:
-        """The sums of the attention that runs."""
+        """The accumulated sums of the attention that runs."""
         self.sites.register(call.site)
         if call.key not in self.of:
             self.of[call.key] = self.make(self.sites[call.key])
@@ -171,6 +171,7 @@ class PerSite(Accumulator, Generic[T]):
         self.batches += 1
 
     def merge(self, later: Any) -> None:
+        """Merge the sums of a later part of the corpus, attention by attention."""
         self.sites.merge(later.sites)
         for key, sums in later.of.items():
             if key in self.of:
@@ -185,6 +186,7 @@ class PerSite(Accumulator, Generic[T]):
         return {"sites": self.sites.state(), "of": sums, "batches": self.batches, "notes": list(self.notes)}
 
     def load(self, state: State) -> None:
+        """Restore the accumulated sums of every attention."""
         self.sites, self.batches = Sites.from_state(state["sites"]), int(state["batches"])
         self.notes = list(state["notes"])
         sums = zip(self.sites, state["of"], strict=True)
@@ -192,7 +194,7 @@ class PerSite(Accumulator, Generic[T]):
 
 
 def check_same_heads(first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise unless two parts of a corpus ran the same heads."""
+    """Raise unless accumulators of two parts of a corpus ran the same heads."""
     if list(first) != list(second):
         raise MultiheadError(
             f"one part of the corpus ran {len(first)} heads, another {len(second)}",

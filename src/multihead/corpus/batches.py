@@ -90,7 +90,7 @@ class Batching:
     column: str = "text"
 
     def check(self, model: nn.Module) -> None:
-        """Raise where an option is wrong, or wrong for the model."""
+        """Raise where a batching option is wrong, or wrong for the model."""
         check_model(model)
         check_tokenizer(self.tokenizer)
         check_count("batch_size", self.batch_size)
@@ -176,6 +176,7 @@ def make_batches(
 
 
 def no_tokens(documents: int) -> MultiheadError:
+    """The error for documents that make no batch."""
     return MultiheadError(
         f"nothing to measure: {plural(documents, 'document')}, none with a token",
         hint="data is an iterable of texts, lists of token ids, or batches; a generator can be read only once",
@@ -183,6 +184,7 @@ def no_tokens(documents: int) -> MultiheadError:
 
 
 def _only_batches(documents: Iterable[tuple[Document, bool]], name: str) -> Iterator[tuple[Document, bool]]:
+    """The ready batches of a model that reads two sequences; raises for other documents."""
     for document, repeated in documents:
         if not isinstance(document, Mapping):
             raise TypeMismatchError(
@@ -201,7 +203,7 @@ class _Row:
 def _rows(
     model: nn.Module, documents: Iterable[tuple[Document, bool]], options: Batching, seen: SeenTexts | None
 ) -> Iterator[Made | list[_Row]]:
-    """Ready batches as they are; the pieces of other documents, checked."""
+    """Rows to batch: ready batches as they are; the pieces of other documents, checked."""
     vocabulary = vocabulary_size(model)
     longest = options.max_tokens or default_max_tokens(model)
     for index, (document, repeated) in enumerate(documents):
@@ -236,11 +238,12 @@ def _repeated_rows(inputs: Inputs, seen: SeenTexts) -> Bool[Tensor, " row"] | No
 def _batched(
     rows: Iterable[Made | list[_Row]], check: PaddingCheck, options: Batching, padding: PaddingStats
 ) -> Iterator[Made | None]:
-    """Batches that the model takes; None for a document without a token."""
+    """Batches of rows that the model takes; None for a document without a token."""
     pad_id = getattr(options.tokenizer, "pad_token_id", None)
     size, waiting = options.batch_size, list[_Row]()
 
     def flush(some: list[_Row]) -> Iterator[Made]:
+        """Make batches of the rows that wait, sorted by length."""
         padding.unsorted += sum(_positions(some[i : i + size]) for i in range(0, len(some), size))
         ordered = sorted(some, key=lambda row: len(row.ids)) if options.window > 1 else some
         chunks = [ordered[start : start + size] for start in range(0, len(ordered), size)]
@@ -268,7 +271,7 @@ def _batched(
 
 
 def _of_one_length(rows: Sequence[_Row]) -> list[list[_Row]]:
-    """The rows by length, lengths in the order of their first row."""
+    """The rows of a batch by length, lengths in the order of their first row."""
     by_length: dict[int, list[_Row]] = {}
     for row in rows:
         by_length.setdefault(len(row.ids), []).append(row)
@@ -332,7 +335,7 @@ def token_ids(document: Any, tokenizer: Any, index: int) -> list[int]:
 
 
 def padded(rows: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor]:
-    """Right-padded to the longest row. No mask where nothing is padded, so that kernels stay fused."""
+    """A batch of rows, right-padded. No mask where nothing is padded, so that kernels stay fused."""
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[pad_id] * (longest - len(row))] for row in rows])
     if all(len(row) == longest for row in rows):

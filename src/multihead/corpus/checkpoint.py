@@ -67,14 +67,14 @@ class Checkpoint:
         return self.folder / "run.json"
 
     def begin(self) -> None:
-        """Create the folder, unless a run is resumed."""
+        """Create the checkpoint folder, unless a run is resumed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.file.exists():
             about = {"identity": self.identity, "threads": torch.get_num_threads(), "job": job()}
             write_atomically(self.file, json.dumps(about).encode())
 
     def resume(self) -> None:
-        """Continue the run in the folder; an error if it is of something else."""
+        """Continue the run in the checkpoint folder; raises if the checkpoint is of a different run."""
         try:
             about = json.loads(self.file.read_bytes())
         except (OSError, ValueError) as wrong:
@@ -85,7 +85,7 @@ class Checkpoint:
         self.threads = int(about["threads"])
 
     def batches(self, name: str) -> int:
-        """Batches of a pass that are saved."""
+        """Batches of a pass that are saved in the checkpoint."""
         count = 0
         for file in self.folder.glob(f"{name}-*{SUFFIX}"):
             try:
@@ -110,7 +110,7 @@ class Checkpoint:
 
 
 def check_identity(before: Mapping[str, Any], now: Mapping[str, Any], place: Path) -> None:
-    """Raise unless both are equal; the error names what differs."""
+    """Raise unless a checkpoint is of this run; the error names the difference."""
     for name in (*before, *now):
         if before.get(name) != now.get(name):
             old, new = ("not set" if x is None else x for x in (before.get(name), now.get(name)))
@@ -133,7 +133,7 @@ class Nodes:
         return self._merge(left, right)
 
     def put(self, node: Node, state: State) -> None:
-        """Add a node; the halves of a larger one become it."""
+        """Save a node of the merge tree; the halves of a larger one become it."""
         level, index = node
         while (level, index ^ 1) in self.tree.nodes:  # read from disk before it is merged
             self._load((level, index ^ 1))
@@ -144,7 +144,7 @@ class Nodes:
             self.tree.nodes[merged] = None
 
     def root(self) -> State:
-        """All nodes, merged from left to right."""
+        """All nodes in the checkpoint, merged from left to right."""
         for node in self.tree.nodes:
             self._load(node)
         state = self.tree.root()
@@ -183,7 +183,7 @@ class Nodes:
         self.saved &= set(self.tree.nodes)
 
     def finished(self) -> bool:
-        """Whether the pass is finished; a damaged root is deleted with a warning."""
+        """Whether the checkpoint holds the whole pass; a damaged root is deleted with a warning."""
         if not self.root_file.exists():
             return False
         if _read(self.root_file, f"the pass {self.name} runs again") is None:
@@ -192,7 +192,7 @@ class Nodes:
         return True
 
     def found(self) -> list[Node]:
-        """The finished nodes in the folder; damaged ones and those under another are deleted."""
+        """The finished nodes in the checkpoint folder; damaged ones and those under larger ones are deleted."""
         intact: list[Node] = []
         for file in sorted(self.folder.glob(f"{self.name}-*-*{SUFFIX}")):
             level, _, index = file.name.removeprefix(f"{self.name}-").removesuffix(SUFFIX).partition("-")
@@ -209,7 +209,7 @@ class Nodes:
         return kept
 
     def gather(self, nodes: Iterable[Node]) -> None:
-        """Add nodes from the folder, of this or another process, from left to right."""
+        """Add nodes from the checkpoint folder, of this or other processes, from left to right."""
         for node in sorted(set(nodes) - set(self.tree.nodes), key=first_part):
             self.saved.add(node)
             self.put(node, load_state(self.file(node)))
@@ -226,7 +226,7 @@ class Nodes:
         self.part_file(part).unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Write the root, and delete everything else of the pass."""
+        """Write the root of a pass, and delete its other checkpoints."""
         save_state(self.root_file, self.root())
         for file in self.folder.glob(f"{self.name}-*"):
             if file != self.root_file:
@@ -234,6 +234,7 @@ class Nodes:
 
 
 def _read(file: Path, consequence: str) -> dict[str, Any] | None:
+    """The state in a checkpoint file; None, with a warning, if it is damaged."""
     try:
         return load_state(file)
     except DamagedError as damaged:
@@ -242,7 +243,7 @@ def _read(file: Path, consequence: str) -> dict[str, Any] | None:
 
 
 def size_of(state: object) -> int:
-    """Bytes of the tensors of a state."""
+    """Bytes of the tensors of a checkpoint."""
     if isinstance(state, Tensor):
         return state.numel() * state.element_size()
     if isinstance(state, Mapping):

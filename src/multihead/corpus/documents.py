@@ -66,7 +66,7 @@ class Documents:
         return iter(self.read())
 
     def counts(self) -> dict[str, Any]:
-        """What counting found, as plain data: `of` takes it instead of counting."""
+        """Counts and fingerprint of the documents as plain data, which `of` takes instead of counting."""
         return {
             "count": self.count, "size": self.size, "fingerprint": self.fingerprint, "copies": list(self.copies)
         }  # fmt: skip
@@ -147,7 +147,7 @@ class Corpus:
         return parts_of(self.count, unit=self.unit)
 
     def parts(self) -> Iterator[int]:
-        """The index of every part, while documents last."""
+        """The index of every part of the documents, while they last."""
         self._restart()
         if self.count is not None:
             yield from range(len(self.ranges()))
@@ -158,7 +158,7 @@ class Corpus:
             part += 1
 
     def read(self, part: int, padding: PaddingStats | None = None) -> Iterator[Batch]:
-        """The batches of a part."""
+        """The batches of a part of the documents."""
         documents = self._documents(part_range(part, unit=self.unit))
         made = make_batches(
             self.model, documents, self.batching, padding=padding, seen=self._seen, check=self.padding_check
@@ -181,6 +181,7 @@ class Corpus:
         return count
 
     def _documents(self, indices: range) -> Iterator[tuple[Document, bool]]:
+        """The documents of some indices, and whether each came before."""
         if self._next != indices.start:
             self._open = islice(iter(self.documents), indices.start, None)
         self._next = -1  # a part that is left in its middle cannot be continued
@@ -197,6 +198,7 @@ class Corpus:
             self._open = chain([cast(Document, following)], opened)
 
     def _came_before(self, document: Document, index: int) -> bool:
+        """Whether an equal document came before this one."""
         if self.repeated is not None:
             return index in self.repeated
         data = document_bytes(document, self.batching.column)
@@ -213,6 +215,7 @@ class CachedCorpus(Corpus):
         return iter(self._parts)
 
     def read(self, part: int, padding: PaddingStats | None = None) -> Iterator[Batch]:
+        """The batches of a part of the documents, from main memory."""
         batches, stats = self._parts[part]
         if padding is not None:
             padding.merge(stats)
@@ -221,6 +224,7 @@ class CachedCorpus(Corpus):
             yield replace(batch, inputs={name: _on_device(x, device) for name, x in batch.inputs.items()})
 
     def first(self) -> Batch:
+        """The first batch of the documents in memory."""
         batch = next((batch for part in self.parts() for batch in self.read(part)), None)
         if batch is None:
             raise no_tokens(0)
@@ -240,6 +244,7 @@ class CachedCorpus(Corpus):
 
     @cached_property
     def _parts(self) -> dict[int, tuple[list[Batch], PaddingStats]]:
+        """All parts as batches in main memory."""
         self._read = 0
         parts: dict[int, tuple[list[Batch], PaddingStats]] = {}
         for part in super().parts():
@@ -260,7 +265,7 @@ class _Narrow:
 
 
 def _stored(x: Any) -> Any:
-    """An input in main memory."""
+    """An input of cached documents in main memory."""
     if not isinstance(x, Tensor):
         return x
     x = x.cpu()

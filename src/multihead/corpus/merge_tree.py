@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def part_range(index: int, *, unit: int) -> range:
-    """The documents of part `index`."""
+    """The documents under leaf `index` of the tree."""
     if index < 0 or unit < 1:
         raise SizeError(f"part {index} of {unit} documents does not exist", hint="index >= 0, unit >= 1")
     if index < EQUAL:
@@ -50,7 +50,7 @@ def part_range(index: int, *, unit: int) -> range:
 
 
 def parts_of(documents: int, *, unit: int) -> list[range]:
-    """The parts of so many documents; the last one may be short."""
+    """The leaves for so many documents; the last one may be short."""
     if documents < 1:
         raise SizeError(f"the corpus has {documents} documents", hint="give it one document or more")
     parts: list[range] = []
@@ -61,7 +61,7 @@ def parts_of(documents: int, *, unit: int) -> list[range]:
 
 
 def share(parts: Sequence[range], unread: Sequence[int], rank: int, size: int) -> list[int]:
-    """The unread parts of one of `size` processes: neighbours, with about as many documents as the others."""
+    """The unread leaves for one of `size` processes: neighbours, with about as many documents as the others."""
     total = sum(len(parts[part]) for part in unread)
     mine, before = list[int](), 0
     for part in unread:
@@ -77,7 +77,7 @@ def covered(nodes: Iterable[Node]) -> set[int]:
 
 
 def outermost(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that lie under no other, from left to right."""
+    """The nodes of the tree that lie under no other, from left to right."""
     kept: list[Node] = []
     for node in sorted(nodes, reverse=True):  # large ones first
         if not covered([node]) <= covered(kept):
@@ -98,7 +98,7 @@ class Tree(Generic[T]):
         self.nodes: dict[Node, T] = {}
 
     def put(self, node: Node, value: T) -> Node:
-        """Add a node. Returns the node that it has become a part of."""
+        """Add a node to the tree. Returns the node that it has become a part of."""
         level, index = node
         while (level, index ^ 1) in self.nodes:
             other = self.nodes.pop((level, index ^ 1))
@@ -108,7 +108,7 @@ class Tree(Generic[T]):
         return level, index
 
     def root(self) -> T:
-        """All nodes, merged from left to right."""
+        """The root of the tree: all nodes, merged from left to right."""
         values = [self.nodes[node] for node in sorted(self.nodes, key=first_part)]
         merged = values[0]
         for value in values[1:]:

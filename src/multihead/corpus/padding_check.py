@@ -27,11 +27,11 @@ from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
+from multihead.model.active_interceptions import isolated
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import takes_argument
 from multihead.model.forward import Forward
-from multihead.model.interception import isolated
 from multihead.model.sites import Key
 from multihead.model.statistics.head_statistics import HeadStatistics
 
@@ -77,7 +77,7 @@ class PaddingCheck:
 
 
 def _probe(documents: Sequence[Sequence[int]]) -> Sequence[int]:
-    """The longest document that padding makes twice as long, else the shortest."""
+    """The document to check padding with: the longest that padding makes twice as long, else the shortest."""
     longest = max(map(len, documents))
     half = [document for document in documents if 2 * len(document) <= longest]
     return max(half, key=len) if half else min(documents, key=len)
@@ -95,7 +95,7 @@ class _Run:
 
 
 def _run(model: nn.Module, document: Sequence[int], padded_to: int | None = None) -> _Run:
-    """Run a model on a document, as one row of a batch."""
+    """Run a model on a document, alone or padded, and sum its statistics."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     padding = 0 if padded_to is None else padded_to - len(document)
     inputs = {"input_ids": torch.tensor([[*document, *[0] * padding]], device=device)}
@@ -104,6 +104,7 @@ def _run(model: nn.Module, document: Sequence[int], padded_to: int | None = None
     run = _Run()
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
+        """Add an attention call to the statistics."""
         out = compute()
         run.precision = max(run.precision, torch.finfo(out.dtype).eps)
         statistics = run.sites.setdefault(call.key, HeadStatistics(call.problem.coordinates.heads))
@@ -134,7 +135,7 @@ class _Selections(TorchFunctionMode):
 
 
 def _differ(expected: HeadStatistics, statistics: HeadStatistics, precision: float) -> bool:
-    """Whether the statistics of an attention differ by more than their dtype explains."""
+    """Whether statistics with and without padding differ by more than their dtype explains."""
     if expected.rows != statistics.rows:
         return True
     tolerance = max(1e-3, 16 * precision)

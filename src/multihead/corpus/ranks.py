@@ -94,7 +94,7 @@ class Ranks:
             return self._store.get(name).decode() if self._store.check([name]) else None
 
     def wait_for(self, key: str, rank: int, meanwhile: Callable[[], None] | None = None) -> str:
-        """The value of a rank, once it has set one. An error if the rank stops sending heartbeats."""
+        """The value of a rank, once it has set one. Raises if the rank stops sending heartbeats."""
         while (value := self.store_get(key, rank)) is None:
             if meanwhile is not None:
                 meanwhile()
@@ -153,6 +153,7 @@ class Ranks:
     # ---- heartbeats ---------------------------------------------------------------------------
 
     def _beat(self, stop: threading.Event) -> None:
+        """Send heartbeats of this rank until `stop`."""
         count = 0
         while not stop.is_set():
             try:
@@ -163,6 +164,7 @@ class Ranks:
             stop.wait(HEARTBEAT)
 
     def _check_alive(self, rank: int) -> None:
+        """Raise if a rank has sent no heartbeat for too long."""
         beat = (self.store_get("heartbeat", rank) or "").encode()
         now = time.monotonic()
         last, since = self._heartbeats.get(rank, (b"", now))
@@ -175,7 +177,7 @@ class Ranks:
 
     @contextmanager
     def _connected(self) -> Generator[None]:
-        """Turn an error of the store into one that says what to do."""
+        """Turn an error of the store that ranks share into one that names the fix."""
         try:
             yield
         except RuntimeError as wrong:

@@ -19,8 +19,6 @@ from multihead.corpus.documents import Documents
 from multihead.corpus.text_files import ending, files_in, json_texts, lines, parquet_texts
 from multihead.errors import MultiheadError
 
-SPLITS = ("auto", "line", "paragraph", "file")
-
 Reader = Callable[[], Iterable[Any]]
 """Reads documents from the beginning."""
 
@@ -101,6 +99,7 @@ def stdin_text() -> str:
 
 
 def _text(name: str, split: str, column: str) -> Reader:
+    """A reader of the text that --text names: a file, stdin or the words themselves."""
     path = _path(name)
     if name == "-":
         return _stdin(split)
@@ -113,6 +112,7 @@ def _text(name: str, split: str, column: str) -> Reader:
 
 
 def _corpus(name: str, split: str, column: str) -> list[Reader]:
+    """Readers of the files that a corpus names: a file, all files of a folder, or stdin."""
     path = Path(name)
     if name == "-":
         return [_stdin(split)]
@@ -126,6 +126,7 @@ def _stdin(split: str) -> Reader:
 
 
 def _file(path: Path, split: str, column: str) -> Reader:
+    """A reader of one file of documents, by its ending."""
     if not path.is_file():
         if path.exists():
             raise MultiheadError(f"{path} is not a file that can be read twice", hint="pass a file, or - for stdin")
@@ -139,6 +140,7 @@ def _file(path: Path, split: str, column: str) -> Reader:
 
 
 def _ids(path: Path) -> Reader:
+    """A reader of a JSON file of token ids."""
     if not path.is_file():
         raise MultiheadError(f"there is no file {path}", hint="token ids are JSON, a list of lists of numbers")
     try:
@@ -161,6 +163,7 @@ def _is_ids(x: Any) -> bool:
 
 
 def _resolved(split: str, lines: Iterable[str]) -> str:
+    """How to split a text into documents: by paragraphs if it has two, else by lines."""
     if split != "auto":
         return split
     paragraphs = (text for text, _ in groupby(lines, key=lambda line: bool(line.strip())) if text)

@@ -51,6 +51,7 @@ def read_once(
 
 
 def _copy_stdin(file: Path) -> None:
+    """Copy stdin to a file that all ranks read."""
     if restarted() and file.exists():  # the process before has read stdin
         return
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ def run(
     progress: Progress | None = None,
     runner: Runner = Forward.run,
 ) -> Summary:
-    """Run the model over all batches. Afterwards the accumulators hold what the whole corpus taught, on every rank.
+    """Run the model over all batches; afterwards the accumulators hold the whole corpus, on every rank.
 
     Args:
         checkpoint: a folder to save to and resume from; several ranks need one.
@@ -115,12 +115,14 @@ class _Pass:
         self._told = 0.0
 
     def run(self) -> Summary:
+        """Run one pass, and hand notes on padding to its accumulators."""
         summary = self._run()
         for one in self.accumulators:
             one.note(self.corpus.padding_check.notes)
         return summary
 
     def _run(self) -> Summary:
+        """Run one pass: all parts in memory, or with checkpoints and ranks."""
         blank = self._state()
         if self.checkpoint is None:
             self._read(self.corpus.parts(), blank)
@@ -137,7 +139,7 @@ class _Pass:
             self._read_part(part, blank)
 
     def _read_shared(self, blank: Mapping[str, State]) -> None:
-        """This rank's share of the parts that are not finished; rank 0 merges the nodes of all ranks."""
+        """Run this rank's share of the unfinished parts; rank 0 merges the nodes of all ranks."""
         finished = [(level, index) for level, index in self.ranks.on_rank_zero(self.nodes.found)]
         ranges, read = self.corpus.ranges(), covered(finished)
         unread = [part for part in range(len(ranges)) if part not in read]
@@ -150,6 +152,7 @@ class _Pass:
         self.ranks.on_rank_zero(self.nodes.finish)
 
     def _read_part(self, part: int, blank: Mapping[str, State]) -> None:
+        """Run the batches of a part that are not in its checkpoint."""
         saved = None if self.checkpoint is None else self.nodes.load_part(part)
         count = 0 if saved is None else int(saved["batches"])
         self._load_states(blank if saved is None else saved["states"])
@@ -181,6 +184,7 @@ class _Pass:
         return {"batches": batches, "padding": counts, "states": self._state()}
 
     def _merged(self, first: State, second: State) -> dict[str, Any]:
+        """The states of all accumulators of the run, merged from two parts."""
         states: dict[str, State] = {}
         for one in self.accumulators:
             left, right = copy(one), copy(one)
@@ -196,6 +200,7 @@ class _Pass:
             one.load(states[one.name])
 
     def _load(self, root: State) -> Summary:
+        """Load the merged states of the whole pass into the accumulators."""
         if not root["batches"]:
             raise no_tokens(0)
         self._load_states(root["states"])
@@ -204,7 +209,7 @@ class _Pass:
     # ---- progress -----------------------------------------------------------------------------
 
     def _tell(self, done: float, every: float = 0.2) -> None:
-        """Publish how far this process is; rank 0 shows how far all are."""
+        """Publish how far the run of this process is; rank 0 shows how far all are."""
         others = 0.0
         if self.ranks.size > 1:
             if time.monotonic() - self._told < max(every, 0.02 * self.ranks.size):
@@ -218,6 +223,7 @@ class _Pass:
             self.progress(done + others)
 
     def _wait(self) -> None:
+        """Report the progress of this pass while other ranks run; raise if it must stop."""
         assert self.checkpoint is not None
         if self.checkpoint.stopping:
             raise Stopped
@@ -236,6 +242,7 @@ class BatchRunner:
             self._forward(batch, inputs, group, progress or (lambda _: None))
 
     def _groups(self, batch: Batch) -> list[tuple[Inputs, list[Accumulator]]]:
+        """The accumulators whose inputs are equal, which share one run of the model."""
         groups: list[tuple[Inputs, list[Accumulator]]] = []
         for one in self.accumulators:
             inputs = one.inputs(batch)
@@ -250,9 +257,11 @@ class BatchRunner:
         return groups
 
     def _forward(self, batch: Batch, inputs: Inputs, group: Sequence[Accumulator], progress: Progress) -> None:
+        """Run the model once for a group of accumulators."""
         forward, unsatisfied = self._forwards[group[0].grad], list(group)
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Pass an attention call to the accumulators of the run."""
             out = compute()
             for one in group:
                 out = one.change(call, out)

@@ -64,6 +64,7 @@ class RunFolder:
             self._check_contents()
 
     def _check_contents(self) -> None:
+        """Raise if the run folder holds a run that is neither resumed nor overwritten."""
         if self.resumes() or self.force:
             return
         if (self.path / STATE).exists():
@@ -92,6 +93,7 @@ class RunFolder:
         """Create and lock the folder while the block runs."""
 
         def prepare() -> None:
+            """Create, lock and check the run folder."""
             self.path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(self.path))
             self._check_contents()  # again: another run may have ended meanwhile
@@ -104,10 +106,11 @@ class RunFolder:
             yield self
 
     def checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint, HeadTable | None]:
-        """Where to save, resumed if there is a state; and the table, if an equal run has finished."""
+        """Where the run folder is to save, resumed if there is a state; and the table of an equal finished run."""
         checkpoint, file = Checkpoint(self.path / STATE, identity, every=self.save_every), self.path / TABLE
 
         def look() -> str:
+            """Which the run folder holds: a state, a table, or neither."""
             if checkpoint.file.exists():
                 checkpoint.resume()
                 return "state"
@@ -124,7 +127,7 @@ class RunFolder:
         return checkpoint, HeadTable.load(file) if state == "table" else None
 
     def finish(self, checkpoint: Checkpoint, table: HeadTable) -> Path:
-        """Write the table, and delete the state and what a killed run has left."""
+        """Write the table of the run folder, and delete the states."""
         file = self.path / TABLE
         table.save(file)
         checkpoint.forget()

@@ -82,7 +82,7 @@ def _with_checksum(data: bytes, old: str, new: str) -> bytes:
 
 
 def _extract_tensors(x: Any, tensors: dict[str, Tensor], place: str) -> Any:
-    """x with every tensor moved to `tensors` and replaced by its name."""
+    """The state x with every tensor moved to `tensors` and replaced by its name."""
     if isinstance(x, Tensor):
         name = str(len(tensors))
         tensors[name] = x.detach().cpu().contiguous().clone()  # safetensors refuses tensors that share memory
@@ -107,7 +107,7 @@ def _extract_tensors(x: Any, tensors: dict[str, Tensor], place: str) -> Any:
 
 
 def _insert_tensors(x: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `_extract_tensors`."""
+    """The state with its tensors, the inverse of `_extract_tensors`."""
     if isinstance(x, dict):
         items = cast(dict[str, Any], x)
         if _TENSOR in items:

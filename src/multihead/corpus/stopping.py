@@ -31,6 +31,7 @@ def stop_after_batch(checkpoint: Checkpoint, say: Callable[[str], None]) -> Gene
     received: list[int] = []
 
     def stop(number: int, _: object) -> None:
+        """Handle a signal: stop after this batch, or at once for a second signal."""
         if received:
             raise Interrupted(number)
         received.append(number)

@@ -108,6 +108,7 @@ def parquet_texts(path: Path, column: str = "text") -> Iterator[str]:
 
 
 def _open(path: Path) -> Any:
+    """Open a text file, decompressed by its ending."""
     if path.suffix == ".gz":
         return gzip.open(path)
     if path.suffix != ".zst":
@@ -129,6 +130,7 @@ class _Decompressed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read decompressed bytes of a text file; errors name the file."""
         try:
             data: bytes = self.stream.read(len(buffer))
         except OSError as error:
@@ -140,6 +142,7 @@ class _Decompressed(io.RawIOBase):
 
 
 def _arrow(path: Path) -> Any:
+    """pyarrow, for Parquet and Zstandard text files; raises if it is not installed."""
     try:
         import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Cut heads: plan what goes, shrink the model, fit what stays, check what it cost."""
+"""Prune heads: plan the cut, shrink the model, refit the remaining weights, check quality and speed."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.run import Runner
-from multihead.edit.writers import MapReader, Tap, Writer, tap_value
+from multihead.edit.residual_block import Tap, Writer
+from multihead.edit.residual_writers import MapReader, tap_value
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward, StopForward
@@ -72,7 +73,7 @@ class BlockReader:
         self.seen = Seen({}, {}, {})
 
     def read(self, run: Runner, forward: Forward, batch: Inputs) -> Seen:
-        """What a run on a batch shows."""
+        """Read a block: run it on a batch."""
         self.clear()
         run(forward, batch)
         unread = self.unread()
@@ -95,13 +96,14 @@ class BlockReader:
     def _passed(
         self, tap: Tap, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None
     ) -> None:
+        """Keep a value that passes a tap of the block."""
         value = tap_value(tap, args, kwargs, output)
         if value is not None and tap not in self.seen.taps:
             self.seen.taps[tap] = value.detach().clone()  # later code may write into it
             self._stop()
 
     def _stop(self) -> None:
-        """End the run when all was read, unless it must show the input of the next block."""
+        """End the run when all of the block was read, unless it must show the input of the next one."""
         if self.to_the_end:
             return
         if self.taps <= self.seen.taps.keys() and self.maps <= self.seen.inputs.keys():

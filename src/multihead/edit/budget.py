@@ -20,9 +20,9 @@ from torch import nn
 
 from multihead._base.arguments import check_instance
 from multihead.edit.calibration import Calibration
-from multihead.edit.writers import linear_maps
+from multihead.edit.residual_writers import linear_maps
 from multihead.errors import SizeError
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 BUDGETS = ("flops", "cache")
 
@@ -57,7 +57,7 @@ class CostModel:
 
 
 def parse(budget: object) -> tuple[str, float]:
-    """("flops", 0.8) of "flops=0.8"."""
+    """Parse a budget: ("flops", 0.8) of "flops=0.8"."""
     check_instance("budget", budget, str, "a text such as 'flops=0.8'", hint='budget="flops=0.8" or "cache=0.5"')
     name, _, number = str(budget).partition("=")
     name = name.strip().lower()
@@ -88,7 +88,7 @@ def count_heads(layers: Sequence[LayerAnatomy]) -> CostModel:
 
 
 def cache_bytes(layers: Sequence[LayerAnatomy]) -> CostModel:
-    """kv heads × (key_dim + value_dim) values per token; a kv head is dropped with its last query head."""
+    """Bytes of cache in a budget: kv heads × (key_dim + value_dim) per token, of kv heads with a reader."""
     costs: dict[str, LayerCost] = {}
     for x in layers:
         x.require("a budget of cache bytes", direct=True)  # latent attention caches a vector that all heads share

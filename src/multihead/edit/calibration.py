@@ -18,47 +18,55 @@ Calibration(4 documents: 3 to fit with 9 tokens, 1 held out with 3 tokens)
 
 from __future__ import annotations
 
-import math
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
-import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, check_data, check_model, check_number, check_seed
 from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.batches import Batching, Document, batches, make_batches
+from multihead.corpus.batches import Document
 from multihead.corpus.language import warn_of_unknown
-from multihead.corpus.padding_check import PaddingCheck
-from multihead.edit.augment import halves_of_two
+from multihead.edit.calibration_text import (
+    batched,
+    distinct_documents,
+    fit_and_held_out,
+    joined,
+    read_pieces,
+    ready_fit_and_held_out,
+    rows_of,
+    tokens_in,
+    why_whole,
+)
 from multihead.edit.head_covariance import head_covariance
-from multihead.edit.originals import Originals
+from multihead.edit.original_stream import Originals
+from multihead.edit.residual_block import Block
+from multihead.edit.residual_writers import find_blocks
 from multihead.edit.sensitivity import head_sensitivity
+from multihead.edit.splice_documents import halves_of_two
 from multihead.edit.text_sketch import TextSketch, whole_documents
 from multihead.edit.weight_sets import weight_sets
-from multihead.edit.writers import Block, find_blocks
-from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
-from multihead.model.anatomy import Anatomy, LayerAnatomy, anatomy
-from multihead.model.block_run import SPARE, BlockRun, Fronts, activation_bytes, fronts_of
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.model.activation_cache import SPARE, activation_bytes
+from multihead.model.anatomy import anatomy
 from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import documents_in
 from multihead.model.fingerprint import fingerprint
-from multihead.model.forward import Forward
-from multihead.model.statistics.cross_moments import Square
+from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
+from multihead.model.run_by_blocks import BlockRun, Fronts, fronts_of
+from multihead.model.statistics.second_moments import Square
 
 Progress = Callable[[str, int, int], None]
 """Called with (name, done, total)."""
 
 PIECE = 512
-"""Longer documents are cut into pieces of so many tokens, or as many as the model has positions for."""
-BATCH_TOKENS = 2048
-"""A batch holds no more, padding included, unless one document does."""
+"""Longer documents are cut into pieces of this many tokens, or as many as the model has positions."""
 FEW = 50_000
 """With fewer tokens to fit, keys and values are shared on twice the text, half of it spliced (see `spliced`)."""
 PER_COLUMN = 25
@@ -110,16 +118,16 @@ class Calibration:
         if held_out >= 1:
             raise SizeError(f"held_out must be between 0 and 1, got {held_out}", hint="0.125 is usual")
         piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
-        documents, ready = _read(model, data, tokenizer, piece)
-        documents = _once(documents)
+        documents, ready = read_pieces(model, data, tokenizer, piece)
+        documents = distinct_documents(documents)
         rows = [row for document in documents for row in document]
-        self.sketch = TextSketch.of([*map(_joined, documents), *whole_documents(ready)])
+        self.sketch = TextSketch.of([*map(joined, documents), *whole_documents(ready)])
         """of the text, to warn of an overlap with text that judges the cut"""
         draw = random.Random(seed)
-        fit, held = _parts(documents, held_out, draw, len(ready))
-        self._whole = _why_whole(model, ready)
-        ready_fit, ready_held = _ready_parts(ready, held_out, draw, bool(held), self._whole)
-        self._rows, self._batched = fit, partial(_batched, model, tokenizer=tokenizer, batch_size=batch_size)
+        fit, held = fit_and_held_out(documents, held_out, draw, len(ready))
+        self._whole = why_whole(model, ready)
+        ready_fit, ready_held = ready_fit_and_held_out(ready, held_out, draw, bool(held), self._whole)
+        self._rows, self._batched = fit, partial(batched, model, tokenizer=tokenizer, batch_size=batch_size)
         self._fit = self._batched(fit, draw=draw) + ready_fit
         self._held = self._batched(held, draw=draw) + ready_held
         self.documents_to_fit = sum(map(documents_in, self._fit))
@@ -138,7 +146,7 @@ class Calibration:
 
     @property
     def anatomy(self) -> Anatomy:
-        """The heads of the model, found on a made-up input, or where none can be made, on some of the text."""
+        """The heads of the model, for calibration: from a made-up input, else from some of the text."""
         parameters = dict(inner(self.model).named_parameters())
         if any(parameters.get(n) is not p for layer in self._anatomy for n, p in layer.parameters.items()):
             del self._anatomy  # the model was given other parameters since
@@ -154,7 +162,7 @@ class Calibration:
         return fingerprint(self.model)
 
     def forget_other_weights(self) -> None:
-        """Learn everything again if the weights have changed since."""
+        """Drop all calibration results if the weights have changed since."""
         weights = self.fingerprint
         if weights != self._learned_from:
             for name in ("blocks", "fronts", "weight_sets", "covariance", "originals", "sensitivity"):
@@ -168,7 +176,7 @@ class Calibration:
 
     @cached_property
     def fronts(self) -> Fronts:
-        """What runs read that start at a block, or inside it at the module of a writer, see `block_run`."""
+        """What a run that starts at a block reads, or inside it at a writer's module, see `run_by_blocks`."""
         blocks = [block.path for block in self.blocks if block.path]
         writers = [writer.module for block in self.blocks for writer in block.writers]
         return fronts_of(self.model, [*blocks, *writers], self.example()) or fronts_of(
@@ -176,7 +184,7 @@ class Calibration:
         )
 
     def block_run(self, *models: nn.Module) -> BlockRun:
-        """Runs of this model, or of copies of it, from block to block."""
+        """Runs of the calibrated model, or of copies of it, from block to block."""
         blocks = [block.path for block in self.blocks]
         room = activation_bytes(self.model) - self.originals.cache.size
         return BlockRun(
@@ -186,7 +194,7 @@ class Calibration:
     # ---- batches ------------------------------------------------------------------------------
 
     def fit(self, *, spliced: bool = False) -> Iterator[Inputs]:
-        """The batches to fit to; with `spliced`, of a short text, as many again of spliced documents.
+        """The calibration batches to fit to; with `spliced`, of a short text, as many again of spliced documents.
 
         A document of halves of two is new text for the original, which says itself what is right for it. It helps
         shared keys and values (all-MiniLM-L6-v2, 12 → 4 kv heads: nearest neighbours kept .810, without it .801),
@@ -200,7 +208,7 @@ class Calibration:
         return self._batched(halves_of_two(self._rows, len(self._rows) if few else 0, draw), draw=draw)
 
     def sample(self, tokens: int) -> Iterator[Inputs]:
-        """The first batches to fit to, until they have so many tokens."""
+        """The first calibration batches, until they have this many tokens."""
         seen = 0
         for batch in self._fit:
             if seen >= tokens:
@@ -218,13 +226,13 @@ class Calibration:
 
     @cached_property
     def _example(self) -> Inputs:
-        """Two documents, or one of two tokens: as many documents as tokens would leave open which axis is which."""
+        """Two calibration documents, or one of two tokens, so that the axes of a batch differ in size."""
         batch = next(self.held_out(), None) or next(self.fit())
         if self._whole:
             return batch
-        two = _rows(batch, slice(2), documents_in(batch))
+        two = rows_of(batch, slice(2), documents_in(batch))
         square = any(x.shape[:2] == (2, 2) for x in two.values() if isinstance(x, Tensor))
-        return _rows(two, slice(1), documents_in(two)) if square else two
+        return rows_of(two, slice(1), documents_in(two)) if square else two
 
     @cached_property
     def weight_sets(self) -> list[list[LayerAnatomy]]:
@@ -233,7 +241,7 @@ class Calibration:
 
     @cached_property
     def covariance(self) -> dict[str, Square]:
-        """Cov(z) of the heads' outputs, by the names of the weight sets."""
+        """Cov(z) of the heads' outputs on the calibration text, by the names of the weight sets."""
         return head_covariance(
             self.model, self.weight_sets, self.fit(), beside=[self.originals], progress=self.progress
         )
@@ -253,7 +261,7 @@ class Calibration:
         return len(self._fit)
 
     def check(self, columns: int, where: str) -> None:
-        """Warn, once, if there are few tokens for so many unknowns per output channel."""
+        """Warn, once, if the calibration text has few tokens for so many unknowns per output channel."""
         enough = PER_COLUMN * columns
         if self.tokens < enough and not self._warned:
             self._warned = True
@@ -281,6 +289,7 @@ def anatomy_on(model: nn.Module, calibration: Calibration | None) -> Anatomy:
 
 
 def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Anatomy:
+    """The heads of a model, from a made-up input, else from an example of the calibration text."""
     check_not_quantised(model)
     try:
         return anatomy(model)
@@ -291,7 +300,7 @@ def _find_anatomy(model: nn.Module, example: Callable[[], Inputs] | None) -> Ana
 
 
 def check_not_quantised(model: nn.Module) -> None:
-    """Quantised weights have no rows to take out, and no gradient to follow back to them."""
+    """Raise for quantised weights: their rows cannot be removed or traced by gradients."""
     homes = {name: type(module) for name, module in model.named_modules()}
     homes |= {name: type(p) for name, p in model.named_parameters() if p.ndim > 1}
     for name, kind in homes.items():
@@ -300,154 +309,3 @@ def check_not_quantised(model: nn.Module) -> None:
                 f"{name} is a {kind.__name__} of {kind.__module__}: quantised weights cannot be cut",
                 hint="cut the model first, then quantise the cut model",
             )
-
-
-def tokens_in(batch: Inputs) -> int:
-    """Real tokens of a batch, by its mask; all of them where there is none."""
-    mask = batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.ndim == 2:
-        return int((mask != 0).sum())
-    first = next((x for x in batch.values() if isinstance(x, Tensor)), torch.empty(0))
-    return math.prod(first.shape[:2])
-
-
-def _read(
-    model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
-) -> tuple[list[list[list[int]]], list[Inputs]]:
-    """The token ids of each document, in pieces of at most `piece` tokens, and the ready batches."""
-    texts: list[Any] = []
-    ready: list[Inputs] = []
-    for document in [data] if isinstance(data, Mapping) else data:
-        if isinstance(document, Mapping) and not isinstance(document.get("text"), str):
-            ready += batches(model, document)
-        else:
-            texts.append(document)
-    pieces: dict[int, list[list[int]]] = {}
-    index = -1
-
-    def read() -> Iterator[Any]:
-        nonlocal index
-        for index, text in enumerate(texts):  # noqa: B007  # batches of one row: all pieces come before the next text
-            yield text
-
-    if texts or not ready:
-        for batch in batches(model, read(), tokenizer=tokenizer, batch_size=1, max_tokens=piece):
-            pieces.setdefault(index, []).append(batch["input_ids"][0].tolist())
-    return list(pieces.values()), ready
-
-
-Pieces = list[list[int]]
-"""The token ids of one document, in pieces."""
-
-
-def _joined(pieces: Pieces) -> list[int]:
-    return [token for piece in pieces for token in piece]
-
-
-def _once(documents: Sequence[Pieces]) -> list[Pieces]:
-    """Every document once: a held-out copy of a document that is fitted to would judge nothing."""
-    distinct = list({tuple(map(tuple, document)): document for document in reversed(documents)}.values())[::-1]
-    if len(distinct) < len(documents):
-        copies = len(documents) - len(distinct)
-        warnings.warn(f"{copies} of {len(documents)} calibration documents are copies", stacklevel=3)
-    return distinct
-
-
-def _parts(
-    documents: Sequence[Pieces], share: float, draw: random.Random, ready: int
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Rows to fit and held-out rows, of different documents; one document alone is cut in two."""
-    if len(documents) == 1 and not ready:
-        return _two_parts(documents[0], share)
-    mixed = list(documents)
-    draw.shuffle(mixed)
-    held = min(max(1, round(share * len(mixed))), len(mixed) - 1) if len(mixed) > 1 else 0
-    return [row for d in mixed[held:] for row in d], [row for d in mixed[:held] for row in d]
-
-
-def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list[int]]]:
-    """The beginning of one document and its end."""
-    tokens = sum(map(len, pieces))
-    if tokens < 4:
-        raise SizeError(
-            f"the calibration text is one document of {plural(tokens, 'token')}",
-            hint="4 are the least, thousands good",
-        )
-    left = tokens - max(1, round(share * tokens))
-    fit: list[list[int]] = []
-    held: list[list[int]] = []
-    for piece in pieces:
-        fit += [piece[:left]] if left > 0 else []
-        held += [piece[max(left, 0) :]] if left < len(piece) else []
-        left -= len(piece)
-    return fit, held
-
-
-def _ready_parts(
-    ready: Sequence[Inputs], share: float, draw: random.Random, judged: bool, whole: str
-) -> tuple[list[Inputs], list[Inputs]]:
-    """Of many batches some are held out; of few, some rows of each, unless they must stay `whole`."""
-    if not ready:
-        return [], []
-    if len(ready) * share >= 1:
-        mixed = list(ready)
-        draw.shuffle(mixed)
-        held = round(len(ready) * share)
-        return mixed[held:], mixed[:held]
-    fit: list[Inputs] = []
-    out: list[Inputs] = []
-    for batch in ready:
-        count = 1 if whole else documents_in(batch)
-        held = min(max(1, round(share * count)), count - 1)
-        fit.append(_rows(batch, slice(held, None), count))
-        out += [_rows(batch, slice(held), count)] if held else []
-    if not out and not judged:
-        if len(ready) < 2:
-            shapes = {name: tuple(x.shape) for name, x in ready[0].items() if isinstance(x, Tensor)}
-            raise SizeError(
-                f"the calibration data is one batch, {shapes}, and nothing of it can be held out: "
-                f"{whole or 'it is one document'}",
-                hint="two documents are the least, hundreds are good; or pass several batches",
-            )
-        return fit[1:], fit[:1]
-    return fit, out
-
-
-def _why_whole(model: nn.Module, ready: Sequence[Inputs]) -> str:
-    """Why the rows of ready batches are not documents: they are patches of several images, or frames of a video."""
-    for batch in ready:
-        count = documents_in(batch)
-        if any(x.shape[0] not in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim):
-            return "its tensors have no row for every document"
-    forward = Forward(model)
-    for batch in ready[:1]:
-        try:
-            forward(_rows(batch, slice(1), documents_in(batch)))
-        except ModelRunError as error:
-            forward(batch)  # raises if the row is not at fault
-            return f"a row alone does not run: {error.message}"
-    return ""
-
-
-def _rows(batch: Inputs, rows: slice, count: int) -> Inputs:
-    return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
-
-
-def _batched(
-    model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
-) -> list[Inputs]:
-    """Padded batches of like length, of the same length for a model that knows no padding, in a drawn order."""
-    if not rows:
-        return []
-    left, made, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)
-    one_length = len(left[0]) == len(left[-1])
-    while left:
-        count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
-        if not one_length and not check.may_pad(left):
-            count = min(count, sum(len(row) == len(left[0]) for row in left))
-        options = Batching(tokenizer, count, window=1)
-        some = make_batches(model, ((row, False) for row in left[:count]), options, check=check)
-        made += [inputs for inputs, _ in some]
-        left = left[count:]
-    draw.shuffle(made)
-    return made

@@ -3,7 +3,7 @@
     keep or share heads → install → fit the maps that write into the stream → measure again
 
 The original is not changed. Of the calibration text only token ids and the hidden states in front of the current
-block are kept, these up to a bound (see `block_run`).
+block are kept, these up to a bound (see `run_by_blocks`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from multihead.corpus.run import Runner
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.distill import Distill
 from multihead.edit.distill import distill as distil
-from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.edit.kv_sharing.share import share_kv
+from multihead.edit.layer_plan import LayerPlan
 from multihead.edit.one_thread import one_thread
-from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.plan import Plan
 from multihead.edit.refit import BlockRefit, Fit
 from multihead.edit.surgery.install import arranged, install
 from multihead.edit.surgery.record import remember, texts_of
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 def cut(
@@ -81,6 +82,7 @@ def _cut(
     distill: Distill | None,
     progress: Progress | None,
 ) -> nn.Module:
+    """Cut the model as the plan says, then fit and distil."""
     plan.check(model)
     text = plan.calibration if data is None else Calibration.of(model, data, tokenizer)
     layers = {layer.name: layer for layer in anatomy_on(model, text)}
@@ -124,6 +126,7 @@ def _cut(
 
 
 def _check(plan: Any, refit: Any, distill: Any) -> None:
+    """Raise for wrong arguments of `cut`."""
     check_instance("plan", plan, Plan, "a Plan", hint="plan = mh.plan(model, texts, keep=0.5)")
     check_flag("refit", refit)
     if distill is not None:
@@ -138,7 +141,7 @@ def _install(
     run: Runner,
     progress: Progress | None,
 ) -> None:
-    """Give a layer of the student the heads that the plan keeps, sharing keys and values as it groups them."""
+    """Give a layer of the cut model the heads that the plan keeps, sharing keys and values as it groups them."""
     if not part.changes:
         return
     new = HeadWeights.of(layer).keep(part.keep)

@@ -32,12 +32,12 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, check_number
 from multihead._base.eval_mode import eval_mode
-from multihead.edit.augment import endless
 from multihead.edit.calibration import Calibration, Progress, anatomy_on
 from multihead.edit.distill_loss import DistillLoss
+from multihead.edit.splice_documents import endless
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
+from multihead.model.layer_anatomy import LayerAnatomy
 
 BATCHES = 2
 """Batches of a step."""
@@ -123,7 +123,7 @@ def _train(
     seed: int,
     progress: Progress | None,
 ) -> int:
-    """Step until all steps are taken or nothing improves any more; returns the number of steps."""
+    """Distil until all steps are taken or nothing improves any more; returns the number of steps."""
     optimizer = torch.optim.AdamW(best.learning.values(), lr=options.lr, betas=(0.9, 0.98), weight_decay=0.0)
     batches = endless(list(calibration.fit()), SPLICED, random.Random(seed))
     mean = EMA(best.learning.values(), AVERAGE)
@@ -154,7 +154,7 @@ def _train(
 
 
 def rate(step: int, steps: int, warmup: float) -> float:
-    """The share of the learning rate at a step from 1: up in a line, down along a cosine to nearly 0."""
+    """The share of the learning rate at a distillation step from 1: a line up, a cosine down to nearly 0."""
     up = max(1, round(warmup * steps))
     if step <= up:
         return step / up
@@ -177,7 +177,7 @@ class EMA:
 
     @contextmanager
     def swapped_in(self) -> Generator[None]:
-        """Inside the block the parameters are the mean."""
+        """Inside the block the distilled parameters are their mean over steps."""
         self._swap()
         try:
             yield
@@ -185,6 +185,7 @@ class EMA:
             self._swap()
 
     def _swap(self) -> None:
+        """Swap the distilled parameters and their means."""
         with torch.no_grad():
             for mean, p in zip(self.mean, self.learning, strict=True):
                 now = p.clone()
@@ -200,12 +201,14 @@ class _Best:
         self._kept = self._copy()
 
     def take(self, loss: float, step: int) -> bool:
+        """Keep the distilled parameters if their loss is the lowest."""
         if not loss < self.loss:
             return False
         self.loss, self.step, self._kept = loss, step, self._copy()
         return True
 
     def put_back(self) -> None:
+        """Restore the distilled parameters with the lowest loss."""
         with torch.no_grad():
             for name, p in self.learning.items():
                 p.copy_(self._kept[name])
@@ -218,7 +221,7 @@ class _Best:
 def _learning(
     student: nn.Module, layers: Sequence[LayerAnatomy], which: Literal["attention", "all"]
 ) -> dict[str, nn.Parameter]:
-    """The parameters that learn: of the modules that call the kernel and of those that hold W_O, or all."""
+    """The parameters to distil: of modules that call the kernel or hold W_O, or all."""
     inside = {place for x in layers for place in (x.path, *(p.module for p in x.weights.values()))}
     listed = dict(inner(student).named_parameters())
     if which == "attention" and "" not in inside:
@@ -239,7 +242,7 @@ def _learning(
 
 @contextmanager
 def _able(parameters: Iterable[nn.Parameter]) -> Generator[None]:
-    """Inside the block these parameters learn; after it only those that did before."""
+    """Inside the block the parameters to distil require gradients; after it only those that did before."""
     able = [p for p in parameters if not p.requires_grad]
     for p in able:
         p.requires_grad = True

@@ -27,9 +27,9 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.measures.importance.losses import OutputDistance, Seen, Target, tensor_in
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.layer_anatomy import LayerAnatomy
 
 _BLOCK = re.compile(r"^(.*\.)?\d+(?=\.|$)")
 
@@ -62,13 +62,13 @@ class DistillLoss:
         return total + torch.stack(apart).mean() if apart else total
 
     def over(self, batches: Iterable[Inputs]) -> float:
-        """The mean over batches, without gradients."""
+        """The distillation loss over batches, a mean without gradients."""
         with torch.no_grad():
             losses = [float(self(batch)) for batch in batches]
         return sum(losses) / len(losses)
 
     def _run(self, forward: Forward, batch: Inputs) -> tuple[dict[str, Seen], Seen]:
-        """(Outputs of the blocks, output of the model.)"""
+        """What the distillation loss compares: (outputs of the blocks, output of the model)."""
         hidden: dict[str, Seen] = {}
         with _recorded(forward.model, self.blocks, hidden):
             output = forward(batch)
@@ -81,7 +81,7 @@ def _mean(how: OutputDistance, new: Seen, target: Target) -> Tensor:
 
 @contextmanager
 def _recorded(model: nn.Module, paths: Sequence[str], seen: dict[str, Seen]) -> Generator[None]:
-    """Inside the block, `seen` gets the first tensor of what each of these modules returns."""
+    """Inside the block, `seen` gets the first tensor of what each of these modules returns, for the loss."""
 
     def keep(path: str, _: nn.Module, __: Any, output: Any) -> None:
         seen[path] = tensor_in(output)

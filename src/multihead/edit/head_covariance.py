@@ -25,12 +25,12 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.edit.weight_sets import WeightSets
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.active_interceptions import interception_of
 from multihead.model.call import Call
 from multihead.model.compiled import inner
-from multihead.model.interception import interception_of
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.sites import Site
-from multihead.model.statistics.cross_moments import CrossMoments, Square
+from multihead.model.statistics.second_moments import CrossMoments, Square
 
 
 class HeadCovariance(PerSite[CrossMoments]):
@@ -56,6 +56,7 @@ class HeadCovariance(PerSite[CrossMoments]):
 
     @contextmanager
     def watching(self) -> Generator[None]:
+        """Inside the block, gated outputs are read at W_O for the covariance."""
         with ExitStack() as stack:
             for layer in self._gated.values():
                 module = self.model.get_submodule(layer.weights["o"].module)
@@ -64,13 +65,14 @@ class HeadCovariance(PerSite[CrossMoments]):
         self._calls.clear()
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Add the head outputs of an attention call to their covariance."""
         if call.path in self._gated:
             self._calls[call.path] = call
         elif call.key in self._wanted:
             self.of_call(call).add(outputs_of_real_rows(call, out))
 
     def _add_gated(self, layer: LayerAnatomy, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        """Before W_O runs."""
+        """Add gated head outputs to the covariance, before W_O runs."""
         call = self._calls.get(layer.path)
         if call is not None and call.key in self._wanted and interception_of(call.module) is not None:
             columns = [index for slots in layer.weights["o"].heads for index in slots.indices()]
@@ -82,6 +84,7 @@ class HeadCovariance(PerSite[CrossMoments]):
         return {same[0].name: self._merged(same) for same in self.layers}
 
     def _merged(self, same: Sequence[LayerAnatomy]) -> CrossMoments:
+        """The covariance of heads over all attentions with the same weights."""
         ran = [self.of[layer.site.key] for layer in same if layer.site.key in self.of]
         if not sum(one.count for one in ran):
             raise MultiheadError(

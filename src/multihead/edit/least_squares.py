@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.errors import MultiheadError
-from multihead.model.statistics.cross_moments import Crossed, CrossMoments, Square
+from multihead.model.statistics.second_moments import Crossed, CrossMoments, Square
 
 ROWS = 4096
 """Rows that are collected before their products are added: one pass over the sums for several batches."""
@@ -53,7 +53,7 @@ class NormalEquations:
         return self.moments.columns
 
     def add(self, z: Float[Tensor, "row column"], missing: Float[Tensor, "row target"], size: float) -> None:
-        """Rows of one batch."""
+        """Add rows of one batch to the normal equations."""
         self.missing += float(missing.double().square().sum())
         self.size += size
         wide = torch.promote_types(z.dtype, torch.float32)
@@ -62,13 +62,14 @@ class NormalEquations:
             self._add_waiting()
 
     def _add_waiting(self) -> None:
+        """Add the rows that wait to the normal equations."""
         if self._waiting:
             z, missing = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
             self._waiting = []
             self.moments.add(z, missing)
 
     def all_reduce(self, reduce: Callable[..., None]) -> None:
-        """Turn the sums of this rank into those of all."""
+        """Turn the least-squares sums of this rank into those of all."""
         self._add_waiting()
         sums = torch.tensor([self.missing, self.size], dtype=torch.float64)
         self.moments.all_reduce(reduce)
@@ -76,7 +77,7 @@ class NormalEquations:
         self.missing, self.size = map(float, sums)
 
     def check(self, where: str) -> None:
-        """Refuse sums without rows, and sums that are not finite: a Cholesky factor would only fail on them."""
+        """Refuse least squares without rows, or with sums that are not finite: Cholesky would only fail."""
         if not self.rows:
             raise MultiheadError(f"no batch reached {where}", hint="the calibration text is empty")
         if not bool(self.zz.isfinite().all() and self.zr.isfinite().all()):
@@ -111,11 +112,11 @@ class NormalEquations:
         return self.moments.sums(bias=self.bias)
 
     def error(self, change: Crossed) -> float:
-        """Σ ‖R − changeᵀ z‖²: what is still missing after this change of the map."""
+        """The least-squares error of a change of the weights on these rows."""
         return self.missing + float((change * (self.zz @ change - 2 * self.zr)).sum())
 
     def solutions(self, ridges: Sequence[float] = RIDGES) -> Iterator[tuple[float, Crossed]]:
-        """(λ, change of [W; b]) for each ridge; without columns there is only the bias, and one solution."""
+        """(λ, change of [W; b]) of the least squares for each ridge; without columns, only the bias."""
         if not len(self.zz):
             return
         mean = float(self.zz.diagonal()[: self.columns].mean()) if self.columns else 0.0
@@ -128,13 +129,14 @@ class NormalEquations:
 
 
 def best_ridge(fit: NormalEquations, held_out: NormalEquations) -> tuple[float, Crossed | None, float]:
-    """(λ, change, held-out error) of the solution that is best on held-out rows; λ = 0 if none improves them.
+    """(λ, change, held-out error) of the ridge that is best on held-out rows; λ = 0 if none improves them.
 
     The error falls and then rises with λ: from the middle of `RIDGES` it is followed downhill.
     """
     tried: dict[int, tuple[float, Crossed | None, float]] = {}
 
     def error(index: int) -> float:
+        """The held-out error of ridge number `index`."""
         if not 0 <= index < len(RIDGES):
             return float("inf")
         if index not in tried:

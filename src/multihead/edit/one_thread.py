@@ -30,7 +30,7 @@ _lock = Lock()
 
 @contextmanager
 def one_thread(model: nn.Module) -> Generator[None]:
-    """Other threads wait in front of the block while one works on the model."""
+    """Only one thread may be inside the block; the others wait in front of it."""
     with _lock:
         lock = _locks.setdefault(inner(model), RLock())
     with lock:

@@ -25,92 +25,31 @@ from typing import Any, cast
 
 from torch import nn
 
-from multihead._base.arguments import MOST_ITEMS, check_count, check_instance, check_model, check_path, integers
+from multihead._base.arguments import check_instance, check_model, check_path
 from multihead._base.atomic_files import write_atomically
 from multihead._base.json_files import read_json_object
 from multihead.edit.calibration import Calibration, check_not_quantised
+from multihead.edit.layer_plan import (
+    DAMAGED,
+    GROUPS,
+    LayerPlan,
+    edited,
+    groups_of,
+    indices_of,
+    read_layer,
+    read_text,
+)
 from multihead.edit.weight_sets import weight_sets
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.fingerprint import fingerprint
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.sites import Site, find
 from multihead.table.head_names import HeadName
 
 FORMAT = "multihead plan"
 VERSION = 3
 BY_HAND = "by hand"
-_DAMAGED = "make the plan again"
-_GROUPS = 'groups={"L3": [[0, 5], [1, 2, 7]]}'
-
-
-@dataclass(frozen=True)
-class LayerPlan:
-    """One set of attention weights: its heads now, and those that are kept, by their indices.
-
-    `groups`: the kept heads that share a kv head afterwards; None: they read the same kv heads as now.
-    """
-
-    name: str
-    path: str
-    heads: int
-    kv_heads: int
-    keep: tuple[int, ...]
-    groups: tuple[tuple[int, ...], ...] | None = None
-    kv_of_head: tuple[int, ...] = ()
-    """the kv head that each query head reads now; by default evenly, in order"""
-    times_used: int = 1
-    """how often the model uses these weights in one forward"""
-    numbers: tuple[int, ...] = ()
-    """the number of each head in the uncut model; by default 0, 1, ..."""
-
-    def __post_init__(self) -> None:
-        if not self.numbers:
-            object.__setattr__(self, "numbers", tuple(range(self.heads)))
-        if len({*self.numbers}) != self.heads or len(self.numbers) != self.heads:
-            raise SizeError(
-                f"numbers of {self.name} must be {self.heads} different ones, got {list(self.numbers)}",
-                hint="one for every head, as in the uncut model",
-            )
-        if not self.kv_of_head:
-            even = tuple(h * self.kv_heads // self.heads for h in range(self.heads))
-            object.__setattr__(self, "kv_of_head", even)
-        if len(self.kv_of_head) != self.heads or not {*self.kv_of_head} <= {*range(self.kv_heads)}:
-            raise SizeError(
-                f"kv_of_head of {self.name} must be {self.heads} of the {self.kv_heads} kv heads, got "
-                f"{list(self.kv_of_head)}",
-                hint="one kv head for every query head",
-            )
-        if len({*self.keep}) < len(self.keep) or not {*self.keep} <= {*range(self.heads)}:
-            raise SizeError(
-                f"keep of {self.name} must be different heads of its {self.heads}, got {list(self.keep)}",
-                hint=f"name each once, from 0 to {self.heads - 1}",
-            )
-        grouped = sorted(h for group in self.groups or () for h in group)
-        if self.groups is not None and grouped != sorted(self.keep):
-            raise SizeError(
-                f"groups of {self.name} must contain the kept heads {sorted(self.keep)}, got {grouped}",
-                hint="put every kept head into exactly one group",
-            )
-        if not all(self.groups or (True,)):
-            raise SizeError(f"groups of {self.name} must not be empty, got {list(self.groups or ())}", hint=_GROUPS)
-
-    @property
-    def removed(self) -> tuple[int, ...]:
-        return tuple(h for h in range(self.heads) if h not in self.keep)
-
-    @property
-    def kv_after(self) -> int:
-        """The number of kv heads afterwards."""
-        return len({self.kv_of_head[h] for h in self.keep}) if self.groups is None else len(self.groups)
-
-    @property
-    def changes(self) -> bool:
-        return len(self.keep) < self.heads or self.kv_after < self.kv_heads
-
-    def head(self, i: int) -> str:
-        """The name of a head; heads of a cut model keep their original names."""
-        return f"{self.name}H{self.numbers[i]}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,22 +147,22 @@ class Plan:
         keep: HeadName | Iterable[HeadName] = (),
         groups: Mapping[str, Sequence[Sequence[int]]] | None = None,
     ) -> Plan:
-        """Remove more heads, keep some after all, or replace the groups of some layers.
+        """A plan that removes more heads, keeps some after all, or has different groups in some layers.
 
         Heads are named L3H7, 3.7 or (3, 7). Groups are {"L3": [[0, 5], [1, 2, 7]]}, with every kept head in one;
         they have the numbers of these names.
         """
         out, back = self._resolve("remove", remove), self._resolve("keep", keep)
-        check_instance("groups", groups, Mapping | None, "a dict or None", hint=_GROUPS)
+        check_instance("groups", groups, Mapping | None, "a dict or None", hint=GROUPS)
         both = sorted(out & back)
         if both:
             path, head = both[0]
             raise SizeError(f"{self[path].head(head)} must be in remove or in keep, got both", hint="name it once")
         new_groups = {
-            self[name].path: _indices(self[name], _groups(name, new)) for name, new in (groups or {}).items()
+            self[name].path: indices_of(self[name], groups_of(name, new)) for name, new in (groups or {}).items()
         }
         layers = [
-            _edited(
+            edited(
                 layer,
                 {h for path, h in out if path == layer.path},
                 {h for path, h in back if path == layer.path},
@@ -235,7 +174,7 @@ class Plan:
         return replace(self, layers=tuple(layers), request=request)
 
     def _resolve(self, argument: str, names: HeadName | Iterable[HeadName]) -> set[tuple[str, int]]:
-        """(path, head) of the names of heads."""
+        """(path, head) of the names of heads in the plan."""
         single = isinstance(names, str) or (
             isinstance(names, tuple) and len(names) > 1 and isinstance(names[-1], int)
         )
@@ -259,11 +198,11 @@ class Plan:
             )
 
     def check_layers(self, layers: Iterable[LayerAnatomy]) -> None:
-        """Raise unless the layers of the plan are those of the model, in its order and with its sizes."""
+        """Raise unless the plan's layers are those of the model, in its order and with its sizes."""
         expected = _layer_plans(layers)
         if [x.name for x in self.layers] != [x.name for x in expected]:
             named, needed = (", ".join(x.name for x in side) or "none" for side in (self.layers, expected))
-            raise SizeError(f"the layers of the plan must be {needed}, got {named}", hint=_DAMAGED)
+            raise SizeError(f"the layers of the plan must be {needed}, got {named}", hint=DAMAGED)
         for layer, right in zip(self.layers, expected, strict=True):
             for name in ("path", "heads", "kv_heads", "kv_of_head", "times_used", "numbers"):
                 if getattr(layer, name) != getattr(right, name):
@@ -276,7 +215,7 @@ class Plan:
     # ---- files --------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, as `from_json` reads it and saved models contain it."""
+        """The plan as plain data, as `from_json` reads it and saved models contain it."""
         layers = [
             {
                 "name": x.name, "path": x.path, "heads": x.heads, "kv_heads": x.kv_heads, "keep": list(x.keep),
@@ -302,26 +241,26 @@ class Plan:
                 hint="make the plan again with this version",
             )
         try:
-            check_instance("layers", data["layers"], list, "a list of layers", hint=_DAMAGED)
-            check_instance("scores", data["scores"], Mapping, "an object of costs by head", hint=_DAMAGED)
+            check_instance("layers", data["layers"], list, "a list of layers", hint=DAMAGED)
+            check_instance("scores", data["scores"], Mapping, "an object of costs by head", hint=DAMAGED)
             return Plan(
-                tuple(map(_read_layer, data["layers"])),
-                _text("model", data["model"]),
-                _text("fingerprint", data["fingerprint"]),
-                _text("method", data["method"]),
-                _text("request", data["request"]),
+                tuple(map(read_layer, data["layers"])),
+                read_text("model", data["model"]),
+                read_text("fingerprint", data["fingerprint"]),
+                read_text("method", data["method"]),
+                read_text("request", data["request"]),
                 {name: float(score) for name, score in data["scores"].items()},
                 _notes(data["notes"]),
             )
         except KeyError as missing:
-            raise MultiheadError(f"the plan has no {missing}", hint=_DAMAGED) from missing
+            raise MultiheadError(f"the plan has no {missing}", hint=DAMAGED) from missing
         except (TypeError, ValueError, AttributeError) as error:
             if isinstance(error, MultiheadError):
                 raise
-            raise MultiheadError(f"the plan is not readable: {error}", hint=_DAMAGED) from error
+            raise MultiheadError(f"the plan is not readable: {error}", hint=DAMAGED) from error
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON, completely or not at all."""
+        """Write the plan as JSON, completely or not at all."""
         check_path("path", path, hint="path='plan.json'")
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
         try:
@@ -343,7 +282,7 @@ class Plan:
 
 
 def _layer_plans(layers: Iterable[LayerAnatomy]) -> tuple[LayerPlan, ...]:
-    """Every weight set of a model, with all of its heads."""
+    """A plan for every weight set of a model, with all of its heads."""
     return tuple(
         LayerPlan(
             first.name, first.path, first.num_heads, first.num_kv_heads, tuple(range(first.num_heads)),
@@ -358,60 +297,6 @@ def _site(layer: LayerPlan) -> Site:
     return Site(layer.path, 0, stack.removesuffix("."), int(number), layer.heads, numbers=layer.numbers)
 
 
-def _indices(layer: LayerPlan, groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Groups by the indices of their heads."""
-    unknown = [number for group in groups for number in group if number not in layer.numbers]
-    if unknown:
-        raise SizeError(
-            f"groups of {layer.name} must contain its heads {sorted(layer.numbers)}, got {unknown[0]}",
-            hint="put every kept head into exactly one group",
-        )
-    return tuple(tuple(layer.numbers.index(number) for number in group) for group in groups)
-
-
-def _edited(
-    layer: LayerPlan, out: set[int], back: set[int], groups: tuple[tuple[int, ...], ...] | None
-) -> LayerPlan:
-    keep = tuple(h for h in range(layer.heads) if h in back or (h in layer.keep and h not in out))
-    if groups is None and layer.groups is not None:
-        new = [layer.head(h) for h in keep if h not in layer.keep]
-        if new:
-            raise SizeError(
-                f"{new[0]} must be in a group: {layer.name} has groups {[list(g) for g in layer.groups]}",
-                hint=f"pass all of them: groups={{{layer.name!r}: [[...], ...]}}",
-            )
-        groups = tuple(left for g in layer.groups if (left := tuple(h for h in g if h in keep)))
-    return replace(layer, keep=keep, groups=groups)
-
-
-def _read_layer(x: Mapping[str, Any]) -> LayerPlan:
-    check_instance("a layer", x, Mapping, "an object", hint=_DAMAGED)
-    name = _text("the name of a layer", x["name"])
-    for count in ("heads", "kv_heads", "times_used"):
-        check_count(f"{count} of {name}", x[count], least=0, most=MOST_ITEMS)
-    return LayerPlan(
-        name,
-        _text(f"path of {name}", x["path"]),
-        x["heads"],
-        x["kv_heads"],
-        integers(f"keep of {name}", x["keep"]),
-        None if x["groups"] is None else _groups(name, x["groups"]),
-        integers(f"kv_of_head of {name}", x["kv_of_head"]),
-        x["times_used"],
-        integers(f"numbers of {name}", x["numbers"]),
-    )
-
-
-def _groups(layer: str, groups: object) -> tuple[tuple[int, ...], ...]:
-    check_instance(f"groups of {layer}", groups, list | tuple, "a list of lists of heads", hint=_GROUPS)
-    return tuple(integers(f"groups of {layer}", group) for group in cast(Sequence[object], groups))
-
-
-def _text(name: str, value: object) -> str:
-    check_instance(name, value, str, "a text", hint=_DAMAGED)
-    return cast(str, value)
-
-
 def _notes(notes: object) -> tuple[str, ...]:
-    check_instance("notes", notes, list, "a list of texts", hint=_DAMAGED)
-    return tuple(_text("a note", note) for note in cast(list[object], notes))
+    check_instance("notes", notes, list, "a list of texts", hint=DAMAGED)
+    return tuple(read_text("a note", note) for note in cast(list[object], notes))

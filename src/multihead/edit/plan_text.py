@@ -1,6 +1,7 @@
 """A plan as text: a line per layer with the removed heads, their costs, and the cheapest head that is kept.
 
->>> from multihead.edit.plan import LayerPlan, Plan
+>>> from multihead.edit.plan import Plan
+>>> from multihead.edit.layer_plan import LayerPlan
 >>> layer = LayerPlan("L0", "block", 4, 4, (0, 2, 3), groups=((0, 3), (2,)))
 >>> scores = {"L0H0": 3.0, "L0H1": 0.25, "L0H2": 2.0, "L0H3": 1.5}
 >>> print(Plan((layer,), "Toy", "0" * 16, "obs", "keep=0.75", scores))
@@ -19,14 +20,15 @@ from multihead._base.html import table as html_table
 from multihead._base.plural import plural
 
 if TYPE_CHECKING:
-    from multihead.edit.plan import LayerPlan, Plan
+    from multihead.edit.layer_plan import LayerPlan
+    from multihead.edit.plan import Plan
 
 MOST = 16
 """The most heads that a line names; the rest are counted."""
 
 
 def text(plan: Plan) -> str:
-    """The whole plan."""
+    """The whole plan as text."""
     kv = f", {plan.kv_kept} of {plural(plan.kv_heads, 'kv head')}" if _about_kv(plan) else ""
     how = f"; method: {plan.method}" if plan.method else ""
     summary = f"{plan.model}: {plan.kept} of {plural(plan.heads, 'head')} kept{kv} (request: {plan.request}{how})"
@@ -53,7 +55,7 @@ def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _shown(plan: Plan) -> list[bool]:
-    """Which columns are not empty."""
+    """Which columns of the plan's text are not empty."""
     grouped = any(x.groups is not None for x in plan.layers)
     pruned = plan.kept < plan.heads
     return [True, True, _about_kv(plan), pruned, pruned and bool(plan.scores), grouped]
@@ -65,6 +67,7 @@ def _about_kv(plan: Plan) -> bool:
 
 
 def _cells(plan: Plan, layer: LayerPlan) -> list[str]:
+    """The text of the plan of one layer."""
     times = f" ×{layer.times_used}" if layer.times_used > 1 else ""
     cost = {h: plan.scores[layer.head(h)] for h in range(layer.heads) if layer.head(h) in plan.scores}
     removed = sorted(layer.removed, key=lambda h: cost.get(h, 0.0))
@@ -93,6 +96,7 @@ def _group(layer: LayerPlan, heads: Sequence[int]) -> str:
 
 
 def _some(words: Sequence[str]) -> str:
+    """A list in the plan's text, shortened."""
     if not words:
         return "–"
     rest = len(words) - MOST
@@ -100,7 +104,7 @@ def _some(words: Sequence[str]) -> str:
 
 
 def html(plan: Plan) -> str:
-    """The same as HTML, for notebooks."""
+    """The plan as HTML, for notebooks."""
     summary = str(plan).partition("\n")[0]
     body = html_table(header(plan), rows(plan), words=range(len(header(plan)))) if plan.changes else ""
     return line(summary, small=False) + body + lines([f"note: {n}" for n in plan.notes])

@@ -25,14 +25,15 @@ from multihead.corpus.data_parallel import shard
 from multihead.edit.block_reader import BlockReader, Seen
 from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.least_squares import NormalEquations, best_ridge
-from multihead.edit.originals import Original
-from multihead.edit.writers import Block, Layout, Rows, Writer
+from multihead.edit.original_stream import Original
+from multihead.edit.residual_block import Block, Layout, Rows, Writer
 from multihead.errors import MultiheadError
-from multihead.model.block_run import SPARE, BlockRun
+from multihead.model.activation_cache import SPARE
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.statistics.cross_moments import Crossed
+from multihead.model.run_by_blocks import BlockRun
+from multihead.model.statistics.second_moments import Crossed
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class BlockRefit:
         """of runs of the student: torch's attention shows the product with W_O only while it is intercepted"""
 
     def fit(self) -> list[Fit]:
-        """Fit the writers, in order; returns a record of each."""
+        """Refit the writers of a block, in order; returns a record of each."""
         writers = [w for w in self.block.writers if self._fits(w)]
         if not writers:
             return []
@@ -145,6 +146,7 @@ class BlockRefit:
         return self.parameters[writer.parameter].numel() > 0 or self._bias(writer) is not None
 
     def _bias(self, writer: Writer) -> nn.Parameter | None:
+        """The bias of the map to refit; None if it has none."""
         weight, home = self.parameters[writer.parameter], writer.parameter.rpartition(".")[0]
         bias = self.parameters.get(f"{home}.bias" if home else "bias")
         return (
@@ -158,7 +160,7 @@ class BlockRefit:
     # ---- one fit ------------------------------------------------------------------------------
 
     def _fit(self, writer: Writer) -> Fit:
-        """Solve, write and measure; keep only what brings the model closer to the original."""
+        """Solve, write and measure a refit; keep only what brings the model closer to the original."""
         held = self.measure(writer)
         assert held.sums is not None
         where, bias = self._where(writer), self._bias(writer)
@@ -186,6 +188,7 @@ class BlockRefit:
         return fit
 
     def _write(self, writer: Writer, bias: nn.Parameter | None, change: Crossed) -> Callable[[], None]:
+        """Write the refitted weights; returns a function that undoes it."""
         weight = self.parameters[writer.parameter]
         before = weight.detach().clone(), None if bias is None else bias.detach().clone()
         columns = change[: change.shape[0] - (bias is not None)]
@@ -196,6 +199,7 @@ class BlockRefit:
         self.run.weights_changed(self.student)
 
         def undo() -> None:
+            """Restore the weights before the refit."""
             with torch.no_grad():
                 weight.copy_(before[0])
                 if bias is not None and before[1] is not None:
@@ -207,6 +211,7 @@ class BlockRefit:
     # ---- passes over the text -----------------------------------------------------------------
 
     def normal_equations(self, writer: Writer) -> NormalEquations:
+        """The normal equations of refitting a writer, over all batches."""
         sums = NormalEquations(bias=self._bias(writer) is not None)
         forward = Forward(self.student)
         with BlockReader(self.student, [writer]) as reader, forward.listening(self._listener, required=False):
@@ -218,7 +223,7 @@ class BlockRefit:
         return sums
 
     def measure(self, writer: Writer | None) -> _HeldOut:
-        """The sums of a writer, and how far the end of the block is from the original's."""
+        """The sums of a writer to refit, and how far the end of the block is from the original's."""
         sums = None if writer is None else NormalEquations(bias=self._bias(writer) is not None)
         apart = torch.zeros(2, dtype=torch.float64)
         writers = [self._judged()] if writer is None else [writer]
@@ -247,6 +252,7 @@ class BlockRefit:
         return self.block.writers[-1]
 
     def _add(self, sums: NormalEquations, writer: Writer, seen: Seen, original: Original) -> None:
+        """Add a batch to the normal equations of a refit."""
         theirs, ours = original.streams[writer.parameter], self._stream(writer, seen, original)
         if theirs.shape != ours.shape:
             raise MultiheadError(
@@ -267,7 +273,7 @@ class BlockRefit:
         sums.add(rows, missing, float(theirs.double().square().sum()))
 
     def _stream(self, writer: Writer, seen: Seen, original: Original) -> Rows:
-        """s behind the map in the cut model, or its output where there is no residual sum."""
+        """s behind the map to refit in the cut model, or its output where there is no residual sum."""
         if writer.tap is not None:
             return original.layout.rows(seen.taps[writer.tap], writer.tap_token_first)
         o = seen.outputs.get(writer.parameter)
@@ -287,10 +293,11 @@ class BlockRefit:
         return original or self.run.cache.get(("original", self.run.batch_key(batch)))
 
     def run_original(self, batches: Sequence[Inputs]) -> list[Original]:
-        """Run the original's block, and keep what the fits read as far as there is room."""
+        """Run the original's block, and keep what the refits read as far as there is room."""
         layouts: list[Layout] = []
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Read the order of rows in the original's block."""
             heads = compute()
             if call.path == self.block.layer.path:
                 layouts.append(Layout.of(call, heads))

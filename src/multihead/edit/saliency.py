@@ -53,7 +53,7 @@ class Saliency(Protocol):
         ...
 
     def remove(self, layer: str, head: int) -> None:
-        """The head is removed."""
+        """Update the saliencies after this head was removed."""
         ...
 
 
@@ -72,6 +72,7 @@ def check_method(method: object) -> None:
 
 
 def _obs(calibration: Calibration, seed: int) -> Saliency:
+    """The saliency by OBS: W_O scaled by sensitivity, and the covariance of its inputs."""
     weights: dict[str, Tensor] = {}
     heads: dict[str, int] = {}
     for layer, *_ in calibration.weight_sets:
@@ -139,6 +140,7 @@ class OBSSaliency:
         return float((w * torch.linalg.solve(p, w)).sum())
 
     def remove(self, layer: str, head: int) -> None:
+        """Remove a head from the saliencies of its layer: the others take over what they can."""
         columns, w, p = self._columns(layer, head), self._weights[layer], self._inverse[layer]
         gain = torch.linalg.solve(p[columns][:, columns], p[columns]).T  # P_:h P_hh⁻¹
         w, p = w - gain @ w[columns], p - gain @ p[columns]
@@ -149,7 +151,7 @@ class OBSSaliency:
         self._costs.pop(layer, None)
 
     def _columns(self, layer: str, head: int) -> Tensor:
-        """The columns of W_O that read a head, among those of the remaining heads."""
+        """The columns of W_O that read a head, among those of the remaining heads, for its saliency."""
         remaining, w = self._remaining[layer], self._weights[layer]
         dims, i = len(w) // len(remaining), remaining.index(head)
         return torch.arange(i * dims, (i + 1) * dims, device=w.device)
@@ -166,7 +168,7 @@ def _output_scale(
     output: Float64[Tensor, "head value_dim row"],
     covariance: Float64[Tensor, "column column"],
 ) -> float:
-    """s = Σ_h F_h / Σ_h E‖W_h z_h‖²: the error of the model's output per error of the layer's."""
+    """The scale of saliencies, s = Σ_h F_h / Σ_h E‖W_h z_h‖²: the model's error per error of the layer's output."""
     heads, dims, _ = output.shape
     blocks = covariance.view(heads, dims, heads, dims).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     size = float((output * (blocks @ output)).sum())

@@ -43,7 +43,7 @@ class Shape:
         check_count("multiple_of", self.multiple_of)
 
     def check(self, heads: Mapping[str, int]) -> None:
-        """Raise if layers with these numbers of heads cannot have the shape."""
+        """Raise if the search cannot shape layers with these numbers of heads."""
         for name, count in heads.items():
             if self.min_heads > count:
                 raise SizeError(
@@ -101,7 +101,7 @@ class PruneOrder:
 
     @property
     def keep(self) -> dict[str, tuple[int, ...]]:
-        """The remaining heads of every layer."""
+        """The remaining heads of every layer after the search."""
         removed = {head for step in self.steps for head in step.removed}
         return {
             name: tuple(h for h in range(len(layer.kv_of_head)) if (name, h) not in removed)
@@ -110,7 +110,7 @@ class PruneOrder:
 
     @property
     def scores(self) -> dict[tuple[str, int], float]:
-        """The cost of every head: when it was removed, or if it were removed next."""
+        """The cost of every head in the search: when it was removed, or if it were removed next."""
         scores = dict(self.initial_scores)
         for step in self.steps:
             scores |= step.scores
@@ -118,7 +118,7 @@ class PruneOrder:
 
 
 def greedy(saliency: Saliency, cost: CostModel, shape: Shape = ANY, *, limit: float = 0.0) -> PruneOrder:
-    """The order in which heads are removed, until the rest costs at most `limit` or the shape allows no more.
+    """Search greedily: the order of removing heads, until the rest costs at most `limit` or no head may go.
 
     Ranked by saliency / saving. A step changes the saliencies and savings of its own layers only, so only these are
     evaluated again.
@@ -165,10 +165,11 @@ class _State:
         self.keep = {name: list(range(len(layer.kv_of_head))) for name, layer in cost.layers.items()}
 
     def scores(self, layer: str) -> dict[tuple[str, int], float]:
+        """The cost of every remaining head of a layer in the search, if it were removed next."""
         return {(layer, h): self.saliency.cost(layer, h) for h in self.keep[layer]}
 
     def candidate(self, layer: str) -> _Candidate | None:
-        """The least heads that may be removed together and save something; None if no more may be."""
+        """The least heads that the search may remove together and save something; None if no more may be."""
         cost, kept, removed = self.cost.layers[layer], self.keep[layer], list[int]()
         for unit in self._units(layer):
             removed += unit
@@ -181,7 +182,7 @@ class _State:
         return None
 
     def _units(self, layer: str) -> list[list[int]]:
-        """Heads that are removed together, cheapest first.
+        """Heads that the search removes together, cheapest first.
 
         Whole groups of a kv head if a group must stay even (to be split over devices, or described by a config), or
         if only the last head of a group saves anything.
@@ -196,7 +197,7 @@ class _State:
         return [[h] for h in sorted(kept, key=lambda h: self.saliency.cost(layer, h))]
 
     def remove(self, candidate: _Candidate) -> dict[tuple[str, int], float]:
-        """Remove its heads; the scores of all heads of the layer that were not removed before."""
+        """Remove heads in the search; the scores of all heads of the layer that were not removed before."""
         scores: dict[tuple[str, int], float] = {}
         for head in candidate.heads:
             scores[candidate.layer, head] = self.saliency.cost(candidate.layer, head)

@@ -25,7 +25,7 @@ from torch import Tensor
 from multihead.corpus.batches import Document, token_ids
 
 SIZE = 1024
-"""Hashes that are kept. With up to so many documents, `overlap` is exact but for one in 16,000."""
+"""Number of hashes kept. With at most this many documents, `overlap` is exact in all but one of 16,000 cases."""
 FIRST = 64
 """Tokens of a document that it is known by."""
 
@@ -41,13 +41,13 @@ class TextSketch:
 
     @staticmethod
     def of(documents: Iterable[Sequence[int]]) -> TextSketch:
-        """Of documents as token ids; the order does not matter, and copies count once."""
+        """A sketch of documents as token ids; the order does not matter, and copies count once."""
         ids = {_bytes(document) for document in documents}
         digest = sha256(b"".join(sorted(sha256(x).digest() for x in ids))).hexdigest()[:16]
         return TextSketch(digest, len(ids), tuple(sorted(_hash(digest, x) for x in ids)[:SIZE]))
 
     def overlap(self, documents: Iterable[Sequence[int]]) -> int:
-        """How many of these documents are in the text: an estimate if the text has more than `SIZE`."""
+        """How many of these documents are in the sketched text: an estimate if it has more than `SIZE`."""
         known = set(self.hashes)
         matches = sum(_hash(self.digest, _bytes(document)) in known for document in documents)
         return round(matches * self.documents / max(len(self.hashes), 1))
@@ -61,7 +61,7 @@ class TextSketch:
 
 
 def whole_documents(documents: Iterable[Document], tokenizer: Any = None) -> list[list[int]]:
-    """The token ids of every document; each row of a ready batch is one. Batches without token ids are skipped.
+    """Documents to sketch as token ids; each row of a ready batch is one. Batches without ids are skipped.
 
     >>> ids, mask = torch.tensor([[3, 1, 4], [1, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
     >>> whole_documents([[3, 1, 4], {"input_ids": ids, "attention_mask": mask}])

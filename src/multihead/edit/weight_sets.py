@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 WeightSets = Sequence[Sequence[LayerAnatomy]]
 """Layers by their parameters; a set has the name of its first layer."""
 
 
 def weight_sets(layers: Iterable[LayerAnatomy]) -> list[list[LayerAnatomy]]:
-    """Layers with the same parameters together, in the order of their first."""
+    """Sets of layers with the same weights, in the order of their first."""
     sets: dict[tuple[str, ...], list[LayerAnatomy]] = {}
     for layer in layers:
         sets.setdefault(tuple(part.parameter for part in layer.weights.values()), []).append(layer)

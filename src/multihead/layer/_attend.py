@@ -48,7 +48,7 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
 
 
 def _intercepted(problem: Problem, plan: Plan | None) -> HeadOutputs:
-    """Show observers padded tensors, so their results do not depend on packing."""
+    """Attend where observers listen: they get padded tensors, so their results do not depend on packing."""
     packing = problem.packing
     if packing is None:
         return handle_torch_function(attend, (problem.q,), problem, plan)
@@ -75,7 +75,7 @@ def _run(problem: Problem, plan: Plan) -> HeadOutputs:
 
 
 def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
-    """The output; if it is not finite, computed again with the non-finite keys and values cleaned.
+    """The attention output; if it is not finite, computed again with the non-finite keys and values cleaned.
 
     NaN and inf in hidden keys and values show as NaN in the output (0 · NaN), never as a wrong finite value, so
     reading the output once is enough. A hidden key may show only in the gradient of the queries, so with gradients
@@ -91,7 +91,7 @@ def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
 
 
 def _repaired(problem: Problem, plan: Plan) -> HeadOutputs:
-    """The output with cleaned keys and values; if still not finite, computed in fp64.
+    """The attention output with cleaned keys and values; if still not finite, computed in fp64.
 
     The product of a query with a finite hidden key may overflow in fp32, and inf plus the -inf of the mask is NaN.
     """
@@ -118,7 +118,7 @@ def _sum(x: Tensor) -> Tensor:
 
 
 def _traced(problem: Problem, plan: Plan) -> HeadOutputs:
-    """The guard in a traced graph: keys and values are always cleaned, which needs no branch.
+    """Attend in a traced graph: keys and values are always cleaned, which needs no branch.
 
     Decoding on CPU branches on the output instead: the copy would take half of the time.
     """
@@ -136,7 +136,7 @@ def _copied(x: HeadOutputs) -> HeadOutputs:
 
 
 def _cleaned(problem: Problem, plan: Plan) -> HeadOutputs:
-    """The output with NaN only in rows that may attend to a non-finite key or value.
+    """The attention output with NaN only in rows that may attend to a non-finite key or value.
 
     Non-finite keys and values become zeros; then rows that may attend to one become NaN.
     """

@@ -30,7 +30,7 @@ from multihead.layer._tiles import Tile
 
 
 def blocked(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> HeadOutputs:
-    """The output of one tile, computed a few heads at a time."""
+    """The output of one tile by blocks of a few heads, each recomputed in the backward pass."""
     groups, scores = problem.groups, problem.scores
     # The backward pass gets q, k and v as saved tensors; a second reference would defeat checkpointing.
     empty = q.new_empty(0, 0, 0, 0)
@@ -50,7 +50,7 @@ class _Task:
     seed: int
 
     def lowered(self, q: Tensor, k: Tensor, v: Tensor) -> Block:
-        """The tile's block, with -inf in `bias` for hidden cells: adding is far cheaper than a bool mask."""
+        """The tile with -inf in `bias` for hidden cells: in blocks, adding is far cheaper than a bool mask."""
         block = lower(self.problem, self.tile, q, k, v)
         allowed = lower_triangle(q.shape[2], k.shape[2], q.device) if block.causal else block.allowed
         if allowed is None:
@@ -76,6 +76,7 @@ class _Blocked(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _Task, *learned: Tensor
     ) -> Tensor:
+        """Compute the output block by block; the weights are not kept."""
         block, dropout = task.lowered(q, k, v), task.dropout_mask(q.device)
         buffers = _Buffers(q, k, task)
         # (tokens, heads) in memory, so joining the heads for W_O is a view.
@@ -95,6 +96,7 @@ class _Blocked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Recompute the weights block by block, for the gradients of q, k, v, sinks and learned biases."""
         check_first_derivative("blocked", hint='route="reference" has all derivatives')
         (grad,) = grad_outputs
         q, k, v, sinks, out, *rest = ctx.saved_tensors
@@ -163,7 +165,7 @@ class _Buffers:
 
 
 def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, Tensor | None]:
-    """P of one row's heads, written into `s` (head, query, key), and the weight of the sink."""
+    """P of a block of heads, written into `s` (head, query, key), and the weight of the sink."""
     sinks = block.scores.sinks
     capped_scores(block.q[row, heads], block.k[row, heads], block.scores, s)
     if block.bias is not None:
@@ -189,7 +191,7 @@ def capped_scores(
     scores: ScoreConfig,
     out: Tensor | None = None,
 ) -> Float[Tensor, "head query key"]:
-    """softcap · tanh(scale · q kᵀ / softcap), or scale · q kᵀ."""
+    """The scores of a block: softcap · tanh(scale · q kᵀ / softcap), or scale · q kᵀ."""
     if scores.softcap is None:
         return product(q, k.mT, scores.scale, out)
     return product(q, k.mT, scores.scale / scores.softcap, out).tanh_().mul_(scores.softcap)
@@ -202,7 +204,7 @@ def softcap_slope(capped: Float[Tensor, "head query key"], scores: ScoreConfig) 
 
 
 def product(a: Tensor, b: Tensor, factor: float, out: Tensor | None = None) -> Tensor:
-    """factor · a b, in at least fp32; the matrix product applies the factor at no cost."""
+    """factor · a b of a block, in at least fp32; the matrix product applies the factor at no cost."""
     exact = exact_dtype(a)
     if out is None:
         out = a.new_empty(a.shape[0], a.shape[1], b.shape[2], dtype=exact)

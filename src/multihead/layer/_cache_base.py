@@ -12,17 +12,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from multihead._base.arguments import allocating, check_count, check_tensor, describe, holds_integers
+from multihead._base.arguments import check_count, check_tensor, describe, holds_integers
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError, TypeMismatchError
+from multihead.layer._cache_buffers import Lengths, Step, length_columns
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._host_values import HostInts
+from multihead.layer._host_integers import HostInts
 from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_structured import ragged_lengths, within_cache
-from multihead.layer._tracing import is_compiling, is_eager
-
-Lengths = Sequence[int] | Int[Tensor, " batch"]
+from multihead.layer._tracing import is_compiling
 
 
 @dataclass(frozen=True)
@@ -39,30 +38,6 @@ class View:
     query_positions: Int[Tensor, "#batch query"] | None = None
     key_positions: Int[Tensor, "#batch key"] | None = None
     filled: Bool[Tensor, "batch key"] | None = None
-
-
-@dataclass(slots=True)
-class Step:
-    """A pending append: tokens of each row before and after it, and the keys that the queries will see."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    keys: int
-    query_positions: Int[Tensor, "#batch query"] | None = None
-    key_positions: Int[Tensor, "#batch key"] | None = None
-    filled: Bool[Tensor, "batch key"] | None = None
-    start: int | None = None
-    """the slot of the first new token, if every row stores all new tokens from the same slot on"""
-    lengths: Lengths | None = None
-    owner: weakref.ref[nn.Module] | None = None
-    """the layer that makes the step"""
-    graph: bool = False
-    """whether a backward pass reads the keys and values, which may then not be written over"""
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the cache was empty."""
-        return self.start == 0 or (bool(self.before) and not any(self.before))
 
 
 class Cache(ABC):
@@ -182,7 +157,7 @@ class Cache(ABC):
         return start, start
 
     def next_positions(self, new: int) -> Int[Tensor, " query"] | Int[Tensor, "batch query"]:
-        """Positions of the next `new` tokens: (new,) if all rows have the same length, else (batch, new)."""
+        """Positions of the next `new` tokens in the cache: (new,), or (batch, new) if rows differ in length."""
         length = self.length
         steps = torch.arange(new, device=None if self._k is None else self._k.device)
         return steps + length if length is not None else self.lengths[:, None] + steps
@@ -223,7 +198,7 @@ class Cache(ABC):
         """Store new tokens; return all keys and values that they may attend to."""
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
-        """The step that appending these keys would make."""
+        """The step by which these keys extend the cache."""
         (batch, _, new, _), start = k.shape, self._common_length()
         before = self._tokens or (0,) * batch
         if start is not None and (lengths is None or not batch):
@@ -234,7 +209,7 @@ class Cache(ABC):
         return self._uneven(k, before, after)
 
     def _uneven(self, k: Keys, before: tuple[int, ...], after: tuple[int, ...]) -> Step:
-        """The step if rows differ in length, before or after it."""
+        """The step of a cache whose rows differ in length, before or after it."""
         new, used, start = k.shape[2], max(after, default=0), common_length(before)
         if start is not None and common_length(after) == used == start + new:
             return Step(before, after, used, start=start)
@@ -266,7 +241,7 @@ class Cache(ABC):
         return self._k, self._v
 
     def _owned_by(self, layer: nn.Module) -> weakref.ref[nn.Module] | None:
-        """A reference to the layer; raises if a different layer has stored its keys here."""
+        """A reference to the layer that the cache belongs to; raises if a different layer has stored keys."""
         if is_compiling():
             return None  # a graph that reads the owner would be recompiled for each layer
         if self._owner is not None and self._owner() is layer:
@@ -282,7 +257,7 @@ class Cache(ABC):
         return self.__dict__ | {"_owner": None}  # a weak reference cannot be pickled
 
     def _validate(self, k: Tensor, v: Tensor) -> None:
-        """Raise if keys and values do not fit each other or the stored ones."""
+        """Raise if new keys and values do not fit each other or those in the cache."""
         check_tensor("k", k)
         check_tensor("v", v)
         if k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3]:
@@ -301,6 +276,7 @@ class Cache(ABC):
         self._validate_buffers(v, "v")
 
     def _validate_rows(self, batch: int) -> None:
+        """Raise unless the cache holds as many batch rows."""
         if self._k is not None and self._k.shape[0] != batch:
             raise CacheError(
                 f"{type(self).__name__} holds keys of batch {self._k.shape[0]}, got a query of batch {batch}",
@@ -308,6 +284,7 @@ class Cache(ABC):
             )
 
     def _validate_buffers(self, new: Tensor, name: str = "k") -> None:
+        """Raise unless new keys or values fit those in the cache."""
         old = self._k if name == "k" else self._v
         if old is None:
             return
@@ -335,70 +312,15 @@ def _needs_keys(mask: Mask, q: Tensor, layer: nn.Module) -> bool:
 # ---- rows of tokens -------------------------------------------------------------------------------
 
 
-def write_rows(
-    buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step
-) -> tuple[StoredKeys, StoredValues]:
-    """Write token j of a row into slot j, in place; return the slots up to the longest row."""
-    (k, v), tokens = buffers, new[0].shape[2]
-    if step.start is not None and is_eager(k) and not torch.is_grad_enabled():
-        return _write_run(k, new[0], step.start, step.keys), _write_run(v, new[1], step.start, step.keys)
-    if step.start is not None:
-        k.narrow(2, step.start, tokens).copy_(new[0])
-        v.narrow(2, step.start, tokens).copy_(new[1])
-    else:
-        before, after = length_columns(step.before, step.after)
-        slots = before + torch.arange(tokens)
-        rows, index = (slots < after).nonzero(as_tuple=True)
-        copy_tokens(new, rows, index, buffers, slots[rows, index])
-    return k.narrow(2, 0, step.keys), v.narrow(2, 0, step.keys)
-
-
-def _write_run(
-    buffer: Float[Tensor, "batch kv_head slot dim"], new: Tensor, start: int, keys: int
-) -> Float[Tensor, "batch kv_head key dim"]:
-    """Write tokens into the slots from `start` on; return the first `keys` slots. `narrow` takes twice the time."""
-    (batch, heads, _, dim), strides, offset = buffer.shape, buffer.stride(), buffer.storage_offset()
-    target = buffer.as_strided((batch, heads, new.shape[2], dim), strides, offset + start * strides[2])
-    target.copy_(new)
-    return buffer.as_strided((batch, heads, keys, dim), strides, offset)
-
-
-def length_columns(
-    before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[Int[Tensor, "batch 1"], Int[Tensor, "batch 1"]]:
-    """Lengths as column tensors on the CPU, without a sync of an accelerator."""
-    return torch.tensor(before, dtype=torch.long)[:, None], torch.tensor(after, dtype=torch.long)[:, None]
-
-
-def copy_tokens(
-    source: tuple[Tensor, Tensor], rows: Tensor, tokens: Tensor, target: tuple[Tensor, Tensor], slots: Tensor
-) -> None:
-    """target[rows, :, slots] = source[rows, :, tokens], for keys and values."""
-    rows, tokens, slots = (index.to(target[0].device) for index in (rows, tokens, slots))
-    for x, buffer in zip(source, target, strict=True):
-        buffer[rows, :, slots] = x[rows, :, tokens]
-
-
-def allocate(like: Tensor, capacity: int) -> Tensor:
-    # Zeros, because NaN in an empty slot would show in the output: 0 · NaN is NaN.
-    # Outside inference mode: only inference mode can write to tensors created in it.
-    with torch.inference_mode(False), allocating(capacity=capacity):
-        return torch.zeros(*like.shape[:2], capacity, like.shape[3], dtype=like.dtype, device=like.device)
-
-
-def copied(x: Tensor) -> Tensor:
-    """A copy to write to; gradients flow through it."""
-    return allocate(x, x.shape[2]).copy_(x)
-
-
 def common_length(counts: Sequence[int]) -> int | None:
-    """The count that all rows share, or None; 0 if there are no rows."""
+    """The length that all cached rows share, or None; 0 if there are no rows."""
     if not counts:
         return 0
     return counts[0] if counts.count(counts[0]) == len(counts) else None
 
 
 def per_row(lengths: Lengths | None, rows: int, new: int) -> Sequence[int]:
+    """New tokens per row of the cache."""
     if lengths is None:
         return (new,) * rows
     counts = HostInts(lengths, "lengths").tensor().tolist()

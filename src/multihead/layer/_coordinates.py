@@ -85,7 +85,7 @@ class Coordinates:
 
     @property
     def key(self) -> Hashable:
-        """The key for cached plans: this object, or only its sizes if it has explicit positions."""
+        """The key of the coordinates for cached plans: this object, or its sizes if no positions are explicit."""
         if self.query_positions is None and self.key_positions is None:
             return self
         return self.batch, self.heads, self.all_heads, self.queries, self.keys, self.tokens, self.device
@@ -135,6 +135,7 @@ class Coordinates:
         columns: tuple[slice, ...] = (ALL,),
         heads: slice | Tensor = ALL,
     ) -> Grid:
+        """Index grids over a block of coordinates: batch, head, query and key, which broadcast."""
         query, key = self.all_queries()[:, rows], self.all_keys()
         if query.shape[0] > 1:
             query = query[batches]

@@ -39,6 +39,7 @@ def grouped_decode(block: Block) -> HeadOutputs:
 
 
 def _written_out(block: Block, rows: int) -> HeadOutputs:
+    """Decode with written-out scores: two products per group of query heads."""
     (batch, heads, queries, dim), kv_heads = block.q.shape, block.k.shape[1]
     exact = torch.promote_types(block.q.dtype, torch.float32)
     scores = block.scores
@@ -52,6 +53,7 @@ def _written_out(block: Block, rows: int) -> HeadOutputs:
 
 
 def _scores(q: Float[Tensor, "n row dim"], k: Float[Tensor, "n key dim"]) -> Float[Tensor, "n row key"]:
+    """Scores of few queries in decoding, over all keys."""
     if k.dtype == q.dtype:
         # K qᵀ with qᵀ a transposed view streams the keys twice as fast as q Kᵀ (MKL, few rows).
         return torch.bmm(k, q.transpose(1, 2)).transpose(1, 2).contiguous()
@@ -64,6 +66,7 @@ def _scores(q: Float[Tensor, "n row dim"], k: Float[Tensor, "n key dim"]) -> Flo
 def _weighted_sums(
     weights: Float[Tensor, "n row key"], v: Float[Tensor, "n key dim"]
 ) -> Float[Tensor, "n row dim"]:
+    """Weighted sums of the values in decoding."""
     if v.dtype == weights.dtype:
         return torch.bmm(weights, v)
     out = weights.new_zeros(v.shape[0], weights.shape[1], v.shape[2])
@@ -78,6 +81,7 @@ def _key_chunks(x: Float[Tensor, "n key dim"]) -> list[slice]:
 
 
 def _folded_fused(block: Block, size: int) -> HeadOutputs:
+    """Decode by the fused kernel, with groups folded into the query axis."""
     batch, heads, queries, _ = block.q.shape
     kv_heads = heads // size
 

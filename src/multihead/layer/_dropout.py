@@ -30,7 +30,7 @@ class DropoutMask:
         self._generator = torch.Generator(generator_device).manual_seed(seed)
 
     def draw(self, out: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Fill `out` with ones and zeros, as floats: multiplying by bools is several times slower."""
+        """Fill a dropout mask with ones and zeros, as floats: multiplying by bools is several times slower."""
         if self.keep_prob in (0.0, 1.0):
             return out.fill_(self.keep_prob)
         words = torch.empty((out.numel() + 3) // 4, dtype=torch.int64, device=out.device)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def copy_to_ranks(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """The same x; its gradient is the sum over the ranks."""
+    """x for the head shards of all ranks; its gradient is the sum over the ranks."""
     if not (torch.is_grad_enabled() and x.requires_grad):
         return x
     from torch.distributed.tensor import DTensor, Partial, Replicate
@@ -37,7 +37,7 @@ def copy_to_ranks(x: Tensor, mesh: DeviceMesh) -> Tensor:
 
 
 def all_reduce(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """The sum over the ranks, on every rank."""
+    """The sum over the ranks, on every rank that holds a head shard."""
     from torch.distributed.tensor import DTensor, Partial, Replicate
 
     parts = DTensor.from_local(x, mesh, [Partial()], run_check=False)
@@ -91,7 +91,7 @@ class HeadShard:
         return lambda *args: functional_call(part, parameters, args)  # pyright: ignore[reportUnknownLambdaType]
 
     def local(self, x: Float[Tensor, "..."], dim: int = 0) -> Float[Tensor, "..."]:
-        """The local heads of a tensor with all heads along `dim`; an axis of size 1 is returned as it is."""
+        """The heads of this shard from a tensor with all heads along `dim`; an axis of size 1 is unchanged."""
         if x.shape[dim] == 1 != self.all_heads:
             return x
         return self.copy_to_ranks(x).index_select(dim, torch.tensor(self.heads, device=x.device))

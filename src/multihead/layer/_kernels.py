@@ -65,7 +65,7 @@ _WRITTEN = Recent[WrittenMask](16)
 
 
 def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block:
-    """The block of a tile, with the mask written out for this tile only."""
+    """The input of a kernel for one tile, with the mask written out for this tile only."""
     block = Block(q, k, v, problem.groups, problem.scores, tile.mask is TileMask.CAUSAL)
     if tile.mask is TileMask.MASKED:
         written = write_mask(problem.mask, problem.coordinates, tile)
@@ -227,7 +227,7 @@ def _float_mask(block: Block) -> Tensor | None:
 
 
 def _cast_bias(bias: ScoreBias, block: Block) -> ScoreBias:
-    """The bias in the dtype of the queries; where that is less precise, minus the largest bias of each row.
+    """The bias of the fused kernel in the queries' dtype; if less precise, minus the largest bias of each row.
 
     A softmax does not change by a constant per row, and so the bias is rounded least at the keys that count.
     """
@@ -241,6 +241,7 @@ def _cast_bias(bias: ScoreBias, block: Block) -> ScoreBias:
 def _with_sink_key(
     block: Block, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The inputs of a kernel with a key whose score is the sink and whose value is 0."""
     sinks = block.scores.sinks
     assert sinks is not None
     logit = sinks.to(q.dtype).view(1, -1, 1, 1)

@@ -7,8 +7,9 @@ raises leaves a cache as it was.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -58,13 +59,13 @@ class KVStore(Protocol):
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[TokenPositions, TokenPositions]:
-        """Positions of the new queries and of the new keys."""
+        """Positions of the new queries and of the new keys in the store."""
         ...
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, Any]:
-        """The mask and the coordinates of this call after `take`, and the step for `take`.
+        """The mask and the coordinates of this call over the stored keys, and the step for `take`.
 
         `inputs` are the inputs of the key and value projections, if they differ from the query's.
         """
@@ -90,6 +91,7 @@ class NoCache:
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[TokenPositions, TokenPositions]:
+        """Positions of a call that stores no keys: queries are the last keys, or those that were passed."""
         if not cross:
             return (0, 0) if positions is None else (positions, positions)
         return keys - queries if positions is None else positions, 0
@@ -123,7 +125,7 @@ def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
             f"cache must be a cache object, got {describe(cache)}",
             hint="create one per layer: cache.Growing(), not cache.Growing",
         )
-    shard = _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
+    shard = _untraced_shard() if _open else None
     if shard is not None:  # the cache would hold only the keys of this rank
         raise MultiheadError(
             f"cache must be None inside context_parallel, which splits {shard.tokens} tokens, got a "
@@ -161,10 +163,10 @@ _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
 def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     """The shard of the open context_parallel block in which the layer runs, or None."""
     if is_compiling():
-        return _current_shard() if _open else None  # pyright: ignore[reportCallIssue]  # a constant to torch.compile
+        return _untraced_shard() if _open else None
     if not _open and not _last_shard.data:  # pyright: ignore[reportAttributeAccessIssue]  # its truth value costs more
         return None
-    shard = _current_shard()  # pyright: ignore[reportCallIssue]
+    shard = _current_shard()
     if shard is not None:
         _last_shard[layer] = shard
         return shard
@@ -183,19 +185,27 @@ def sequence_shard(layer: nn.Module) -> SequenceShard | None:
     return last
 
 
-@torch.compiler.disable
 def _current_shard() -> SequenceShard | None:
     shards = _shards.get()
     return shards[-1] if shards else None
 
 
+_untraced_shard: Callable[[], SequenceShard | None] = _current_shard
+"""`_current_shard`, which torch.compile cannot trace; disabled by the first block, as that imports torch._dynamo"""
+
+
 def enter_shard(shard: SequenceShard) -> None:
+    """Open a context_parallel block: layers of this thread store their keys in its shard."""
+    global _untraced_shard
+    if _untraced_shard is _current_shard:
+        _untraced_shard = cast(Any, torch.compiler.disable)(_current_shard)
     shard.active = True
     _open.append(shard)
     _shards.set((*_shards.get(), shard))
 
 
 def exit_shard() -> None:
+    """Close a context_parallel block: layers no longer store keys in its shard."""
     shards = _shards.get()
     shards[-1].active = False
     _open.remove(shards[-1])

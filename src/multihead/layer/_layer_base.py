@@ -12,7 +12,7 @@ from multihead._base.arguments import check_tensor
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer._coordinates import Coordinates, localized
-from multihead.layer._host_values import HostInts
+from multihead.layer._host_integers import HostInts
 from multihead.layer._kv_store import KVStore, TokenPositions
 from multihead.layer._packing import Packing
 from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled
@@ -38,7 +38,7 @@ class AttentionLayer(nn.Module):
     o_proj: nn.Linear
 
     def _unbatched(self, query: Tensor, *others: Tensor | None, **options: Any) -> Any:
-        """The call on (tokens, width) inputs, as a batch of one."""
+        """Call the layer on (tokens, width) inputs, as a batch of one."""
         check_tensor(self.input_name, query)
         if query.ndim != 2:
             raise SizeError(
@@ -57,6 +57,7 @@ class AttentionLayer(nn.Module):
         return AttentionOutput(*(None if part is None else part.squeeze(0) for part in parts))  # pyright: ignore[reportArgumentType]
 
     def _scores(self, softcap: float | None = None, sinks: Tensor | None = None) -> ScoreConfig:
+        """The score configuration of the layer: scale, softcap, sinks and dropout."""
         offset, shard = 0, self.head_shard
         if shard is not None:
             offset = shard.heads[0]
@@ -81,7 +82,7 @@ class AttentionLayer(nn.Module):
         return sequence_length(queries, keys, lengths, store.tokens)
 
     def _localized(self, coordinates: Coordinates) -> Coordinates:
-        """The coordinates of the heads on this rank."""
+        """The coordinates of the layer's heads on this rank."""
         shard = self.head_shard
         if shard is None:
             return coordinates

@@ -170,6 +170,7 @@ def pack(layout: Layout, projections: Mapping[str, Tensor], sizes: Sizes, order:
 
 
 def _split_rows(rows: Tensor, letters: str, layout: Layout, sizes: Sizes) -> Sequence[Tensor]:
+    """The rows of a packed weight as q, k and v, by its layout."""
     if len(letters) == 1:
         return [rows]
     if layout.packing == "blocks":
@@ -180,6 +181,7 @@ def _split_rows(rows: Tensor, letters: str, layout: Layout, sizes: Sizes) -> Seq
 
 
 def _join_rows(parts: Sequence[Tensor], letters: str, layout: Layout, sizes: Sizes) -> Tensor:
+    """The rows of q, k and v as a packed weight, by its layout."""
     if len(letters) == 1:
         return parts[0]
     if layout.packing == "blocks":
@@ -190,7 +192,7 @@ def _join_rows(parts: Sequence[Tensor], letters: str, layout: Layout, sizes: Siz
 
 
 def _counts(letters: str, sizes: Sizes) -> list[int]:
-    """The number of heads of each projection per kv head."""
+    """The number of heads of each projection in a packed layout, per kv head."""
     if sizes.key_dim != sizes.value_dim or sizes.heads % max(sizes.kv_heads, 1):
         raise SizeError(
             f"grouped packing needs even groups and one head size, got {sizes.heads} query heads on "
@@ -211,6 +213,7 @@ def _to_consecutive(key: str, x: Tensor, sizes: Sizes, order: Order) -> Tensor:
 
 
 def _from_consecutive(key: str, x: Tensor, sizes: Sizes, order: Order) -> Tensor:
+    """A tensor with its heads in the order of the layout, from consecutive order."""
     if order == "consecutive":
         return x
     index = modulo_heads(sizes.heads, sizes.kv_heads)
@@ -227,6 +230,7 @@ def _reorder_heads(key: str, x: Shaped[Tensor, "..."], sizes: Sizes, heads: list
 
 
 def _check_order(layout: Layout, sizes: Sizes, order: Order) -> None:
+    """Raise unless the layout can have this order of heads."""
     if order not in ("consecutive", "modulo"):
         raise SizeError(
             f"order must be 'consecutive' or 'modulo', got {order!r}",
@@ -241,6 +245,7 @@ def _check_order(layout: Layout, sizes: Sizes, order: Order) -> None:
 
 
 def _check_rows(layout: Layout, key: str, rows: Tensor, need: int, sizes: Sizes) -> None:
+    """Raise unless a weight has as many rows as its layout needs."""
     if rows.shape[0] != need:
         raise SizeError(
             f"{key!r} has {rows.shape[0]} rows, layout {layout.name!r} needs {need} for {sizes.heads} query heads "

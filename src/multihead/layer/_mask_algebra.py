@@ -175,6 +175,7 @@ class Mask:
         return self.svg(*self.size_to_draw())
 
     def _cells(self, queries: int, keys: int | None, row: int, head: int) -> Bool[Tensor, "query key"]:
+        """The cells of the mask for one row and head, to print or draw."""
         check_count("row", row, least=0)
         check_count("head", head, least=0)
         cells = self.tensor(queries, keys, heads=head + 1)
@@ -184,6 +185,7 @@ class Mask:
 
 
 def _as_mask(other: Mask | Tensor) -> Mask:
+    """The other operand of & or |; raises unless it is a mask."""
     if isinstance(other, Mask):
         return other
     if isinstance(other, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # users combine anything
@@ -333,7 +335,7 @@ def _combine(join: Callable[[Tensor, Tensor], Tensor], cells: Iterable[Tensor | 
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-    """Sorted, disjoint intervals that cover the same positions; overlapping and adjacent ones are joined."""
+    """The union of intervals of positions that a mask shows: sorted and disjoint; adjacent ones are joined."""
     joined: list[Interval] = []
     for lo, hi in sorted(i for i in intervals if i[0] < i[1]):
         if joined and lo <= joined[-1][1]:

@@ -60,6 +60,7 @@ class TensorMask(Leaf):
         return False
 
     def check(self, coordinates: Coordinates) -> None:
+        """Raise unless the cells of the mask broadcast to the sizes of the call."""
         shape = coordinates.shape
         if all(have in (1, need) for have, need in zip(self.cells.shape, shape, strict=True)):
             return
@@ -72,7 +73,7 @@ class TensorMask(Leaf):
         )
 
     def block_of(self, grid: Grid) -> Tensor:
-        """The cells of one block; broadcast axes keep size 1."""
+        """The cells of the mask in one block; broadcast axes keep size 1."""
         cells = self.cells.to(grid.device)
         cells = cells[grid.batches] if cells.shape[0] > 1 else cells
         cells = cells[:, grid.head[0, :, 0, 0]] if cells.shape[1] > 1 else cells
@@ -156,6 +157,7 @@ class Where(Leaf):
         return False
 
     def allowed(self, grid: Grid) -> Allowed | None:
+        """The cells that the rule of the mask allows."""
         try:
             cells = self.rule(grid.batch, grid.head, grid.query, grid.key)
         except TypeError as error:
@@ -181,7 +183,7 @@ class Where(Leaf):
         return False
 
     def check(self, coordinates: Coordinates) -> None:
-        """Evaluate the rule once, on one cell per head, before anything is computed or cached."""
+        """Evaluate the rule of the mask once, on one cell per head, before anything is computed or cached."""
         if not coordinates.empty and not is_compiling():
             first = slice(0, 1)
             self.allowed(coordinates.grid(first, first, (first,)))

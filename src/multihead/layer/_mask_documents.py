@@ -14,7 +14,7 @@ from multihead._base.arguments import describe, holds_integers, integers
 from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
-from multihead.layer._host_values import HostInts, content_key
+from multihead.layer._host_integers import HostInts, content_key
 from multihead.layer._mask_algebra import Interval, Leaf, Mask, union
 from multihead.layer._tracing import readable
 
@@ -63,6 +63,7 @@ class Documents(Leaf):
         return [_runs(row) for row in self.ids.tolist()]
 
     def allowed(self, grid: Grid) -> Allowed | None:
+        """Cells of a query and a key in the same document."""
         ids = self.ids.to(grid.device)
         ids = ids if ids.shape[0] == 1 else ids[grid.batches]
         rows = max(ids.shape[0], grid.query.shape[0], grid.key.shape[0])
@@ -84,6 +85,7 @@ class Documents(Leaf):
         return [lo for _, lo, _ in self.runs(span.row)]
 
     def check(self, coordinates: Coordinates) -> None:
+        """Raise unless there is one document id per key of the call."""
         batch, queries, keys = coordinates.batch, coordinates.queries, coordinates.keys
         tokens, needed = self.ids.shape[1], coordinates.shape[3]
         fits = tokens == needed if coordinates.aligned else tokens >= needed
@@ -151,6 +153,7 @@ class DocumentOffsets(Leaf):
         return self.offsets.values
 
     def check(self, coordinates: Coordinates) -> None:
+        """Raise unless the offsets of documents end at the last key."""
         _check_offsets(self.offsets)
         keys, last = coordinates.shape[3], self.offsets.values[-1:]
         fits = not last or (last[0] == keys if coordinates.aligned else last[0] >= keys)
@@ -174,6 +177,7 @@ class DocumentOffsets(Leaf):
 
 
 def _check_offsets(offsets: HostInts) -> None:
+    """Raise unless offsets of documents start at 0 and do not decrease."""
     values = offsets.values
     rising = all(a <= b for a, b in pairwise(values))
     if offsets.on_host and (not values or values[0] != 0 or not rising):
@@ -184,6 +188,7 @@ def _check_offsets(offsets: HostInts) -> None:
 
 
 def _runs(ids: list[int]) -> list[tuple[int, int, int]]:
+    """(document, start, stop) of neighbouring tokens of one document."""
     runs: list[tuple[int, int, int]] = []
     start = 0
     for document, group in groupby(ids):

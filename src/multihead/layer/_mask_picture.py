@@ -18,7 +18,7 @@ def as_text(cells: Bool[Tensor, "query key"]) -> str:
 
 
 def as_svg(cells: Bool[Tensor, "query key"], *, title: str) -> str:
-    """Queries run down, keys run right; filled cells may attend. One path for all runs of cells."""
+    """A picture of a mask: queries run down, keys run right; filled cells may attend."""
     _check(cells)
     height, width = cells.shape
     runs: list[str] = []
@@ -43,6 +43,7 @@ def as_svg(cells: Bool[Tensor, "query key"], *, title: str) -> str:
 
 
 def _check(cells: Bool[Tensor, "query key"]) -> None:
+    """Raise if the mask is too large to draw."""
     if max(cells.shape) > LARGEST:
         raise SizeError(
             f"can draw at most {LARGEST} queries and keys, got {cells.shape[0]} queries x {cells.shape[1]} keys",

@@ -13,7 +13,7 @@ from multihead._base.arguments import describe
 from multihead._base.shapes import Allowed
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._coordinates import Coordinates, Grid, Span
-from multihead.layer._host_values import HostInts, content_key, host_array
+from multihead.layer._host_integers import HostInts, content_key, host_array
 from multihead.layer._mask_algebra import Interval, Leaf, Mask, conjunction, union
 from multihead.layer._tracing import readable
 
@@ -38,6 +38,7 @@ class Causal(Leaf):
         return hi - 1 <= span.start
 
     def check(self, coordinates: Coordinates) -> None:
+        """Raise if a causal mask has queries before the first key."""
         queries, keys = coordinates.queries, coordinates.keys
         if coordinates.aligned and queries > keys:
             raise SizeError(
@@ -133,6 +134,7 @@ class Lengths(Leaf):
         self.check_against(coordinates, coordinates.shape[3], "keys")  # of a ring: tokens, not slots
 
     def check_rows(self, batch: int) -> None:
+        """Raise unless there is one length per batch row, or one for all."""
         if self.rows not in (1, batch):
             raise SizeError(
                 f"{self} must have one length per batch row, got {self.rows} for a batch of {batch}",
@@ -140,6 +142,7 @@ class Lengths(Leaf):
             )
 
     def check_against(self, coordinates: Coordinates, tokens: int, noun: str) -> None:
+        """Raise unless every length is in 0..`tokens`."""
         self.check_rows(coordinates.batch)
         for row, length in enumerate(self.lengths.values):
             if not 0 <= length <= tokens:
@@ -177,6 +180,7 @@ class Ragged(Lengths):
         return real_query if self.cached else real_query & (grid.key < self.limit(grid))
 
     def key_ranges(self, span: Span) -> list[Interval]:
+        """The real keys that the rows of a span see under a ragged mask."""
         length = self.lengths.row(span.row)  # counted from the first query, at position span.offset
         if span.start - span.offset >= length:
             return []
@@ -190,6 +194,7 @@ class Ragged(Lengths):
         return [self.lengths.row(span.row) + span.offset]
 
     def check(self, coordinates: Coordinates) -> None:
+        """Raise unless the ragged mask is for self-attention, with valid lengths."""
         if not self.cached and coordinates.queries != coordinates.keys:
             raise SizeError(
                 f"{self} is for self-attention, got {coordinates.queries} queries and {coordinates.keys} keys",
@@ -254,6 +259,7 @@ class Padding(Leaf):
         return self._hull(span.row)[:2]
 
     def check(self, coordinates: Coordinates) -> None:
+        """Raise unless the padding mask has one bool per batch row and key."""
         if self.rows not in (1, coordinates.batch) or self.real.shape[1] != self._tokens(coordinates):
             raise SizeError(
                 f"{self} does not fit a batch of {coordinates.batch} with {coordinates.keys} keys",
@@ -268,7 +274,7 @@ class Padding(Leaf):
         return hulls[row if self.rows > 1 else 0] if self.rows else (0, 0, True)
 
     def _read_hulls(self) -> list[tuple[int, int, bool]]:
-        """Per row the first real key, one past the last, and whether all keys between them are real."""
+        """Of a padding mask per row: the first real key, one past the last, and whether all between are real."""
         real = host_array(self.real)
         if real.shape[1] == 0:
             return [(0, 0, True)] * real.shape[0]

@@ -63,7 +63,7 @@ class Packing(NoCache):
         return mask, self.coordinates(q), None
 
     def pad_heads(self, x: Float[Tensor, "1 head total dim"]) -> Float[Tensor, "batch head width dim"]:
-        """The heads in the padded shape, with zeros at the padding."""
+        """Packed heads in the padded shape, with zeros at the padding."""
         rows = x[0].transpose(0, 1)  # total, head, dim
         empty = rows.new_zeros(self.batch * self.width, *rows.shape[1:])
         return empty.index_copy(0, self.index, rows).unflatten(0, (self.batch, self.width)).transpose(1, 2)
@@ -72,7 +72,7 @@ class Packing(NoCache):
         return self.pack(x.transpose(1, 2).flatten(2)).unflatten(2, (x.shape[1], -1)).transpose(1, 2)
 
     def gate(self, gate: Float[Tensor, "#batch head #width 1"]) -> Float[Tensor, "1 head #total 1"]:
-        """The gate of each real token; unchanged if it is the same for all tokens."""
+        """The gate of each real token in a packed batch; unchanged if it is the same for all tokens."""
         if gate.shape[0] == 1 and gate.shape[2] == 1:
             return gate
         return self.pack_heads(gate.expand(self.batch, -1, self.width, -1))
@@ -82,7 +82,7 @@ class Packing(NoCache):
         return F.pad(x, (0, 0, 0, 1))
 
     def unpack(self, x: Float[Tensor, "1 total_and_1 dim"]) -> Float[Tensor, "batch width dim"]:
-        """The padded batch, with the last row of x at the padding."""
+        """The packed output as a padded batch, with the last row of x at the padding."""
         rows, empty = x[0].split((self.bounds[-1], 1))
         padded = empty.expand(self.batch * self.width, -1).index_copy(0, self.index, rows)
         return padded.unflatten(0, (self.batch, self.width))

@@ -181,6 +181,7 @@ def choose(call: Signature, route: str | None = None) -> Plan:
 
 
 def _check_mask(mask: Mask, coordinates: Coordinates) -> None:
+    """Raise, before the call is planned, if the mask is on the wrong device or does not fit."""
     for tensor in mask.tensors():
         if tensor.device.type == "meta" != coordinates.device.type:
             raise TypeMismatchError(
@@ -217,7 +218,7 @@ def check_route(route: str) -> None:
 
 
 def _try(call: Signature, route: str, *, forced: bool) -> tuple[str | None, tuple[Tile, ...]]:
-    """The reason against a route (None if it can be taken), and its tiles."""
+    """The reason against a route (None if the plan may take it), and its tiles."""
     reason = _refusal(call, route)
     if reason is None and not forced:
         reason = _slower(call, route)
@@ -232,6 +233,7 @@ def _try(call: Signature, route: str, *, forced: bool) -> tuple[str | None, tupl
 
 
 def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
+    """The plan of a route with its tiles: which checks and guards the call needs."""
     traced = is_compiling()
     reads_output = call.on_cpu and not transformed()
     complete = len(tiles) == 1 and (
@@ -249,6 +251,7 @@ def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
 
 
 def _ring_plan(route: str | None) -> Plan:
+    """The plan of a call inside context_parallel."""
     if route is not None:
         raise SizeError(
             f"route={route!r} cannot be chosen inside context_parallel, which passes keys around the ranks",
@@ -258,7 +261,7 @@ def _ring_plan(route: str | None) -> Plan:
 
 
 def _slower(call: Signature, route: str) -> str | None:
-    """Why a route that can compute this call is slower than a later one; None if it is not."""
+    """Why the plan prefers a later route to one that can compute this call; None if it does not."""
     size = call.coordinates
     scores = size.batch * size.heads * size.queries * size.keys
     if route == "tiled" and scores < 2 * TILE_OVERHEAD and not call.packed:
@@ -289,7 +292,7 @@ def _worth_tiling(call: Signature, tiles: tuple[Tile, ...]) -> bool:
 
 
 def _refusal(call: Signature, route: str) -> str | None:
-    """Why a route cannot compute this call; None if it can."""
+    """Why a route cannot be planned for this call; None if it can."""
     if call.packed and route not in ("tiled", "blocked"):
         return "the rows are packed"
     if route == "reference":
@@ -319,6 +322,7 @@ def _refusal(call: Signature, route: str) -> str | None:
 
 
 def _folding_refusal(call: Signature) -> str | None:
+    """Why the plan cannot fold groups into the query axis; None if it can."""
     queries, keys, traced = call.coordinates.queries, call.coordinates.keys, is_compiling()
     if traced and (call.coordinates.aligned or torch.compiler.is_exporting()):
         return "a traced graph is one call"  # except with a Static cache, whose sizes never change
@@ -331,6 +335,7 @@ def _folding_refusal(call: Signature) -> str | None:
 
 
 def _tiles_for(call: Signature, route: str) -> tuple[Tile, ...]:
+    """The tiles of a route."""
     if route == "tiled" or (route == "folded" and call.structured):
         return tuple(tile(call.mask, call.coordinates))
     if route == "blocked":

@@ -52,6 +52,7 @@ class Groups:
 
     @staticmethod
     def even(heads: int, kv_heads: int) -> Groups:
+        """Groups of equal size for an attention problem; raises if kv heads do not divide heads."""
         if kv_heads < 1 or heads % kv_heads:
             divisors = [n for n in range(1, heads + 1) if heads % n == 0]
             raise SizeError(
@@ -61,7 +62,7 @@ class Groups:
         return Groups(tuple(h // (heads // kv_heads) for h in range(heads)), kv_heads)
 
     def expand(self, x: Float[Tensor, "batch kv_head key dim"]) -> Float[Tensor, "batch head key dim"]:
-        """x[:, kv_of_head]: a copy of the kv head for every query head; x itself if groups have one query head."""
+        """The problem's kv heads copied per query head; x itself if groups have one query head."""
         if self.size == 1:
             return x
         if self.size is not None:
@@ -101,6 +102,7 @@ class Problem:
 
     @property
     def needs_grad(self) -> bool:
+        """Whether the attention problem needs a gradient."""
         if not torch.is_grad_enabled():
             return False
         sinks = self.scores.sinks
@@ -144,6 +146,7 @@ class PositionScores(Leaf):
         return getattr(self.position, "constant", None)
 
     def bias_params(self) -> list[Tensor]:
+        """Learned parameters of the position bias in the problem."""
         parameters = self.position.parameters() if isinstance(self.position, nn.Module) else ()
         if self._parameters is not None:
             parameters = self._parameters.values()
@@ -153,6 +156,7 @@ class PositionScores(Leaf):
         return [] if self.positions is None else [self.positions]
 
     def score_bias(self, grid: Grid) -> ScoreBias | None:
+        """The position bias on the problem's scores, for the cells of a grid."""
         query, key = grid.query[:, 0, :, 0], grid.key[:, 0, 0, :]
         if self.positions is not None:
             positions = self.positions if self.positions.shape[0] == 1 else self.positions[grid.batches]
@@ -162,6 +166,7 @@ class PositionScores(Leaf):
     def _bias(
         self, query: Int[Tensor, "#batch query"], key: Int[Tensor, "#batch key"]
     ) -> Float[Tensor, "#batch head query key"]:
+        """The position bias of the problem for some queries and keys."""
         if not self._parameters or not isinstance(self.position, nn.Module):
             return self.position.bias(query, key, self.dtype)
         parameters = {f"position.{name}": p for name, p in self._parameters.items()}

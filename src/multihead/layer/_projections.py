@@ -76,7 +76,7 @@ class JointWeights:
 
     @staticmethod
     def of(*projections: nn.Linear) -> JointWeights | None:
-        """Joins the parameters of plain layers on CPU that read the same input."""
+        """Joins the weights of plain projections on CPU that read the same input."""
         plain = all(is_eager(p.weight.detach()) and p.weight.is_cpu for p in projections)
         if len({p.in_features for p in projections}) > 1 or not plain or torch.is_inference_mode_enabled():
             return None
@@ -89,6 +89,7 @@ class JointWeights:
         return self.weight
 
     def _in_place(self, parameters: Sequence[Tensor | None]) -> bool:
+        """Whether the projections still have the parameters that were joined."""
         try:
             for parameter, (pointer, shape) in zip(parameters, self.places):  # noqa: B905  # `strict` costs time
                 if type(parameter) is not nn.Parameter and type(parameter) is not Tensor:
@@ -107,7 +108,7 @@ class JointWeights:
 
 
 def _consecutive(parameters: Sequence[Tensor]) -> Tensor:
-    """Moves parameters into one tensor, the result; from_dlpack gives each a storage of its own."""
+    """Moves the projections' weights into one tensor, the result; from_dlpack gives each its own storage."""
     joint = torch.cat([p.detach() for p in parameters])
     parts = joint.split_with_sizes([len(p) for p in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
@@ -170,7 +171,7 @@ def project_together(
 
 
 def _copied_together(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> Tensor | None:
-    """Three parameters copied into one, if they are small and plain tensors (not quantized or distributed)."""
+    """Weights of three projections copied into one, if small and plain (not quantized or distributed)."""
     if type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
         parts = cast(tuple[Tensor, ...], (q, k, v))
         if parts[0].numel() + parts[1].numel() + parts[2].numel() <= FEW_WEIGHTS and _same_kind(*parts):
@@ -187,7 +188,7 @@ def _has_tangents() -> bool:
 
 
 def _same_kind(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether one tensor can hold all three: not sparse, and frozen and rounded as each of them."""
+    """Whether one tensor can hold three projections: not sparse, and frozen and rounded as each of them."""
     return (
         q.dtype is k.dtype is v.dtype
         and q.requires_grad is k.requires_grad is v.requires_grad
@@ -209,7 +210,7 @@ def _viewed(
 def _strided(
     x: Float[Tensor, "... width"], batch: int, tokens: int, dim: int
 ) -> Float[Tensor, "batch head token dim"]:
-    """The same for contiguous memory, in one view instead of two."""
+    """q, k and v of a joint projection as strided views of contiguous memory."""
     width = x.shape[-1]
     if width % dim:
         return _viewed(x, batch, tokens, dim)  # which raises
@@ -217,7 +218,7 @@ def _strided(
 
 
 def join_heads(heads: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token width"]:
-    """Concat(heads)."""
+    """Concat(heads), the input of the output projection."""
     batch, count, tokens, dim = heads.shape
     width = count * dim
     if tokens == 1:

@@ -105,7 +105,7 @@ class DynamicNTK:
         return 1.0
 
     def stretch(self, length: Tensor, dim: int) -> Tensor:
-        """The factor on each frequency at `length`, a tensor because the length is data."""
+        """The factor on each RoPE frequency at `length`, a tensor because the length is data."""
         ratio = length.to(torch.float64).clamp(min=self.original) / self.original
         powers = [-i * _ntk_power(dim) / dim for i in range(0, dim, 2)]
         return (self.factor * ratio - (self.factor - 1)) ** torch.tensor(
@@ -149,6 +149,7 @@ class YaRN:
         return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
     def frequencies(self, base: float, dim: int, rounded: Round = exactly) -> list[float]:
+        """RoPE frequencies by YaRN: high ones unchanged, low ones divided, a ramp between."""
         low, high = (self._pair_with_rotations(n, base, dim) for n in (self.beta_fast, self.beta_slow))
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
@@ -201,6 +202,7 @@ class Llama3:
         return [self._stretch(f, rounded) for f in frequencies(base, dim, rounded)]
 
     def _stretch(self, f: float, rounded: Round) -> float:
+        """A RoPE frequency scaled as Llama 3 does: by wavelength, low ones divided."""
         # torch computes number / tensor as the number times the rounded reciprocal.
         wavelength = rounded(rounded(2 * math.pi) * rounded(1.0 / f))
         if wavelength > self.original / self.low:

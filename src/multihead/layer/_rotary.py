@@ -18,7 +18,7 @@ from multihead._base.arguments import (
 )
 from multihead._base.recent import Recent
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer._host_values import HostInts
+from multihead.layer._host_integers import HostInts
 from multihead.layer._rope_scaling import DynamicNTK, Scaling, exactly, frequencies, to_float32
 from multihead.layer._tracing import is_compiling
 
@@ -173,7 +173,7 @@ class Rotary(nn.Module):
         return _pack(*self._angles(x, positions, dim, length), interleaved=self.interleaved)
 
     def _stretches(self, length: Tensor | int | None) -> bool:
-        """Whether a sequence of this length changes the frequencies; True if its length is on the device."""
+        """Whether this length changes the rotary frequencies; True if the length is on the device."""
         if length is None or not isinstance(self.scaling, DynamicNTK):
             return False
         return isinstance(length, Tensor) or length > self.scaling.original
@@ -214,6 +214,7 @@ class Rotary(nn.Module):
         return (cos, sin) if positions.dim() == 1 else (cos.unsqueeze(1), sin.unsqueeze(1))
 
     def _frequencies(self, dim: int, positions: Tensor, dtype: torch.dtype, length: Tensor | int | None) -> Tensor:
+        """The rotary frequency θ of each pair of dimensions."""
         rounded = to_float32 if dtype == torch.float32 else exactly
         scaled = frequencies if self.scaling is None else self.scaling.frequencies
         theta = torch.tensor(scaled(self.base, dim, rounded), dtype=dtype, device=positions.device)
@@ -233,7 +234,7 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def consecutive_from(positions: Tensor) -> int | None:
-    """The first position if positions are consecutive and the same in all rows; otherwise, or if unknown, None."""
+    """The first position if positions to rotate by are consecutive and equal in all rows; or if unknown, None."""
     if positions.device.type != "cpu" or type(positions) is not Tensor or positions.numel() == 0:
         return None
     if positions.dim() == 2:
@@ -252,7 +253,7 @@ def sequence_length(
     lengths: HostInts | None,
     tokens: int | None = None,
 ) -> int | Int[Tensor, ""]:
-    """The last position + 1 of some queries and keys, each (x, positions), without the padding of `ragged`.
+    """The length of the sequence for rotary scaling: the last position + 1, without the padding of `ragged`.
 
     `tokens` is the length of a sequence split over ranks; one rank sees only some of its positions.
     """
@@ -267,7 +268,7 @@ def sequence_length(
 
 
 def _end(x: Tensor, positions: Tensor | int, lengths: HostInts | None) -> int | Tensor:
-    """The last position + 1 of the tokens of x."""
+    """The last position + 1 of the tokens that are rotated."""
     tokens = x.shape[2]
     if isinstance(positions, int):
         if lengths is None:
@@ -282,6 +283,7 @@ def _end(x: Tensor, positions: Tensor | int, lengths: HostInts | None) -> int | 
 
 
 def _check_positions(x: Tensor, positions: Tensor) -> None:
+    """Raise unless the rotary embedding gets one integer position per token."""
     if not isinstance(positions, Tensor) or not holds_integers(positions):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
         raise TypeMismatchError(
             f"positions must be a tensor of integers or an int, got {describe(positions)}",
@@ -311,7 +313,7 @@ def _rotate_unpacked(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) 
 
 
 def _pack(cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
-    """cos + i sin if interleaved, otherwise (cos, cos) for x and (−sin, sin) for x with its halves swapped."""
+    """Rotary factors: cos + i sin if interleaved, else (cos, cos) for x and (−sin, sin) for swapped halves."""
     if interleaved:
         return torch.complex(cos, sin)
     return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))

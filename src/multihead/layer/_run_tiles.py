@@ -81,6 +81,7 @@ def _run_rows(
     kernel: TileKernel,
     empty: float,
 ) -> HeadOutputs:
+    """Run the kernel on the tiles of some batch rows, and join their outputs."""
     queries = _Pieces(q, [t.queries for t in tiles])
     key_ranges = [key_range for t in tiles for key_range in t.keys]
     keys, values = _Pieces(k, key_ranges), _Pieces(v, key_ranges)
@@ -114,6 +115,7 @@ class _Pieces:
             self.pieces = {lo: (hi, p) for lo, hi, p in zip(bounds, bounds[1:], split, strict=False)}
 
     def take(self, ranges: Sequence[slice]) -> Tensor:
+        """Some ranges of a tensor, joined for a tile."""
         if len(ranges) == 1 and ranges[0] == slice(0, self.x.shape[2]):
             return self.x
         if self.pieces is None:

@@ -210,6 +210,7 @@ def _no_init(attn: MultiHeadAttention) -> None:
 
 
 def _layer(projections: State, sizes: Sizes, options: Options) -> MultiHeadAttention:
+    """A layer from a converted state dict."""
     q, k, v, o = (projections[f"{letter}_proj.weight"] for letter in "qkvo")
     attn = MultiHeadAttention(
         q.shape[1], sizes.heads, num_kv_heads=sizes.kv_heads, head_dim=sizes.key_dim, value_dim=sizes.value_dim,
@@ -222,6 +223,7 @@ def _layer(projections: State, sizes: Sizes, options: Options) -> MultiHeadAtten
 
 
 def _layout(layout: str | Layout) -> Layout:
+    """The layout of a state dict by its name."""
     if isinstance(layout, Layout):
         return layout
     if not isinstance(cast(object, layout), str) or layout not in LAYOUTS:
@@ -230,7 +232,7 @@ def _layout(layout: str | Layout) -> Layout:
 
 
 def _transposition_fits(row: Layout, state: Mapping[str, Tensor]) -> bool:
-    """Whether a packed weight has the layout's orientation: (out, in), or (in, out) if transposed."""
+    """Whether a packed weight in a state dict has the layout's orientation, (out, in) or (in, out)."""
     for letters, key in row.weights.items():
         if len(letters) == 1 or state[key].ndim != 2:
             continue
@@ -246,7 +248,7 @@ def _transposition_fits(row: Layout, state: Mapping[str, Tensor]) -> bool:
 def _sizes(
     layout: Layout, state: Mapping[str, Tensor], heads: int, kv_heads: int | None, head_dim: int | None
 ) -> Sizes:
-    """Numbers of heads and their sizes, read from the shapes and checked against the arguments."""
+    """Numbers of heads and their sizes, read from a state dict and checked against the arguments."""
     shapes = {
         letters: (state[key].mT if layout.transposed else state[key]).shape
         for letters, key in layout.weights.items()
@@ -309,6 +311,7 @@ def check_keys(attn: MultiHeadAttention, layout: Layout, state: Mapping[str, Ten
 
 
 def _check_tensors(layout: Layout, state: Mapping[str, Tensor], prefix: str) -> None:
+    """Raise unless a state dict has the tensors of its layout, with the right number of axes."""
     absent = [key for key in layout.weights.values() if key not in state]
     if absent:
         raise SizeError(
@@ -335,7 +338,7 @@ def _check_tensors(layout: Layout, state: Mapping[str, Tensor], prefix: str) -> 
 
 
 def _check_head_order(attn: MultiHeadAttention, order: Order) -> None:
-    """Raise if the layer has options that depend on the order of its heads, and the conversion reorders them."""
+    """Raise if a conversion reorders heads, and the layer has options that depend on their order."""
     if order == "consecutive" or modulo_heads(attn.num_heads, attn.num_kv_heads) == list(range(attn.num_heads)):
         return
     if attn.sink_logits is not None or isinstance(attn.position, PositionBias) or attn.groups.size is None:

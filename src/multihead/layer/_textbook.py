@@ -91,7 +91,7 @@ def from_module(
 def _layers(
     module: nn.Module, num_heads: int | None, options: Options, *, strict: bool, compared: bool
 ) -> Iterator[MultiHeadAttention]:
-    """A layer for every reading that fits the shapes."""
+    """A layer for every reading of a textbook module that fits its shapes."""
     if isinstance(module, nn.MultiheadAttention):
         if options or num_heads not in (None, module.num_heads):
             raise SizeError(
@@ -120,7 +120,7 @@ def _layers(
 
 
 def _readings(module: nn.Module, *, packings: bool) -> Iterator[tuple[Layout, State]]:
-    """Every way to read the parameters: a layout, and a state whose weights are (out, in).
+    """Every way to read a textbook module's parameters: a layout, and a state whose weights are (out, in).
 
     With `packings`, q, k and v in one matrix are read both as blocks and as grouped.
     """
@@ -143,7 +143,7 @@ def _readings(module: nn.Module, *, packings: bool) -> Iterator[tuple[Layout, St
 
 
 def _layout(module: nn.Module, named: Mapping[str, Tensor]) -> Layout:
-    """The layout of these parameters, with W_q for W_q.weight and b_q for W_q.bias if so named."""
+    """The layout of a textbook module's parameters, with W_q for W_q.weight and b_q for W_q.bias if so named."""
     fits: list[Layout] = []
     rows = [row for row in LAYOUTS.values() if not row.transposed]
     for row in rows:
@@ -165,7 +165,7 @@ def _layout(module: nn.Module, named: Mapping[str, Tensor]) -> Layout:
 
 
 def _weight_use(module: nn.Module, name: str) -> Hashable:
-    """A key, equal for weights used the same way (x @ W or x @ Wᵀ): those of one class, or a single matrix."""
+    """How a textbook module uses a key (x @ W or x @ Wᵀ): equal for those of one class, or a single matrix."""
     path, _, attribute = name.rpartition(".")
     owner = module.get_submodule(path)
     if isinstance(owner, nn.Linear):
@@ -174,7 +174,7 @@ def _weight_use(module: nn.Module, name: str) -> Hashable:
 
 
 def _out_in(x: Tensor, letters: str, *, in_out: bool) -> Tensor:
-    """The matrix as (out, in); `in_out` if the module computes input @ x. The first of three axes is the head."""
+    """A textbook matrix as (out, in); `in_out`: used as input @ x. The first of three axes is the head."""
     if x.ndim == 3:  # (head, dim, width) or (head, width, dim)
         x = x.flatten(0, 1) if (letters == "o") == in_out else x.transpose(0, 1).flatten(1)
     return x.mT if in_out and x.ndim == 2 else x
@@ -186,6 +186,7 @@ def _equal(one: MultiHeadAttention, other: MultiHeadAttention) -> bool:
 
 
 def _head_count(module: nn.Module) -> int:
+    """The number of heads that a textbook module names."""
     values = {name: cast(object, getattr(module, name)) for name in HEAD_COUNTS if hasattr(module, name)}
     counts = {n for n in values.values() if isinstance(n, int) and not isinstance(n, bool)}
     if len(counts) != 1:
@@ -198,7 +199,7 @@ def _head_count(module: nn.Module) -> int:
 
 
 def _dropout(module: nn.Module) -> float:
-    """p of the nn.Dropout with "att" in its name, otherwise of the attribute `dropout`; not of output dropout."""
+    """The dropout of a textbook module: of the nn.Dropout with "att" in its name, or the attribute `dropout`."""
     on_weights = [x for name, x in module.named_modules() if isinstance(x, nn.Dropout) and "att" in name.lower()]
     dropout = cast(object, on_weights[0] if on_weights else getattr(module, "dropout", 0.0))
     p = dropout.p if isinstance(dropout, nn.Dropout) else dropout
@@ -206,7 +207,7 @@ def _dropout(module: nn.Module) -> float:
 
 
 def _check_options(module: nn.Module) -> None:
-    """Raise if a module has more than parameters. Masks (buffers that are matrices of two values) are ignored."""
+    """Raise if a textbook module has more than parameters. Masks (matrices of two values) are ignored."""
     buffers = [name for name, x in module.named_buffers() if x.ndim < 2 or x.unique().numel() > 2]
     if buffers or hasattr(module, "config") or isinstance(module, MultiHeadAttention):
         raise TypeMismatchError(
@@ -236,7 +237,7 @@ class _Run:
 
     @torch.no_grad()
     def difference(self, attn: MultiHeadAttention) -> float:
-        """The largest difference of the outputs, without a mask or with a causal one, whichever is smaller."""
+        """How far the layer's outputs are from the textbook module's, without a mask or with a causal one."""
         with eval_mode(attn, freeze=False):
             try:
                 outputs = [attn(*self.inputs, mask=mask) for mask in (None, masks.causal())]
@@ -247,7 +248,7 @@ class _Run:
         return min((x for x in differences if not isnan(x)), default=inf)
 
     def ignores_scores(self, attn: MultiHeadAttention) -> bool:
-        """Whether half the scores give the same output, as of one token, of equal tokens and of zeros."""
+        """Whether a textbook module is unchanged by halved scores, as of one token, equal tokens and zeros."""
         scale = attn.scale
         attn.scale = scale / 2 if scale else 1.0
         try:
@@ -257,6 +258,7 @@ class _Run:
 
 
 def _run(module: nn.Module, example: object) -> _Run:
+    """Run the textbook module on the example."""
     arguments, inputs = _arguments(module, example)
     name = type(module).__name__
     try:

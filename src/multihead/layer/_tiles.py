@@ -61,7 +61,7 @@ class Tile:
 
     @property
     def work(self) -> float:
-        """Cost of the fused kernel on one head, in scores; its causal flag skips whole steps of keys."""
+        """Cost of the fused kernel on one head of a tile, in scores; its causal flag skips whole steps of keys."""
         rows, queries, keys = self.shape
         if self.mask is TileMask.CAUSAL:
             return rows * queries * min(keys, (keys + KERNEL_STEP) / 2)
@@ -126,6 +126,7 @@ _RowTile = tuple[int, int, tuple[slice, ...], TileMask]
 def _tiles_of_row(
     mask: Mask, coordinates: Coordinates, row: int, largest: int, every: bool, part: tuple[Interval, Interval]
 ) -> list[_RowTile]:
+    """The tiles of one batch row under the mask."""
     tiles: list[_RowTile] = []
     (first, last), key_range = part
     everything = Span(row, first, last, coordinates.offset, coordinates.keys)
@@ -154,6 +155,7 @@ def _tiles_of_row(
 
 
 def _tile_mask(mask: Mask, span: Span, intervals: Sequence[Interval]) -> TileMask:
+    """How much of a tile the mask hides: nothing, above the diagonal, or some cells."""
     if all(mask.is_full(span, lo, hi) for lo, hi in intervals):
         return TileMask.FULL
     if list(intervals) == [(span.start, span.stop)]:
@@ -175,6 +177,7 @@ def _join_neighbours(tiles: list[_RowTile]) -> list[_RowTile]:
 
 
 def _join_equal_rows(rows: list[list[_RowTile]]) -> list[tuple[slice, list[_RowTile]]]:
+    """Batch rows with equal tiles as one."""
     joined: list[tuple[slice, list[_RowTile]]] = []
     for row, tiles in enumerate(rows):
         start = row

@@ -293,7 +293,7 @@ class MultiHeadAttention(AttentionLayer):
         value: Tensor | None,
         route: str | None,
     ) -> KVStore:
-        """The store of this call; it packs a ragged batch into one row."""
+        """Where the attention layer stores keys and values of this call; it packs a ragged batch into one row."""
         store = store_of(cache, self)
         if key is not None or value is not None:
             check_tensors(key=key, value=value)
@@ -372,6 +372,7 @@ class MultiHeadAttention(AttentionLayer):
     def _norm_and_rotate(
         self, x: Tensor, norm: nn.Module | None, rotary: Rotary | None, factors: Factors | None
     ) -> Tensor:
+        """Queries or keys of the attention layer with QK norm and rotation, in the order of the options."""
         if norm is None or self.qk_norm is None:
             return x if rotary is None or factors is None else rotary.rotate(x, factors)
         normed = norm if self.head_shard is None else cast(nn.Module, self.head_shard.module(norm))
@@ -392,7 +393,7 @@ class MultiHeadAttention(AttentionLayer):
         return mask & PositionScores(self.position, batched, q.dtype, parameters)
 
     def _groups(self, q: Queries, k: Keys, v: Values) -> Groups:
-        """The groups of the heads on this rank: under tensor parallelism a projection returns only some."""
+        """The groups of the layer's heads on this rank: under tensor parallelism a projection returns some."""
         heads, kv_heads, groups = q.shape[1], k.shape[1], self.groups
         if heads == self.num_heads and kv_heads == groups.kv_heads == v.shape[1]:
             return groups

@@ -20,36 +20,21 @@ to row b.
 
 from __future__ import annotations
 
-import weakref
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from multihead._base.arguments import allocating, check_count, check_device_and_dtype
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
-from multihead.errors import CacheError, SizeError
-from multihead.layer._cache_base import (
-    Cache,
-    Lengths,
-    Step,
-    View,
-    allocate,
-    common_length,
-    copied,
-    copy_tokens,
-    length_columns,
-    none_if_all,
-    on_device,
-    per_row,
-    write_rows,
-)
+from multihead.errors import CacheError
+from multihead.layer._cache_base import Cache, View, common_length, none_if_all, on_device
+from multihead.layer._cache_buffers import Lengths, Step, allocate, copied, copy_tokens, length_columns, write_rows
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
+from multihead.layer._cross_cache import Cross
+from multihead.layer._kv_store import NO_INPUTS, Inputs
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._tracing import is_compiling
-from multihead.layer.mask import lengths, window
+from multihead.layer.mask import window
 
 __all__ = ["Cache", "View", "Growing", "Static", "Ring", "Cross"]
 
@@ -68,6 +53,7 @@ class Growing(Cache):
         return 0 if self._k is None else self._k.shape[2]
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a growing cache, with more memory where it is full."""
         # A tensor that a backward pass will read must not be written over.
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None or graph or self._in_graph or self._k.shape[2] < step.keys:
@@ -78,6 +64,7 @@ class Growing(Cache):
         return keys, values
 
     def _reallocate(self, k: Tensor, v: Tensor, capacity: int) -> None:
+        """Give a growing cache memory for `capacity` tokens."""
         used = max(self._row_lengths(), default=0)
         old = (self._k, self._v)
         self._k, self._v = allocate(k, capacity), allocate(v, capacity)
@@ -124,6 +111,7 @@ class Static(Cache):
                 mark_static_address(tensor)
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+        """The step by which these keys fill the static cache; raises if it is full."""
         if is_compiling():
             return self._advance_traced(k, lengths)
         step = super()._advance(k, lengths)
@@ -135,7 +123,7 @@ class Static(Cache):
         return step
 
     def _advance_traced(self, k: Keys, lengths: Lengths | None) -> Step:
-        """The step in a traced graph, where the length is data and no shape may depend on it."""
+        """The step of a static cache in a traced graph, where the length is data."""
         new, slots = k.shape[2], torch.arange(self.capacity, device=k.device)
         positions = self._lengths[:, None] + torch.arange(new, device=k.device)
         count = new if lengths is None else torch.as_tensor(lengths, device=k.device)
@@ -143,6 +131,7 @@ class Static(Cache):
         return Step((), (), self.capacity, positions, None, slots < after[:, None], lengths=lengths)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a static cache, in place."""
         if torch.is_grad_enabled() and (step.graph or k.requires_grad or v.requires_grad):
             raise CacheError(
                 "Static writes in place, but q, k or v require grad",
@@ -155,6 +144,7 @@ class Static(Cache):
         return keys, values
 
     def _write_traced(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a static cache in a traced graph."""
         buffers, new = self._buffers(), k.shape[2]
         if step.lengths is None:
             assert step.query_positions is not None
@@ -197,12 +187,13 @@ class Static(Cache):
         return self._length
 
     def _read_lengths(self) -> None:
-        """Update the host's copy after a compiled step, which changes only the tensor; eager steps need no sync."""
+        """Update the host's copy of the cache's length after a compiled step; eager steps need no sync."""
         if self._lengths._version != self._version:
             self._tokens = tuple(self._lengths.tolist())
             self._length, self._version = common_length(self._tokens), self._lengths._version
 
     def _set_lengths(self, tokens: tuple[int, ...]) -> None:
+        """Set the length of a static cache, on host and device."""
         super()._set_lengths(tokens)
         if self._length is not None:
             self._lengths.fill_(self._length)
@@ -211,6 +202,7 @@ class Static(Cache):
         self._version = self._lengths._version
 
     def _replace_buffers(self, k: Tensor, v: Tensor) -> None:
+        """Write new contents into the fixed memory of a static cache."""
         for buffer, new in zip(self._buffers(), (k, v), strict=True):
             if buffer.shape != new.shape:
                 raise CacheError(
@@ -245,6 +237,7 @@ class Ring(Cache):
         return super().view(mask & window(self.window, first=self.first), q, k, layer)
 
     def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+        """The step by which these keys enter the ring cache, where they may overwrite the oldest."""
         step = super()._advance(k, lengths)
         if step.keys <= self.capacity:  # no slot is reused yet: token j is in slot j
             return step
@@ -264,6 +257,7 @@ class Ring(Cache):
         return Step(step.before, step.after, keys, of_queries, of_keys, filled)
 
     def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Store tokens in a ring cache."""
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None:
             self._k, self._v = allocate(k, self.capacity), allocate(v, self.capacity)
@@ -277,6 +271,7 @@ class Ring(Cache):
         return self._replace_oldest(k, v, step)
 
     def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+        """Overwrite the oldest keys of a ring cache; returns the keys to attend to."""
         buffers = self._buffers()
         before, after = length_columns(step.before, step.after)
         positions = before + torch.arange(k.shape[2])
@@ -306,152 +301,10 @@ class Ring(Cache):
         return torch.where(position < self.first, position, around)
 
     def _positions(self, stored: Int[Tensor, "#batch 1"]) -> Int[Tensor, "#batch slots"]:
-        """The position of the token in each slot after `stored` tokens; the index of the slot if it is empty."""
+        """The position of the token in each slot of a ring cache; the index of the slot if it is empty."""
         slots = torch.arange(self.capacity, device=stored.device)
         laps = (stored - 1 - slots).clamp(min=0) // self.window
         return slots + self.window * torch.where(slots < self.first, 0, laps)
 
     def _slots(self, tokens: int) -> int:
         return min(tokens, self.capacity)
-
-
-class _Source(NamedTuple):
-    """The tensor that a Cross cache was filled from; the reference keeps its memory from being reused."""
-
-    tensor: Tensor
-    version: int | None
-    """None of an inference tensor, which does not count its changes: then `tensor` is a copy of its values"""
-
-    @staticmethod
-    def of(x: Tensor) -> _Source:
-        if x.is_inference():
-            return _Source(x.clone(), None)
-        return _Source(x.detach(), x._version)  # shares memory and version counter, not the graph
-
-    def is_same(self, x: Tensor) -> bool:
-        """Whether x is the same memory, unchanged since; of inference tensors, whether the values are the same."""
-        mine = self.tensor
-        if x.numel() == 0:
-            return x.shape == mine.shape
-        if self.version is None or x.is_inference():
-            same_kind = x.shape == mine.shape and x.dtype == mine.dtype and x.device == mine.device
-            return same_kind and torch.allclose(x, mine, rtol=0.0, atol=0.0, equal_nan=True)
-        same_memory = x.data_ptr() == mine.data_ptr() and x.shape == mine.shape and x.stride() == mine.stride()
-        return same_memory and x._version == self.version
-
-    def __deepcopy__(self, memo: object) -> _Source:
-        return self  # the copy of a cache was filled from the same tensor
-
-
-class _CrossStep(NamedTuple):
-    """The pending step of a Cross cache."""
-
-    owner: weakref.ref[nn.Module] | None
-    sources: tuple[_Source | None, _Source | None]
-
-
-class Cross(Cache):
-    """Keys and values of a cross-attention, computed once. Call `reset()` before you use other keys.
-
-    In training the stored keys belong to the graph of the call that filled the cache: one `backward()` over all its
-    calls, then `reset()`.
-
-    >>> kv = Cross()
-    >>> kv.filled
-    False
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sources: tuple[_Source | None, _Source | None] = (None, None)
-
-    @property
-    def filled(self) -> bool:
-        return self._k is not None
-
-    def append(self, k: Keys, v: Values, lengths: Lengths | None = None) -> View:
-        """Keep keys and values, by reference; raises if the cache holds others."""
-        self._validate(k, v)
-        if self._k is None:
-            self._k, self._v = k, v
-            self._set_lengths(tuple(per_row(lengths, k.shape[0], k.shape[2])))
-        elif self._k is not k or self._v is not v:
-            raise CacheError(
-                "Cross is already filled with other keys", hint="call reset() before you use other keys"
-            )
-        return View(k, v, filled=self._filled_slots())
-
-    def reset(self) -> None:
-        super().reset()
-        self._sources = (None, None)
-
-    def crop(self, tokens: int) -> None:
-        """Keep the first `tokens` keys of every row."""
-        super().crop(tokens)
-        if self._k is not None:
-            self._replace_buffers(*(t[:, :, :tokens] for t in self._buffers()))
-
-    def known(
-        self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
-    ) -> tuple[Keys, Values] | None:
-        if not self.filled:
-            if key is None:
-                raise SizeError(
-                    "an empty Cross cache needs a key, got None", hint="pass key= (and value=) in the first call"
-                )
-            return None
-        for name, x, source in zip(("key", "value"), (key, value), self._sources, strict=True):
-            if x is not None and not is_compiling() and (source is None or not source.is_same(x)):
-                raise CacheError(
-                    f"Cross was not filled from this {name} of shape {tuple(x.shape)}, or it has changed since",
-                    hint=f"call reset() before you use other keys, or pass no {name}",
-                )
-        self._validate_rows(batch)
-        return self._buffers()
-
-    def positions(
-        self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
-    ) -> tuple[TokenPositions, TokenPositions]:
-        return keys - queries if positions is None else positions, 0
-
-    def view(
-        self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
-    ) -> tuple[Mask, Coordinates, _CrossStep]:
-        owner = self._owned_by(layer)
-        if self.filled:
-            self._validate_use(q, k)
-        if self.length is None:
-            mask = mask & lengths(self._row_lengths())
-        sources = (None, None)
-        if not self.filled and not is_compiling():
-            key, value = inputs
-            sources = (None if key is None else _Source.of(key), None if value is None else _Source.of(value))
-        return mask, sized(q, k.shape[2]), _CrossStep(owner, sources)
-
-    def take(self, k: Keys, v: Values, step: _CrossStep) -> tuple[StoredKeys, StoredValues]:
-        if self._k is None:
-            self._k, self._v = k, v
-            self._owner, self._sources = step.owner, step.sources
-            self._set_lengths((k.shape[2],) * k.shape[0])
-        return self._buffers()
-
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
-        raise AssertionError("Cross overrides append and take")
-
-    def _validate_use(self, q: Tensor, k: Tensor) -> None:
-        """Raise if the keys were stored in a mode that these queries cannot use them in."""
-        if q.dtype != k.dtype:
-            raise CacheError(
-                f"Cross holds keys as {k.dtype}, the queries are {q.dtype}",
-                hint="keep dtype and autocast the same in all calls, or reset() it",
-            )
-        if q.requires_grad and k.is_inference():
-            raise CacheError(
-                "Cross was filled in inference mode, and the queries require grad",
-                hint="fill it under torch.no_grad(), or reset() it",
-            )
-
-    def _filled_slots(self) -> Tensor | None:
-        if self.length is not None or self._k is None:
-            return None
-        return torch.arange(self._k.shape[2], device=self._k.device) < self.lengths[:, None]

@@ -143,7 +143,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         cross: bool,
         batch_first: bool | None = None,
     ) -> tuple[Float[Tensor, "one two width"], Float[Tensor, "batch head query key"] | None]:
-        """Output and weights from the projected q, k and v."""
+        """Output and weights of the drop-in from the projected q, k and v."""
         batch_first = self.batch_first if batch_first is None else batch_first
         q, k, v = (_heads(x, self.head_dim, batch_first) for x in (q, k, v))
         mask = _mask(q, k, attn_mask, key_padding_mask, is_causal, extra=self._extra_keys)
@@ -160,7 +160,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out, weights
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Q W_Q, K W_K, V W_V, in one product if all three have the same input."""
+        """Q W_Q, K W_K, V W_V of the drop-in, in one product if all three have the same input."""
         packed = cast("Tensor | None", self.in_proj_weight)  # torch's annotations omit None
         bias = cast("Tensor | None", self.in_proj_bias)
         if packed is not None and query is key and key is value:
@@ -300,6 +300,7 @@ def _from_hidden(hidden: Tensor, extra: int) -> Mask:
 
 
 def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], axes: str) -> None:
+    """Raise unless a mask for nn.MultiheadAttention has a valid dtype and shape."""
     check_tensor(name, mask)
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeMismatchError(
@@ -314,6 +315,7 @@ def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], axes: st
 
 
 def _check(mha: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless query, key and value fit nn.MultiheadAttention."""
     batch = 0 if mha.batch_first else 1
     axes = "(batch, token, width)" if mha.batch_first else "(token, batch, width)"
     weight = mha.out_proj.weight
@@ -350,6 +352,7 @@ def _check(mha: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -
 def _check_nested(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool
 ) -> None:
+    """Raise if nested inputs of the drop-in come with masks."""
     if attn_mask is not None or key_padding_mask is not None or (is_causal and query is not key):
         arguments = [
             n for n, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)) if x is not None

@@ -54,6 +54,7 @@ class Explanation:
 
 
 def _guard(plan: Plan) -> str:
+    """Explain how the call keeps NaN in hidden keys out of the output."""
     if not plan.hides_keys:
         return "none needed: no key is hidden"
     if plan.reads_output:
@@ -105,6 +106,7 @@ def explain_call(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
 
 
 def _si(number: float) -> str:
+    """A number of the explanation with an SI prefix."""
     for unit in ("", "k", "M", "G", "T"):
         if number < 1000:
             return f"{number:.3g} {unit}"

@@ -21,7 +21,7 @@ from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
-from multihead.layer._cache_base import Step
+from multihead.layer._cache_buffers import Step
 from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
 from multihead.layer._kernels import try_rules
@@ -115,7 +115,7 @@ class LatentAttention(AttentionLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Xavier-uniform matrices, zero biases, norms of one."""
+        """Redraw the weights of latent attention: Xavier-uniform matrices, zero biases, norms of one."""
         for part in self.children():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight)
@@ -136,7 +136,7 @@ class LatentAttention(AttentionLayer):
         route: str | None = None,
         absorb: bool | None = None,
     ) -> Tensor | AttentionOutput:
-        """Attend, as `MultiHeadAttention` does; `absorb` forces one of the two forms."""
+        """Latent attention, called as `MultiHeadAttention` is; `absorb` forces one of the two forms."""
         if not isinstance(x, Tensor) or x.ndim != 3:  # pyright: ignore[reportUnnecessaryIsInstance]  # users
             return self._unbatched(
                 x, mask=mask, cache=cache, positions=positions,
@@ -192,7 +192,7 @@ class LatentAttention(AttentionLayer):
     def _project(
         self, x: Tensor, mask: Mask, positions: Tensor | None, store: KVStore
     ) -> tuple[Queries, Float[Tensor, "batch 1 query latent_and_rope"]]:
-        """Queries of every head, and (c, R x) of every token as one kv head."""
+        """Queries of every head of latent attention, and (c, R x) of every token as one kv head."""
         token_positions, _ = store.positions(positions, x.shape[0], x.shape[1], x.shape[1], cross=False)
         q_input = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
         c, rope = self.kv_down(x).split((self.latent_dim, self.rope_dim), dim=-1)
@@ -212,7 +212,7 @@ class LatentAttention(AttentionLayer):
     def _expand(
         self, q: Queries, latent: Float[Tensor, "batch 1 key latent_and_rope"]
     ) -> tuple[Queries, Keys, Values, None]:
-        """k_h and v_h of every key."""
+        """k_h and v_h of every key, from its latent vector."""
         c, k_rope = latent.split((self.latent_dim, self.rope_dim), dim=-1)
         up = split_heads(self.kv_up(c.squeeze(1)), self.nope_dim + self.value_dim)
         k_nope, v = up.split((self.nope_dim, self.value_dim), dim=-1)
@@ -226,7 +226,7 @@ class LatentAttention(AttentionLayer):
         Float[Tensor, "batch 1 key latent"],
         Float[Tensor, "head value_dim latent"],
     ]:
-        """W_UKᵀ q as queries of c itself, and W_UV, to be applied to the output."""
+        """W_UKᵀ q as queries of the latent vector c itself, and W_UV, to be applied to the output."""
         up = local(self.kv_up.weight).unflatten(0, (q.shape[1], -1))  # head, nope_dim + value_dim, latent_dim
         key_up, value_up = up.split((self.nope_dim, self.value_dim), dim=1)
         q_nope, q_rope = q.split((self.nope_dim, self.rope_dim), dim=-1)

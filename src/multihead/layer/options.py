@@ -69,6 +69,7 @@ class Sinks:
 def linear(
     width: int, out: int, bias: bool, device: torch.device | str | None, dtype: torch.dtype | None
 ) -> nn.Linear:
+    """A projection without drawn weights; without heads it is empty."""
     # `reset_parameters` draws the weights later; the random state does not change here.
     device = torch.get_default_device() if device is None else device
     if width == 0 or out == 0:  # a layer without heads; torch warns about empty weights
@@ -78,6 +79,7 @@ def linear(
 
 
 def head_dim_of(d_model: int, num_heads: int) -> int:
+    """The option head_dim by default: d_model / num_heads."""
     if num_heads == 0 or d_model % num_heads:
         divisors = [n for n in range(1, min(d_model, 256) + 1) if d_model % n == 0]
         raise SizeError(
@@ -88,6 +90,7 @@ def head_dim_of(d_model: int, num_heads: int) -> int:
 
 
 def groups_of(heads: int, kv_heads: int | None, kv_of_head: Sequence[int] | None) -> Groups:
+    """The groups by the options kv_heads or kv_of_head, checked."""
     if kv_of_head is None:
         kv_heads = heads if kv_heads is None else kv_heads
         return Groups((), kv_heads) if heads == 0 else Groups.even(heads, kv_heads)
@@ -102,6 +105,7 @@ def groups_of(heads: int, kv_heads: int | None, kv_of_head: Sequence[int] | None
 
 
 def biased_projections(bias: bool | str) -> str:
+    """The projections with a bias, as letters, by the option `bias`."""
     if isinstance(bias, bool):
         return "qkvo" if bias else ""
     if not isinstance(bias, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users

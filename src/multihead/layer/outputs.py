@@ -63,6 +63,7 @@ class Ask:
 
     @staticmethod
     def of(ask: Ask | Cells | str | Iterable[str] | None) -> Ask:
+        """The requested outputs, from an `Ask`, cells, or names."""
         if ask is None:
             return Ask()
         if isinstance(ask, Ask):
@@ -79,7 +80,7 @@ class Ask:
         return Ask(**dict.fromkeys(names, True))
 
     def check(self, coordinates: Coordinates) -> Ask:
-        """Raise if it requests heads or rows that the call does not have."""
+        """Raise if the requested outputs are of heads or rows that the call does not have."""
         if isinstance(self.weights, Cells):
             _index(self.weights.heads, coordinates.heads, "head", torch.device("cpu"))
             _index(self.weights.rows, coordinates.queries, "row", torch.device("cpu"))
@@ -150,6 +151,7 @@ def _lse(block: Block) -> HeadOutputs:
 
 
 def _index(chosen: Sequence[int] | None, count: int, noun: str, device: torch.device) -> Tensor | slice:
+    """Requested heads or rows as an index; raises for those that do not exist."""
     if chosen is None:
         return ALL
     invalid = next((c for c in chosen if not -count <= c < count), None)

@@ -132,6 +132,7 @@ class ALiBi(nn.Module):
         key_positions: Int[Tensor, "#batch key"],
         dtype: torch.dtype = torch.float32,
     ) -> Float[Tensor, "_ head query key"]:
+        """The position bias of ALiBi: −slope · distance."""
         distance = (query_positions.long()[:, None, :, None] - key_positions.long()[:, None, None, :]).abs()
         return distance.to(dtype) * -self.slopes.to(distance.device, dtype)[:, None, None]
 
@@ -140,7 +141,7 @@ class ALiBi(nn.Module):
 
 
 def _numbers(name: str, values: Sequence[float] | Float[Tensor, " head"]) -> list[float]:
-    """A list of finite floats."""
+    """A list of finite floats, such as position slopes."""
     if getattr(values, "ndim", 0) == 1:  # a tensor or an array
         values = cast(Tensor, values).tolist()
     if isinstance(values, Tensor | str) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # users
@@ -213,7 +214,7 @@ class RelativeBias(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def bucket(self, distance: Int[Tensor, "*block"]) -> Int[Tensor, "*block"]:
-        """The row of the table for the distance key − query."""
+        """The row of the relative position table for the distance key − query."""
         steps = distance.abs() if self.bidirectional else (-distance).clamp(min=0)
         bounds = torch.tensor(self._bounds, device=distance.device)
         bucket = (steps[..., None] >= bounds).sum(-1)
@@ -227,6 +228,7 @@ class RelativeBias(nn.Module):
         key_positions: Int[Tensor, "#batch key"],
         dtype: torch.dtype = torch.float32,
     ) -> Float[Tensor, "_ head query key"]:
+        """The learned bias of each bucket of relative positions."""
         far = self.max_distance  # larger distances have the same bias
         distances = torch.arange(-far, far + 1, device=self.weight.device)
         by_distance = self.weight.to(dtype)[self.bucket(distances)].t()  # (head, distance)
@@ -247,7 +249,7 @@ class RelativeBias(nn.Module):
 
 
 def bucket_bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """The first distances of buckets 1, 2, …: the bucket of a distance is the number of bounds at or below it.
+    """First distances of position buckets 1, 2, …: the bucket of a distance is the number of bounds ≤ it.
 
     Rounded in float32 as in T5: if a logarithm is near an integer, rounding decides the bucket.
     """
@@ -255,6 +257,7 @@ def bucket_bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
     scale = to_float32(math.log(max_distance / exact))
 
     def bucket(distance: int) -> int:
+        """The relative position bucket of a distance."""
         if distance < exact:
             return distance
         share = to_float32(to_float32(math.log(to_float32(distance / exact))) / scale)

@@ -25,7 +25,7 @@ from multihead.corpus.run_folder import RunFolder
 from multihead.corpus.stopping import stop_after_batch
 from multihead.errors import MultiheadError
 from multihead.measures.importance.importance import RANKED_BY, ranked
-from multihead.measures.parts import Parts, check_parts
+from multihead.measures.measure_parts import Parts, check_parts
 from multihead.measures.treebank.conllu import read_conllu
 from multihead.measures.treebank.relation_kinds import named_by_relations
 from multihead.measures.treebank.syntax import syntax
@@ -161,7 +161,7 @@ def measure(
 
 
 def _counted(progress: Progress | None, corpus: Corpus) -> Callable[[str, float], None] | None:
-    """`progress` with the number of batches, which is unknown for data that can be read only once."""
+    """`mh.measure`'s progress with the number of batches, unknown for data that can be read only once."""
     if progress is None:
         return None
     total = 0 if iter(corpus.documents) is corpus.documents else corpus.count_batches()
@@ -182,7 +182,7 @@ def _identity(
     bank: _Treebank | None,
     seed: int,
 ) -> dict[str, Any]:
-    """What a resumed run must have in common with the one that was stopped, as plain data."""
+    """What a resumed run of `mh.measure` must have in common with the stopped one, as plain data."""
     from multihead import __version__
 
     kind, weight = type(model).__name__, next(model.parameters(), torch.empty(0))
@@ -214,7 +214,7 @@ class _FolderRun:
     parts: Parts
 
     def table(self, progress: Progress | None) -> HeadTable:
-        """The table, on every rank."""
+        """The measured table, on every rank."""
         ranks, batches = self.folder.ranks, 1
         if ranks.leads:
             batches = self._announce()
@@ -230,6 +230,7 @@ class _FolderRun:
         return replace(table, about=self._about(summary) | {"stages": dict(table.about)})
 
     def _about(self, summary: Summary) -> dict[str, Any]:
+        """What `mh.measure` notes on its table: run, sizes, versions."""
         return {
             "run": dict(self.checkpoint.identity),
             "parameters": sum(p.numel() for p in self.parts.model.parameters()),
@@ -239,7 +240,7 @@ class _FolderRun:
         }
 
     def _announce(self) -> int:
-        """Say what runs and about how long it takes. Returns the number of batches of a pass."""
+        """Say what `mh.measure` runs and how long it takes. Returns the number of batches of a pass."""
         model, ranks, documents = self.parts.model, self.folder.ranks, self.documents
         first = self.corpus.first().inputs
         heads = len(find_sites(model, first).heads)
@@ -280,6 +281,7 @@ class _Treebank:
 
     @staticmethod
     def read(file: Path, tokenizer: Any) -> _Treebank:
+        """The treebank to measure on, checked."""
         if not file.is_file():
             raise MultiheadError(f"there is no file {file}", hint="a treebank in CoNLL-U")
         if not getattr(tokenizer, "is_fast", False):
@@ -292,7 +294,7 @@ class _Treebank:
 
 
 def _finished(table: HeadTable, model: nn.Module, tokenizer: Any, bank: _Treebank | None) -> HeadTable:
-    """The table with the columns of a treebank, and the rank by importance."""
+    """The measured table with the columns of a treebank, and the rank by importance."""
     if bank is not None:
         relations = syntax(model, bank.sentences, tokenizer=tokenizer).table
         table = named_by_relations(table.join(replace(relations, about={})))

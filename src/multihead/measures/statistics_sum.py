@@ -10,13 +10,13 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, State
 from multihead.model.call import Call
 from multihead.model.capture import Capture
-from multihead.model.keep import Keep
+from multihead.model.kept_tensors import Keep
 from multihead.model.statistics.options import Statistics, check_statistics
 from multihead.table.table import HeadTable
 
 
 def with_special(statistics: Statistics, tokenizer: Any) -> Statistics:
-    """The special tokens of a tokenizer, unless some are named already."""
+    """Options of statistics with the special tokens of a tokenizer, unless some are named already."""
     check_tokenizer(tokenizer)
     check_statistics(statistics)
     if tokenizer is None or statistics.special:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multihead.model.adapters import adapter
-    from multihead.model.keep import Keep
+    from multihead.model.kept_tensors import Keep
 else:
     from multihead._base.lazy_names import lazy_names
 
     __getattr__, __dir__ = lazy_names(
         __name__,
-        "multihead.model.keep:Keep",
+        "multihead.model.kept_tensors:Keep",
         "multihead.model.adapters:adapter",
     )
 

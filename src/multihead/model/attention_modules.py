@@ -38,6 +38,7 @@ class AttentionModules:
 
     @staticmethod
     def of(model: nn.Module) -> AttentionModules:
+        """The modules of a model that look like attention, the innermost and those around them."""
         modules = {path.replace("_orig_mod.", ""): module for path, module in model.named_modules()}
         alike = {path: m for path, m in modules.items() if _looks_like_attention(_name(path, modules), m)}
         outer = {ancestor for path in alike for ancestor in ancestors(path)}
@@ -45,7 +46,7 @@ class AttentionModules:
         return AttentionModules(innermost, {path: m for path, m in alike.items() if path in outer})
 
     def unseen(self, called: Iterable[str], seen: Iterable[str]) -> dict[str, nn.Module]:
-        """The called modules in which no kernel was intercepted; `seen`: the modules that called one."""
+        """The called attention modules in which no kernel was intercepted; `seen`: the modules that called one."""
         called, seen = set(called), set(seen)
         alike = self.innermost | self.wrappers
         computed = {path for path in called if any(is_inside(caller, path) for caller in seen)}
@@ -75,6 +76,7 @@ def _name(path: str, modules: Mapping[str, nn.Module]) -> str:
 
 
 def _looks_like_attention(name: str, module: nn.Module) -> bool:
+    """Whether a module looks like attention, by its name, its class and its projections."""
     kind = type(module).__name__.lower()
     if isinstance(module, _LISTS):
         return False

@@ -63,7 +63,7 @@ class Call:
 
     @property
     def real_rows(self) -> Bool[Tensor, "batch query"]:
-        """The queries that are not padding."""
+        """The queries of the call that are not padding."""
         if self.queries.valid is not None:
             return self.queries.valid
         size = self.problem.coordinates
@@ -79,7 +79,7 @@ class Call:
 
 
 def ragged_rows(problem: Problem) -> Bool[Tensor, "batch query"] | None:
-    """The real tokens under mask.ragged, the first lengths[b] of row b; None under other masks.
+    """The real tokens of a call under mask.ragged, the first lengths[b] of row b; None under other masks.
 
     Without a cache, the projections of the layer read only these tokens, one row after the other.
     """

@@ -39,7 +39,7 @@ class CallIndex:
         self._hooks: dict[str, RemovableHandle] = {}
 
     def begin(self) -> None:
-        """Start a forward of the model."""
+        """Start counting calls for a forward of the model."""
         self.running = True
         self._index.clear()
         self._called.clear()

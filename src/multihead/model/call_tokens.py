@@ -71,7 +71,7 @@ class Inputs:
     """id of a cache → a function that returns it while it is alive, and the sequences it holds"""
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Read ids and padding from a call; raises for arguments that the model would silently ignore."""
+        """Read the tokens of a call, ids and padding; raises for arguments that the model would silently ignore."""
         arguments = _bound_arguments(model, args, kwargs)
         _refuse_silent_failures(model, arguments)
         self.two = _is_encoder_decoder(model)
@@ -100,7 +100,7 @@ class Inputs:
                 self.sequences[role] = Sequence(ids, valid)
 
     def keep(self, output: object) -> None:
-        """Remember the sequences held by the cache that a call returned."""
+        """Remember the tokens held by the cache that a call returned."""
         cache = getattr(output, "past_key_values", None)
         if cache is None:
             return
@@ -179,7 +179,7 @@ def _reads_media(stack: str) -> bool:
 
 
 def _is_encoder_decoder(model: nn.Module) -> bool:
-    """Whether a model takes an encoder sequence and a decoder sequence."""
+    """Whether a model reads the tokens of an encoder and of a decoder."""
     config = getattr(model, "config", None)
     return isinstance(model, nn.Transformer | nn.TransformerDecoder) or bool(
         getattr(config, "is_encoder_decoder", False)
@@ -218,7 +218,7 @@ def _heard(model: nn.Module, recording: Tensor) -> Bool[Tensor, "batch frame"] |
 
 
 def _append(before: Tensor | None, ids: Tensor, past: int) -> Tensor | None:
-    """All ids so far; None unless the earlier ids match the cache in length and batch rows."""
+    """All token ids so far; None unless the earlier ids match the cache in length and batch rows."""
     if before is None or before.shape[0] != ids.shape[0] or before.shape[1] != past or _in_beam_search():
         return None
     return torch.cat([before, ids], dim=1)
@@ -241,6 +241,7 @@ def _tail(x: Tensor | None, count: int, batch: int) -> Tensor | None:
 
 
 def _bound_arguments(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name, to read its tokens from."""
     try:
         bound = inspect.signature(model.forward).bind_partial(*args, **kwargs)
     except TypeError:
@@ -264,7 +265,7 @@ def _is_flat_mask(x: object) -> bool:
 
 
 def _hides(name: str, mask: object) -> bool:
-    """Whether a mask marks padding: 0 for attention_mask and its like, True for the padding masks of torch.nn."""
+    """Whether a mask marks padding tokens: 0 for attention_mask and the like, True for torch.nn's padding masks."""
     if not isinstance(mask, Tensor) or mask.ndim < 2:
         return False
     return bool(mask.bool().any()) if name.endswith("key_padding_mask") else not bool(mask.bool().all())
@@ -294,7 +295,7 @@ def _refuse_silent_failures(model: nn.Module, arguments: Mapping[str, Any]) -> N
 
 
 def _check_length(model: nn.Module, ids: Tensor | None) -> None:
-    """Raise if the input is longer than the table of learned positions."""
+    """Raise if the tokens of a call outnumber the table of learned positions."""
     limit = learned_positions(model)
     if ids is not None and limit is not None and ids.shape[1] > limit:
         raise SizeError(

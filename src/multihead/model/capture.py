@@ -25,12 +25,12 @@ from multihead.model.capture_table import table_of
 from multihead.model.compiled import inner
 from multihead.model.gathered_statistics import of_all_ranks
 from multihead.model.intercept import intercept
-from multihead.model.keep import Keep, Kept
-from multihead.model.missing import nothing_found
+from multihead.model.kept_tensors import Keep, Kept
 from multihead.model.sites import Key, Site, Sites, find
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.head_statistics import HeadStatistics, Statistics
 from multihead.model.statistics.options import check_statistics
+from multihead.model.unseen_attention import nothing_found
 from multihead.table.head_names import HeadName
 from multihead.table.table import HeadTable
 
@@ -130,7 +130,7 @@ class Capture:
         return self._records[site.key].calls
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        """Add one call of an attention."""
+        """Add one attention call to the capture."""
         self.sites.register(call.site)
         record = self._records.setdefault(call.key, _Record(call.head_shard))
         if self.options is not None:
@@ -149,6 +149,7 @@ class Capture:
         runs = _RunCount(inner(model))
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Add an attention call to the capture."""
             out = compute()
             if not in_backward():
                 self.add(call, out)
@@ -163,7 +164,7 @@ class Capture:
             warnings.warn(note, stacklevel=6)
 
     def finish(self) -> None:
-        """Release the working memory, and warn of rows that the statistics exclude.
+        """Release the capture's working memory, and warn of rows that the statistics exclude.
 
         If the heads of the model are sharded over ranks, every rank gets the statistics of all heads.
         """
@@ -174,6 +175,7 @@ class Capture:
         self._warn_of_broken_rows()
 
     def _warn_of_broken_rows(self) -> None:
+        """Warn of rows with NaN or inf in the capture."""
         for site in self.sites:
             statistics = self._records[site.key].statistics
             if statistics is not None and statistics.broken.any():
@@ -198,7 +200,7 @@ class Capture:
                 record.statistics.merge(later_record.statistics)
 
     def state(self) -> dict[str, Any]:
-        """The statistics so far, as tensors and plain data.
+        """The captured statistics so far, as tensors and plain data.
 
         The state of a sharded model also holds which heads are on this rank; it cannot be saved to a file.
         """
@@ -282,32 +284,32 @@ class Head:
         return weights_of(problem, Cells([self._local_index], rows))[:, 0]
 
     def output(self, call: int = -1) -> Float[Tensor, "batch query value_dim"]:
-        """The output of the head, before W_O."""
+        """The captured output of the head, before W_O."""
         outputs = self._kept(call, "outputs").outputs
         assert outputs is not None
         return outputs[:, self._local_index]
 
     def query(self, call: int = -1) -> Float[Tensor, "batch query key_dim"]:
-        """Its queries at the kernel, after rotation and norm."""
+        """The captured queries of the head at the kernel, after rotation and norm."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
         return problem.q[:, self._local_index]
 
     def key(self, call: int = -1) -> Float[Tensor, "batch key key_dim"]:
-        """Its keys at the kernel, after rotation and norm; heads of one group share them."""
+        """The captured keys of the head at the kernel, after rotation and norm; heads of one group share them."""
         problem = self._kept(call, "qk").problem
         assert problem is not None
         return problem.k[:, problem.groups.kv_of_head[self._local_index]]
 
     def value(self, call: int = -1) -> Float[Tensor, "batch key value_dim"]:
-        """Its values; heads of one group share them."""
+        """The captured values of the head; heads of one group share them."""
         problem = self._kept(call, "v").problem
         assert problem is not None
         return problem.v[:, problem.groups.kv_of_head[self._local_index]]
 
     @property
     def _local_index(self) -> int:
-        """The index of the head in the kept tensors of this rank."""
+        """The index of the captured head in the kept tensors of this rank."""
         indices = self.heads.here(self.site, [self.index])
         if not indices:
             raise MultiheadError(
@@ -317,6 +319,7 @@ class Head:
         return indices[0]
 
     def _kept(self, call: int, what: str) -> Kept:
+        """What the capture kept of a call of this head."""
         calls = self.heads.calls(self.site)
         if not -len(calls) <= call < len(calls):
             raise MultiheadError(
@@ -337,10 +340,7 @@ class Head:
 
 @contextmanager
 def capture(
-    model: nn.Module,
-    *,
-    statistics: Statistics | None = EVERY,
-    keep: Keep | str | None = None,
+    model: nn.Module, *, statistics: Statistics | None = EVERY, keep: Keep | str | None = None
 ) -> Generator[Capture]:
     """Capture every attention of `model` inside the block. The model is unchanged afterwards.
 
@@ -372,7 +372,8 @@ def capture(
     heads = Capture(statistics, to_keep, to_keep.named_layers(model))
     with heads.watch(model):
         yield heads
-        has_dropout = statistics is not None and _has_active_dropout(model)
+        dropouts = [m for m in model.modules() if isinstance(m, nn.Dropout)]
+        has_dropout = statistics is not None and any(m.p > 0 and m.training for m in dropouts)
     heads.finish()
     if has_dropout:
         warnings.warn(
@@ -396,7 +397,3 @@ class _RunCount:
 
     def _increment(self, *_: object) -> None:
         self.count += 1
-
-
-def _has_active_dropout(model: nn.Module) -> bool:
-    return any(m.p > 0 and m.training for m in model.modules() if isinstance(m, nn.Dropout))

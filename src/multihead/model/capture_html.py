@@ -54,6 +54,7 @@ def heads_html(heads: Capture) -> str:
 
 
 def _map(head: Head) -> str:
+    """The HTML map of one captured head, or the reason why it is missing."""
     try:
         weights = _weights(head, WORK)
     except MultiheadError as error:
@@ -97,7 +98,7 @@ def _map_grid(heads: Capture) -> tuple[Cells, str] | None:
 
 
 def _weights(head: Head, limit: int) -> Cells | None:
-    """The map of the first sequence; None if not kept. Raises if it has more than `limit` weights."""
+    """The map of a captured head's first sequence; None if not kept. Raises if it has more than `limit` weights."""
     calls = head.heads.calls(head.site)
     problem = calls[-1].problem if calls else None
     if problem is None:

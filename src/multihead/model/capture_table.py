@@ -9,7 +9,7 @@ import torch
 
 from multihead.errors import MultiheadError
 from multihead.model.statistics.catalogue import meanings
-from multihead.table.data import Numbers
+from multihead.table.rows_and_columns import Numbers
 from multihead.table.table import HeadTable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def table_of(heads: Capture) -> HeadTable:
 
 
 def _reasons(heads: Capture, columns: Mapping[str, Numbers], names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """column → head → why the mean is NaN."""
+    """Why means in the table of a capture are NaN: column → head → reason."""
     head_by_name = {head.name: head for head in heads}
     reasons: dict[str, dict[str, str]] = {}
     for column, values in columns.items():
@@ -41,6 +41,7 @@ def _reasons(heads: Capture, columns: Mapping[str, Numbers], names: Sequence[str
 
 
 def _reason(column: str, head: Head) -> str:
+    """Why a captured statistic of a head is NaN."""
     if not head.statistics.moments.count[:, head.index].any():
         return "no row with finite values sees a key"
     if column == "sink":

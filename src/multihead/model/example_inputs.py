@@ -52,7 +52,7 @@ def example_inputs(model: nn.Module, *, tokens: int = TOKENS) -> dict[str, Any]:
 
 
 def _by_first_module(model: nn.Module, tokens: int) -> Tensor | None:
-    """An input for the first module with weights: ids (embedding), an image (convolution), or vectors."""
+    """An example for the first module with weights: ids (embedding), an image (convolution), or vectors."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             return _ids(model, getattr(model, "config", None), tokens)
@@ -68,6 +68,7 @@ def _by_first_module(model: nn.Module, tokens: int) -> Tensor | None:
 
 
 def _is_torch_stack(model: nn.Module) -> bool:
+    """Whether a model is one of torch's transformers, whose example inputs are vectors."""
     stacks = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
     return isinstance(
         model, (*stacks, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
@@ -75,6 +76,7 @@ def _is_torch_stack(model: nn.Module) -> bool:
 
 
 def _for_torch(model: nn.Module, tokens: int) -> dict[str, Any]:
+    """Example inputs of torch's transformers and attention."""
     attention = next(m for m in model.modules() if isinstance(m, nn.MultiheadAttention))
     shape = (2, tokens) if attention.batch_first else (tokens, 2)
     x = _normal(model, *shape, attention.embed_dim)
@@ -94,6 +96,7 @@ def _text(config: Any) -> Any:
 
 
 def _ids(model: nn.Module, config: Any, tokens: int) -> Tensor:
+    """Example token ids, which are neither padding nor special where that can be told."""
     size = getattr(_text(config), "vocab_size", None)
     if size is None:
         table = next((m for m in model.modules() if isinstance(m, nn.Embedding)), None)
@@ -108,6 +111,7 @@ def _ids(model: nn.Module, config: Any, tokens: int) -> Tensor:
 
 
 def _pixels(model: nn.Module, config: Any, *, channels: int | None = None) -> Tensor:
+    """Example images of the size that the config names."""
     vision = getattr(config, "vision_config", None) or config
     size = getattr(vision, "image_size", None) or getattr(vision, "img_size", 224)
     height, width = (size, size) if isinstance(size, int) else size

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from multihead.errors import AnatomyError, SizeError
 from multihead.layer import Groups
 from multihead.layer._layouts import LAYOUTS, Layout, Sizes, linears, unpack
+from multihead.model.call_trace import Trace
 from multihead.model.storage import Projection, Slots, Storage, as_slots
-from multihead.model.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def layouts_of(module: nn.Module) -> list[tuple[Layout, int]]:
 
 
 def recall(trace: Trace) -> Storage | None:
-    """The storage of the heads of a known architecture; None if it is unknown or does not match its row."""
+    """The storage of the heads of a known family; None if it is unknown or does not match its row."""
     row = _BY_CLASS.get(type(trace.seen.call.module).__name__)
     if row is None:
         return None
@@ -115,6 +115,7 @@ def recall(trace: Trace) -> Storage | None:
 
 
 def _read(layout: Layout, prefix: str, parameters: Mapping[str, nn.Parameter], trace: Trace) -> Storage:
+    """Where a family's layout stores the heads of an attention."""
     problem = trace.seen.call.problem
     heads, key_dim, value_dim = problem.q.shape[1], problem.q.shape[3], problem.v.shape[3]
     axis = 1 if layout.transposed else 0
@@ -134,6 +135,7 @@ def _read(layout: Layout, prefix: str, parameters: Mapping[str, nn.Parameter], t
         return tuple(as_slots(head.tolist(), prefix) for head in rows.unflatten(0, (-1, dims[letter])))
 
     def projection(letter: str) -> Projection:
+        """Where the family stores one projection."""
         key, rows = weights[letter]
         bias = biases.get(letter)
         return Projection(
@@ -155,7 +157,7 @@ def _read(layout: Layout, prefix: str, parameters: Mapping[str, nn.Parameter], t
 def _rows_of_letters(
     layout: Layout, keys: Mapping[str, str], lengths: Mapping[str, int], sizes: Sizes
 ) -> dict[str, tuple[str, Tensor]]:
-    """{letter: (key, row indices)}, from unpacking 0, 1, … in place of the weights."""
+    """The rows of q, k, v and o in a family's layout, {letter: (key, row indices)}, by unpacking 0, 1, 2, …"""
     keys = {x: key for x, key in keys.items() if x != "o"}
     indices = {key: torch.arange(lengths[x]) for x, key in keys.items()}
     rows = unpack(replace(layout, weights={}, biases=keys), indices, sizes)

@@ -18,11 +18,11 @@ from torch import nn
 from multihead._base.arguments import check_model
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import ModelRunError, MultiheadError
+from multihead.model.active_interceptions import isolated
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
-from multihead.model.interception import isolated
 from multihead.model.sites import Sites
 
 

@@ -15,7 +15,7 @@ _known: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], str]] = WeakKeyDi
 
 
 def fingerprint(model: nn.Module) -> str:
-    """The same for the same names, types and values of all weights, on any device.
+    """The fingerprint of weights: the same for the same names, types and values, on any device.
 
     The hash of a model is remembered, and taken again only if a checksum of its weights has changed: the checksum
     is three times faster, and sees weights that change places.
@@ -30,6 +30,7 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def _hash(weights: dict[str, Tensor]) -> str:
+    """The fingerprint of some weights."""
     digest = sha256()
     for name, weight in weights.items():
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())

@@ -33,10 +33,10 @@ from multihead.model.call import Call, Compute, Listener
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.intercept import Unseen, intercept
-from multihead.model.missing import nothing_found
-from multihead.model.partial_run import Change, Recording
+from multihead.model.rerun_from_attention import Change, Recording
 from multihead.model.run_errors import EXPLAINED, explained
 from multihead.model.sites import Key, Sites
+from multihead.model.unseen_attention import nothing_found
 
 ModelInputs = Mapping[str, Any] | tuple[Any, ...]
 """The arguments of a model, by name or in order."""
@@ -77,13 +77,14 @@ class Forward:
     def listening(
         self, listener: Listener | None = None, *, sharded: bool = False, required: bool = True
     ) -> Generator[None]:
-        """Inside the block `run` calls the model, with the listener on every attention.
+        """Inside the block every forward passes its attention calls to the listener.
 
         `sharded`: the listener expects that a rank may have only some of the heads. `required`: `run` raises if it
         met no attention; a model that lost all of its heads has none.
         """
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Pass an attention call of the forward to the listener, or to the recording."""
             if self._calls is not None:
                 self._calls += 1
             self.sites.register(call.site)
@@ -110,7 +111,7 @@ class Forward:
         self._unseen = lambda: None  # the other function holds the inputs of the block
 
     def _heard(self, listener: Listener, call: Call, compute: Compute) -> HeadOutputs:
-        """The result of the listener; its errors are not those of the model."""
+        """The result of the listener in a forward; its errors are not those of the model."""
         try:
             return listener(call, compute)
         except Exception as error:
@@ -119,7 +120,7 @@ class Forward:
 
     @contextmanager
     def recording(self, listener: Listener | None = None, *, sharded: bool = False) -> Generator[Recording]:
-        """`listening`, in which `run` records what `rerun` starts from."""
+        """`listening`, in which the forward `run` records what `rerun` starts from."""
         self._recording = Recording(self.model, self.sites)
         try:
             with self.listening(listener, sharded=sharded), self._recording.installed():
@@ -128,7 +129,7 @@ class Forward:
             self._recording = None
 
     def run(self, inputs: ModelInputs) -> Any:
-        """Call the model, inside `listening`; None where the listener stopped the run."""
+        """Run a forward of the model, inside `listening`; None where the listener stopped the run."""
         call = self.prepared(inputs)
         if self._recording is not None:
             self._recording.start(call.keywords)
@@ -151,7 +152,7 @@ class Forward:
         return output
 
     def prepared(self, inputs: ModelInputs) -> partial[Any]:
-        """The call that `run` makes, without the work on its inputs: to measure how long the model takes."""
+        """The forward that `run` makes, without the work on its inputs: to measure how long the model takes."""
         root = inner(self.model)
         args, named = (inputs, {}) if isinstance(inputs, tuple) else ((), inputs)
         plain = plain_inputs(root, named)
@@ -164,7 +165,7 @@ class Forward:
         return self._recording
 
     def rerun(self, changes: Mapping[Key, Change], copies: int = 1, *, whole: bool = False) -> Any:
-        """The output with changed heads, computed from the first changed attention on; inside `recording`.
+        """The forward's output with changed heads, from the first changed attention on; inside `recording`.
 
         With `copies` the batch has all documents so many times, one copy after the other. `whole`: everything is
         computed again.

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from multihead.layer._head_shard import HeadShard
 from multihead.model.statistics.head_statistics import HeadStatistics
-from multihead.model.statistics.moments import KEPT
+from multihead.model.statistics.stream_moments import KEPT
 
 
 def of_all_ranks(local: HeadStatistics, shard: HeadShard) -> HeadStatistics:
-    """The statistics of all heads of a layer, on every rank; `local` are those of this rank's heads."""
+    """The gathered statistics of all heads of a layer, on every rank; `local` are those of this rank's heads."""
     layer = HeadStatistics(shard.all_heads, local.options)
     layer.rows, layer.padding, layer.all_padding = local.rows, local.padding, local.all_padding
     for name in KEPT:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from multihead.errors import AnatomyError
-from multihead.model.traced_run import Discovery
+from multihead.model.run_with_graph import Discovery
 
 _PRODUCTS = {"MmBackward0": (0, 1), "AddmmBackward0": (1, 2)}  # positions of x and w among the inputs
 _VIEWS = (
@@ -110,6 +110,7 @@ class Graph:
 
     @staticmethod
     def _users(ends: Iterable[Node]) -> dict[Node, list[Node]]:
+        """{node: the nodes that use it} in the graph behind some tensors."""
         users: dict[Node, list[Node]] = {}
         waiting = list(dict.fromkeys(ends))
         visited = set(waiting)
@@ -124,7 +125,7 @@ class Graph:
         return users
 
     def back(self, x: Tensor | GradientEdge, activations: Sequence[str] = ()) -> BackwardSearch:
-        """The first products on all paths back from x, and the parameters before them."""
+        """The first products on all graph paths back from x, and the parameters before them."""
         products: dict[Node, Product] = {}
         between: dict[str, None] = {}
         ones: list[Tensor] = []
@@ -160,6 +161,7 @@ class Graph:
         return self._on(x, self.users) or self._on(x, self.all_users)
 
     def _on(self, x: Tensor, users: Mapping[Node, list[Node]]) -> list[Product]:
+        """The first products in the graph on paths from x forward."""
         products: dict[Node, Product] = {}
         waiting = [cast(Node, x.grad_fn)]
         visited = set(waiting)
@@ -174,7 +176,7 @@ class Graph:
         return list(products.values())
 
     def feeds(self, product: Product, gate: Node | None = None) -> list[str]:
-        """The names of the weights that this product feeds without passing through attention or its gate."""
+        """The weights that this product feeds in the graph without passing through attention or its gate."""
         ends = {cast(Node, s.heads.grad_fn) for s in self.traced.seen} | ({gate} if gate is not None else set())
         names: dict[str, None] = {}
         waiting, visited = [product.node], {product.node}
@@ -189,7 +191,7 @@ class Graph:
         return list(names)
 
     def multiplication(self, x: Tensor, product: Product) -> Multiplication | None:
-        """The one place where x is multiplied by another tensor before it reaches the product; None if not one."""
+        """The one graph node where x is multiplied by another tensor before the product; None if not one."""
         start = cast(Node, x.grad_fn)
         above = self._reach(start, lambda node: self.users.get(node, ()), product.node)
         below = self._reach(
@@ -205,7 +207,7 @@ class Graph:
 
     @staticmethod
     def _reach(start: Node, following: Callable[[Node], Iterable[Node]], end: Node) -> set[Node]:
-        """The nodes that can be reached from `start` without passing `end`, both included."""
+        """The graph nodes that can be reached from `start` without passing `end`, both included."""
         waiting, visited = [start], {start}
         while waiting:
             node = waiting.pop()
@@ -218,12 +220,13 @@ class Graph:
         return visited
 
     def product(self, node: Node) -> Product | None:
-        """This node as a product with a parameter; None if it is not one."""
+        """This graph node as a product with a parameter; None if it is not one."""
         if node not in self._products:
             self._products[node] = self._product(node)
         return self._products[node]
 
     def _product(self, node: Node) -> Product | None:
+        """A graph node as a product with a parameter; None if it is not one."""
         if node.name() not in _PRODUCTS:
             return None
         inputs, (_, second) = _inputs(node), _PRODUCTS[node.name()]
@@ -240,7 +243,7 @@ class Graph:
         return Product(node, x, y.detach(), weight, bias or self._bias_added_after(node), bias is not None)
 
     def _bias_added_after(self, node: Node) -> Leaf | None:
-        """The bias that a separate addition after the product adds."""
+        """The bias that a separate addition in the graph adds after the product."""
         above = self.users.get(node, [])
         while len(above) == 1 and _is_view(above[0]):
             above = self.users.get(above[0], [])
@@ -250,7 +253,7 @@ class Graph:
         return next((leaf for leaf in leaves if leaf is not None), None)
 
     def _leaf(self, edge: Edge, dims: int) -> Leaf | None:
-        """The parameter behind an edge, and its index for each channel; None if anything but views lies between."""
+        """The parameter behind a graph edge, with each channel's index; None if more than views lie between."""
         node, views = edge[0], list[str]()
         while node is not None and _is_view(node):
             views.append(node.name())
@@ -297,6 +300,7 @@ def sent_back(start: GradientEdge, to: Tensor | GradientEdge, codes: Int[Tensor,
     dtype = cast(Any, start.node)._input_metadata[start.output_nr].dtype
 
     def arriving(values: Tensor) -> Tensor:
+        """Codes sent back through the graph to the edge `to`."""
         (gradient,) = _grad([start], [to], [values.to(dtype)])
         if gradient is None:
             raise AnatomyError("no gradient reaches it")
@@ -319,7 +323,7 @@ def gradients(
     *,
     without: Iterable[Product] = (),
 ) -> tuple[Tensor | None, ...]:
-    """∂(of · weights)/∂to, with the results of the products `without` held constant."""
+    """∂(of · weights)/∂to through the graph, with the results of the products `without` held constant."""
 
     def hold_constant(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(torch.zeros_like(gradient) for gradient in gradients)
@@ -333,6 +337,7 @@ def gradients(
 def _grad(
     outputs: list[Tensor | GradientEdge], inputs: list[Tensor | GradientEdge], weights: list[Tensor]
 ) -> tuple[Tensor | None, ...]:
+    """Gradients between tensors or edges of the graph."""
     grad = cast(Any, torch.autograd.grad)  # torch accepts edges, but its type stub allows only tensors
     return grad(outputs, inputs, weights, retain_graph=True, allow_unused=True)
 
@@ -358,14 +363,14 @@ def shape_of(edge: GradientEdge) -> torch.Size:
 
 
 def _line(x: Tensor, axis: int) -> Tensor:
-    """x at index 0 of all axes but this one."""
+    """x at index 0 of all axes but this one, to compare graph codes along it."""
     for a in reversed(range(x.dim())):
         x = x if a == axis else x.select(a, 0)
     return x
 
 
 def _along(x: Tensor, axis: int) -> Tensor:
-    """x at index 0 of all other axes, shaped to broadcast against x."""
+    """x at index 0 of all other axes, shaped to broadcast against x, for codes in the graph."""
     shape = [1] * x.dim()
     shape[axis] = -1
     return _line(x, axis).view(shape)

@@ -125,7 +125,7 @@ def _longt5_local(
 def _without_blocks(
     bias: Float[Tensor, "batch #blocks head block three_blocks"], tokens: int
 ) -> Float[Tensor, "batch head tokens tokens"]:
-    """The bias of every query and key; -inf where a key is not in the query's block or next to it."""
+    """LongT5's bias of every query and key, written out; -inf where a key is in no block near the query's."""
     block = bias.shape[3]
     token = torch.arange(tokens, device=bias.device)
     rows = bias.expand(-1, -(-tokens // block), -1, -1, -1)[:, token // block, :, token % block]

@@ -45,7 +45,7 @@ def head_shard_of(module: nn.Module, problem: Problem) -> HeadShard | None:
 
 
 def _local_rows(weight: Tensor) -> tuple[int, int] | None:
-    """(start, stop) of the local rows of a row-sharded DTensor on a 1-D mesh; None for other tensors."""
+    """(start, stop) of the local rows of a sharded weight, a DTensor on a 1-D mesh; None for other tensors."""
     placements = getattr(weight, "placements", None)
     if placements is None or len(placements) != 1 or not placements[0].is_shard(0):
         return None

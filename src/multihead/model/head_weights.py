@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from multihead.errors import SizeError
 from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class HeadWeights:
 
     @staticmethod
     def of(layer: LayerAnatomy) -> HeadWeights:
-        """A copy of the weights of a layer."""
+        """A copy of the weights of a layer's heads."""
 
         def copied(parts: Sequence[Tensor] | None) -> Tensor | None:
             return None if parts is None else torch.stack([p.detach() for p in parts])
@@ -105,7 +105,7 @@ class HeadWeights:
         return self.k.shape[0]
 
     def bias(self, letter: Literal["q", "k", "v", "o"]) -> Float[Tensor, "..."]:
-        """The bias of a projection, (head, dim) or (d_out) for "o"; zeros if it has none."""
+        """The bias of the heads' projection, (head, dim) or (d_out) for "o"; zeros if it has none."""
         weight, bias = {
             "q": (self.q, self.b_q),
             "k": (self.k, self.b_k),
@@ -121,7 +121,7 @@ class HeadWeights:
         return replace(self, **tensors)
 
     def keep(self, heads: Sequence[int]) -> HeadWeights:
-        """Only these query heads, in this order, and the kv heads that they read, in the order they first do."""
+        """The weights of these query heads only, in this order, and of the kv heads that they read."""
         wrong = [h for h in heads if not 0 <= h < self.heads]
         if wrong or len(set(heads)) < len(heads):
             raise SizeError(
@@ -146,7 +146,7 @@ class HeadWeights:
         )
 
     def apart(self) -> HeadWeights:
-        """A copy of the kv head for every query head that reads it: the same function as multi-head attention."""
+        """The weights with a copy of the kv head for every query head: equal multi-head attention."""
         kv = list(self.groups.kv_of_head)
         return replace(
             self,

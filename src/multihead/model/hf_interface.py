@@ -27,15 +27,15 @@ from multihead.errors import MultiheadError
 from multihead.layer import Problem, attend
 from multihead.layer import mask as masks
 from multihead.layer._mask_algebra import Mask
-from multihead.model.interception import interception_of
+from multihead.model.active_interceptions import interception_of
 from multihead.model.kernel_arguments import HIDES, attend_as, mask_of, problem_of, unobserved
 from multihead.model.lazy_weights import LazyWeights
-from multihead.model.verify import largest_difference
+from multihead.model.verify_kernel import largest_difference
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 
 GROUPED = "multihead-grouped"
-"""The attention function of cut models, see edit/surgery/kv_reuse.py; it asks the interface for another one."""
+"""The attention function of cut models, see edit/surgery/kv_reuse.py; it takes its kernel from the interface."""
 
 _UNDERSTOOD = frozenset({"scaling", "dropout", "softcap", "s_aux", "position_bias"})
 _NO_EFFECT = frozenset({"kernel_options", "output_attentions"})  # on the values
@@ -59,6 +59,7 @@ def through_interface() -> Generator[None]:
 
 
 def _install(interface: Any) -> None:
+    """Replace `get_interface` of Hugging Face for the first user."""
     global _users, _original
     with _lock:
         _users += 1
@@ -66,6 +67,7 @@ def _install(interface: Any) -> None:
             _original = original = interface.get_interface
 
             def get_interface(self: Any, attn_implementation: str, default: AttentionFunction) -> AttentionFunction:
+                """Hugging Face's `get_interface`, with multihead's kernel for intercepted modules."""
                 function = original(self, attn_implementation, default)
                 if attn_implementation in ("sdpa", GROUPED):
                     return function
@@ -75,6 +77,7 @@ def _install(interface: Any) -> None:
 
 
 def _uninstall(interface: Any) -> None:
+    """Restore `get_interface` of Hugging Face after the last user."""
     global _users, _original
     with _lock:
         _users -= 1
@@ -92,7 +95,7 @@ def _attention(
     attention_mask: Any,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `function` computes, (batch, query, head, dim), and its weights if it is eager."""
+    """What a Hugging Face attention function computes, and its weights if it is eager."""
     block = interception_of(module)
     own = partial(function, module, query, key, value, attention_mask, **options)
     if block is None:
@@ -102,6 +105,7 @@ def _attention(
     problem = _problem(function, module, query, key, value, mask, options)
 
     def compute() -> HeadOutputs:
+        """Compute the heads of a Hugging Face attention, verified on the first call."""
         heads = attend(problem)
         if mask is not None and mask.is_floating_point():
             heads = _with_empty_rows(heads, function, module, query, key, value, mask, options)
@@ -122,7 +126,7 @@ def _problem(
     mask: Tensor | None,
     options: dict[str, Any],
 ) -> Problem:
-    """The problem that an attention function solves: the options that its code reads, and no others."""
+    """The problem that a Hugging Face attention function solves: the options that its code reads, and no others."""
     values = {name: options.get(name) if _reads(function, name) else None for name in _UNDERSTOOD}
     rule: Mask = mask_of(mask)
     if values["position_bias"] is not None:
@@ -135,7 +139,7 @@ def _problem(
 
 
 def _dense(mask: Any, query: Tensor, key: Tensor) -> Tensor | None:
-    """The mask of a call as a tensor over its keys."""
+    """The mask of a Hugging Face call as a tensor over its keys."""
     if isinstance(mask, BlockMask):
         batch, heads = mask.shape[:2]
         return create_mask(mask.mask_mod, batch, heads, query.shape[2], key.shape[2], str(query.device))
@@ -173,6 +177,7 @@ def _with_empty_rows(
 
 
 def _verify(module: nn.Module, heads: HeadOutputs, own: Callable[[], tuple[Any, ...]]) -> None:
+    """Raise unless the Hugging Face attention function computes softmax(scores) v."""
     with unobserved():
         difference = largest_difference(heads, own()[0].transpose(1, 2))
     if difference is not None:
@@ -185,12 +190,13 @@ def _verify(module: nn.Module, heads: HeadOutputs, own: Callable[[], tuple[Any, 
 
 
 def _check_options(function: AttentionFunction, module: nn.Module, options: dict[str, Any]) -> None:
+    """Raise if a Hugging Face attention function reads an option that multihead does not know."""
     for name, value in options.items():
         known = name in _UNDERSTOOD or name in _NO_EFFECT or value is None or value is False
         if not known and _reads(function, name):
             raise MultiheadError(
                 f"{type(module).__name__} passes {name}= to its attention function {_name(function)}, and "
-                "multihead does not know this argument",
+                "multihead does not support this argument",
                 hint='use another attention function, model.set_attn_implementation("sdpa"), or write an adapter: '
                 f"@multihead.model.adapter({type(module).__name__})",
             )
@@ -204,7 +210,7 @@ def _reads(function: AttentionFunction, name: str) -> bool:
 
 @lru_cache
 def _names_read(function: AttentionFunction) -> frozenset[str] | None:
-    """Arguments, attributes, and strings as in kwargs.get("s_aux"); None for what is not a Python function."""
+    """Names that an attention function reads: arguments, attributes, strings as in kwargs.get("s_aux"), or None"""
     if not hasattr(function, "__code__"):
         return None
     names: set[str] = set()

@@ -12,7 +12,7 @@ calling module is found by walking the Python stack. Inside the block, hooks on 
 padding, and a hook on each attention module counts its calls (see `call_index.py`).
 
 The first call of every attention is compared with what the model's own kernel returns, and the first output of the
-model with its output outside the block (see `verify.py`, `output_proof.py`).
+model with its output outside the block (see `verify_kernel.py`, `verify_output.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
@@ -35,28 +34,27 @@ from torch.overrides import TorchFunctionMode
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.layer import Problem, attend
-from multihead.layer._coordinates import ALL
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_cells import TensorMask
-from multihead.layer._mask_structured import Lengths, Padding, Prefix, Ragged
+from multihead.model.active_interceptions import Interception, heads_are_changed, interception
 from multihead.model.attention_modules import AttentionModules
-from multihead.model.call import Call, Listener, Tokens, ragged_rows
+from multihead.model.call import Call, Listener
 from multihead.model.call_index import CallIndex
 from multihead.model.call_tokens import Inputs
 from multihead.model.compiled import has_compiled_parts, inner
 from multihead.model.head_sharding import head_shard_of
 from multihead.model.hf_interface import through_interface
-from multihead.model.interception import Interception, heads_are_changed, interception
 from multihead.model.kernel_arguments import attend_as, problem_of
+from multihead.model.layer_labels import StackNames
 from multihead.model.lazy_weights import computed_weights
-from multihead.model.missing import unseen_note
-from multihead.model.output_proof import OutputProof
+from multihead.model.mask_padding import KEY_PADDING, padding_from_mask, visible_keys, without_ragged_padding
 from multihead.model.sequences import EXACT, Sequences
 from multihead.model.sites import Site, original_numbers
-from multihead.model.stack_names import StackNames
 from multihead.model.torch_mha import as_dropin, verify_dropin
+from multihead.model.unseen_attention import unseen_note
 from multihead.model.verified_adapters import adapted
-from multihead.model.verify import verify_call
+from multihead.model.verify_kernel import verify_call
+from multihead.model.verify_output import OutputProof
 
 Unseen = Callable[[], str | None]
 
@@ -106,7 +104,7 @@ class InterceptMode(TorchFunctionMode):
         """paths of the modules that called a kernel"""
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Pre-forward hook of the model."""
+        """Begin to intercept a forward: pre-forward hook of the model."""
         if self.block.active:
             self.block.changed = False
             self.call_index.begin()
@@ -115,7 +113,7 @@ class InterceptMode(TorchFunctionMode):
             self.output_proof.begin(args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> object:
-        """Forward hook of the model; returns its output. `output` is None if the forward raised."""
+        """End of an intercepted forward, a hook; returns the output. `output` is None if the forward raised."""
         if self.block.active:
             self.call_index.end()
             output = computed_weights(output)
@@ -125,7 +123,7 @@ class InterceptMode(TorchFunctionMode):
         return output
 
     def close(self) -> None:
-        """Remove all hooks, and forget the inputs: the mode is part of a reference cycle."""
+        """Stop intercepting: remove all hooks and forget the inputs, as the mode is part of a reference cycle."""
         self.call_index.close()
         self.sequences.close()
         self.inputs = Inputs()
@@ -163,7 +161,10 @@ class InterceptMode(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
+        """Intercept a call of torch's fused kernel."""
+
         def run() -> Tensor:
+            """Run the intercepted kernel as the model called it."""
             return func(
                 query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
                 enable_gqa=enable_gqa,
@@ -179,6 +180,7 @@ class InterceptMode(TorchFunctionMode):
         problem = problem_of(q, k, v, mask=mask, top_left=is_causal, scale=scale, dropout=dropout_p, cross=cross)
 
         def compute() -> HeadOutputs:
+            """Run the intercepted kernel, and verify its output on the first call of a module."""
             heads = run().reshape(*q.shape[:3], v.shape[3])
             if dropout_p == 0 and not heads_are_changed() and self.block.first(path):
                 verify_call(path, problem, heads)
@@ -190,7 +192,7 @@ class InterceptMode(TorchFunctionMode):
         return out
 
     def _torch_mha(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """F.multi_head_attention_forward by the drop-in, whose `attend` is intercepted."""
+        """Intercept F.multi_head_attention_forward by the drop-in, whose `attend` is intercepted."""
         changed, self.block.changed = self.block.changed, False
         with self:  # torch disables the mode in here
             output = as_dropin(*args, **kwargs)
@@ -203,6 +205,7 @@ class InterceptMode(TorchFunctionMode):
     def _attend(
         self, func: Callable[..., HeadOutputs], problem: Problem, route_or_compute: Any = None
     ) -> HeadOutputs:
+        """Intercept a call of multihead's own `attend`."""
         caller = self._calling_module()
         if caller is None:
             return func(problem, route_or_compute)
@@ -224,24 +227,25 @@ class InterceptMode(TorchFunctionMode):
     def _listen(
         self, module: nn.Module, path: str, cross: bool, problem: Problem, run: Callable[[], HeadOutputs]
     ) -> HeadOutputs:
+        """Pass an intercepted call to the listener, with its site and its tokens."""
         self.seen.add(path)
         call_index = self.call_index.of(module, path, problem.q)
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
         queries, keys = self.inputs.of_call(stack, cross, problem.coordinates)
         unknown = keys.ids is None and keys.valid is None and not cross
-        if unknown and (visible := _visible_keys(problem, _PADDING)) is not None:
+        if unknown and (visible := visible_keys(problem, KEY_PADDING)) is not None:
             padded = self.inputs.padded_by_model(stack, problem.coordinates, visible)
             queries, keys = (queries, keys) if padded is None else (padded, padded)
         if queries.valid is None or keys.valid is None:
             parts: tuple[type[Mask], ...] = ()
             if isinstance(module, EXACT):
-                parts = _PADDING
+                parts = KEY_PADDING
             elif self.inputs.padded and keys.valid is None and (queries.valid is None or cross):
                 # The model has made its mask from the user's: audio frames, patches.
-                parts = (*_PADDING, TensorMask)
-            queries, keys = _padding_from_mask(problem, queries, keys, cross, parts)
+                parts = (*KEY_PADDING, TensorMask)
+            queries, keys = padding_from_mask(problem, queries, keys, cross, parts)
             queries, keys = self.inputs.without_silence(stack, cross, problem.coordinates, queries, keys)
-        queries, keys = _without_ragged_padding(problem, queries, keys)
+        queries, keys = without_ragged_padding(problem, queries, keys)
         shard = head_shard_of(module, problem)
         if shard is not None and not self.sharded:
             raise MultiheadError(
@@ -289,7 +293,7 @@ _INTERCEPTED = frozenset(
 
 
 def _with_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
-    """The same backward pass with graph edges in place of tensors: tensor arguments would trigger the mode again.
+    """The intercepted backward with graph edges in place of tensors: tensor arguments would trigger the mode again.
 
     None if a tensor is not part of a graph; torch itself raises the error then.
     """
@@ -307,7 +311,7 @@ def _with_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable
 
 
 def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
-    """The leading axes of the output, before (query, dim): those of q, k and v, broadcast."""
+    """The leading axes of an intercepted output, before (query, dim): those of q, k and v, broadcast."""
     if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:  # most calls; `broadcast_shapes` is slow
         return tuple(q.shape[:-2])
     if not grouped or q.ndim < 3:
@@ -318,7 +322,7 @@ def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...
 def _four_axes(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, module: nn.Module, path: str, *, grouped: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """q, k, v of any leading axes as (batch, head, token, dim), and a mask that broadcasts over them."""
+    """Intercepted q, k, v of any leading axes as (batch, head, token, dim), and a mask that broadcasts."""
     lead = lead_of(q, k, v, grouped=grouped)
     if len(lead) == 1:
         counts = (getattr(module, name, 0) for name in ("num_heads", "num_attention_heads", "n_head", "heads"))
@@ -333,7 +337,7 @@ def _four_axes(
     batch = lead[:-1] if len(lead) > 1 else lead or (1,)
 
     def flatten_batch(x: Tensor, head_axis: tuple[int, ...]) -> Tensor:
-        """x broadcast over all leading axes, with the batch axes merged into one."""
+        """x of an intercepted call over all leading axes, with the batch axes merged into one."""
         if len(lead) < 2:
             x = x.unsqueeze(-3)
         return x.expand(*batch, *head_axis, *x.shape[-2:]).reshape(-1, *head_axis, *x.shape[-2:])
@@ -350,7 +354,7 @@ def _four_axes(
 
 
 def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """k and v without the copies that grouped-query models make of each KV head before they call the kernel."""
+    """Intercepted k and v without the copies that grouped-query models make of each KV head."""
     heads = k.shape[1]
     if heads < 2 or v.shape[1] != heads or k.numel() == 0:
         return k, v
@@ -364,55 +368,3 @@ def _without_repeats(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not torch.equal(parts[:, :, 1:], parts[:, :, :1].expand_as(parts[:, :, 1:])):
             return k, v
     return k[:, ::size], v[:, ::size]
-
-
-_PADDING = (Lengths, Padding)
-"""Masks that state padding: mask.lengths and mask.padding of our layer, key_padding_mask of torch.nn."""
-
-
-def _padding_from_mask(
-    problem: Problem, queries: Tokens, keys: Tokens, cross: bool, kinds: tuple[type[Mask], ...]
-) -> tuple[Tokens, Tokens]:
-    """Padding from the mask of the call where the model's inputs do not give it: keys hidden from every query.
-
-    `kinds`: the parts of the mask that are made from what the user passed. Others hide keys that no query selects.
-    """
-    size, visible = problem.coordinates, _visible_keys(problem, kinds)
-    if visible is None or bool(visible.all()):
-        return queries, keys
-    valid_queries = None
-    if not cross and size.queries <= size.keys and size.key_positions is None:
-        slots = size.all_queries().clamp(max=size.keys - 1)  # padding of a ragged chunk is past the last key
-        valid_queries = visible.gather(1, slots.expand(size.batch, -1))
-    return (
-        replace(queries, valid=valid_queries) if queries.valid is None else queries,
-        replace(keys, valid=visible) if keys.valid is None else keys,
-    )
-
-
-def _visible_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
-    """The keys that each part of the mask of these kinds shows to some query; None if there is no such part."""
-    size = problem.coordinates
-    visible: Tensor | None = None
-    for part in problem.mask.parts():
-        if not isinstance(part, kinds) or isinstance(part, Prefix | Ragged):
-            continue
-        rows = ALL if isinstance(part, TensorMask) else slice(0, 1)
-        allowed = part.allowed(size.grid(rows=rows))
-        if allowed is not None:
-            allows_key = allowed.any(2).any(1).expand(size.batch, size.keys)  # batch, key
-            visible = allows_key if visible is None else visible & allows_key
-    return visible
-
-
-def _without_ragged_padding(problem: Problem, queries: Tokens, keys: Tokens) -> tuple[Tokens, Tokens]:
-    """Tokens past the lengths of mask.ragged are padding; a cache holds no such keys."""
-    real = ragged_rows(problem)
-    if real is None:
-        return queries, keys
-    cached = any(part.cached for part in problem.mask.parts() if isinstance(part, Ragged))
-    return _valid_within(queries, real), keys if cached else _valid_within(keys, real)
-
-
-def _valid_within(tokens: Tokens, real: Bool[Tensor, "batch token"]) -> Tokens:
-    return replace(tokens, valid=real if tokens.valid is None else tokens.valid & real)

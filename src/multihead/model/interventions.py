@@ -78,6 +78,7 @@ def ablate(
     captured_means = {} if means is None else _means(means, picked)
 
     def listen(call: Call, run: Compute) -> HeadOutputs:
+        """Replace the outputs of the ablated heads."""
         named = picked.get(call.key, [])
         out, local_heads = run(), call.here(named)
         if not local_heads:
@@ -251,6 +252,7 @@ def patch(
     stored = {key: _stored(source, key, named, what, call) for key, named in picked.items()}
 
     def listen(this_call: Call, run: Compute) -> HeadOutputs:
+        """Put the stored activations in place of the patched heads'."""
         out, key = run(), this_call.key
         local_heads, new = this_call.here(picked.get(key, [])), stored.get(key)
         if not local_heads or new is None:
@@ -269,7 +271,7 @@ def patch(
 def _changed(
     model: nn.Module, listener: Listener, heads: Mapping[Key, Sequence[int]], sites: Sites
 ) -> Generator[None]:
-    """Route every attention call through the listener. Raises if one of the named heads never ran."""
+    """Intervene in every attention call by the listener. Raises if one of the named heads never ran."""
     ran: set[Key] = set()
 
     def listen(call: Call, run: Compute) -> HeadOutputs:
@@ -300,7 +302,7 @@ def _replace_heads(out: HeadOutputs, heads: Sequence[int], new: Tensor) -> HeadO
 
 
 def _select_heads(problem: Problem, heads: Sequence[int]) -> Problem:
-    """The same attention with these query heads only, each with its own copy of keys and values."""
+    """The attention of the heads to intervene in, each with its own copy of keys and values."""
     kv = [problem.groups.kv_of_head[h] for h in heads]
     sinks = problem.scores.sinks
     scores = with_fields(problem.scores, sinks=None if sinks is None else sinks[list(heads)])
@@ -322,7 +324,7 @@ def _uniform(problem: Problem) -> Problem:
 
 
 def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:
-    """The mean output of each head over the real tokens of a call."""
+    """The mean output of each head over the real tokens of a call, for ablation by means."""
     valid = call.queries.valid
     if valid is None:
         return out.mean((0, 2))
@@ -331,6 +333,7 @@ def _mean(call: Call, out: HeadOutputs) -> Float[Tensor, "head value_dim"]:
 
 
 def _means(means: Capture, picked: Mapping[Key, Sequence[int]]) -> dict[Key, Tensor]:
+    """Mean outputs to ablate heads by, from a capture."""
     sites = {site.key: site for site in means.sites}
     missing = next((key for key in picked if key not in sites), None)
     if missing is not None:
@@ -358,7 +361,7 @@ def _name(site: Site, head: int) -> HeadName:
 
 
 def _replace_rows(old: Tensor, new: Tensor, rows: Sequence[int] | None, path: str) -> Tensor:
-    """`new` in the chosen rows, `old` elsewhere."""
+    """Patched rows: `new` in the chosen rows, `old` elsewhere."""
     if old.shape != new.shape:
         raise SizeError(
             f"{path}: the source must have the shape of this run, {tuple(old.shape)}, got {tuple(new.shape)}",

@@ -19,7 +19,7 @@ from multihead.layer._coordinates import Coordinates
 from multihead.layer._kv_store import sized
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._problem import ScoreConfig
-from multihead.model.interception import isolated
+from multihead.model.active_interceptions import isolated
 
 HIDES = -1e4
 """A mask value this low hides the key: exp(-1e4) is 0 in every dtype."""
@@ -48,7 +48,7 @@ def attend_heads(
 
 
 def attend_as(problem: Problem, compute: Callable[[], HeadOutputs]) -> HeadOutputs:
-    """compute(), which solves the problem; an interception sees the problem, as with `attend`."""
+    """compute(), which solves the kernel's problem; an interception sees the problem, as with `attend`."""
     if overrides.has_torch_function((problem.q,)):
         return overrides.handle_torch_function(attend_as, (problem.q,), problem, compute)
     return compute()
@@ -134,7 +134,7 @@ def mask_of(mask: Tensor | None) -> Mask:
 
 
 def _structured_mask(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
-    """The mask in structured form if it is padding, causal, or both, so hidden blocks can be skipped."""
+    """A kernel's mask in structured form if it is padding, causal, or both, so hidden blocks can be skipped."""
     if bool(allowed.all()):
         return masks.everything()
     if allowed.ndim != 4 or allowed.shape[1] != 1:
@@ -152,7 +152,7 @@ def _structured_mask(allowed: Bool[Tensor, "*axes query key"]) -> Mask:
 
 
 def _query_positions(rule: Mask, coordinates: Coordinates) -> tuple[Int[Tensor, "#batch query"] | None, bool]:
-    """Query positions in a static cache with empty slots: the last key that each query may see.
+    """Query positions of a kernel call on a static cache with empty slots: the last key each query may see.
 
     None if the queries are aligned with the last keys, as in a growing cache. Also whether the positions are known:
     from one query to the next, a causal mask shows one more key.

@@ -92,7 +92,7 @@ class _Expression:
         return (*self.lead, self.q.shape[2], self.k.shape[2])
 
     def four_axes(self, x: Tensor) -> Tensor | None:
-        """A tensor that the module adds to its scores, over (batch, head, query, key); None if it does not fit."""
+        """A tensor added to lazy scores, over (batch, head, query, key); None if it does not fit."""
         axes = len(self.lead) + 2
         if x.ndim > axes:
             return None
@@ -104,7 +104,7 @@ class _Expression:
         return x
 
     def mask(self) -> Mask:
-        """Who may attend, and what is added to the scores."""
+        """Who may attend by the lazy scores, and what is added to them."""
         batch, _, queries, keys = *self.q.shape[:3], self.k.shape[2]
         mask = masks.everything()
         for x in (*self.added, *(~hidden for hidden in self.hidden)):
@@ -117,7 +117,7 @@ class _Expression:
         return z.reshape(*self.lead, *z.shape[2:]).to(v.dtype)
 
     def compute(self) -> Tensor:
-        """The scores or weights as a plain tensor."""
+        """Lazy scores or weights as a plain tensor."""
         x = self.q @ self.k.mT * self.scale
         for added in self.added:
             x = x + added
@@ -166,6 +166,7 @@ class LazyScores(Tensor):
         """The operation on computed scores."""
 
         def computed(x: Any) -> Any:
+            """Lazy scores as a plain tensor; other values unchanged."""
             if not isinstance(x, LazyScores):
                 return x
             x.expression.products.obstacle = func.__name__
@@ -191,7 +192,7 @@ class _Product:
     order: tuple[int, ...] | None = None
 
     def scores(self, products: _LazyProducts) -> LazyScores | None:
-        """The product as scores of q = a and k = bᵀ; None if it has no head axis."""
+        """Lazy scores of a product of q = a and k = bᵀ; None if it has no head axis."""
         q, k = _autocast(self.a), _autocast(self.b.mT)
         if self.order not in (None, (0, 1, 2, 3)) or q.ndim != k.ndim or q.shape[:-2] != k.shape[:-2]:
             return None
@@ -206,7 +207,7 @@ class _Product:
 
 
 def _product_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Product | None:
-    """The product that a call computes; None if it computes something else."""
+    """The product that a call computes, which makes lazy scores; None if it computes something else."""
     if name in ("matmul", "bmm", "__matmul__") and len(args) == 2 and args[0].ndim > 2 and args[1].ndim > 2:
         return _Product(*args)
     if name == "baddbmm":
@@ -219,7 +220,7 @@ def _product_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Pr
 
 
 def _einsum(equation: str, a: Tensor, b: Tensor) -> _Product | None:
-    """A batched product such as "ibnd,jbnd->bnij"; None if the equation is something else."""
+    """Lazy scores of a batched product such as "ibnd,jbnd->bnij"; None if the equation is something else."""
     inputs, out = equation.replace(" ", "").split("->")
     first, second = inputs.split(",")
     shared = [x for x in out if x in first and x in second]
@@ -260,6 +261,7 @@ def _number(x: Any) -> float | None:
 
 
 def _multiply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
+    """Lazy scores times or divided by a number, or by a tensor."""
     x, other = (args[1], args[0]) if not isinstance(args[0], LazyScores) else args
     scores, factor, divides = _scores(x), _number(other), "div" in name
     if scores is None or kwargs or isinstance(other, LazyScores) or (divides and x is not args[0]):
@@ -274,6 +276,7 @@ def _multiply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expr
 
 
 def _add(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
+    """Lazy scores plus a bias or a mask."""
     x, other = (args[1], args[0]) if _scores(args[0]) is None else args
     scores = _scores(x)
     sign = -1 if "sub" in name else 1
@@ -290,7 +293,7 @@ def _add(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expressio
 
 
 def _hide(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
-    """scores.masked_fill(hidden, -inf), and weights.masked_fill(hidden, 0) of the same keys"""
+    """Lazy scores.masked_fill(hidden, -inf), and weights.masked_fill(hidden, 0) of the same keys"""
     named: dict[str, Any] = dict(zip(("input", "mask", "value"), args, strict=False)) | kwargs
     lazy, value = named["input"], _number(named["value"])
     if not isinstance(lazy, LazyScores) or value is None:
@@ -305,7 +308,7 @@ def _hide(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expressi
 
 
 def _where(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
-    """torch.where(allowed, x, -inf) and torch.where(hidden, -inf, x)"""
+    """torch.where on lazy scores: where(allowed, x, -inf) and where(hidden, -inf, x)"""
     if kwargs or len(args) != 3 or isinstance(args[0], LazyScores):
         return None
     condition, yes, no = args
@@ -315,13 +318,14 @@ def _where(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Express
 
 
 def _limit_below(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
-    """torch.max(x, -inf) and x.clamp(min=-inf) change no key that is seen."""
+    """Lazy scores limited below: torch.max(x, -inf) and x.clamp(min=-inf) change no key that is seen."""
     lowest = kwargs.get("min") if name == "clamp" else args[1] if len(args) == 2 else None
     value = None if lowest is None else _number(lowest)
     return _scores(args[0]) if value is not None and value <= HIDES and kwargs.keys() <= {"min"} else None
 
 
 def _cast(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
+    """Lazy scores in a different dtype."""
     dtypes = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "double": torch.float64}
     target = dtypes.get(name) or kwargs.get("dtype") or next(iter(args[1:]), None)
     dtype = target.dtype if isinstance(target, Tensor) else target
@@ -330,7 +334,7 @@ def _cast(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expressi
 
 
 def _view(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
-    """The scores with other leading axes."""
+    """Lazy scores with other leading axes."""
     x = args[0].expression
     if name in ("contiguous", "clone"):
         return x
@@ -345,6 +349,7 @@ def _view(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expressi
 
 
 def _softmax(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
+    """Lazy weights: the softmax of lazy scores."""
     scores = _scores(args[0])
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     if scores is None or dim not in (-1, len(scores.shape) - 1):
@@ -354,6 +359,7 @@ def _softmax(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expre
 
 
 def _dropout(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expression | None:
+    """Lazy weights with dropout."""
     x = args[0].expression
     named = dict(zip(("p", "training"), args[1:], strict=False)) | kwargs
     p = named.get("p", 0.5) if named.get("training", True) else 0.0
@@ -363,7 +369,7 @@ def _dropout(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expre
 
 
 def _weighted_sum(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """p v"""
+    """p v, where lazy scores become one call of `attend`."""
     index = 1 if name == "einsum" else 0
     p = args[index]
     if not isinstance(p, LazyScores) or not p.expression.weights or isinstance(args[index + 1], LazyScores):

@@ -31,7 +31,7 @@ class LazyWeights(Tensor):
         return x
 
     def compute(self) -> Tensor | None:
-        """The weights as a plain tensor; None if the function returns none."""
+        """Lazy weights as a plain tensor; None if the function returns none."""
         if self._weights is None:
             with without_interception():
                 self._weights = self._own()

@@ -60,6 +60,7 @@ class Pooling:
 def _pooled(
     mode: str, x: Float[Tensor, "document token width"], real: Bool[Tensor, "document token"]
 ) -> Float[Tensor, "document width"]:
+    """One vector per document by a pooling mode: cls, lasttoken, max or mean."""
     documents = torch.arange(len(x), device=x.device)
     if mode == "cls":  # the first real token, also with padding on the left
         return x[documents, real.int().argmax(1)]
@@ -103,7 +104,7 @@ def pooling_of(model: nn.Module) -> Pooling:
 
 
 def _read(settings: Mapping[str, Any], where: str) -> Pooling:
-    """The modes in the settings of a pooling module, in the form of any version."""
+    """The pooling modes in the settings of a module, in the form of any version."""
     mode = settings.get("pooling_mode") or [mode for flag, mode in _FLAGS.items() if settings.get(flag)] or "mean"
     modes = (mode,) if isinstance(mode, str) else tuple(mode)
     unknown = next((m for m in modes if m not in _FLAGS.values()), None)
@@ -115,7 +116,7 @@ def _read(settings: Mapping[str, Any], where: str) -> Pooling:
 
 
 def _json(folder: str, file: str, revision: str | None) -> Any:
-    """A file beside the model's weights, in a folder or in the cache of the hub; None if it is not there."""
+    """The settings of pooling beside the weights, in a folder or the hub's cache; None if not there."""
     path: Any = Path(folder, file)
     if not Path(folder).is_dir():
         try:

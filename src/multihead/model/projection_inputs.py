@@ -32,9 +32,9 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer import Problem
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.call import Call, ragged_rows
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 Rows = Float[Tensor, "row width"]
 Projections = tuple[nn.Module, nn.Module, nn.Module]
@@ -85,6 +85,7 @@ class ProjectionInputs:
         self._seen = {}
 
     def _keep(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep the inputs of a projection's call."""
         if isinstance(module, nn.MultiheadAttention):
             named = dict(zip(ARGUMENTS.values(), args, strict=False)) | kwargs
             tensors = [named[name] for name in ARGUMENTS.values()]
@@ -93,7 +94,7 @@ class ProjectionInputs:
         self._seen[module].append(tuple(tensors))
 
     def take(self, call: Call, weights: HeadWeights) -> QKVInputs:
-        """The inputs of the call that runs, once. `weights` are those of its layer, in any precision."""
+        """The projection inputs of the call that runs, once. `weights` are those of its layer, in any precision."""
         problem, modules = call.problem, self.projections[call.path]
         batch, queries, keys = problem.q.shape[0], problem.q.shape[2], problem.k.shape[2]
         as_rows = _AsRows(ragged_rows(problem))
@@ -123,7 +124,7 @@ class ProjectionInputs:
         )
 
     def _candidates(self, module: nn.Module, letter: str) -> list[Tensor]:
-        """What may be the input, the first calls of the module first: relative positions pass through it later."""
+        """What may be a projection's input, first calls first: relative positions pass through it later."""
         calls = self._seen[module]
         if isinstance(module, nn.MultiheadAttention):
             return [call[list(ARGUMENTS).index(letter)] for call in calls]
@@ -144,12 +145,14 @@ class _AsRows:
         return [self._of(x) for x in tensors if x.numel() and x.shape[-1] == width]
 
     def _of(self, x: Tensor) -> Rows:
+        """An input of a projection as rows."""
         key = (x.data_ptr(), x.shape, x.stride())
         if key not in self._rows:
             self._rows[key] = self._padded(x.reshape(-1, x.shape[-1]))
         return self._rows[key]
 
     def _padded(self, x: Rows) -> Float[Tensor, "padded_row width"]:
+        """Rows of a projection's input with padding where the model packed them."""
         packed = self.packed
         if packed is None or x.shape[0] == packed.numel() or x.shape[0] != int(packed.sum()):
             return x

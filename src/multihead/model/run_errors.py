@@ -18,13 +18,12 @@ _INPUTS = (
     "pixel", "image", "video", "visual", "audio", "speech", "input", "feature", "feats", "bbox", "boxes", "patches",
     "points", "values",
 )  # fmt: skip
-_TOKEN_IDS = ("input_ids", "decoder_input_ids", "idx", "ids", "tokens", "src", "x")
 _NO_MEMORY = ("out of memory", "can't allocate memory")
 _NO_INPUTS = ("embeds", "mask", "output_", "return_", "position", "label", "key_values")
 
 
 def explained(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) -> ModelRunError:
-    """One error that names what is wrong with the arguments, as far as that can be told."""
+    """One error of a run that names what is wrong with the arguments, as far as that can be told."""
     name = type(model).__name__
     wrong_id = _unknown_id(model, arguments) if isinstance(error, IndexError | RuntimeError) else None
     if wrong_id is not None:
@@ -55,7 +54,7 @@ def explained(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) 
 
 
 def _described(arguments: Mapping[str, Any]) -> str:
-    """The arguments by name, tensors with their shapes, without the switch of the cache, which is ours."""
+    """The arguments of a failed run by name, tensors with shapes, without our switch of the cache."""
     named = {n: x for n, x in arguments.items() if n != "use_cache"}
     parts = [f"{n} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else n for n, x in named.items()]
     return ", ".join(parts) or "no arguments"
@@ -67,7 +66,7 @@ def _absent_inputs(model: nn.Module, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _missing_inputs(error: Exception, model: nn.Module, absent: list[str]) -> list[str]:
-    """The absent inputs that are None where the error was raised, else all."""
+    """The absent inputs of a failed run that are None where the error was raised, else all."""
     for frame in _frames(error):
         unset = [n for n in absent if n in frame.f_locals and frame.f_locals[n] is None]
         if unset and frame.f_locals.get("self") is not model:
@@ -80,7 +79,7 @@ def _is_input(name: str) -> bool:
 
 
 def _frames(error: Exception) -> Iterator[FrameType]:
-    """The frames that the error went through, the innermost first."""
+    """The frames that the error of a run went through, the innermost first."""
     frames: list[FrameType] = []
     trace = error.__traceback__
     while trace is not None:
@@ -107,6 +106,7 @@ def _unknown_id(model: nn.Module, arguments: Mapping[str, Any]) -> tuple[str, in
 
 
 def _embedding(model: nn.Module) -> nn.Embedding | None:
+    """The embedding of a model, to explain ids that it lacks."""
     try:
         table: object = model.get_input_embeddings()  # type: ignore[operator]
     except (AttributeError, NotImplementedError, TypeError):

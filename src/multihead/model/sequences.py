@@ -60,13 +60,13 @@ class Sequences:
             self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
 
     def begin(self) -> None:
-        """Start a forward of the model."""
+        """Start to follow sequences in a forward of the model."""
         self.running.clear()
         self._of.clear()
         self._bits = 0
 
     def close(self) -> None:
-        """Remove all hooks from the model."""
+        """Stop following sequences: remove all hooks from the model."""
         for hook in self._hooks:
             hook.remove()
         self.begin()
@@ -111,6 +111,7 @@ class Sequences:
             self.called.add(path)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An attention starts: follow the sequences in its arguments."""
         if not self.active():
             return
         entered = _Running(module)
@@ -121,6 +122,7 @@ class Sequences:
         self.running.append(entered)
 
     def _leave(self, module: nn.Module, *_: object) -> None:
+        """An attention has ended: stop following its sequences."""
         if not self.active() or all(one.module is not module for one in self.running):
             return
         while self.running.pop().module is not module:
@@ -140,7 +142,7 @@ class Sequences:
 
 
 def _layer_around(path: str) -> str:
-    """The layer of an attention: the element of the innermost list around it, else its parent."""
+    """The layer around an attention whose sequences are followed: the element of the innermost list, or parent."""
     for ancestor in ancestors(path):
         if ancestor.rpartition(".")[2].isdigit():
             return ancestor
@@ -148,6 +150,7 @@ def _layer_around(path: str) -> str:
 
 
 def _tensors(values: Iterable[Any], depth: int = 3) -> Iterator[Tensor]:
+    """The tensors in arguments, whose sequences are followed."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

@@ -28,7 +28,7 @@ CUT = "multihead_heads"
 
 
 def original_numbers(module: Any, heads: int) -> tuple[int, ...]:
-    """The original numbers of the heads of an attention module."""
+    """The original numbers of the heads at a site, before any cut."""
     record = getattr(module, CUT, None)
     numbers = range(heads) if record is None else record["q"]["heads"]
     return tuple(numbers) if len(numbers) == heads else tuple(range(heads))
@@ -73,7 +73,7 @@ class Site:
 class Sites:
     """The attentions of a model, in the order in which they run: `sites[key]` is a `Site`.
 
-    A site has its name from the module tree of the model (see `stack_names.py`), whatever else has run.
+    A site has its name from the module tree of the model (see `layer_labels.py`), whatever else has run.
     """
 
     def __init__(self, sites: Iterable[Site] = ()) -> None:
@@ -102,7 +102,7 @@ class Sites:
         return [name for site in self for name in site.names]
 
     def layer(self, label: str) -> Site:
-        """The attention with this label: `L3`, `decoder.L3`."""
+        """The site of the attention with this label: `L3`, `decoder.L3`."""
         site = next((site for site in self if site.label == label), None)
         if site is None:
             labels = ", ".join(site.label for site in self)
@@ -133,7 +133,7 @@ class Sites:
 
 
 def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
-    """The site and head index of a name. Raises, and lists the sites, if no site or more than one matches."""
+    """The site and head index of a head's name. Raises, and lists the sites, unless exactly one matches."""
     stack, layer, number = parse(name)
     sites = list(sites)
     matches = [s for s in sites if s.layer == layer and s.stack == (stack or "")]
@@ -156,6 +156,7 @@ def find(name: HeadName, sites: Iterable[Site]) -> tuple[Site, int]:
 
 
 def _unknown_head(site: Site, number: int) -> SizeError:
+    """The error for a head that a site does not have."""
     if site.numbers == tuple(range(site.heads)):
         return SizeError(
             f"{site.label} has {plural(site.heads, 'head')}, got head {number}", hint="heads count from 0"

@@ -23,7 +23,7 @@ class Slots:
     step: int = 1
 
     def of(self, x: Tensor, axis: int) -> Tensor:
-        """The view of x at these indices."""
+        """The stored rows of x at these indices, a view."""
         index = [slice(None)] * x.dim()
         index[axis] = slice(self.start, self.start + (self.count - 1) * self.step + 1, self.step)
         return x[tuple(index)]
@@ -110,7 +110,7 @@ def projection_of(product: Product, heads: Sequence[Sequence[int]], name: str) -
 
 
 def as_slots(indices: Sequence[int], name: str) -> Slots:
-    """Evenly spaced indices as a range; the range is empty for none. Raises for others: they have no view."""
+    """Stored rows as a range of evenly spaced indices; empty for none. Raises for others: they have no view."""
     if not indices:
         return Slots(0, 0)
     steps = {b - a for a, b in pairwise(indices)}

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError
 from multihead.layer.dropin import MultiheadAttention
 from multihead.model.kernel_arguments import HIDES, unobserved
-from multihead.model.verify import largest_difference
+from multihead.model.verify_kernel import largest_difference
 
 _M = TypeVar("_M", bound=nn.Module)
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)
 
 
 def as_dropin(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    """Compute the same call; returns (out, weights) with the batch second, as in torch."""
+    """Compute a call of torch's MHA by the drop-in; returns (out, weights) with the batch second."""
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     arguments = bound.arguments
@@ -49,7 +49,7 @@ def as_dropin(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
 def verify_dropin(
     path: str, result: Tensor, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
-    """Raise unless torch's own function computes the result, without dropout."""
+    """Raise unless torch's own MHA function computes the same result, without dropout."""
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.arguments["training"] and bound.arguments["dropout_p"] > 0:
@@ -58,14 +58,14 @@ def verify_dropin(
         difference = largest_difference(result, func(*args, **kwargs)[0])
     if difference is not None:
         raise MultiheadError(
-            f"{path}: the drop-in for nn.MultiheadAttention computes another output than torch: they differ by "
+            f"{path}: the drop-in for nn.MultiheadAttention computes a different output than torch: they differ by "
             f"{difference}",
             hint="this is a bug in multihead: please report the arguments of the call",
         )
 
 
 def _as_bool(hidden: Tensor | None) -> Tensor | None:
-    """A float mask that only hides keys as a bool mask; other masks unchanged."""
+    """A float mask of torch's MHA that only hides keys as a bool mask; other masks unchanged."""
     if hidden is None or hidden.dtype == torch.bool or hidden.requires_grad:
         return hidden
     hides = hidden <= HIDES
@@ -73,7 +73,7 @@ def _as_bool(hidden: Tensor | None) -> Tensor | None:
 
 
 def _dropin_of(arguments: dict[str, Any]) -> MultiheadAttention:
-    """A drop-in that uses the caller's tensors: nothing is initialized, copied or registered."""
+    """A drop-in for torch's MHA with the caller's tensors: nothing is initialized, copied or registered."""
     module, out = _uninitialized(MultiheadAttention), _uninitialized(nn.Linear)
     out.__dict__.update(weight=arguments["out_proj_weight"], bias=arguments["out_proj_bias"])
     width, heads = arguments["embed_dim_to_check"], arguments["num_heads"]
@@ -98,7 +98,7 @@ _SHARED = ("in_proj_bias", "bias_k", "bias_v", "q_proj_weight", "k_proj_weight",
 
 
 def _uninitialized(kind: type[_M]) -> _M:
-    """A module whose constructor did not run."""
+    """A drop-in for torch's MHA whose constructor did not run."""
     module = kind.__new__(kind)
     nn.Module.__init__(module)
     return module

@@ -19,12 +19,12 @@ from torch.utils import _pytree as pytree
 from multihead._base.eval_mode import eval_mode
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
+from multihead.model.active_interceptions import interception_of
 from multihead.model.adapters import BY_CLASS, Adapter
 from multihead.model.handwritten import ADAPTERS
-from multihead.model.interception import interception_of
 from multihead.model.kernel_arguments import attend_heads, unobserved
-from multihead.model.output_proof import copy_caches
-from multihead.model.verify import tolerance
+from multihead.model.verify_kernel import tolerance
+from multihead.model.verify_output import copy_caches
 
 
 def _adapter_of(module: nn.Module) -> Adapter | None:
@@ -68,7 +68,7 @@ class _VerifiedAdapter:
         return self.adapter.run(self.module, attend_heads, *args, **kwargs)
 
     def _verify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Compare both methods. False if a cache cannot be copied. Raises if the adapter is wrong."""
+        """Compare an adapter with its module. False if a cache cannot be copied. Raises if the adapter is wrong."""
         try:
             for_module, for_adapter = copy_caches((args, kwargs)), copy_caches((args, kwargs))
         except (TypeError, RuntimeError, CopyError):  # a lock, a file, or tensors of an autograd graph
@@ -98,7 +98,7 @@ class _VerifiedAdapter:
 
 
 def _compare(name: str, result: Tensor, expected: Tensor, *, marked: bool, limit: float) -> None:
-    """Raise unless both agree within `limit`, relative to the largest value.
+    """Raise unless adapter and module agree within `limit`, relative to the largest value.
 
     If `marked`, NaN in the result comes from rows that see no key; it is not compared.
     """

@@ -106,7 +106,7 @@ class ContextParallel:
     # ---- tokens of each rank ------------------------------------------------------------------
 
     def chunks(self, rank: int | None = None) -> list[Chunk]:
-        """(start, stop, offset on the rank) of the two chunks of a rank; of this rank by default."""
+        """(start, stop, offset on the rank) of the two chunks of a context-parallel rank; by default this one."""
         rank, ranks = self.mesh.get_local_rank() if rank is None else rank, self.mesh.size()
         early, late = (_bounds(self.tokens, 2 * ranks, chunk) for chunk in (rank, 2 * ranks - 1 - rank))
         return [(*early, 0), (*late, early[1] - early[0])]
@@ -197,7 +197,7 @@ class ContextParallel:
                 free, message = message.buffer, transfer.wait()
 
     def home(self, parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """dK and dV of this rank's tokens, summed over the ranks.
+        """dK and dV of this rank's tokens under context parallelism, summed over the ranks.
 
         `parts` yields this rank's gradients for the keys and values of each rank, in the order of `around`. Partial
         sums follow their keys around the ring, one step behind, and end on the rank that owns those keys.
@@ -292,7 +292,7 @@ class _Transfer:
 
 
 def _bounds(tokens: int, count: int, chunk: int) -> tuple[int, int]:
-    """(start, stop) of one of `count` chunks; if the sizes cannot be equal, the first chunks are one longer."""
+    """(start, stop) of one of `count` chunks of the context; the first ones may be one token longer."""
     size, longer = divmod(tokens, count)
     first = chunk * size + min(chunk, longer)
     return first, first + size + (chunk < longer)

@@ -63,6 +63,7 @@ class _RingAttention(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, task: _RingTask, *learned: Tensor
     ) -> Tensor:
+        """The output of ring attention: keys of every rank pass by, softmax sums add up."""
         sums = _SoftmaxSums(q, v, sinks)
         for owner, owner_k, owner_v in task.ring.around(k, v):
             keys = _FiniteKeys(owner_k, owner_v)
@@ -75,6 +76,7 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """The gradients of ring attention, with keys passed around once more."""
         check_first_derivative("ring", hint='call the layer with route="reference", outside context_parallel')
         (grad,) = grad_outputs
         q, k, v, sinks, out, lse, *learned = ctx.saved_tensors
@@ -114,7 +116,7 @@ class _SoftmaxSums:
         s: Float[Tensor, "head query key"],
         v: Float[Tensor, "head key d"],
     ) -> None:
-        """Add the keys with scores `s` and values `v` to some rows; overwrites `s`."""
+        """Add scores `s` and values `v` of a ring step to the softmax sums of some rows; overwrites `s`."""
         old_top, total = self.top[row, heads, rows], self.total[row, heads, rows]
         top = torch.maximum(old_top, s.amax(-1))
         finite_top = top.masked_fill(top == -torch.inf, 0.0)  # rows that have seen no key yet
@@ -125,7 +127,7 @@ class _SoftmaxSums:
         self.top[row, heads, rows] = top
 
     def finish(self) -> tuple[HeadOutputs, Float[Tensor, "batch head query"]]:
-        """The output, and lse, which is +inf for rows that saw no key or a key that is not finite."""
+        """The output of ring attention, and lse: +inf for rows without keys or with a key that is not finite."""
         empty = self.total == 0.0
         out = self.out.div_(self.total.masked_fill(empty, 1.0).unsqueeze(-1))
         out.masked_fill_(self.nonfinite.unsqueeze(-1), torch.nan)
@@ -167,7 +169,7 @@ class _RingTask:
     ring: TokenRing
 
     def tiles(self, owner: int) -> Iterator[tuple[Tile, slice, tuple[slice, ...]]]:
-        """Tiles of this rank's queries × the keys of `owner`, each with its rows and columns on their ranks."""
+        """Tiles of this rank's queries × the keys of ring rank `owner`, with rows and columns on their ranks."""
         mask, coordinates = self.problem.mask, self.problem.coordinates
         for first, last, query_start in self.ring.chunks():
             for key_first, key_last, key_start in self.ring.chunks(owner):
@@ -184,7 +186,7 @@ class _RingTask:
     def accumulate(
         self, sums: _SoftmaxSums, t: Tile, q: Queries, keys: _FiniteKeys, rows: slice, columns: tuple[slice, ...]
     ) -> None:
-        """Add the keys of a tile to the sums of its queries."""
+        """Add the keys of a tile in the ring to the softmax sums of its queries."""
         hidden, bias = self._mask_of(t)
         for row, heads in self._head_blocks(t):
             k, v = (self._select(x, row, heads, columns) for x in (keys.k, keys.v))
@@ -229,7 +231,7 @@ class _RingTask:
         return dk, dv
 
     def _head_blocks(self, t: Tile) -> Iterator[tuple[int, slice]]:
-        """(batch row, heads) of blocks of at most BLOCK scores, or one head."""
+        """(batch row, heads) of blocks of a ring step of at most BLOCK scores, or one head."""
         _, queries, keys = t.shape
         heads, step = self.problem.coordinates.heads, max(1, BLOCK // max(1, queries * keys))
         for row in range(t.batch.start, t.batch.stop):
@@ -237,7 +239,7 @@ class _RingTask:
                 yield row, slice(head, min(head + step, heads))
 
     def _mask_of(self, t: Tile) -> tuple[Tensor | None, Tensor | None]:
-        """The hidden cells of a tile, and the bias added to its scores."""
+        """The hidden cells of a tile in the ring, and the bias added to its scores."""
         coordinates, mask = self.problem.coordinates, self.problem.mask
         if t.mask is TileMask.FULL:
             return None, None
@@ -250,7 +252,7 @@ class _RingTask:
     def _scores(
         self, q: Tensor, k: Tensor, hidden: Tensor | None, bias: Tensor | None
     ) -> tuple[Float[Tensor, "head query key"], Tensor | None]:
-        """The scores of some heads, -inf where hidden, and the derivative of softcap, if any."""
+        """The scores of some heads in a ring step, -inf where hidden, and the derivative of softcap, if any."""
         scores = self.problem.scores
         s = capped_scores(q, k, scores)
         slope = None if scores.softcap is None else softcap_slope(s, scores)
@@ -259,7 +261,7 @@ class _RingTask:
         return s if hidden is None else s.masked_fill_(hidden, -torch.inf), slope
 
     def _select(self, x: Tensor, row: int, heads: slice, columns: tuple[slice, ...]) -> Tensor:
-        """The keys (or values) of one batch row that each of the given query heads reads."""
+        """The passed-on keys (or values) of one batch row that each of the given query heads reads."""
         parts = [x[row, :, c] for c in columns]
         keys = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         return keys[list(self.problem.groups.kv_of_head[heads])]
@@ -270,7 +272,7 @@ class _RingTask:
 
 
 def _unstructured(batch: int, heads: int, queries: tuple[int, int], keys: tuple[int, int]) -> list[Tile]:
-    """Tiles of a mask whose structure is unknown on the host."""
+    """Ring tiles of a mask whose structure is unknown on the host."""
     step = max(1, BLOCK // max(1, batch * heads * (keys[1] - keys[0])))
     starts = range(queries[0], queries[1], step)
     return [
@@ -284,7 +286,7 @@ def _shift(positions: slice, by: int) -> slice:
 
 
 def _scatter(total: Tensor, kv_heads: Tensor, columns: tuple[slice, ...], x: Tensor) -> None:
-    """Add the gradient of each query head to the kv head it reads."""
+    """Add the gradient of each query head to the kv head it reads, in a ring step."""
     start = 0
     for c in columns:
         width = c.stop - c.start

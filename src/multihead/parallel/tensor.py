@@ -83,6 +83,7 @@ class HeadParallel(ParallelStyle):
         return f"HeadParallel({self.path!r})"
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        """Split an attention layer over the ranks of tensor parallelism."""
         name = self.path or type(module).__name__
         if not isinstance(module, Layer):
             raise MultiheadError(
@@ -130,6 +131,7 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "kv_up", "o_proj")
 
 
 def _split(layer: Layer, mesh: DeviceMesh, name: str, source: int | None) -> None:
+    """Split the projections of a layer over ranks, by whole heads."""
     latent = isinstance(layer, LatentAttention)
     groups = Groups.even(layer.num_heads, layer.num_heads) if latent else layer.groups
     parts_of_rank = parts(groups, mesh.size(), name)
@@ -155,7 +157,7 @@ def _split(layer: Layer, mesh: DeviceMesh, name: str, source: int | None) -> Non
 
 
 def parts(groups: Groups, ranks: int, name: str = "the layer") -> list[Part]:
-    """The heads of each rank: whole groups if there are enough, otherwise heads whose kv heads ranks share.
+    """The heads of each tensor-parallel rank: whole groups if there are enough, else ranks share kv heads.
 
     >>> parts(Groups.even(5, 5), 2)
     [((0, 1, 2), (0, 1, 2)), ((3, 4), (3, 4))]
@@ -181,13 +183,14 @@ def parts(groups: Groups, ranks: int, name: str = "the layer") -> list[Part]:
 
 
 def _balanced_cuts(readers: Sequence[int], ranks: int) -> tuple[int, ...]:
-    """Cuts of a sequence of groups into non-empty runs with the most equal sums of `readers`."""
+    """Cuts of groups into runs for tensor-parallel ranks with the most equal sums of `readers`."""
     total = [0]
     for count in readers:
         total.append(total[-1] + count)
 
     @cache
     def best(start: int, left: int) -> tuple[float, tuple[int, ...]]:
+        """The most equal split of the groups from `start` on into `left` runs."""
         if left == 1:
             rest = total[-1] - total[start]
             return (rest**2 if rest else float("inf")), ()
@@ -203,7 +206,7 @@ def _balanced_cuts(readers: Sequence[int], ranks: int) -> tuple[int, ...]:
 
 
 def _broadcast(layer: nn.Module, mesh: DeviceMesh, source: int) -> None:
-    """Copy the parameters and buffers of rank `source` to every rank, as parallelize_module promises."""
+    """Copy the parameters of tensor-parallel rank `source` to every rank, as parallelize_module promises."""
     if mesh.size() == 1:
         return
     group = mesh.get_group()
@@ -214,7 +217,7 @@ def _broadcast(layer: nn.Module, mesh: DeviceMesh, source: int) -> None:
 
 
 def _split_rows(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim: int, shard: HeadShard) -> None:
-    """Keep the rows of this rank's heads, `dim` each."""
+    """Keep the rows of a weight for this tensor-parallel rank's heads, `dim` each."""
     local_heads = heads_of_rank[shard.mesh.get_local_rank()]
     linear.__class__ = HeadRows
     assert isinstance(linear, HeadRows)
@@ -230,6 +233,7 @@ def _split_rows(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim
 
 
 def _split_columns(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], dim: int, shard: HeadShard) -> None:
+    """Keep the columns of W_O that read this rank's heads."""
     linear.__class__ = HeadColumns
     assert isinstance(linear, HeadColumns)
     linear.shard, linear.rows = shard, None
@@ -240,7 +244,7 @@ def _split_columns(linear: nn.Linear, heads_of_rank: Sequence[tuple[int, ...]], 
 
 
 def _local_part(p: Tensor, axis: int, index: Tensor, sharded: bool, shard: HeadShard) -> nn.Parameter:
-    """This rank's part of a full parameter."""
+    """This tensor-parallel rank's part of a full parameter."""
     if sharded:
         part = distribute_tensor(p.data, shard.mesh, [Shard(axis)], src_data_rank=None)
         return nn.Parameter(part, requires_grad=p.requires_grad)
@@ -269,7 +273,7 @@ class _Part(nn.Linear):
     """(axis, local indices) of a weight that is not a DTensor and holds a part; None if it is complete"""
 
     def local(self, x: Tensor | None) -> Tensor | None:
-        """The rows of the local heads."""
+        """The rows of the heads on this tensor-parallel rank."""
         if x is None:
             return None
         if self.rows is not None:
@@ -296,7 +300,7 @@ class HeadColumns(_Part):
 
 
 def _enter(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copy the inputs to the ranks; select the local heads of the gate and the request."""
+    """Copy the inputs to the tensor-parallel ranks; select the local heads of the gate and the request."""
     shard = layer.head_shard
     assert shard is not None
     if not isinstance(layer, LatentAttention):  # it copies its latents instead
@@ -316,7 +320,7 @@ def _enter(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 
 def _leave(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    """Gather the outputs of the heads of all ranks."""
+    """Gather the outputs of the heads of all tensor-parallel ranks."""
     shard, ask = layer.head_shard, kwargs.get("ask")
     if shard is None or not isinstance(output, AttentionOutput) or not isinstance(ask, LocalAsk):
         return output

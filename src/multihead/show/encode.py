@@ -43,6 +43,7 @@ class BlobTable:
     """characters"""
 
     def add(self, text: str) -> int:
+        """The index of an encoded text, stored once."""
         if text not in self._indices:
             self._indices[text] = len(self.texts)
             self.texts.append(text)
@@ -95,7 +96,7 @@ class RowMask:
 def scaled(
     q: Float[Tensor, "query dim"], k: Float[Tensor, "key dim"], scale: float, *, shift: bool
 ) -> tuple[Float[Tensor, "query dim"], Float[Tensor, "key dim"]]:
-    """q and k of equal magnitude that include the scale: these lose least in half precision.
+    """q and k of equal magnitude to encode, which include the scale: these lose least in half precision.
 
     `shift`: subtract the mean key. This adds the same to all scores of a row, which the softmax ignores, and
     the remaining values are smaller and are rounded less.
@@ -111,7 +112,7 @@ def scaled(
 def weights_from(
     q: Float[Tensor, "query dim"], k: Float[Tensor, "key dim"], mask: RowMask, rows: range
 ) -> Float[Tensor, "row key"]:
-    """softmax(q kᵀ) of some rows, as the page computes it."""
+    """The weights that the page computes from encoded q and k, softmax(q kᵀ), for some rows."""
     row = torch.arange(rows.start, rows.stop)
     logits = q[row].float() @ k.float().T
     if mask.softcap is not None:
@@ -130,7 +131,7 @@ def weights_from(
 
 
 def halves_text(x: Float[Tensor, "token dim"]) -> str:
-    """Half-precision numbers; all high bytes, then all low ones, which deflates better."""
+    """Half-precision numbers encoded as text; all high bytes, then all low ones, which deflates better."""
     pairs = np.frombuffer(x.half().cpu().contiguous().numpy().astype("<f2").tobytes(), dtype=np.uint8).reshape(
         -1, 2
     )

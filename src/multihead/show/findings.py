@@ -18,9 +18,9 @@ from multihead._base.plural import plural
 from multihead._base.share_words import SHARES, Share, leading_shares
 from multihead.measures.kinds.evidence import TOO_LITTLE
 from multihead.measures.similarity.result import Similarity
-from multihead.show.curve import QualityCurve
 from multihead.show.kind_texts import KINDS
-from multihead.statements.run import Theory
+from multihead.show.quality_curve import QualityCurve
+from multihead.statements.theory import Theory
 from multihead.table.head_names import parse
 from multihead.table.table import HeadTable
 from multihead.table.view import has_shares, importance_column
@@ -31,7 +31,7 @@ OFTEN = 0.25
 """The share of the heads from which on a common kind is the first finding."""
 
 MOSTLY = 0.75
-"""The part of a layer's heads from which on what they do is said of the layer."""
+"""At least this share of a layer's heads must agree for a finding to name the layer."""
 
 TWINS = 0.8
 """CKA from which on two heads are near-twins."""
@@ -65,7 +65,7 @@ def count_of(some: int, every: int, word: str) -> str:
 
 
 def _kinds(table: HeadTable | None) -> Finding | None:
-    """The most common kind; if it is rare, the number of heads with a kind, and the clearest of them."""
+    """A finding on kinds: the most common one; if it is rare, how many heads have one, and the clearest."""
     if table is None or "kind" not in table.columns:
         return None
     counts = Counter(k for k in table["kind"] if k in KINDS)
@@ -87,7 +87,7 @@ def _kinds(table: HeadTable | None) -> Finding | None:
 
 
 def _shares(table: HeadTable) -> Finding:
-    """The share that leads most often, and the layers in which one leads in most heads."""
+    """A finding on shares: the one that leads most often, and the layers in which one leads in most heads."""
     leading = [leading_shares(word) for word in table["leading"]]
     counts = Counter(share for shares in leading for share in shares)
     share, some = counts.most_common(1)[0]
@@ -123,7 +123,7 @@ def _layers_of_one_share(heads: Sequence[str], leading: Sequence[Sequence[Share]
 
 
 def _layer_words(layers: Sequence[str]) -> str:
-    """Such as "layer 5", "layers 1 to 4", "encoder layers 0 and 1"."""
+    """Layers in a finding, such as "layer 5", "layers 1 to 4", "encoder layers 0 and 1"."""
     stack, _, _ = layers[0].rpartition(".")
     numbers = [layer.rpartition("L")[2] for layer in layers]
     joined = " and ".join(numbers) if len(numbers) <= 2 else f"{numbers[0]} to {numbers[-1]}"
@@ -131,7 +131,7 @@ def _layer_words(layers: Sequence[str]) -> str:
 
 
 def _special(table: HeadTable | None) -> Finding | None:
-    """The head with the highest score among the rare kinds."""
+    """A finding on the head with the highest score among the rare kinds."""
     if table is None or "kind" not in table.columns:
         return None
     counts = Counter(map(without_value, table["kind"]))
@@ -149,6 +149,7 @@ def _special(table: HeadTable | None) -> Finding | None:
 
 
 def _curve(curve: QualityCurve | None) -> Finding | None:
+    """A finding on how many heads can be pruned."""
     if curve is None:
         return None
     cost, prunable = f"{curve.limit * 100:g} % of quality", curve.prunable
@@ -160,6 +161,7 @@ def _curve(curve: QualityCurve | None) -> Finding | None:
 
 
 def _importance(table: HeadTable | None) -> Finding | None:
+    """A finding on how few heads hold most of the importance."""
     by = None if table is None else importance_column(table)
     if table is None or by is None:
         return None
@@ -173,7 +175,7 @@ def _importance(table: HeadTable | None) -> Finding | None:
 
 
 def _twins(similarity: Similarity | None) -> Finding | None:
-    """The largest group of near-copies inside a layer; else the two most similar heads."""
+    """A finding on near-copies inside a layer; else on the two most similar heads."""
     pairs = [] if similarity is None else similarity.most_similar(1)
     if similarity is None or not pairs:
         return None
@@ -206,6 +208,7 @@ def _layer(name: str) -> str:
 
 
 def _theory(theory: Theory | None) -> Finding | None:
+    """A finding on how many statements of the theory fail."""
     if theory is None or not theory.summary:
         return None
     fails = sum(line.verdict == "fails" for line in theory.summary)

@@ -21,12 +21,12 @@ from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import title
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.similarity.result import PAIRS, Similarity
-from multihead.show.cuts import cost_cells
+from multihead.show.cut_curve import cost_cells
 from multihead.show.encode import deflated, shares_text
 from multihead.show.kind_texts import KINDS, UNCLEAR
 from multihead.show.page_file import fill_page, page_part
 from multihead.show.tokens import show_control_chars
-from multihead.statements.run import Theory
+from multihead.statements.theory import Theory
 from multihead.table.table import HeadTable
 from multihead.table.view import importance_column, shown, word
 
@@ -41,7 +41,7 @@ DIGITS = 6
 
 
 def page(report: Report, *, served: bool = False) -> str:
-    """The HTML. `served`: the page asks the server that it came from for maps, and may ask no other."""
+    """The HTML page of a report. `served`: it may request maps from its server, and nothing else."""
     blobs = list(report.blobs.texts)
     data = json.dumps(_data(report, blobs) | {"served": served}, separators=(",", ":"), allow_nan=False)
     name = escape(show_control_chars(report.model.name))
@@ -62,6 +62,7 @@ def page(report: Report, *, served: bool = False) -> str:
 
 
 def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
+    """The report as the data of the HTML page."""
     model, corpus = report.model.to_json(), report.corpus.to_json()
     pairs = report.pairs
     return {
@@ -92,7 +93,7 @@ def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
 
 
 def _table(table: HeadTable, heads: Sequence[str]) -> dict[str, Any]:
-    """Columns in the order of the heads; numbers rounded, None for NaN."""
+    """The table in the HTML page: columns in the order of the heads; numbers rounded, None for NaN."""
     index_of = {name: i for i, name in enumerate(table.heads)}
     rows = [index_of[name] for name in heads]
     columns: dict[str, Any] = {}
@@ -114,7 +115,7 @@ def rounded(numbers: Sequence[float]) -> list[float | None]:
 
 
 def _similarity(similarity: Similarity | None, blobs: list[str]) -> dict[str, Any] | None:
-    """Every measure as bytes, unless there are too many heads."""
+    """Similarity in the HTML page: every measure as bytes, unless there are too many heads."""
     if similarity is None or not 2 <= len(similarity.heads) <= PAIRED:
         return None
     measures: list[dict[str, Any]] = []
@@ -136,7 +137,7 @@ def _similarity(similarity: Similarity | None, blobs: list[str]) -> dict[str, An
 
 
 def _theory(theory: Theory | None) -> dict[str, Any] | None:
-    """Without the numbers behind the verdicts: `multihead theory --json` has them."""
+    """The theory in the HTML page, without the numbers behind the verdicts."""
     if theory is None:
         return None
     data = theory.to_json()
@@ -147,7 +148,7 @@ def _theory(theory: Theory | None) -> dict[str, Any] | None:
 
 
 def _cost(cost: Cost) -> dict[str, Any]:
-    """Now, and with half the heads."""
+    """The cost in the HTML page: now, and with half the heads."""
     half = cost.pruned(max(1, max(s.heads for s in cost.specs) // 2)) if _can_halve(cost) else None
     columns = [cost] if half is None else [cost, half]
     rows = [[label, *cells] for label, *cells in zip(LINES, *(cost_cells(c) for c in columns), strict=True)]
@@ -156,7 +157,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def _can_halve(cost: Cost) -> bool:
-    """Whether all layers have the same even number of heads, each with its own keys and values."""
+    """Whether the HTML page can show half the heads: all layers have the same even number, without groups."""
     return len({s.heads for s in cost.specs}) == 1 and all(
         s.heads % 2 == 0 and s.kv_heads == s.heads and s.latent is None for s in cost.specs
     )

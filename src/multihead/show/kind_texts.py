@@ -21,14 +21,14 @@ class KindText:
     """The words for a kind."""
 
     label: str
-    """what it is called where there is little room"""
+    """a short name for narrow places"""
     verb: str
     """what one head does"""
     rest: str
     """the end of the sentence that explains it"""
 
     def does(self, heads: int) -> str:
-        """What so many heads do."""
+        """The text of what so many heads of a kind do."""
         text = self.verb
         if heads != 1:
             for one, many in _PLURAL.items():

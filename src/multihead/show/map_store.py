@@ -28,7 +28,7 @@ from multihead.model.call import Call, Compute
 from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key
-from multihead.show.qk import StoredMap, head_norms
+from multihead.show.map_or_qk import StoredMap, head_norms
 from multihead.show.text_maps import (
     LayerShape,
     ShownText,
@@ -110,6 +110,7 @@ class MapStore:
             return [text for document in documents for text in self._add_document(document)], self.layers
 
     def _add_document(self, document: Document) -> list[ShownText]:
+        """Store a document as texts of the page, one per window."""
         windows = windows_of(self.model, document, tokenizer=self.tokenizer, max_tokens=self.max_tokens)
         if len(windows) > MAX_WINDOWS:
             raise SizeError(
@@ -124,6 +125,7 @@ class MapStore:
         return texts
 
     def _add_window(self, window: Window, shapes: Sequence[LayerShape]) -> ShownText:
+        """Store a window of a text."""
         count = len(next((x[0] for n, x in window.batch.items() if n == "input_ids"), ()))
         if count and window.at:  # the last window may be shorter than the first, whose sizes are known
             first = shapes[0].queries
@@ -139,6 +141,7 @@ class MapStore:
         return data
 
     def _entry(self, number: int) -> _Entry:
+        """A stored text; raises if it was dropped."""
         entry = self._texts.get(number)
         if entry is None:
             raise SizeError(
@@ -172,14 +175,14 @@ class MapStore:
         return HeadMap(problem, head, factor, stopped)
 
     def norms(self, text: int, label: str, head: int) -> Float[Tensor, " key"]:
-        """‖W_O v‖ of every key, or ‖v‖ where W_O is not known."""
+        """‖W_O v‖ of every key of a stored text, or ‖v‖ where W_O is not known."""
         problem = self.problem(text, label)
         _check_head(problem, head)
         projections = self.output_projections.get(label)
         return head_norms(problem, head, None if projections is None else projections[head])
 
     def problem(self, text: int, label: str) -> Problem:
-        """q, k and v of a layer on a text: cached, or from a run of the model up to that layer."""
+        """q, k and v of a layer on a stored text: cached, or from a run of the model up to that layer."""
         entry, site = self._entry(text), self._forward.sites.layer(label)
         with self._running:
             if (text, site.key) not in self._cache:
@@ -190,7 +193,7 @@ class MapStore:
     # ---- runs of the model ----------------------------------------------------------------------
 
     def _shapes_of(self, window: Window) -> list[LayerShape]:
-        """The attentions that run on a text. Their q, k and v are cached."""
+        """The attentions that run on a stored text. Their q, k and v are cached."""
         shapes: list[LayerShape] = []
         number = self._next
 
@@ -206,9 +209,10 @@ class MapStore:
         return shapes
 
     def _run_to(self, text: int, window: Window, last: Key) -> None:
-        """Run the model up to an attention; q, k and v of every one on the way are cached."""
+        """Run the model on a stored text up to an attention; q, k and v of every one on the way are cached."""
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Cache q, k and v of an attention; stop the run after the last one needed."""
             self._put(text, call.key, call.problem)
             if call.key == last:
                 raise StopForward
@@ -218,7 +222,7 @@ class MapStore:
         self.runs += 1
 
     def _put(self, text: int, key: Key, problem: Problem) -> None:
-        """Cache q, k and v as the latest; the least recently used make room."""
+        """Cache q, k and v of a stored text as the latest; the least recently used make room."""
         q, k, v = (x.detach().clone() for x in (problem.q, problem.k, problem.v))
         self._cache[text, key] = replace(problem, q=q, k=k, v=v)
         self._cache.move_to_end((text, key))

@@ -14,7 +14,7 @@ from multihead.errors import MultiheadError
 
 
 def fill_page(template: str, *, script: str, style: str, connect: str = "'none'", **parts: str) -> str:
-    """The template with its $names filled in. `connect` is the source that the script may send requests to."""
+    """The page from its template with $names filled in; its script may send requests to `connect`."""
     policy = (
         f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
         f"img-src data: blob:; connect-src {connect}; base-uri 'none'; form-action 'none'; "

@@ -66,7 +66,7 @@ class PlayPage:
         return f"the embedded model as a page: {heads} heads, {len(self.html()) / 1e6:.1f} MB"
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, which can run its script and nothing else."""
+        """The play page in a sandboxed frame, which can run its script and nothing else."""
         return (
             f'<iframe srcdoc="{escape(self.html())}" sandbox="allow-scripts" title="the embedded model" '
             f'style="width: 100%; height: {INLINE_HEIGHT}px; border: 1px solid #8886"></iframe>'
@@ -74,6 +74,7 @@ class PlayPage:
 
 
 def _page() -> str:
+    """The page of `mh.play()`."""
     model, tokenizer = embedded()
     weights = {name: x for name, x in model.state_dict().items() if name != "guess.weight"}  # is words.weight
     config = model.config
@@ -115,7 +116,7 @@ def _card() -> dict[str, Any]:
 
 
 def _page_card() -> dict[str, Any]:
-    """The jobs of heads, as they were measured when the model was trained. Lessons name heads by these alone."""
+    """Jobs of heads for the play page, as measured after training. Lessons name heads by these alone."""
     card = _card()
     kinds = {head: row["kind"] for head, row in card["kinds"].items()}
     return {

@@ -29,12 +29,12 @@ from multihead.measures.cost.cost_text import amount
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.similarity.result import Similarity
 from multihead.show import html
-from multihead.show.curve import QualityCurve
 from multihead.show.encode import BlobTable
 from multihead.show.findings import Finding, findings
 from multihead.show.page_file import save_page
+from multihead.show.quality_curve import QualityCurve
 from multihead.show.text_maps import LayerShape, ShownText
-from multihead.statements.run import Theory
+from multihead.statements.theory import Theory
 from multihead.table.head_grid import head_grid
 from multihead.table.table import HeadTable
 from multihead.table.view import importance_column
@@ -135,7 +135,7 @@ class Report:
 
     @property
     def card(self) -> str:
-        """Parameters, layers × heads, kv heads, tokens read."""
+        """The report's card: parameters, layers × heads, kv heads, tokens read."""
         widths = {layer.site.heads for layer in self.layers}
         count, heads = len(self.layers), len(self.heads)
         layers = plural(count, "layer")
@@ -152,7 +152,7 @@ class Report:
         return " · ".join(parts)
 
     def kind_rows(self) -> list[KindRow]:
-        """The heads of each kind and their mean importance, the most frequent kind first."""
+        """The report's kinds with their heads and mean importance, the most frequent kind first."""
         table = self.table
         if table is None or "kind" not in table.columns:
             return []
@@ -168,7 +168,7 @@ class Report:
     # ---- showing ------------------------------------------------------------------------------
 
     def summary(self) -> str:
-        """Plain text: the card, the findings, and a line per kind."""
+        """The report as plain text: the card, the findings, and a line per kind."""
         text = [f"{self.model.name}: {self.card}", *(f"  • {finding.text}" for finding in self.findings)]
         rows = self.kind_rows()
         if rows:
@@ -180,7 +180,7 @@ class Report:
     __repr__ = summary
 
     def _repr_html_(self) -> str:
-        """For a notebook: the card, the findings, the grid of heads, and the curve."""
+        """The report in a notebook: the card, the findings, the grid of heads, and the curve."""
         parts = [line(f"{self.model.name}: {self.card}", small=False)]
         parts.append(lines([finding.text for finding in self.findings]))
         if self.table is not None:
@@ -191,7 +191,7 @@ class Report:
         return "".join(parts) + lines([f"note: {note}" for note in self.notes])
 
     def to_json(self) -> dict[str, Any]:
-        """The summary as plain data: `multihead report --json` prints it. The numbers are in `table.to_json()`."""
+        """The report's summary as plain data, for `multihead report --json`; `table.to_json()` has the numbers."""
         return {
             "model": self.model.to_json(),
             "corpus": self.corpus.to_json(),
@@ -208,7 +208,7 @@ class Report:
         }
 
     def html(self, *, served: bool = False) -> str:
-        """The page. `served`: it asks the server that it came from for maps."""
+        """The page. `served`: it requests maps from its server."""
         return html.page(self, served=served)
 
     def save(self, path: str | Path) -> Path:
@@ -217,7 +217,7 @@ class Report:
 
 
 def _kind_table(rows: Sequence[KindRow]) -> tuple[list[str], list[list[str]]]:
-    """Titles and cells."""
+    """Titles and cells of the report's table of kinds."""
     measured = any(row.importance is not None for row in rows)
     titles = ["kind", "heads", *(["mean importance"] if measured else []), "which"]
     cells: list[list[str]] = []

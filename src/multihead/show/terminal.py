@@ -48,7 +48,7 @@ class TerminalHeatmap:
         return min(LABEL, max([cell_len(label) for label in self.chart.rows], default=1))
 
     def _fit(self, width: int) -> tuple[int, int]:
-        """How many columns of the map are shown, and how many characters each takes."""
+        """How many columns of a map fit the terminal, and how many characters each takes."""
         left = max(1, len(self.chart.columns) - self.start)
         room = max(1, width - self.label_width - 3)
         return (left, 2) if 2 * left <= room else (min(left, room), 1)
@@ -81,6 +81,7 @@ class TerminalHeatmap:
             yield line
 
     def _cell(self, weight: float, level: float, width: int, console: Console) -> Any:
+        """A cell of a map in the terminal: a colour, a shade or a digit."""
         from rich.text import Text
 
         if self.digits or not console.encoding.startswith("utf"):
@@ -92,7 +93,7 @@ class TerminalHeatmap:
         return Text(mark.ljust(width) if mark == "·" else mark * width)
 
     def scale(self, console: Console) -> Any:
-        """One line that explains the marks."""
+        """The line in the terminal that explains the marks."""
         from rich.text import Text
 
         if self.digits or not console.encoding.startswith("utf"):
@@ -110,7 +111,7 @@ def _has_colours(console: Console) -> bool:
 
 
 def _upright(labels: Sequence[str], width: int) -> list[str]:
-    """Labels from top to bottom, standing on the map."""
+    """Labels from top to bottom, standing on the map in the terminal."""
     from rich.cells import cell_len
 
     columns: list[list[str]] = []

@@ -5,7 +5,7 @@
 >>> from multihead._base.share_words import SHARE_NAMES
 >>> from multihead.show.terminal_grid import TerminalHeadGrid
 >>> from multihead.table.head_grid import head_grid
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> shares = torch.tensor([[0.1, 0.1, 0.8, 0.0, 0.0], [0.5, 0.1, 0.0, 0.2, 0.2]])
 >>> columns = {name: shares[:, i] for i, name in enumerate(SHARE_NAMES)} | {"leading": ("position", "word + match")}
@@ -71,7 +71,7 @@ class TerminalHeadGrid:
             yield line.append(name, "not bold default").append(f"  {share.meaning}", "not bold default dim")
 
     def _cell(self, head: int | None) -> Any:
-        """The letters of a head; a dot where its shares were not measured; blank where there is no head."""
+        """The letters of a head in the grid; a dot if its shares were not measured; blank if there is no head."""
         from rich.text import Text
 
         cell = Text()

@@ -29,10 +29,10 @@ from multihead.model.anatomy import anatomy
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.capture import Capture
-from multihead.model.keep import Keep
+from multihead.model.kept_tensors import Keep
 from multihead.model.sites import Site
 from multihead.show.encode import BlobTable, singles_text
-from multihead.show.qk import Storage, StoredMap, last_problem, norms_of, store_heads
+from multihead.show.map_or_qk import Storage, StoredMap, last_problem, norms_of, store_heads
 from multihead.show.tokens import Words, show_control_chars
 
 NOT_TOKENS = ("attention_mask", "token_type_ids", "position_ids", "labels")
@@ -151,7 +151,7 @@ class Window:
 def windows_of(
     model: nn.Module, document: Document, *, tokenizer: Any = None, max_tokens: int | None = None
 ) -> list[Window]:
-    """The document as one window, or as several if it is longer than the model or `max_tokens` allow."""
+    """The text as one window of maps, or as several if it is longer than the model or `max_tokens` allow."""
     longest = default_max_tokens(model) if max_tokens is None else max_tokens
     longest = min((n for n in (learned_positions(model), longest) if n is not None), default=None)
     pieces = list(batches(model, [document], tokenizer=tokenizer, batch_size=1, max_tokens=longest))
@@ -172,7 +172,7 @@ def long_text(name: str, windows: Sequence[Window], stored: int) -> str:
 
 
 def output_projections(model: nn.Module) -> tuple[dict[str, list[Tensor]], str]:
-    """W_O of every head, by layer; or an empty dict, and why."""
+    """W_O of every head, by layer, for maps weighted by norm; or an empty dict, and why."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -258,7 +258,7 @@ def _empty_capture() -> Capture:
 
 
 def read_text(model: nn.Module, document: Document | Window, maps: TextMaps, *, tokenizer: Any = None) -> ShownText:
-    """Run the model on a window, or on the first window of a document."""
+    """Run the model on a text for its maps: on a window, or on the first window of a document."""
     window = document if isinstance(document, Window) else windows_of(model, document, tokenizer=tokenizer)[0]
     BatchRunner(model, [maps]).run(Batch(window.batch))
     return maps.text(window, tokenizer)
@@ -270,7 +270,7 @@ def read_text(model: nn.Module, document: Document | Window, maps: TextMaps, *, 
 def shown_text(
     window: Window, shapes: Sequence[LayerShape], layers: Sequence[TextLayer], tokenizer: Any, lengths: str
 ) -> ShownText:
-    """The tokens of a window, and the sequences along the rows and columns of each layer's maps."""
+    """A text with maps: a window's tokens, and the sequences along rows and columns of each layer's maps."""
     text = window.document if isinstance(window.document, str) else None
     sequences, sides = _sequences(window, shapes, tokenizer, text)
     placed = [replace(x, rows=rows, columns=columns) for x, (rows, columns) in zip(layers, sides, strict=True)]
@@ -280,7 +280,7 @@ def shown_text(
 
 
 def _unknown(tokenizer: Any, text: str) -> str:
-    """The first words of a text that the tokenizer does not have."""
+    """The first words of a text with maps that the tokenizer does not have."""
     words = unknown_words(tokenizer, text[:CHARACTERS])
     if not words:
         return ""
@@ -298,7 +298,7 @@ def _title(text: str) -> str:
 def _sequences(
     window: Window, shapes: Sequence[LayerShape], tokenizer: Any, text: str | None
 ) -> tuple[list[Words], list[tuple[int, int]]]:
-    """The sequences that were read, and the indices of those along the rows and columns of each layer's maps."""
+    """The sequences of a text, and the indices of those along the rows and columns of each layer's maps."""
     ids = {
         n: x[0].tolist()
         for n, x in window.batch.items()
@@ -307,6 +307,7 @@ def _sequences(
     words: dict[tuple[str, int], Words] = {}
 
     def side(count: int, decoding: bool) -> tuple[str, int]:
+        """The sequence along one side of a layer's maps."""
         order = sorted(ids, key=lambda n: ("decoder" in n) != decoding)
         name = next((n for n in order if len(ids[n]) == count), "")
         if (name, count) not in words:

@@ -60,7 +60,7 @@ class HeadMap:
         return self.problem.coordinates.queries, self.problem.coordinates.keys
 
     def rows(self, rows: list[int]) -> Float[Tensor, "row key"]:
-        """The weights of some queries."""
+        """The weights of some queries, computed for tiles of the map."""
         weights = weights_of(self.problem, Cells([self.head], rows))[0, 0].float().cpu()
         if self.factor is None:
             return weights
@@ -72,14 +72,14 @@ class HeadMap:
         return self.rows([i])[0]
 
     def column(self, j: int) -> Float[Tensor, " query"]:
-        """The weights that all queries give to key j."""
+        """The column of the map: the weights that all queries give to key j."""
         weights = torch.empty(self.shape[0])
         for rows, block in self._blocks(range(self.shape[0])):
             weights[rows] = block[:, j]  # copied: a list of views would hold every block
         return weights
 
     def tile(self, part: Part, width: int, height: int, *, thin: bool = False) -> UInt8[Tensor, "height width"]:
-        """255 √p of a part in `height` × `width` pixels; a pixel shows the largest weight of its cells.
+        """A tile of the map: 255 √p in `height` × `width` pixels; a pixel shows the largest weight of its cells.
 
         `thin`: of the rows of a pixel only the first is computed, for a picture that is small and quick.
         """
@@ -110,7 +110,7 @@ class HeadMap:
     def strongest(
         self, count: int, rows: Bool[Tensor, " query"], keys: Bool[Tensor, " key"], *, square: bool
     ) -> list[tuple[float, int, int]]:
-        """The largest weights in some rows and keys: (weight, query, key). `square`: without the diagonal."""
+        """The map's largest weights in some rows and keys: (weight, query, key). `square`: no diagonal."""
         best: list[tuple[float, int, int]] = []
         keys_per_row = self.shape[1]
         for queries, block in self._blocks(rows.nonzero().flatten().tolist()):
@@ -125,6 +125,7 @@ class HeadMap:
         return best
 
     def _blocks(self, rows: range | list[int]) -> Iterator[tuple[list[int], Float[Tensor, "row key"]]]:
+        """The map in blocks of rows, so that memory is linear in tokens."""
         size = max(1, BLOCK // max(1, self.shape[1]))
         for start in range(0, len(rows), size):
             if self.stopped():
@@ -140,7 +141,7 @@ def _bins(count: int, bins: int) -> Int[Tensor, " count"]:
 
 
 def _largest(cells: Float[Tensor, "row key"], bins: int) -> Float[Tensor, "row bin"]:
-    """The largest weight in each of some even bins of keys."""
+    """The largest weight in each of some even bins of keys, the pixels of a tile."""
     count = cells.shape[1]
     if bins == count:
         return cells

@@ -70,6 +70,7 @@ class PairSums:
         return PairSums(heads, held, no_pairs, weights, no_pairs.clone(), missing)
 
     def add(self, codes: Int[Tensor, " new"], weights: Float[Tensor, " new"], times: Int[Tensor, " new"]) -> None:
+        """Add the weights of token pairs, equal pairs together."""
         times = torch.cat([self.times, times])
         self.codes, index = torch.cat([self.codes, codes]).unique(return_inverse=True)
         mass = torch.cat([self.weights, weights.double()])
@@ -86,7 +87,7 @@ class PairSums:
         return vars(self).copy()
 
     def _drop_lightest(self) -> None:
-        """Keep the `held` heaviest pairs of each head."""
+        """Keep the `held` heaviest token pairs of each head."""
         if int(torch.bincount(self.codes >> (2 * _BITS), minlength=self.heads).max()) <= self.held:
             return
         order = self.weights.argsort(descending=True)
@@ -118,12 +119,13 @@ class TokenPairs(PerSite[PairSums]):
         return PairSums(**state)
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Add the strongest token pairs of an attention call."""
         sums = self.of_call(call)
         for codes, weights in _strongest(call, self.special):
             sums.add(codes, weights, torch.ones_like(codes))
 
     def top(self, head: str, count: int = 10) -> list[Pair]:
-        """The pairs of a head with the most weight, heaviest first."""
+        """The token pairs of a head with the most weight, heaviest first."""
         site, index = find(head, self.sites)
         sums = self.of[site.key]
         of_head = ((sums.codes >> (2 * _BITS)) == index).nonzero()[:, 0]
@@ -143,7 +145,7 @@ class TokenPairs(PerSite[PairSums]):
 
 
 def _strongest(call: Call, special: Tensor) -> Iterator[tuple[Int[Tensor, " found"], Float[Tensor, " found"]]]:
-    """(code, weight) of the strongest key in every row of every head, in blocks of rows."""
+    """The strongest token pair of every row of every head, (code, weight), in blocks of rows."""
     problem, coordinates = call.problem, call.problem.coordinates
     query_ids, key_ids = call.queries.ids, call.keys.ids
     if query_ids is None or key_ids is None:

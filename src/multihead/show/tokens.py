@@ -25,6 +25,7 @@ def show_control_chars(text: str) -> str:
     """Replace characters that a browser hides or obeys, controls and direction marks, by visible ones."""
 
     def visible(match: re.Match[str]) -> str:
+        """A visible character for a control character in a token."""
         code = ord(match[0])
         if code < 0x20:
             return chr(0x2400 + code)

@@ -71,7 +71,7 @@ def download(name: str, *, code: bool = False) -> Path:
 
 
 def _cached(name: str, reason: str, cause: Exception | None = None) -> Path:
-    """The folder of an earlier download."""
+    """The folder of an earlier download from the hub."""
     from huggingface_hub import try_to_load_from_cache
 
     for file in ("multihead.json", "config.json"):

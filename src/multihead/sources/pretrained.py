@@ -84,7 +84,7 @@ class Pretrained(tuple["nn.Module", Any]):
         return self[1]
 
     def summary(self, sites: Sites | None = None) -> str:
-        """The name, the heads and the parameters; `sites` if they are known, else the model is run to find them."""
+        """The pretrained model's name, heads and parameters; without `sites`, the model is run to find them."""
         from multihead.model.find_sites import find_sites  # imports torch
 
         found = find_sites(self.model) if sites is None else sites
@@ -93,7 +93,7 @@ class Pretrained(tuple["nn.Module", Any]):
 
     @property
     def stored_dtype(self) -> torch.dtype | None:
-        """The half precision in which the files hold the weights; None if they hold another, or there are none."""
+        """The half precision of the pretrained files; None if they hold another one, or there are none."""
         import torch
 
         file = None if self.folder is None else self.folder / "config.json"
@@ -213,6 +213,7 @@ def model_folder(source: str, *, trust_remote_code: bool = False) -> Path:
 
 
 def _load_model(folder: Path, device: str | torch.device, dtype: torch.dtype, trust: bool) -> nn.Module:
+    """Load the model of a folder, saved by multihead or by transformers."""
     import torch
 
     if (folder / SAVED).is_file():
@@ -287,6 +288,7 @@ def _explained(folder: Path, what: str) -> Generator[None]:
 
 
 def _load_hint(message: str, what: str) -> str | None:
+    """How to fix an error of loading a pretrained model or tokenizer."""
     if what == "tokenizer":
         return "token ids can be read instead of text: ids='ids.json'"
     if "header" in message or "incomplete" in message.lower():
@@ -296,7 +298,7 @@ def _load_hint(message: str, what: str) -> str | None:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Silence what libraries log and draw while they load a model."""
+    """Silence the logs and bars of libraries that load a pretrained model."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -318,6 +320,7 @@ def _without_bars(transformers: Any) -> Generator[None]:
 
 
 def _transformers() -> Any:
+    """transformers, which loads pretrained models; raises if it is not installed."""
     try:
         import transformers
     except ImportError as error:

@@ -57,6 +57,7 @@ def call_function(name: str) -> tuple[nn.Module, Any]:
 
 
 def _checked(result: Any, name: str) -> tuple[nn.Module, Any]:
+    """The model and the tokenizer that a user's function returned; raises for anything else."""
     from torch import nn
 
     if isinstance(result, nn.Module):
@@ -79,6 +80,7 @@ def _checked(result: Any, name: str) -> tuple[nn.Module, Any]:
 
 
 def _import(path: str, name: str) -> Any:
+    """Import the module of a user's function."""
     try:
         return import_module(path)
     except ModuleNotFoundError as error:
@@ -108,7 +110,7 @@ def _functions_of(module: Any, path: str) -> str:
 
 @contextmanager
 def _current_folder() -> Generator[None]:
-    """Make the current folder importable, as `python -m` does."""
+    """Make modules in the current folder importable for a user's function, as `python -m` does."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:

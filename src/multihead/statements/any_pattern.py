@@ -107,7 +107,7 @@ def distance(pattern: Pattern, scores: Pattern) -> float:
 
 
 def best_of_rank(pattern: Pattern, rank: int, steps: int = 60) -> float:
-    """How near softmax(q kᵀ) comes to a pattern with `rank` dimensions: an upper bound of the best.
+    """How near softmax(q kᵀ) comes to any pattern with `rank` dimensions: an upper bound of the best.
 
     Truncated SVD of the centred logits (softmax ignores a shift of a row), then gradient descent.
     """

@@ -1,7 +1,7 @@
 """An fp64 copy of a layer as a `MultiHeadAttention`, compared with the run that the sample is of.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.collect import layer_samples
+>>> from multihead.statements.collect_samples import layer_samples
 >>> from multihead.statements.float64_copy import Float64Copy
 >>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
 >>> copied = Float64Copy.of(layer)
@@ -61,6 +61,7 @@ class Float64Copy:
 
 
 def _from_weights(layer: LayerSample, position: Position | None) -> MultiHeadAttention:
+    """Head outputs in float64, computed from the weights."""
     w = layer.weights
     state = {
         "q_proj.weight": w.q.flatten(0, 1), "q_proj.bias": w.bias("q").flatten(),
@@ -89,6 +90,7 @@ def _query_factor(layer: LayerSample) -> float:
 
 @torch.no_grad()
 def _error(module: MultiHeadAttention, layer: LayerSample, mask: Mask) -> float:
+    """The error of the float64 copy, relative to the layer's own output."""
     worst = size = 0.0
     for s in layer.sequences[:4]:
         key = s.memory[None] if layer.cross else None

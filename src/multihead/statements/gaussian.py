@@ -68,7 +68,7 @@ def _log_det(matrix: Covariance) -> float:
 
 
 def _blocks(matrix: Covariance, sizes: Sequence[int]) -> list[Tensor]:
-    """The covariance of each part."""
+    """The Gaussian covariance of each part."""
     if sum(sizes) != len(matrix):
         raise SizeError(
             f"sizes must add up to the width {len(matrix)} of the covariance, got {list(sizes)}",

@@ -111,6 +111,7 @@ class Channel:
 
     @staticmethod
     def of(layer: LayerSample) -> Channel:
+        """The channel whose information is computed: the outputs of a layer's heads, and noise."""
         signal = covariance(layer.deviations.flatten(1))
         power = float(signal.diagonal().mean())
         if not power > 0:

@@ -97,7 +97,7 @@ def joint_coverage(layer: LayerSample) -> Result:
 
 
 def _ranks(maps: Float[Tensor, "head query key"]) -> list[float]:
-    """Coarse and fine rank of the best head's map, then of all maps stacked."""
+    """Coarse and fine rank of the best head's map, then of all maps stacked: their coverage."""
     single, stacked = torch.linalg.svdvals(maps), torch.linalg.svdvals(maps.flatten(0, 1))
     best = [float((single > cut * single[:, :1]).sum(1).max()) for cut in (COARSE, FINE)]
     return best + [float((stacked > cut * stacked[0]).sum()) for cut in (COARSE, FINE)]

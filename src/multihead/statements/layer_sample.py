@@ -1,7 +1,7 @@
 """One attention layer with real input: its weights per head, what it read, and the outputs of every head.
 
 >>> import torch, multihead as mh
->>> from multihead.statements.collect import layer_samples
+>>> from multihead.statements.collect_samples import layer_samples
 >>> [layer] = layer_samples(mh.MultiHeadAttention(12, 3), torch.randn(2, 7, 12))
 >>> layer
 L0: 3 heads of 4, 14 tokens in 2 sequences
@@ -111,7 +111,7 @@ class LayerSample:
 
     @property
     def size_text(self) -> str:
-        """3 heads of 4, 6 heads of 2 (3 kv heads)."""
+        """The sizes of the sampled layer: 3 heads of 4, 6 heads of 2 (3 kv heads)."""
         size = f"{self.key_dim}" if self.key_dim == self.value_dim else f"{self.key_dim}/{self.value_dim}"
         shared = "" if self.kv_heads == self.heads else f" ({self.kv_heads} kv heads)"
         return f"{self.heads} heads of {size}{shared}"
@@ -137,7 +137,7 @@ class LayerSample:
 
     @cached_property
     def deviations(self) -> Float[Tensor, "token head value_dim"]:
-        """outputs − their mean over tokens; 0 for heads whose output never changes beyond the rounding of fp32."""
+        """Sampled outputs − their mean over tokens; 0 for heads that never change beyond the rounding of fp32."""
         deviations = self.outputs - self.outputs.mean(0)
         constant = deviations.square().sum((0, 2)) <= 1e-12 * self.outputs.square().sum((0, 2))
         return deviations.masked_fill(constant[:, None], 0.0)
@@ -153,7 +153,7 @@ class LayerSample:
 
     @cached_property
     def part_covariance(self) -> Float[Tensor, "head head"]:
-        """tr Cov(p_i, p_j) of what two heads add to the output; the diagonal is their variances."""
+        """tr Cov(p_i, p_j) of the parts that two sampled heads add to the output."""
         z = self.deviations
         count, heads, dim = z.shape
         moments = (z.flatten(1).T @ z.flatten(1) / count).view(heads, dim, heads, dim)
@@ -170,7 +170,7 @@ class LayerSample:
         return sorted(self.sequences, key=lambda s: -s.length)[:count]
 
     def batch(self, sequences: int, tokens: int) -> tuple[Tensor, Tensor | None]:
-        """The inputs of queries and, in cross-attention, of keys: the longest sequences, cut to one length.
+        """Sampled inputs of queries and, in cross-attention, of keys: the longest sequences, cut to one length.
 
         Raises where keys and values have different inputs: only the input of the keys is in the sample.
         """

@@ -55,7 +55,7 @@ class LayerShape:
         return [h for h in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if all(w % h == 0 for w in widths)]
 
     def layer(self, heads: int | None = None, d_model: int | None = None) -> MultiHeadAttention:
-        """A layer of these sizes without memory; with a different number of `heads`, of the same total width."""
+        """A layer of this shape without memory; with a different number of `heads`, of the same total width."""
         h = self.heads if heads is None else heads
         return MultiHeadAttention(
             self.d_model if d_model is None else d_model,
@@ -73,7 +73,7 @@ class LayerShape:
         return counted_flops(self.layer(heads), tokens)
 
     def bytes(self, tokens: int, route: str, heads: int | None = None) -> int:
-        """The largest sum of bytes alive while the layer runs on one sequence; weights and input do not count.
+        """The most bytes alive while a layer of this shape runs on one sequence, without weights and input.
 
         d_model is at most 256: the memory between the projections does not depend on it.
         """
@@ -91,7 +91,7 @@ class LayerShape:
 
 
 def counted_flops(layer: MultiHeadAttention, tokens: int) -> dict[str, int]:
-    """FLOPs of one sequence through a layer on the meta device: nothing is computed."""
+    """FLOPs of one sequence through a layer of this shape, on the meta device: nothing is computed."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         layer(torch.empty(1, tokens, layer.d_model, device="meta"), route="reference")
     counts = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
@@ -99,7 +99,7 @@ def counted_flops(layer: MultiHeadAttention, tokens: int) -> dict[str, int]:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The slope of log value over log size; 0 for one size."""
+    """How a count grows with the shape: the slope of log value over log size; 0 for one size."""
     if len(sizes) < 2:
         return 0.0
     return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, 1e-300)), 1)[0])

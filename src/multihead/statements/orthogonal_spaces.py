@@ -83,7 +83,7 @@ class Spans:
 
 
 def _spans(matrices: list[Tensor], seed: int) -> Spans | None:
-    """None for fewer than two spans: one kv head for all, or weights of zeros."""
+    """Spans to test for orthogonality; None for fewer than two: one kv head for all, or weights of zeros."""
     bases, width = [basis(w) for w in matrices], matrices[0].shape[1]
     ranks = [len(b) for b in bases]
     if sum(rank > 0 for rank in ranks) < 2:

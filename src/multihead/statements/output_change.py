@@ -24,10 +24,10 @@ from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
-from multihead.model.partial_run import Change
-from multihead.model.reruns import Read, Reruns
+from multihead.model.rerun_from_attention import Change
+from multihead.model.rerun_strategies import Read, Reruns
+from multihead.model.run_with_graph import tensors_in
 from multihead.model.sites import Sites
-from multihead.model.traced_run import tensors_in
 
 TOKENS = 256
 """Tokens on which heads are ablated one by one."""
@@ -56,6 +56,8 @@ def output_change(
 
 
 def _zeroed(heads: Sequence[int]) -> Change:
+    """The change that sets the outputs of some heads to 0."""
+
     def change(outputs: HeadOutputs) -> HeadOutputs:
         outputs = outputs.clone()
         outputs[:, heads] = 0.0
@@ -65,7 +67,7 @@ def _zeroed(heads: Sequence[int]) -> Change:
 
 
 def _change_from(intact: Tensor, batch: Inputs, model: nn.Module) -> Read:
-    """Reads the squared change of every row of an output, and the squared size of the row before.
+    """Reads how the output changes: squared change and squared size of every row.
 
     The size is read too, because a strategy of `Reruns` is proven relative to the largest value. Outputs themselves
     would not fit into memory for all heads of a model with a large vocabulary.
@@ -86,7 +88,7 @@ def _change_from(intact: Tensor, batch: Inputs, model: nn.Module) -> Read:
 
 
 def _first_batches(model: nn.Module, batches: Sequence[Inputs]) -> Iterator[Inputs]:
-    """Batches with about so many tokens in all."""
+    """Batches with about so many tokens in all, to measure the output change on."""
     count = 0
     for batch in batches:
         if count >= TOKENS:
@@ -97,7 +99,7 @@ def _first_batches(model: nn.Module, batches: Sequence[Inputs]) -> Iterator[Inpu
 
 
 def _first_rows(batch: Inputs, tokens: int) -> Inputs:
-    """The first rows of a batch of token ids, with about so many tokens."""
+    """The first rows of a batch of token ids, with about so many tokens, to measure the output change on."""
     ids = batch.get("input_ids")
     if not isinstance(ids, Tensor) or ids.ndim != 2:
         return batch
@@ -108,7 +110,7 @@ def _first_rows(batch: Inputs, tokens: int) -> Inputs:
 
 
 def _first_output(model: nn.Module, output: Any) -> Tensor:
-    """The first tensor that the model returns."""
+    """The first tensor of a model's output, whose change is measured."""
     first = next(tensors_in(output), None)
     if first is None:
         raise MultiheadError(
@@ -118,7 +120,7 @@ def _first_output(model: nn.Module, output: Any) -> Tensor:
 
 
 def count_tokens(batch: Inputs) -> int:
-    """Real tokens of a batch."""
+    """Real tokens of a batch that the output change is measured on."""
     mask = batch.get("attention_mask")
     if isinstance(mask, Tensor) and mask.ndim == 2:
         return int(mask.sum())

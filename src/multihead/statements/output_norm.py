@@ -107,7 +107,7 @@ def _normalised(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch t
 
 
 def _new_layer(copied: Float64Copy, layer: LayerSample) -> MultiHeadAttention:
-    """A layer of the same shape with new weights."""
+    """A layer of the same shape with new weights, to compare its output norm."""
     new = copy.deepcopy(copied.layer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(layer.seed)

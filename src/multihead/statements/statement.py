@@ -54,6 +54,7 @@ class Comparison:
 
     @property
     def true(self) -> bool:
+        """Whether the comparison of a statement is true."""
         lhs, rhs, atol = (np.asarray(x, np.float64) for x in (self.lhs.value, self.rhs.value, self.atol))
         difference, room = lhs - rhs, atol + self.rtol * abs(rhs)
         within = {
@@ -119,7 +120,7 @@ def no_verdict(
     because: str,
     numbers: Numbers | None = None,
 ) -> NoVerdict:
-    """The two sides cannot be compared."""
+    """The result of a statement whose two sides cannot be compared."""
     return NoVerdict(
         Result(NoComparison(verdict, Side(lhs, math.nan), Side(rhs, math.nan)), because, numbers or {})
     )
@@ -131,7 +132,7 @@ def not_applicable(lhs: str, rhs: str, because: str) -> NoVerdict:
 
 
 def not_enough_data(tokens: int, needed: int, estimate: str) -> NoVerdict:
-    """An estimate from too few tokens."""
+    """The result of a statement estimated from too few tokens."""
     because = f"{estimate} needs about {needed} tokens, got {tokens}."
     numbers = {"tokens": float(tokens), "tokens_needed": float(needed)}
     return no_verdict("not enough data", plural(tokens, "token"), f"{needed} needed", because, numbers)
@@ -154,7 +155,7 @@ class Needs:
     """queries, keys and the output are of one sequence and of one width"""
 
     def check(self, layer: LayerSample) -> None:
-        """Raise `NoVerdict` where something is missing."""
+        """Raise `NoVerdict` where the sample lacks something that the statement needs."""
         for size, needed, what in (
             (layer.heads, self.heads, "head"),
             (layer.tokens, self.tokens, "token"),
@@ -172,6 +173,7 @@ class Needs:
             raise not_enough_data(layer.tokens, needed, "The covariance of all heads' outputs")
 
     def _check_maps(self, layer: LayerSample) -> None:
+        """Raise `NoVerdict` unless the sample has the attention maps that the statement needs."""
         if any(min(m.shape[1:]) >= self.map_size for m in layer.maps):
             return
         longest = max(min(s.x.shape[0], s.memory.shape[0]) for s in layer.sequences)
@@ -219,7 +221,7 @@ def statement(
 
 
 def short(x: float, digits: int = 3) -> str:
-    """A number for a narrow column: 0.0132, 384, 1.2e+06, ∞."""
+    """A number of a statement for a narrow column: 0.0132, 384, 1.2e+06, ∞."""
     if math.isinf(x):
         return "∞" if x > 0 else "-∞"
     return str(int(x)) if float(x).is_integer() and abs(x) < 1e6 else f"{x:.{digits}g}"

@@ -70,6 +70,7 @@ def overlaps(bases: Sequence[Basis]) -> Float[Tensor, "span span"]:
 
 
 def _pairwise(bases: Sequence[Basis], measure: Callable[[Tensor], float]) -> Float[Tensor, "span span"]:
+    """The measure of every two subspaces, such as their angle."""
     matrix = torch.zeros(len(bases), len(bases), dtype=torch.float64)
     for i, a in enumerate(bases):
         for j, b in enumerate(bases[: i + 1]):

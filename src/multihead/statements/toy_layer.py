@@ -44,7 +44,7 @@ class ToyLayer:
 
     @staticmethod
     def of(layer: LayerSample, heads: int = 2, sequences: int = 4, tokens: int = 8) -> ToyLayer:
-        """The first heads of a layer on the first tokens of its longest sequences."""
+        """A toy layer: the first heads of a layer on the first tokens of its longest sequences."""
         x, memory = layer.batch(sequences, tokens)
         w, read = layer.weights, list(layer.kv_of_head[:heads])
         kv = sorted(set(read))
@@ -66,7 +66,7 @@ class ToyLayer:
         return len(self.kv_of_head)
 
     def project(self, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v of every query head: (batch, head, token, dim)."""
+        """q, k, v of every query head of the toy layer: (batch, head, token, dim)."""
         inputs = (self.x, self.y, self.y)
         q, k, v = (torch.einsum("btw,hdw->bhtd", x, w) for x, w in zip(inputs, weights[:3], strict=True))
         kv = list(self.kv_of_head)
@@ -81,7 +81,7 @@ class ToyLayer:
         return torch.einsum("bhtv,hov->bhto", self.maps(q, k) @ v, weights[3]).sum(1)
 
     def draw(self, generator: torch.Generator) -> Weights:
-        """Normal weights of variance 1 / fan-in: a layer before training."""
+        """Weights of the toy layer before training, normal with variance 1 / fan-in."""
 
         def normal(*size: int) -> Tensor:
             return torch.randn(size, dtype=torch.float64, generator=generator)
@@ -108,7 +108,7 @@ class ToyLayer:
         return [*(torch.cat((w[..., :-1] @ basis.mT, w[..., -1:]), -1) for w, basis in pairs), out_basis @ o]
 
     def imitation_losses(self) -> Callable[[Weights, Float[Tensor, " batch"]], Tensor]:
-        """‖student − teacher‖² / ‖teacher‖² / 2 with a weight for every sequence; the teacher is this layer.
+        """‖student − teacher‖² / ‖teacher‖² / 2 per sequence; the teacher is this toy layer.
 
         So a minimum is known: the teacher's own weights, where the loss is 0.
         """
@@ -130,7 +130,7 @@ def trainable(weights: Weights) -> Weights:
 
 
 def descend(loss: Loss, start: Weights, *, rate: float, steps: int) -> Weights:
-    """Weights after steps of gradient descent with momentum; unlike Adam's, they do not depend on the basis."""
+    """Train a toy layer: gradient descent with momentum, which unlike Adam does not depend on the basis."""
     weights = trainable(start)
     optimiser = torch.optim.SGD(weights, lr=rate, momentum=0.9)
     for _ in range(steps):

@@ -106,7 +106,7 @@ def uncorrelated_heads(layer: LayerSample) -> Result:
 
 
 def _chance(layer: LayerSample, heads: Sequence[int]) -> float:
-    """The largest |ρ| of neighbours after the tokens of the second head are shuffled."""
+    """The largest correlation |ρ| of neighbouring heads after the tokens of the second are shuffled."""
     generator = torch.Generator().manual_seed(layer.seed)
     largest = 0.0
     for i, j in pairwise(heads):

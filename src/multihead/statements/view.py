@@ -61,6 +61,7 @@ def _head(line: Line) -> str:
 
 
 def _lines(line: Line, column: int, width: int) -> list[str]:
+    """The rows of the table of statements."""
     head, because = _head(line), line.result.because
     if line.verdict == "holds only if":
         because = f"True if {line.statement.holds_when}. {because}"
@@ -74,6 +75,7 @@ def _indented(text: str, width: int) -> list[str]:
 
 
 def _count(lines: Sequence[Line]) -> str:
+    """The last line of the table of statements: how many have each verdict."""
     counts = Counter(line.verdict.replace("holds only if", CONDITIONAL) for line in lines)
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     text = f"{plural(len(lines), 'statement')}: {parts}."

@@ -1,1 +1,1 @@
-"""Save and load what was cut: a folder of safetensors and JSON, written at once, read without pickle."""
+"""Save and load cut models: a folder of safetensors and JSON, written completely or not at all, without pickle."""

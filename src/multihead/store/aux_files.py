@@ -38,7 +38,7 @@ def copy_aux_files(source: Path, folder: Path) -> None:
 
 
 def modules(folder: Path) -> list[dict[str, Any]]:
-    """The modules of a sentence-transformers folder; empty for other folders."""
+    """The modules of a sentence-transformers folder, whose auxiliary files are copied; empty for other folders."""
     path = folder / MODULES
     if not path.is_file():
         return []

@@ -50,6 +50,7 @@ def encoder(folder: str | Path, **options: Any) -> Any:
 
 
 def _library() -> Any:
+    """sentence-transformers, which has the class of an encoder; raises if it is not installed."""
     try:
         return import_module("sentence_transformers")
     except ImportError as error:
@@ -65,6 +66,7 @@ def _cut_transformer() -> type:
 
     class CutTransformer(base):
         def _load_model(self, model_name_or_path: str, *_: Any, **options: Any) -> Any:
+            """Load the weights of an encoder by `mh.load`."""
             folder = Path(model_name_or_path, options.get("subfolder") or "")
             dtype = options.get("dtype", options.get("torch_dtype"))
             dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype  # "auto" is None

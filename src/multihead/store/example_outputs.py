@@ -37,6 +37,7 @@ def example_outputs(model: nn.Module) -> list[Tensor]:
 
 
 def _tensors(x: Any) -> list[Tensor]:
+    """All tensors in an example output."""
     if isinstance(x, Tensor):
         return [x]
     parts: Iterable[Any] = ()
@@ -50,7 +51,7 @@ def _tensors(x: Any) -> list[Tensor]:
 
 
 def difference(expected: Sequence[Tensor], actual: Sequence[Tensor], dtype: torch.dtype) -> str | None:
-    """How two lists of outputs differ by more than rounding in `dtype`; None if they do not."""
+    """How two lists of example outputs differ by more than rounding in `dtype`; None if they do not."""
     if len(expected) != len(actual):
         return f"{len(actual)} outputs instead of {len(expected)}"
     for a, b in zip(expected, actual, strict=True):
@@ -61,7 +62,7 @@ def difference(expected: Sequence[Tensor], actual: Sequence[Tensor], dtype: torc
 
 
 def _distance(a: Tensor, b: Tensor) -> float:
-    """‖a − b‖ / ‖a‖ over the finite values; infinite if other values are not finite."""
+    """The distance of two example outputs, ‖a − b‖ / ‖a‖ over the finite values; infinite if others differ."""
     a, b = a.cpu().double(), b.cpu().double()
     finite = a.isfinite()
     if not torch.equal(finite, b.isfinite()) or not torch.equal(a[~finite].nan_to_num(), b[~finite].nan_to_num()):

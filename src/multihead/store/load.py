@@ -85,6 +85,7 @@ def structure(folder: Path) -> nn.Module:
 
 
 def _built(folder: Path, manifest: Manifest, index: TensorIndex, *, trust: bool) -> nn.Module:
+    """The model to load weights into, built from its class."""
     if manifest.origin is None:
         raise MultiheadError(
             f"{folder} holds a {manifest.model}, which cannot be built from a config of transformers",
@@ -103,6 +104,7 @@ def _load(
     dtype: torch.dtype | None,
     trust: bool,
 ) -> nn.Module:
+    """Load weights, structure and record of a saved model."""
     index, record = TensorIndex.of(folder, manifest.weights), manifest.record()
     if original is not None:
         model = without_weights(inner(original))
@@ -129,6 +131,7 @@ def _load(
 
 
 def _generation_config(folder: Path) -> Any:
+    """The generation config of a loaded model."""
     file = folder / "generation_config.json"
     try:
         return import_transformers().GenerationConfig.from_dict(read_json_object(file, hint=DAMAGED))
@@ -137,7 +140,7 @@ def _generation_config(folder: Path) -> Any:
 
 
 def _check_runs(model: nn.Module, folder: Path) -> None:
-    """Raise if the sizes that the folder gives the modules contradict their weights, which only a run tells."""
+    """Raise if a loaded module's sizes contradict its weights, which only a run shows."""
     try:
         example_outputs(model)
     except MultiheadError as error:
@@ -148,6 +151,7 @@ def _check_runs(model: nn.Module, folder: Path) -> None:
 
 
 def _check(folder: object, model: object, trust_remote_code: object) -> None:
+    """Raise for wrong arguments of `load`."""
     check_path("folder", folder, "the path of a folder", hint="mh.load('smaller')")
     check_instance(
         "model", model, nn.Module | None, "a torch.nn.Module or None", hint="a new model of the original sizes"
@@ -156,6 +160,7 @@ def _check(folder: object, model: object, trust_remote_code: object) -> None:
 
 
 def _check_device(device: str | torch.device, dtype: torch.dtype | None) -> torch.device:
+    """The device to load to; raises for one that holds no values."""
     check_instance("device", device, str | torch.device, "a device", hint="device='cpu'")
     check_device_and_dtype(device, dtype)
     if torch.device(device).type == "meta":

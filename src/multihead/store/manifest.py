@@ -61,6 +61,7 @@ class Manifest:
         return read_json_object(folder / "config.json", hint=DAMAGED) if self.config is None else self.config
 
     def write(self, folder: Path) -> None:
+        """Write the manifest to a folder, with its own checksum."""
         data: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
         lines = [
             f"{_json(key)}: {_cut_lines(value) if key == 'cut' else _json(value)}" for key, value in data.items()
@@ -71,6 +72,7 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> Manifest:
+        """Read the manifest of a folder; raises if it is damaged or of a different version."""
         path = folder / MANIFEST
         data = read_json_object(path, hint=DAMAGED)
         if data.get("format") != FORMAT:
@@ -105,7 +107,7 @@ class Manifest:
         return Manifest(**{name: data[name] for name in kinds})
 
     def check_files(self, folder: Path) -> None:
-        """Raise unless every file has the checksum that it was saved with."""
+        """Raise unless every file has the checksum in the manifest."""
         for name, stored in self.checksums.items():
             path = folder / name
             if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -118,7 +120,7 @@ class Manifest:
                 )
 
     def other_versions(self) -> str:
-        """The packages whose version differs from the one that saved the model, for messages."""
+        """The packages whose version differs from the manifest's, for messages."""
         here = package_versions()
         return ", ".join(
             f"saved with {name} {saved}, this is {here[name]}"
@@ -128,6 +130,7 @@ class Manifest:
 
 
 def package_versions() -> dict[str, str]:
+    """The versions of packages that a manifest names."""
     versions = {"multihead": multihead.__version__, "torch": str(torch.__version__)}
     with suppress(PackageNotFoundError):
         versions["transformers"] = version("transformers")
@@ -141,7 +144,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def add_checksums(folder: Path) -> None:
-    """Add those of all other files: of tokenizers, which decide what the model reads, and of further modules."""
+    """Add the checksums of all other files to the manifest, such as those of the tokenizer."""
     manifest = Manifest.read(folder)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     others = sorted(names - {MANIFEST} - manifest.checksums.keys())
@@ -161,6 +164,7 @@ def _checksum_of(data: Mapping[str, Any]) -> str:
 
 
 def _version_error(folder: Path, data: Mapping[str, Any]) -> MultiheadError:
+    """The error for a manifest of a different version of the format."""
     found, versions = data.get("version"), data.get("versions")
     by = f" (multihead {versions['multihead']})" if isinstance(versions, dict) and "multihead" in versions else ""
     newer = isinstance(found, int) and found > VERSION
@@ -174,7 +178,7 @@ def _version_error(folder: Path, data: Mapping[str, Any]) -> MultiheadError:
 
 
 def _cut_lines(cut: Mapping[str, Any] | None) -> str:
-    """One step per line, for people."""
+    """The steps of a cut in the manifest, one per line."""
     if cut is None:
         return "null"
     steps = ",\n".join(f"  {_json(step)}" for step in cut["steps"])
@@ -182,7 +186,7 @@ def _cut_lines(cut: Mapping[str, Any] | None) -> str:
 
 
 def _finite(x: Any) -> Any:
-    """JSON has no infinity and no NaN, which scores may be: they become null."""
+    """A value of the manifest without infinity and NaN, which JSON lacks: they become null."""
     if isinstance(x, float) and not math.isfinite(x):
         return None
     if isinstance(x, Mapping):
@@ -191,6 +195,7 @@ def _finite(x: Any) -> Any:
 
 
 def _json(x: object) -> str:
+    """A value of the manifest as JSON text."""
     try:
         return json.dumps(_finite(x), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -200,6 +205,7 @@ def _json(x: object) -> str:
 
 
 def _check_cut(cut: Mapping[str, Any], path: Path) -> None:
+    """Raise unless the cut in a manifest has valid steps and a plan."""
     steps = cut.get("steps")
     if not isinstance(steps, list) or not isinstance(cut.get("plan"), dict | None):
         raise MultiheadError(f"{path} is damaged: its steps or its plan are missing", hint=DAMAGED)

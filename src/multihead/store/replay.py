@@ -63,7 +63,7 @@ _VALUES: dict[str, tuple[type, ...]] = {
 
 
 def _check_steps(steps: Sequence[Step], shapes: Shapes) -> None:
-    """Raise, before any step is applied, for unknown steps and for shapes that are not those of the weights."""
+    """Raise, before any step is replayed, for unknown steps and for shapes other than those of the weights."""
     last: dict[str, Step] = {}
     for step in steps:
         if step.do not in KINDS:
@@ -83,6 +83,6 @@ def _check_steps(steps: Sequence[Step], shapes: Shapes) -> None:
     for name, step in last.items():
         if name in shapes and step.value != list(shapes[name]):
             raise SizeError(
-                f"{MANIFEST} gives {name} the shape {step.value}, the stored one has {list(shapes[name])}",
+                f"{MANIFEST} sets the shape of {name} to {step.value}, the stored one has {list(shapes[name])}",
                 hint=f"the two files do not belong together: {DAMAGED}",
             )

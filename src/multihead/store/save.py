@@ -139,7 +139,7 @@ def write_model(model: nn.Module, folder: Path, *, tokenizer: Any = None, source
 
 
 def _write_verified(form: Format, folder: Path) -> str | None:
-    """Write a format and verify it; if that fails, return why, and remove its files."""
+    """Save in one format and verify it; if that fails, return why, and remove its files."""
     obstacle = form.can()
     if obstacle is not None:
         return obstacle
@@ -153,6 +153,7 @@ def _write_verified(form: Format, folder: Path) -> str | None:
 
 
 def _require_equal(model: nn.Module, difference: str | None) -> None:
+    """Raise if the saved model differs from the one in memory."""
     if difference is not None:
         raise MultiheadError(
             f"the saved {type(model).__name__} is not the one in memory, so it is not kept: {difference}",
@@ -162,6 +163,7 @@ def _require_equal(model: nn.Module, difference: str | None) -> None:
 
 
 def _check(folder: object, tokenizer: object, source: object, force: object) -> None:
+    """Raise for wrong arguments of `save`."""
     check_path("folder", folder, "the path of a folder", hint="mh.save(model, 'smaller')")
     if "\0" in str(folder):
         raise MultiheadError(f"folder must not hold a null character, got {str(folder)!r}", hint="choose a name")

@@ -66,6 +66,7 @@ def _parameters_on_meta() -> Generator[None]:
 
 
 def _no_initialization(cls: type[nn.Module]) -> Any:
+    """A context in which transformers initializes no weights of a skeleton."""
     if cls.__module__.startswith(OWN):
         return nullcontext()
     from transformers import initialization
@@ -77,6 +78,7 @@ def _no_initialization(cls: type[nn.Module]) -> Any:
 
 
 def import_transformers() -> Any:
+    """transformers, which has the class of a skeleton; raises if it is not installed."""
     try:
         import transformers
     except ImportError as error:

@@ -47,6 +47,7 @@ class Snapshot:
 
     @staticmethod
     def of(model: nn.Module) -> Snapshot:
+        """A snapshot of a model: its tensors, config, record, and whether it can be rebuilt."""
         state, record, origin = state_tensors(model), record_of(model), origin_of(model)
         config = None if origin is None else _config(model)
         computed: dict[str, Tensor] = {}
@@ -73,14 +74,14 @@ class Snapshot:
 
     @cached_property
     def outputs(self) -> list[Tensor] | None:
-        """Of the model on an example input; None if there is no input that it takes."""
+        """The outputs of the snapshot's model on an example input; None if no example input fits."""
         try:
             return example_outputs(self.model)
         except MultiheadError:
             return None
 
     def write(self, folder: Path, stem: str, config: Mapping[str, Any] | None, reason: str) -> None:
-        """Tensors, config.json and the manifest. `config` is that of stock transformers, if it loads the model."""
+        """Write the snapshot: tensors, config.json (`config` for stock transformers) and the manifest."""
         shown = self.config if config is None else config
         if shown is not None:
             text = json.dumps(shown, indent=2, sort_keys=True) + "\n"

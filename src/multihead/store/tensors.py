@@ -155,6 +155,7 @@ def write_tensors(tensors: Mapping[str, Tensor], folder: Path, stem: str) -> Non
 
 
 def _write_file(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Write tensors to one safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -181,6 +182,7 @@ class TensorIndex:
 
     @staticmethod
     def of(folder: Path, stem: str) -> TensorIndex:
+        """The index of the tensors in a folder's safetensors files, checked."""
         index = folder / f"{stem}.safetensors.index.json"
         names = sorted(set(_weight_map(index).values())) if index.is_file() else [f"{stem}.safetensors"]
         files: dict[str, Path] = {}
@@ -193,14 +195,14 @@ class TensorIndex:
         return TensorIndex(files, shapes)
 
     def stream(self, device: torch.device) -> Generator[tuple[str, Tensor]]:
-        """Each tensor with its name; a caller that keeps none needs the memory of one."""
+        """Each stored tensor with its name; a caller that keeps none needs the memory of one."""
         for path in sorted(set(self.files.values())):
             with _open(path, str(device)) as file:
                 for key in file.keys():  # noqa: SIM118
                     yield key, file.get_tensor(key)
 
     def read(self, device: torch.device, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-        """All tensors; floating-point ones are converted to `dtype`."""
+        """All stored tensors; floating-point ones are converted to `dtype`."""
         return {
             name: t if dtype is None or not t.is_floating_point() else t.to(dtype)
             for name, t in self.stream(device)
@@ -208,6 +210,7 @@ class TensorIndex:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
+    """{tensor: file} of a safetensors index; raises if it is damaged or leaves the folder."""
     try:
         data = read_json_object(index, hint=DAMAGED)["weight_map"]
         files = {str(name): str(file) for name, file in data.items()}

@@ -39,6 +39,7 @@ def verify_reload(snapshot: Snapshot, folder: Path) -> str | None:
 
 
 def _tensor_difference(snapshot: Snapshot, index: TensorIndex) -> str | None:
+    """How the reloaded tensors differ from the saved ones; None if they are identical."""
     tensors = snapshot.state.tensors
     if index.shapes.keys() != tensors.keys():
         return f"the file lacks {sorted(tensors.keys() ^ index.shapes.keys())[0]}, or has it in excess"
@@ -49,6 +50,7 @@ def _tensor_difference(snapshot: Snapshot, index: TensorIndex) -> str | None:
 
 
 def _model_difference(snapshot: Snapshot, manifest: Manifest, index: TensorIndex, folder: Path) -> str | None:
+    """How the model rebuilt from the saved files differs from the one in memory; None if it does not."""
     if manifest.origin is None:
         return None
     config, record = manifest.original_config(folder), manifest.record()
@@ -66,7 +68,7 @@ def _model_difference(snapshot: Snapshot, manifest: Manifest, index: TensorIndex
 
 
 def _differs(a: dict[str, Tensor], b: dict[str, Tensor]) -> str | None:
-    """The first name whose tensor is missing in one, or has different bits."""
+    """The first name whose reloaded tensor is missing on one side, or has different bits."""
     return next(
         (n for n in sorted(a.keys() | b.keys()) if n not in a or n not in b or not same_bits(a[n], b[n])), None
     )

@@ -1,7 +1,7 @@
 """Compare two tables of heads, from two checkpoints of a model or from two models.
 
 >>> import torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> def table(*masses):
 ...     return HeadTable(("L0H0", "L0H1"), {"first": torch.tensor(masses)}, {"first": Meaning("share", "")})
@@ -26,7 +26,7 @@ from multihead._base.labels import agree
 from multihead._base.plural import plural
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition
-from multihead.table.data import Numbers, TableData, abbreviate
+from multihead.table.rows_and_columns import Numbers, TableData, abbreviate
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=TableData)
 
 
 def common(before: TableData, after: TableData) -> tuple[list[str], list[str]]:
-    """The heads and columns of both tables, in the order of the first; raises `SizeError` if no head is common."""
+    """The heads and columns that can be compared, in the order of the first table."""
     heads_after = set(after.heads)
     heads = [h for h in before.heads if h in heads_after]
     if not heads:
@@ -105,7 +105,7 @@ class Comparison(Generic[T]):
 
     @property
     def difference(self) -> T:
-        """after − before for every numeric column."""
+        """The compared numbers: after − before for every numeric column."""
         names = [n for n in self.before.columns if isinstance(self.before[n], Tensor)]
         columns = {n: self.after.numbers(n) - self.before.numbers(n) for n in names}
         reasons = {n: self._missing_reasons(n, column) for n, column in columns.items()}
@@ -123,6 +123,7 @@ class Comparison(Generic[T]):
         return {head: self._missing_reason(column, head) for head in undefined}
 
     def _missing_reason(self, column: str, head: str) -> str:
+        """Why a change is NaN: the reasons of the compared tables."""
         return "; ".join(
             f"not defined {side}: {table.why(column, head) or 'no reason given'}"
             for side, table in (("before", self.before), ("after", self.after))
@@ -131,7 +132,7 @@ class Comparison(Generic[T]):
 
     @property
     def changed(self) -> list[tuple[str, str, str, str]]:
-        """(head, column, word before, word after) where a word, such as a head's kind, differs.
+        """(head, column, word before, word after) where the compared words, such as a head's kind, differ.
 
         "position + word" and "word" do not differ, nor do two values of one share: "word, 0.17" and "word, 0.19".
         """
@@ -144,12 +145,13 @@ class Comparison(Generic[T]):
         ]
 
     def largest(self) -> list[Largest]:
-        """The head that changed most in each column, ordered by `spread`, largest first."""
+        """The head that changed most in each compared column, ordered by `spread`, largest first."""
         difference = self.difference
         changes = [self._largest(name, difference.numbers(name)) for name in difference.columns]
         return sorted((x for x in changes if x is not None), key=lambda x: -x.spread)
 
     def _largest(self, name: str, change: Numbers) -> Largest | None:
+        """The largest change of a compared column; None if nothing changed."""
         size = change.abs().nan_to_num(-1.0, posinf=math.inf)
         index = int(size.argmax())
         if float(size[index]) <= 0:
@@ -165,7 +167,7 @@ class Comparison(Generic[T]):
     # ---- conditions ---------------------------------------------------------------------------
 
     def findings(self, conditions: Sequence[str | Condition]) -> list[Finding]:
-        """One finding per head and condition met: `entropy>0.1`, `importance:drop>10%`, `kind:changed`.
+        """One finding per head and condition that the comparison meets: `entropy>0.1`, `kind:changed`.
 
         A value defined on one side only meets every condition on its column, since its change is unknown.
         """
@@ -176,6 +178,7 @@ class Comparison(Generic[T]):
         return findings
 
     def _word_findings(self, condition: Condition) -> list[Finding]:
+        """The compared heads whose word meets a condition."""
         self._check_column(condition)
         if isinstance(self.before[condition.column], Tensor):
             raise SizeError(
@@ -187,6 +190,7 @@ class Comparison(Generic[T]):
         return findings if condition.holds(float(len(changed))) else []
 
     def _number_findings(self, condition: Condition) -> Iterator[Finding]:
+        """The compared heads whose change of a number meets a condition."""
         self._check_column(condition)
         if not isinstance(self.before[condition.column], Tensor):
             raise SizeError(
@@ -211,6 +215,7 @@ class Comparison(Generic[T]):
             yield Finding(repr(condition), head, old, new, f"{_short(old)} → {_short(new)}, {why}")
 
     def _check_column(self, condition: Condition) -> None:
+        """Raise unless both compared tables have the column of a condition."""
         column = condition.column
         if column in self.before.columns:
             return
@@ -225,7 +230,7 @@ class Comparison(Generic[T]):
     # ---- showing ------------------------------------------------------------------------------
 
     def plain(self) -> dict[str, Any]:
-        """JSON-compatible data: the largest changes, changed words, and heads and columns of one side only."""
+        """The comparison as JSON-compatible data: largest changes, changed words, heads of one side only."""
         return {
             "heads": len(self.before),
             "only_before": list(self.only_before),
@@ -290,7 +295,7 @@ class Comparison(Generic[T]):
 
 
 def _size(condition: Condition, before: float, after: float) -> float:
-    """The size of a change as the condition measures it. A relative change from 0 is infinite."""
+    """The size of a compared change as the condition measures it. A relative change from 0 is infinite."""
     if before == after:  # infinite values too, whose difference is NaN
         return 0.0
     change = after - before

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from multihead._base.labels import without_value
 from multihead.errors import MultiheadError, SizeError
-from multihead.table.data import Column
+from multihead.table.rows_and_columns import Column
 
 How = Literal["", "drop", "rise", "relative", "changed"]
 """What a condition compares: "" |after − before|, "drop" before − after, "rise" after − before, "relative"
@@ -54,7 +54,7 @@ class Condition:
 
     @staticmethod
     def of(text: str) -> Condition:
-        """Parse `entropy>0.1`, `importance:drop>10%`, `kind=previous`, `kind:changed`."""
+        """Parse a condition: `entropy>0.1`, `importance:drop>10%`, `kind=previous`, `kind:changed`."""
         match = _FORM.match(text)
         if match is None or (match["op"] is None and match["how"] != "changed"):
             raise MultiheadError(f"{text!r} is not a condition", hint=_HINT)
@@ -94,6 +94,7 @@ class Condition:
 
 
 def _parse_value(text: str) -> float | str:
+    """The value of a condition: a number, a share such as 10%, or a word."""
     try:
         number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

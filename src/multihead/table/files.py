@@ -1,7 +1,7 @@
 """Tables as files: JSON, readable anywhere, and Parquet for data frames. Both are exact; neither runs code.
 
 >>> import tempfile, torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> table = HeadTable(("L0H0", "L0H1"), {"first": torch.tensor([0.1, torch.nan])}, {"first": Meaning("share", "")})
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from multihead._base.atomic_files import write_atomically
 from multihead.errors import MultiheadError
-from multihead.table.data import PLACE, Column, TableData, abbreviate
-from multihead.table.meaning import Meaning, Scale
+from multihead.table.column_meaning import Meaning, Scale
+from multihead.table.rows_and_columns import PLACE, Column, TableData, abbreviate
 
 FORMAT = "multihead head table"
 VERSION = 2
@@ -40,7 +40,7 @@ _INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(table: TableData) -> str:
-    """JSON text with one head per line; NaN becomes null, and `reasons` explains it."""
+    """A table as JSON text with one head per line; NaN becomes null, and `reasons` explains it."""
     top = {"format": FORMAT, "version": VERSION, **_metadata(table)}
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in top.items()]
     rows = ",\n".join(_dump({name: _plain(x) for name, x in row.items()}) for row in table)
@@ -48,7 +48,7 @@ def to_json(table: TableData) -> str:
 
 
 def from_json(text: str, place: str = "the text") -> TableData:
-    """Read the output of `to_json`; errors name `place` as the source."""
+    """A table from the output of `to_json`; errors name `place` as the source."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -64,7 +64,7 @@ def from_json(text: str, place: str = "the text") -> TableData:
 
 
 def _metadata(table: TableData) -> dict[str, Any]:
-    """Everything except the cells: column types and meanings, reasons, about."""
+    """Everything in a table file except the cells: column types and meanings, reasons, about."""
     columns = [
         {"name": n, "holds": "words" if isinstance(c, tuple) else "numbers", **asdict(table.meaning[n])}
         for n, c in table.columns.items()
@@ -77,6 +77,7 @@ def _metadata(table: TableData) -> dict[str, Any]:
 
 
 def _table(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: str) -> TableData:
+    """The table of a file, checked."""
     if data.get("version") != VERSION:
         raise MultiheadError(
             f"{place} has format version {data.get('version')!r}, this multihead reads version {VERSION}",
@@ -109,6 +110,7 @@ def _plain(x: object) -> object:
 
 
 def _dump(x: object) -> str:
+    """JSON text of a part of a table file; NaN is an error."""
     try:
         return json.dumps(x, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -122,6 +124,7 @@ def _dump(x: object) -> str:
 
 
 def to_pandas(table: TableData) -> Any:
+    """A table as a pandas data frame."""
     try:
         import pandas  # optional  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as missing:
@@ -130,7 +133,7 @@ def to_pandas(table: TableData) -> Any:
 
 
 def _columns(table: TableData) -> dict[str, Any]:
-    """Plain columns: name, stack where a head has one, layer, head, then the measures."""
+    """Plain columns for a file: name, stack where a head has one, layer, head, then the measures."""
     rows = list(table)
     stacks = any("stack" in row for row in rows)
     columns: dict[str, Any] = {key: [row.get(key, "") for row in rows] for key in PLACE if key != "stack" or stacks}
@@ -138,6 +141,7 @@ def _columns(table: TableData) -> dict[str, Any]:
 
 
 def _import_arrow() -> tuple[Any, Any]:
+    """pyarrow for Parquet files of tables; raises if it is not installed."""
     try:
         import pyarrow  # optional  # pyright: ignore[reportMissingTypeStubs]
         import pyarrow.parquet as parquet  # pyright: ignore[reportMissingTypeStubs]
@@ -149,6 +153,7 @@ def _import_arrow() -> tuple[Any, Any]:
 
 
 def _to_parquet(table: TableData) -> bytes:
+    """A table as a Parquet file."""
     arrow, parquet = _import_arrow()
     text, number, integer = arrow.string(), arrow.float64(), arrow.int64()
     types = {"name": text, "stack": text, "layer": integer, "head": integer}
@@ -162,6 +167,7 @@ def _to_parquet(table: TableData) -> bytes:
 
 
 def _from_parquet(path: Path) -> TableData:
+    """The table in a Parquet file."""
     arrow, parquet = _import_arrow()
     try:
         data = parquet.read_table(path)
@@ -179,6 +185,7 @@ def _from_parquet(path: Path) -> TableData:
 
 
 def save(table: TableData, path: Path) -> Path:
+    """Save a table to a .json or .parquet file."""
     path = path / TABLE if path.is_dir() or not path.suffix else path
     if path.suffix not in (".json", ".parquet"):
         raise MultiheadError(
@@ -191,6 +198,7 @@ def save(table: TableData, path: Path) -> Path:
 
 
 def load(path: Path) -> TableData:
+    """Load a table from a file, or from the folder of a run."""
     if path.is_dir():
         file = next((path / n for n in (TABLE, "table.parquet") if (path / n).exists()), None)
         if file is None:

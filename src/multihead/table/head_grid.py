@@ -1,7 +1,7 @@
 """The grid of all heads as a chart: layers down, heads across.
 
 >>> from multihead.table.head_grid import head_grid
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> table = HeadTable(("L0H0", "L0H1", "L1H0"), {"kind": ("broad", "previous", "broad")}, {"kind": Meaning("", "")})
 >>> grid = head_grid(table)
@@ -61,7 +61,7 @@ def head_grid(
 
 
 def _shares(table: HeadTable) -> dict[str, Any]:
-    """The parts of each ring."""
+    """The shares that the ring of each head in the grid is divided into."""
     return {
         "shares": np.stack([table.numbers(name).double().numpy() for name in SHARE_NAMES], axis=1),
         "parts": SHARE_NAMES,
@@ -72,6 +72,7 @@ def _shares(table: HeadTable) -> dict[str, Any]:
 
 
 def _default_column(table: HeadTable) -> str:
+    """The column that colours the grid: shares, kinds, or the first numbers."""
     if has_shares(table):
         return BY_SHARES
     if "kind" in table.columns:

@@ -16,7 +16,7 @@ _NAME = re.compile(r"^(?:(?P<stack>[A-Za-z_]\w*)\.)?L?(?P<layer>\d+)(?:\.|H)(?P<
 
 
 def parse(name: HeadName) -> tuple[str | None, int, int]:
-    """(stack or None, layer, head) of `L3H7`, `3.7`, `decoder.L3H7`, (3, 7) or ("decoder", 3, 7)."""
+    """The parts of a head's name: (stack or None, layer, head) of `L3H7`, `3.7`, `decoder.L3H7` or (3, 7)."""
     if isinstance(name, str):
         match = _NAME.match(name.strip())
         if match is not None:

@@ -1,7 +1,7 @@
 """HeadTable: a row per head, a column per measure, each with its unit and meaning.
 
 >>> import torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> heads = ("L0H0", "L0H1", "L0H2")
 >>> mass = HeadTable(heads, {"previous": torch.tensor([0.25, 0.75, 0.5])}, {"previous": Meaning("share", "")})
@@ -29,7 +29,7 @@ from multihead.errors import SizeError, TypeMismatchError
 from multihead.table import files, view
 from multihead.table.compare import Comparison, common
 from multihead.table.condition import Condition
-from multihead.table.data import Column, TableData, abbreviate, cell
+from multihead.table.rows_and_columns import Column, TableData, abbreviate, cell
 
 
 class HeadTable(TableData):
@@ -59,7 +59,7 @@ class HeadTable(TableData):
     # ---- choosing -----------------------------------------------------------------------------
 
     def select(self, columns: Sequence[str]) -> HeadTable:
-        """The table with only these columns, in this order."""
+        """The HeadTable with only these columns, in this order."""
         check_list("columns", columns, "names", hint='columns=["entropy", "previous"]')
         return replace(
             self,
@@ -69,7 +69,7 @@ class HeadTable(TableData):
         )
 
     def sort(self, column: str, *, descending: bool = False) -> HeadTable:
-        """The rows sorted by a column, smallest first; rows without a value come last."""
+        """The HeadTable with rows sorted by a column, smallest first; rows without a value come last."""
         values = self[column]
         cells: list[Any] = list(values) if isinstance(values, tuple) else values.tolist()
         defined = [i for i, x in enumerate(cells) if x == x and x != ""]  # NaN cannot be ordered
@@ -109,6 +109,7 @@ class HeadTable(TableData):
         return self._rows(rows)
 
     def _rows(self, rows: Sequence[int]) -> HeadTable:
+        """The HeadTable of some rows."""
         heads = tuple(self.heads[i] for i in rows)
         reasons = {c: {h: why for h, why in by.items() if h in set(heads)} for c, by in self.reasons.items()}
         return replace(
@@ -121,7 +122,7 @@ class HeadTable(TableData):
     # ---- combining ----------------------------------------------------------------------------
 
     def join(self, other: HeadTable) -> HeadTable:
-        """The columns of both tables, for the same heads in any order.
+        """The HeadTable with the columns of both tables, for the same heads in any order.
 
         In `about`, lists such as the notes are concatenated without repeats. Where a key has two different values,
         the first table's stays, and the second's is listed under `joined`.
@@ -148,7 +149,7 @@ class HeadTable(TableData):
         )
 
     def compare(self, other: HeadTable) -> Comparison[HeadTable]:
-        """The changes from this table to `other`, for two checkpoints or two models."""
+        """The changes from this HeadTable to `other`, for two checkpoints or two models."""
         check_instance("other", other, HeadTable, "a HeadTable", hint="HeadTable.load(path) reads one")
         heads, columns = common(self, other)
         return Comparison(
@@ -212,6 +213,7 @@ def _without(names: Iterable[str], excluded: Sequence[str]) -> tuple[str, ...]:
 
 
 def _joined_about(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """The `about` of two joined tables; values that differ are listed."""
     about, different = dict(first), dict[str, Any]()
     for name, value in second.items():
         mine = about.setdefault(name, value)

@@ -1,7 +1,7 @@
 """Table display: plain text, rich in a terminal, HTML in a notebook.
 
 >>> import torch
->>> from multihead.table.meaning import Meaning
+>>> from multihead.table.column_meaning import Meaning
 >>> from multihead.table.table import HeadTable
 >>> from multihead.table.view import text
 >>> masses = torch.tensor([0.125, torch.nan])
@@ -25,7 +25,7 @@ from multihead._base.charts import MISSING, number
 from multihead._base.html import STYLE
 from multihead._base.plural import plural
 from multihead._base.share_words import SHARE_NAMES, leading_shares
-from multihead.table.data import Column, TableData, cell
+from multihead.table.rows_and_columns import Column, TableData, cell
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -52,7 +52,7 @@ MOST_ROWS, MOST_LETTERS = 400, 90_000
 
 
 def shown(table: TableData, columns: Sequence[str] | None = None) -> list[str]:
-    """The columns to show: the named ones, or by default results first, then selected statistics."""
+    """The columns that a view shows: the named ones, or by default results first, then selected statistics."""
     if columns is not None:
         return [name for name in columns if table[name] is not None]
     names = [name for name in (*FIRST, *STATISTICS) if name in table.columns and _has_values(table.columns[name])]
@@ -80,14 +80,14 @@ def _has_values(column: Column) -> bool:
 
 
 def _is_detail(name: str, table: TableData) -> bool:
-    """Whether a column is shown only on request."""
+    """Whether a view shows the column only on request."""
     stem = next((n for n in FIRST if name.startswith((f"{n}_", f"{n}:"))), None)
     is_statistic = table.meaning[name].scale is not None
     return is_statistic or stem is not None or name.startswith(_DETAILS)
 
 
 def word(column: Column, row: int) -> str:
-    """A cell as text, with three significant digits."""
+    """A cell as a view shows it, numbers with three significant digits."""
     x = cell(column, row)
     if isinstance(x, str):
         return x or MISSING
@@ -95,6 +95,7 @@ def word(column: Column, row: int) -> str:
 
 
 def text(table: TableData, columns: Sequence[str] | None = None) -> str:
+    """View a table as plain text."""
     names = shown(table, columns)
     lines = [["head", *names]]
     lines += [[head, *(word(table.columns[n], i) for n in names)] for i, head in enumerate(table.heads)]
@@ -184,7 +185,7 @@ class BlockView:
 
 
 def _columns_that_fit(table: TableData, names: Sequence[str], cells: dict[str, list[str]], width: int) -> list[str]:
-    """The leading columns that fit the width; at least one."""
+    """The leading columns that fit the width of a view; at least one."""
     space = width - 3 - max([4, *map(len, table.heads)])  # 3: padding of each column
     fitting: list[str] = []
     for name in names:
@@ -211,7 +212,7 @@ def _largest(column: Column) -> int:
 
 
 def _layer_ends(heads: Sequence[str]) -> set[int]:
-    """Row indices of the last head of each layer; empty unless the rows are in the model's order."""
+    """Rows of a view after which a layer ends; empty unless the rows are in the model's order."""
     layers = [head.rpartition("H")[0] for head in heads]
     ends = {index for index, (a, b) in enumerate(pairwise(layers)) if a != b}
     in_order = len(ends) + 1 == len(set(layers)) < len(heads)
@@ -219,7 +220,7 @@ def _layer_ends(heads: Sequence[str]) -> set[int]:
 
 
 def html(table: TableData) -> str:
-    """HTML for a notebook: meanings and reasons are tooltips. All text is escaped."""
+    """View a table in a notebook: meanings and reasons are tooltips. All text is escaped."""
     names = shown(table)
     side = {n: ' class="w"' if isinstance(table.columns[n], tuple) else "" for n in names}
     head = "".join(

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import multihead as mh
-from multihead.edit.calibration import Calibration, tokens_in
+from multihead.edit.calibration import Calibration
+from multihead.edit.calibration_text import tokens_in
 from multihead.edit.text_sketch import SIZE
 from multihead.errors import MultiheadError, SizeError
 

@@ -19,8 +19,8 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, L
 import multihead as mh
 from multihead.edit.calibration import Calibration
 from multihead.edit.check import metrics, speed
+from multihead.edit.check.check import CheckReport, check, kv_bytes
 from multihead.edit.check.metrics import METRICS, Quality, neighbours_kept, quality
-from multihead.edit.check.report import CheckReport, check, kv_bytes
 from multihead.edit.check.speed import Timing, interval, side_by_side, synchronize
 from multihead.errors import MultiheadError, SizeError
 from unit.model.encoder_folder import encoder_folder
@@ -270,9 +270,9 @@ def test_two_vocabularies_are_refused() -> None:
 
 
 def test_check_is_a_function_beside_the_folder_of_this_name() -> None:
-    import multihead.edit.check.report
+    import multihead.edit.check.check
 
-    assert mh.check is multihead.edit.check.report.check
+    assert mh.check is multihead.edit.check.check.check
 
 
 # ---- sizes ------------------------------------------------------------------------------------

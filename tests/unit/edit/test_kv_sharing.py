@@ -18,14 +18,14 @@ from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.edit.kv_sharing.cluster import adjacent, cluster, exchange, sharing_cost
 from multihead.edit.kv_sharing.coordinates import Coordinates
-from multihead.edit.kv_sharing.moments import LayerMoments, moments_of
+from multihead.edit.kv_sharing.input_moments import LayerMoments, moments_of
 from multihead.edit.kv_sharing.rotary import Pairs
 from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.surgery.install import arranged, install
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 @pytest.fixture(autouse=True)

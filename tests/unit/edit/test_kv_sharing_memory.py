@@ -19,10 +19,10 @@ from multihead._base.float64 import float64, float64_device
 from multihead.edit.kv_sharing import coordinates
 from multihead.edit.kv_sharing.cluster import cluster, sharing_cost
 from multihead.edit.kv_sharing.coordinates import Coordinates, leading_count
-from multihead.edit.kv_sharing.moments import Moments, moments_of
+from multihead.edit.kv_sharing.input_moments import Moments, moments_of
 from multihead.edit.kv_sharing.share import share_kv
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 @pytest.fixture(autouse=True)

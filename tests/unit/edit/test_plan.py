@@ -15,8 +15,9 @@ from transformers import AlbertConfig, AlbertModel, GPT2Config, GPT2LMHeadModel,
 
 import multihead as mh
 from multihead.edit.calibration import Calibration
-from multihead.edit.plan import LayerPlan, Plan
-from multihead.edit.planning import plan
+from multihead.edit.layer_plan import LayerPlan
+from multihead.edit.make_plan import plan
+from multihead.edit.plan import Plan
 from multihead.edit.weight_sets import weight_sets
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.fingerprint import fingerprint

@@ -16,8 +16,8 @@ import multihead as mh
 from multihead.edit.calibration import Calibration
 from multihead.edit.least_squares import NormalEquations
 from multihead.edit.refit import BlockRefit
+from multihead.edit.residual_block import Block, Writer
 from multihead.edit.surgery.install import arranged, install
-from multihead.edit.writers import Block, Writer
 from multihead.errors import MultiheadError, TypeMismatchError
 from multihead.model.head_weights import HeadWeights
 from unit.edit.sharp import sharp

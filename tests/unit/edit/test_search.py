@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 import multihead as mh
 from multihead.edit.budget import CostModel, LayerCost, cache_bytes, count_heads
 from multihead.edit.calibration import Calibration
-from multihead.edit.planning import prune_order
+from multihead.edit.make_plan import prune_order
 from multihead.edit.saliency import FixedSaliency, OBSSaliency
 from multihead.edit.search import PruneOrder, Shape, greedy
 from multihead.errors import SizeError, TypeMismatchError

@@ -20,8 +20,9 @@ from multihead.edit.surgery.record import Record, record_of
 from multihead.edit.surgery.steps import Step, apply
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Groups
-from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from zoo import ZOO, model
 from zoo_cut import cut_model, layers, made, outputs, shared, uneven
 
@@ -211,7 +212,7 @@ def test_a_cut_model_is_pickled(name: str) -> None:
 
 def test_a_head_that_is_gone_does_not_come_back() -> None:
     small, layer = kept("gpt-oss", [0, 3])
-    with pytest.raises(MultiheadError, match=r"has heads \[0, 3\] of 6, and was to get \[0, 1\]: \[1\] are gone"):
+    with pytest.raises(MultiheadError, match=r"heads \[0, 3\] of 6, and cannot get \[0, 1\]: \[1\] were"):
         install(small, layer, HeadWeights.of(layer).keep([0, 1]))
 
 
@@ -353,7 +354,7 @@ def test_a_forward_put_beside_the_class_is_refused() -> None:
     norm = small.model.layers[0].self_attn.q_norm
     norm.forward = norm.forward
     layer = layers("olmo2")[0]
-    with pytest.raises(MultiheadError, match=r"this Olmo2RMSNorm has a forward of its own"):
+    with pytest.raises(MultiheadError, match=r"this Olmo2RMSNorm has its own forward"):
         install(small, layer, HeadWeights.of(layer).keep([0, 3]))
 
 

@@ -21,13 +21,14 @@ import multihead as mh
 from multihead._base.charts import KIND_COLOURS, NO_VALUE, HeadGrid, shade
 from multihead._base.share_words import SHARE_NAMES, SHARES
 from multihead.edit.check.curve import Curve, Point
-from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.layer_plan import LayerPlan
+from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.similarity.result import Similarity
 from multihead.model.capture import Capture
 from multihead.show.figure.draw import draw_head_grid
 from multihead.show.figure.style import labels_step, sheet, short
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 ODD = [

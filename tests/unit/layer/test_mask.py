@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import cases
 from multihead import mask
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer import _host_values
+from multihead.layer import _host_integers
 from multihead.layer._coordinates import Coordinates, Span
 from multihead.layer._mask_algebra import intersect, union
 from multihead.layer._mask_structured import Ragged
@@ -139,7 +139,7 @@ def test_offsets_whose_values_are_on_a_device_mean_the_same(monkeypatch: pytest.
     for offsets in ([0, 2, 2, 7], [0, 7], [0, 1, 3, 7]):
         on_host, in_tensor = mask.documents(offsets=offsets), mask.documents(offsets=torch.tensor(offsets))
         with monkeypatch.context() as patch:
-            patch.setattr(_host_values, "readable", lambda x: False)
+            patch.setattr(_host_integers, "readable", lambda x: False)
             assert on_host.structured
             assert not in_tensor.structured
             for queries in (7, 3):

@@ -25,8 +25,8 @@ from multihead.measures.importance.losses import CustomLoss, LanguageModel, Loss
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.model.forward import Forward
-from multihead.model.reruns import Reruns
-from multihead.table.meaning import Meaning
+from multihead.model.rerun_strategies import Reruns
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 from parity.test_zoo_capture import output, traces
 from unit.measures.test_importance import DOCUMENTS, HEADS, WIDTH, Toy, W, X, aligned, feed, noise, written
@@ -447,5 +447,5 @@ class Restless(Toy):
 
 
 def test_a_model_that_is_another_each_time_is_refused() -> None:
-    with pytest.raises(MultiheadError, match="one output now and another in the next run"):
+    with pytest.raises(MultiheadError, match="a different output in every run"):
         feed(Restless(), Ablation(OutputDistance()), {"x": X})

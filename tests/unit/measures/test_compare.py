@@ -10,7 +10,7 @@ import torch
 
 import multihead as mh
 from multihead.errors import SizeError
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 from unit.measures.test_table import drawn
 

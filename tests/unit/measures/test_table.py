@@ -17,8 +17,8 @@ import multihead as mh
 import zoo
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.model.statistics.catalogue import SHARE
+from multihead.table.column_meaning import Meaning
 from multihead.table.condition import Condition
-from multihead.table.meaning import Meaning
 from multihead.table.table import HeadTable
 
 HEADS = ("L0H0", "L0H1", "L0H2", "L1H0", "L1H1")

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 import multihead as mh
 from multihead.errors import AnatomyError, MultiheadError
 from multihead.layer import Groups
-from multihead.model.anatomy import Head, LayerAnatomy, anatomy
-from multihead.model.finder import find
+from multihead.model.anatomy import anatomy
+from multihead.model.call_trace import Trace
+from multihead.model.find_head_rows import find
 from multihead.model.graph import Graph
-from multihead.model.proof import prove
+from multihead.model.layer_anatomy import Head, LayerAnatomy
+from multihead.model.run_with_graph import Frozen, discover
 from multihead.model.storage import Slots
-from multihead.model.trace import Trace
-from multihead.model.traced_run import Frozen, discover
+from multihead.model.verify_weights import prove
 from zoo import ZOO, model
 from zoo_blocks import TimmAttention
 

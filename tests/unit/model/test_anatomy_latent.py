@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead.errors import AnatomyError
-from multihead.model.anatomy import LayerAnatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 from zoo import ZOO, model
 from zoo_latent import GATED_MODELS, HEADS, LATENT, LATENT_MODELS, MODELS, NOPE, QUERY, ROPE, VALUE, attentions
 

@@ -16,8 +16,8 @@ import zoo
 from multihead import cache, mask, position
 from multihead.errors import SizeError
 from multihead.model import adapter
-from multihead.model.keep import Keep
-from multihead.model.stack_names import layers_of
+from multihead.model.kept_tensors import Keep
+from multihead.model.layer_labels import layers_of
 from multihead.table.head_names import parse
 
 

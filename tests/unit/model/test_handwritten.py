@@ -29,7 +29,7 @@ from handwritten_models import (
 )
 from multihead.model.capture import Capture
 from multihead.model.handwritten import ADAPTERS
-from multihead.model.traced_run import tensors_in
+from multihead.model.run_with_graph import tensors_in
 
 TEN = (
     "codegen",

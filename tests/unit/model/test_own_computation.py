@@ -19,7 +19,7 @@ from multihead.layer import attend
 from multihead.model.forward import Forward
 from multihead.model.kernel_arguments import problem_of
 from multihead.model.lazy_weights import LazyWeights
-from multihead.model.verify import verify_call
+from multihead.model.verify_kernel import verify_call
 
 IDS = torch.randint(0, 47, (3, 11), generator=torch.Generator().manual_seed(5))
 SIZES: dict[str, Any] = {

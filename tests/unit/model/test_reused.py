@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import multihead as mh
 import zoo
-from multihead.edit.kv_sharing.moments import moments_of
+from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.model import adapter
 from multihead.model.call import Call, Compute
 from multihead.model.intercept import intercept

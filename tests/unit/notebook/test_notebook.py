@@ -16,16 +16,17 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import multihead as mh
 from multihead._base.chart_html import head_grid_html, heatmap_html, line_chart_html
 from multihead._base.charts import HeadGrid, Heatmap, Line, LineChart, number, pooled
+from multihead.edit.check.check import CheckReport
 from multihead.edit.check.curve import Curve, Point
 from multihead.edit.check.metrics import Quality
-from multihead.edit.check.report import CheckReport
-from multihead.edit.plan import LayerPlan, Plan
+from multihead.edit.layer_plan import LayerPlan
+from multihead.edit.plan import Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
 from multihead.measures.kinds.head_shares import SHARES, HeadShares
 from multihead.measures.similarity.result import Similarity
-from multihead.statements.run import Row, Theory
 from multihead.statements.statement import Comparison, Result, Side, Statement
-from multihead.table.meaning import Meaning
+from multihead.statements.theory import Row, Theory
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 EVIL = "</table><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u202e\x00"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import multihead as mh
-from multihead.statements.collect import layer_samples
+from multihead.statements.collect_samples import layer_samples
 from multihead.statements.layer_sample import LayerSample, SequenceSample
 
 

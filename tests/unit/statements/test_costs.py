@@ -8,7 +8,7 @@ import torch
 import multihead as mh
 from multihead.statements.attention_flops import attention_flops
 from multihead.statements.attention_memory import attention_memory
-from multihead.statements.collect import layer_samples
+from multihead.statements.collect_samples import layer_samples
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.layer_shape import LayerShape, LiveBytes
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import multihead as mh
 from multihead.statements import toy_layer
 from multihead.statements.chain_rule import chain_rule, query_gradient
-from multihead.statements.collect import layer_samples
+from multihead.statements.collect_samples import layer_samples
 from multihead.statements.curvature import curvature
 from multihead.statements.gradient_decay import STEPS, decay_exponent, gradient_decay
 from multihead.statements.hessian_at_minimum import FLAT, hessian_at_minimum

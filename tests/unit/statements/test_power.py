@@ -9,7 +9,7 @@ import torch
 
 import multihead as mh
 from multihead.statements.any_pattern import any_pattern, best_of_rank, construct
-from multihead.statements.collect import layer_samples
+from multihead.statements.collect_samples import layer_samples
 from multihead.statements.equals_one_head import equals_one_head, many_and_one
 from multihead.statements.layer_sample import LayerSample
 from zoo import ZOO

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import spearmanr
 
 import multihead as mh
-from multihead.statements.collect import layer_samples
+from multihead.statements.collect_samples import layer_samples
 from multihead.statements.information_of_heads import at_least_the_best_head, information_splits
 from multihead.statements.joint_coverage import joint_coverage
 from multihead.statements.mean_output_importance import mean_output_importance
@@ -238,7 +238,7 @@ def test_zeros_are_redundant_with_nothing() -> None:
 
 
 def test_maps_that_were_not_kept_are_not_too_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multihead.statements.collect.CELLS", 10)
+    monkeypatch.setattr("multihead.statements.collect_samples.CELLS", 10)
     found = joint_coverage(made.subject(made.layer()))
     assert (found.verdict, found.lhs) == ("not applicable", "13 tokens")
 

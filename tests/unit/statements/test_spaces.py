@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from multihead.errors import SizeError
 from multihead.statements import subspaces
-from multihead.statements.collect import layer_samples
+from multihead.statements.collect_samples import layer_samples
 from multihead.statements.cosine_diversity import (
     cosine_diversity,
     diversity,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.statements.collect import layer_samples
+from multihead.statements.collect_samples import layer_samples
 from multihead.statements.head_dimension import head_dimension
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.layer_shape import LayerShape

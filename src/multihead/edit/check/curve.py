@@ -33,9 +33,9 @@ from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.metrics import METRICS, Metric, quality
 from multihead.edit.cut import cut
+from multihead.edit.make_plan import apply_order, calibrate, check_share, prune_order
 from multihead.edit.plan import Plan
 from multihead.edit.plan_text import table
-from multihead.edit.planning import apply_order, calibrate, check_share, prune_order
 from multihead.edit.saliency import check_method
 from multihead.edit.search import Shape
 from multihead.errors import MultiheadError, SizeError
@@ -73,7 +73,7 @@ class Curve:
         return list(dict.fromkeys(p.method for p in self.points))
 
     def knee(self) -> Point | None:
-        """Of the first method, the point farthest above the line from the first to the last (Satopää et al. 2011).
+        """The knee of the first method's curve, farthest above the line from first to last (Satopää et al. 2011).
 
         Sizes and quality are scaled to 0…1. None for fewer than 3 points, or if none is above the line.
         """
@@ -89,7 +89,7 @@ class Curve:
         return mine[best] if above[best] > 0 else None
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Titles and lines of the table: a line per size, a column per method."""
+        """The curve as titles and lines of a table: a line per size, a column per method."""
         sizes = sorted({p.keep for p in self.points}, reverse=True)
         lines: list[list[str]] = []
         for keep in sizes:
@@ -110,7 +110,7 @@ class Curve:
         return f"{self.shown} on {self.documents} held-out documents; the original has {original:.4g}"
 
     def _repr_html_(self) -> str:
-        """A plot and a table, for notebooks."""
+        """A plot and a table of the curve, for notebooks."""
         titles, rows = self.rows()
         return (
             line_chart_html(self.chart())
@@ -119,7 +119,7 @@ class Curve:
         )
 
     def chart(self) -> LineChart:
-        """A line per method from the original to its smallest cut, and the knee."""
+        """The curve as a chart: a line per method from the original to its smallest cut, and the knee."""
         intact = (float(self.heads), float(self.original[self.shown]))
         lines: list[Line] = []
         for method in self.methods:
@@ -134,7 +134,7 @@ class Curve:
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """The curve as plain data, for JSON."""
         knee = self.knee()
         return {
             "shown": self.shown, "heads": self.heads, "documents": self.documents, "original": dict(self.original),
@@ -211,6 +211,7 @@ def curve(
 
 
 def _check(shares: Sequence[float], methods: Sequence[str]) -> None:
+    """Raise unless the curve's shares and methods are valid."""
     for name, values in (("shares", shares), ("methods", methods)):
         hint = 'shares=[0.75, 0.5], methods=["obs"]'
         check_list(name, values, "numbers" if name == "shares" else "names", hint=hint)

@@ -135,7 +135,7 @@ Output = Float[Tensor, "document *token width"]
 
 @dataclass(frozen=True)
 class Quality:
-    """Metrics by name: a model beside itself has cosine 1 and relative error 0."""
+    """Metrics by name: a model compared with itself has cosine 1 and relative error 0."""
 
     kind: Kind
     metrics: Mapping[str, Pair]
@@ -200,7 +200,7 @@ def check_pair(before: object, after: object) -> None:
 
 
 def kind_of(model: nn.Module, batch: Inputs, tokenizer: Any = None) -> Kind:
-    """What a model returns, by its output and its behaviour."""
+    """What a model returns, which decides its metrics, by its output and its behaviour."""
     loss = loss_for(model, batch, tokenizer)
     if isinstance(loss, LanguageModel):
         return "language model"
@@ -208,7 +208,7 @@ def kind_of(model: nn.Module, batch: Inputs, tokenizer: Any = None) -> Kind:
 
 
 def neighbours_kept(before: Vectors, after: Vectors, count: int = NEIGHBOURS, rows: int = 512) -> float:
-    """The mean share of a document's `count` nearest others, by cosine, that are the same; `rows` at a time."""
+    """The metric nn10: the share of a document's nearest others that are the same; `rows` at a time."""
     sides = [F.normalize(x.double(), dim=1) for x in (before, after)]
     same = 0
     for start in range(0, len(before), rows):
@@ -218,6 +218,7 @@ def neighbours_kept(before: Vectors, after: Vectors, count: int = NEIGHBOURS, ro
 
 
 def _nearest(x: Vectors, rows: slice, count: int) -> Int[Tensor, "row neighbour"]:
+    """The nearest documents by cosine, for the metric nn10."""
     cosine = x[rows] @ x.T
     row = torch.arange(len(cosine), device=x.device)
     cosine[row, row + rows.start] = -math.inf  # a document is not its own neighbour
@@ -238,7 +239,7 @@ class _Comparison:
         raise NotImplementedError
 
     def _count(self, batch: Inputs, before: Output, after: Output) -> Bool[Tensor, "document token"] | None:
-        """Count documents and tokens of a batch. Returns which tokens are real; None if all are."""
+        """Count documents and tokens that the metrics compare. Returns which tokens are real; None if all are."""
         if before.shape != after.shape:
             raise SizeError(
                 f"the outputs of before and after must have one shape, got {tuple(before.shape)} and "
@@ -259,6 +260,7 @@ class _Vectors(_Comparison):
         self.pooled: tuple[list[Vectors], list[Vectors]] = ([], [])
 
     def add(self, batch: Inputs, old: Any, new: Any) -> None:
+        """Add a batch to the metrics of an encoder's vectors."""
         outputs = [tensor_in(x, "last_hidden_state") for x in (old, new)]
         real = self._count(batch, outputs[0], outputs[1])
         for _, before, after in token_blocks(outputs[0], outputs[1], real):
@@ -267,6 +269,7 @@ class _Vectors(_Comparison):
             side.append(self.pooling(x.float(), real).cpu())
 
     def metrics(self) -> tuple[dict[str, Pair], list[str]]:
+        """The metrics of an encoder: cosine, nn10, relative error; and notes."""
         before, after = (torch.cat(side) for side in self.pooled)
         metrics = {"cosine": (1.0, float(F.cosine_similarity(before, after, dim=1).double().mean()))}
         notes: list[str] = []
@@ -285,6 +288,7 @@ class _LanguageModel(_Comparison):
         self.same = self.predicted = 0
 
     def add(self, batch: Inputs, old: Any, new: Any) -> None:
+        """Add a batch to the metrics of a language model."""
         before, after = (tensor_in(x, "logits") for x in (old, new))
         self._count(batch, before, after)
         labels = self.loss.target(batch, batch, before).what
@@ -296,6 +300,7 @@ class _LanguageModel(_Comparison):
             self.predicted += len(index)
 
     def metrics(self) -> tuple[dict[str, Pair], list[str]]:
+        """The metrics of a language model: perplexity and agreement."""
         if not self.predicted:
             raise MultiheadError("no document has two tokens, so no token is predicted", hint="use longer texts")
         before, after = (_exp(x / self.predicted) for x in self.negative_log_likelihood)
@@ -309,6 +314,7 @@ class _Outputs(_Comparison):
         self.same = self.compared = 0
 
     def add(self, batch: Inputs, old: Any, new: Any) -> None:
+        """Add a batch to the metrics of other outputs."""
         outputs = [tensor_in(x, "logits") for x in (old, new)]
         real = self._count(batch, outputs[0], outputs[1])
         for index, before, after in token_blocks(outputs[0], outputs[1], real):

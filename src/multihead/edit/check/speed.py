@@ -21,9 +21,9 @@ from torch import nn
 
 from multihead._base.progress import Progress
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.layer_anatomy import LayerAnatomy
 
 Job = Callable[[], object]
 SHORTEST = 0.03
@@ -82,7 +82,7 @@ def side_by_side(
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """An interval that holds the true median with at least 95 %, for any distribution; few values: all of them.
+    """An interval of the speed ratio that holds the true median with at least 95 %, for any distribution.
 
     >>> interval([float(x) for x in range(1, 12)])
     (2.0, 10.0)
@@ -127,7 +127,7 @@ def whole_model(
     rounds: int = 15,
     progress: Progress | None = None,
 ) -> Timing:
-    """One forward pass of each model."""
+    """Time one forward pass of each model."""
     old, new = Forward(before), Forward(after)
     with old.listening(), new.listening():
         return _timing(
@@ -152,7 +152,7 @@ def attention_layers(
 
 
 def attention_job(forward: Forward, layers: Iterable[LayerAnatomy], inputs: Mapping[str, Any]) -> Job:
-    """Call all attention modules of a model, each with the arguments that it gets in one run."""
+    """A job to time: all attention modules of a model, with the arguments that they get in one run."""
     paths = list(dict.fromkeys(path for layer in layers for path in _module_paths(layer)))
     try:
         modules = [forward.model.get_submodule(path) for path in paths]
@@ -188,6 +188,7 @@ def _timing(
     rounds: int,
     progress: Progress | None,
 ) -> Timing:
+    """Time two jobs side by side, and describe the sizes."""
     first = next((x for x in inputs.values() if isinstance(x, torch.Tensor)), torch.empty(0, 0))
     tokens = first.shape[1] if first.ndim in (2, 3) else 0
     wait = synchronize_all(*(f.model for f in models))
@@ -208,7 +209,7 @@ def _repeats(job: Job, wait: Job) -> int:
 
 
 def _sample(job: Job, repeats: int, wait: Job) -> float:
-    """Seconds of one call."""
+    """Seconds of one timed call."""
     gc.disable()
     try:
         wait()

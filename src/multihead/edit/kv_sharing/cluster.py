@@ -2,7 +2,7 @@
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.kv_sharing.cluster import cluster, sharing_cost
->>> from multihead.edit.kv_sharing.moments import moments_of
+>>> from multihead.edit.kv_sharing.input_moments import moments_of
 >>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 6, batch_first=True).eval()
 >>> layer = mh.anatomy(encoder)[0]
@@ -24,9 +24,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from multihead.edit.kv_sharing.input_moments import Moments
 from multihead.edit.kv_sharing.low_rank import Metrics, energy, gram, pooled_metric
-from multihead.edit.kv_sharing.moments import Moments
-from multihead.edit.kv_sharing.problems import (
+from multihead.edit.kv_sharing.rotary import complex_pca
+from multihead.edit.kv_sharing.sharing_problems import (
     Dims,
     Problem,
     attended_covariance,
@@ -35,10 +36,9 @@ from multihead.edit.kv_sharing.problems import (
     rotary_problem,
     value_problem,
 )
-from multihead.edit.kv_sharing.rotary import complex_pca
 from multihead.errors import SizeError
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 KVGroups = tuple[tuple[int, ...], ...]
 """Query heads that share a kv head, by their index in the uncut layer (`HeadWeights.origin`)."""
@@ -91,6 +91,7 @@ def sharing_cost(own: HeadWeights, moments: Moments) -> Cost:
 
     @cache
     def cost(kv: tuple[int, ...]) -> float:
+        """The cost of a cluster: what its heads lose by sharing keys and values."""
         if len(kv) == 1:
             return 0.0
         heads = [h for i in kv for h in readers[i]]
@@ -114,7 +115,7 @@ def _gram(problem: Problem) -> Float64[Tensor, "head dim other dim"]:
 
 
 def _value_spread(own: HeadWeights, moments: Moments) -> Float64[Tensor, " head"]:
-    """E[tr W_O Cov(v) W_Oᵀ] over the attended values. If values read other inputs than keys, over all values."""
+    """The cost of sharing all values in a cluster, E[tr W_O Cov(v) W_Oᵀ]: over attended values, else over all."""
     kv = list(own.groups.kv_of_head)
     maps = moments.value_coordinates.of_maps(own.v[kv])
     if moments.same_kv:
@@ -159,6 +160,7 @@ def exchange(count: int, sizes: Sequence[int], cost: Cost) -> tuple[tuple[int, .
 
 
 def _improved(groups: list[tuple[int, ...]], cost: Cost) -> bool:
+    """Swap members of two clusters while that is cheaper; whether one was swapped."""
     better = False
     for a, b in combinations(range(len(groups)), 2):
         now = cost(groups[a]) + cost(groups[b])
@@ -182,6 +184,7 @@ def _edges(sizes: Sequence[int]) -> list[int]:
 
 
 def _sizes(own: HeadWeights, kv_heads: int, place: str) -> list[int]:
+    """The sizes of clusters, as equal as possible."""
     count = own.kv_heads
     if not 1 <= kv_heads <= count:
         where = f" ({place})" if place else ""

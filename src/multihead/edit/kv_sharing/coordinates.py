@@ -55,13 +55,13 @@ class Coordinates:
 
     @staticmethod
     def principal(square: Float64[Tensor, "width width"], leading: int) -> Coordinates:
-        """Eigenvectors of Σ x xᵀ, the largest first."""
+        """Principal coordinates: eigenvectors of Σ x xᵀ, the largest first."""
         if leading >= len(square):
             return Coordinates.identity(len(square))
         return Coordinates(len(square), leading, torch.linalg.eigh(square).eigenvectors.flip(1))
 
     def of(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width_and_1"]:
-        """x̃, with the 1 behind the leading components."""
+        """x̃ in principal coordinates, with the 1 behind the leading ones."""
         if self.directions is not None:
             x = float64(x) @ self.directions
         return self._with(x, torch.ones_like(x[..., :1]))
@@ -69,14 +69,14 @@ class Coordinates:
     def of_maps(
         self, w: Float[Tensor, "*maps width"], bias: Float[Tensor, "*maps"] | None = None
     ) -> Float64[Tensor, "*maps _"]:
-        """W U; a bias becomes the column of the 1."""
+        """The maps in principal coordinates, W U; a bias becomes the column of the 1."""
         w = float64(w) if self.directions is None else float64(w) @ self.directions
         return w if bias is None else self._with(w, float64(bias)[..., None])
 
     def restored(
         self, maps: Float64[Tensor, "*maps _"]
     ) -> tuple[Float64[Tensor, "*maps width"], Float64[Tensor, "*maps"] | None]:
-        """The maps of the input itself, and the bias if they have its column."""
+        """Maps of the input itself from those in principal coordinates, and the bias if they have its column."""
         bias = None
         if maps.shape[-1] > self.width:
             bias = maps[..., self.leading]

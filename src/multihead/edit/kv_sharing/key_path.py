@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from multihead._base.float64 import float64
 from multihead.edit.kv_sharing.rotary import Pairs, find_pairs, tolerance
 from multihead.layer import Problem
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.projection_inputs import QKVInputs
 
 Kind = Literal["plain", "rotary", "normed", "normed over heads"]
@@ -34,6 +34,7 @@ class KeyPath:
     """the scores are so much times the product of the projections"""
 
     def state(self) -> dict[str, Any]:
+        """The key path as plain data."""
         pairs = (
             None
             if self.pairs is None
@@ -91,7 +92,7 @@ def _ratio(before: Tensor, after: Tensor) -> float:
 
 
 def _is_scaled(before: Tensor, after: Tensor) -> bool:
-    """after = c · before."""
+    """Whether the path of q or k is only a scale: after = c · before."""
     before, wide = float64(before), float64(after)
     factor = float((before * wide).sum() / before.square().sum().clamp_min(1e-300))
     return float((wide - factor * before).norm()) <= tolerance(after) * float(wide.norm())

@@ -56,7 +56,7 @@ class Metrics:
         return all(torch.equal(a, first[0]) and torch.equal(b, first[1]) for a, b in others)
 
     def times(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows_of_head width"]:
-        """x C_h; x is of one head, or the same for all."""
+        """x C_h, the low-rank problem's metric; x is of one head, or the same for all."""
         leading = self.block.shape[-1]
         product = x[..., :leading] @ self.block
         if not self.diagonal.shape[-1]:
@@ -64,13 +64,13 @@ class Metrics:
         return torch.cat([product, x[..., leading:] * self.diagonal.unsqueeze(-2)], dim=-1)
 
     def mean(self, weights: Float[Tensor, " head"] | None = None) -> Metrics:
-        """Of the heads, each counted by its weight; the weights sum to 1."""
+        """The mean metric of heads, each counted by its weight; the weights sum to 1."""
         if weights is None:
             return Metrics(self.block.mean(0), self.diagonal.mean(0))
         return Metrics(torch.einsum("h,hwx->wx", weights, self.block), weights @ self.diagonal)
 
     def inverse(self, floor: float) -> Metrics:
-        """Of the mean; variances below `floor` of the largest count as that much."""
+        """The inverse of the mean metric; variances below `floor` of the largest count as that much."""
         values, vectors = torch.linalg.eigh(self.block)
         least = floor * values[-1].clamp_min(1e-300)
         return Metrics((vectors / values.clamp_min(least)) @ vectors.mT, 1 / self.diagonal.clamp_min(least))
@@ -86,7 +86,7 @@ class JointLowRank:
 
 
 def joint_low_rank(maps: Maps, weights: Squares, metrics: Metrics, rank: int, *, rounds: int = 6) -> JointLowRank:
-    """The best basis of all maps, and the coefficients of each; alternating least squares from the joint SVD."""
+    """The best low-rank basis of all maps, and the coefficients of each; alternating least squares."""
     pooled = pooled_metric(maps, weights, metrics)
     basis = _principal_basis(maps, weights, pooled, rank)
     coefficients = best_coefficients(basis, maps, metrics)
@@ -98,7 +98,7 @@ def joint_low_rank(maps: Maps, weights: Squares, metrics: Metrics, rank: int, *,
 
 
 def pooled_metric(maps: Maps, weights: Squares, metrics: Metrics) -> Metrics:
-    """The mean of the metrics, heads weighted by the energy of their outputs."""
+    """The mean of the low-rank problem's metrics, heads weighted by the energy of their outputs."""
     share = energy(maps, weights, metrics).clamp_min(0)
     share = share / share.sum().clamp_min(torch.finfo(share.dtype).tiny)
     uniform = torch.full_like(share, 1 / len(share))
@@ -141,7 +141,7 @@ def _principal_basis(maps: Maps, weights: Squares, metric: Metrics, rank: int) -
 
 
 def _orthonormal(basis: Basis, metric: Metrics) -> Basis:
-    """The same row space with B C Bᵀ = 1."""
+    """The low-rank basis with the same row space and B C Bᵀ = 1."""
     square = metric.times(basis) @ basis.mT
     values, vectors = torch.linalg.eigh((square + square.mT) / 2)
     safe = values.clamp_min(values[-1].clamp_min(1e-300) * 1e-12)

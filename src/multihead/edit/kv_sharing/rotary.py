@@ -58,7 +58,7 @@ class Pairs:
         return torch.complex(x[..., list(self.first)], x[..., list(self.second)])
 
     def error(self, rotations: Rotations) -> float:
-        """The relative error of the best rotation in these pairs, times one number for all tokens."""
+        """The relative error of the best rotary rotation in these pairs, times one number for all tokens."""
         error = total = 0.0
         for before, after in rotations:
             x, y = self.complex(float64(before)), self.complex(float64(after))
@@ -80,7 +80,7 @@ def tolerance(after: Tensor) -> float:
 
 
 def find_pairs(rotations: Rotations) -> Pairs | None:
-    """The dimensions that are rotated together; None if the change is not a rotation."""
+    """The rotary pairs of dimensions; None if the change is not a rotation."""
     dim = rotations[0][0].shape[-1]
     change = torch.zeros(dim, dtype=torch.float64, device="cpu")
     for before, after in rotations:
@@ -109,7 +109,7 @@ class ComplexPCA:
 
 
 def complex_pca(keys: Complex[Tensor, "pair kv_head other"], weights: Float[Tensor, "pair kv_head"]) -> ComplexPCA:
-    """min Σ_j w_j² E|k_j − c_j k_g|² for every pair: `keys` are E[k_j k̄_l], `weights` w² = E|q|² of the readers."""
+    """PCA of rotary pairs, min Σ_j w_j² E|k_j − c_j k_g|²: `keys` are E[k_j k̄_l], `weights` w² = E|q|²."""
     w = weights.clamp_min(1e-12 * weights.amax(1, keepdim=True).clamp_min(1e-300)).sqrt()
     values, vectors = torch.linalg.eigh(w[:, :, None] * keys * w[:, None, :])
     u = vectors[..., -1]

@@ -5,7 +5,7 @@ change of basis. Rotated keys become the principal component of their complex pa
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.kv_sharing.cluster import cluster
->>> from multihead.edit.kv_sharing.moments import moments_of
+>>> from multihead.edit.kv_sharing.input_moments import moments_of
 >>> from multihead.edit.kv_sharing.share import share_kv
 >>> from multihead.model.head_weights import HeadWeights
 >>> encoder = torch.nn.TransformerEncoderLayer(24, 6, batch_first=True).eval()
@@ -27,10 +27,10 @@ from torch import Tensor
 from multihead._base.float64 import float64
 from multihead.edit.kv_sharing.cluster import KVGroups, readers_of
 from multihead.edit.kv_sharing.coordinates import Coordinates
+from multihead.edit.kv_sharing.input_moments import Moments
 from multihead.edit.kv_sharing.low_rank import JointLowRank, joint_low_rank
-from multihead.edit.kv_sharing.moments import Moments
-from multihead.edit.kv_sharing.problems import Dims, key_problem, rotary_problem, value_problem
 from multihead.edit.kv_sharing.rotary import Pairs, complex_pca
+from multihead.edit.kv_sharing.sharing_problems import Dims, key_problem, rotary_problem, value_problem
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Groups
 from multihead.model.head_weights import HeadWeights
@@ -79,6 +79,7 @@ class _SharedHeads:
     # ---- values --------------------------------------------------------------------------------------
 
     def share_values(self, group: int) -> None:
+        """Give a group one value map, the best for its heads."""
         heads, own, new = self.readers[group], self.own, self.weights
         problem, mean = value_problem(own, self.moments, heads)
         solution = joint_low_rank(problem.maps, problem.weights, problem.metrics, own.v.shape[1])
@@ -99,6 +100,7 @@ class _SharedHeads:
     # ---- keys ----------------------------------------------------------------------------------------
 
     def share_keys(self, group: int) -> None:
+        """Give a group one key map, along the path of its keys to the kernel."""
         path = self.moments.key_path
         if path.kind == "plain":
             self._share_plain_keys(group, slice(None))
@@ -110,6 +112,7 @@ class _SharedHeads:
             self._select_key(group)
 
     def _share_plain_keys(self, group: int, dims: Dims) -> None:
+        """Share keys that reach the kernel as they are projected."""
         heads, own, new = self.readers[group], self.own, self.weights
         problem = key_problem(own, self.moments, heads, dims)
         solution = joint_low_rank(problem.maps, problem.weights, problem.metrics, problem.maps.shape[1])
@@ -124,6 +127,7 @@ class _SharedHeads:
             new.b_k[group, dims] = 0.0 if b_k is None else b_k.to(new.b_k)
 
     def _share_rotary_keys(self, group: int, pairs: Pairs) -> None:
+        """Share keys that are rotated, pair by pair."""
         heads, own, new, members = self.readers[group], self.own, self.weights, self.members[group]
         maps, moment, weights = rotary_problem(own, self.moments, heads, pairs)
         solution = complex_pca(moment, weights)
@@ -142,7 +146,7 @@ class _SharedHeads:
                 new.b_q[h, first], new.b_q[h, second] = b_q.real.to(new.b_q), b_q.imag.to(new.b_q)
 
     def _select_key(self, group: int) -> None:
-        """No factor commutes with a norm: the key head that replaces the others best is taken unchanged."""
+        """Share a normed key, which no factor commutes with: the head that replaces the others best is taken."""
         members, distances = self.members[group], self.moments.key_distances
         cost = [0.0] * len(members) if distances is None else distances[members][:, members].sum(0).tolist()
         best = members[min(range(len(members)), key=cost.__getitem__)]
@@ -152,7 +156,7 @@ class _SharedHeads:
 
 
 def _kv_of_head(own: HeadWeights, kv_groups: KVGroups) -> list[int]:
-    """The new kv head of every query head."""
+    """The shared kv head of every query head."""
     listed = [h for group in kv_groups for h in group]
     if sorted(listed) != sorted(own.origin):
         raise SizeError(
@@ -176,7 +180,7 @@ def _kv_of_head(own: HeadWeights, kv_groups: KVGroups) -> list[int]:
 def _balanced(
     solution: JointLowRank, coordinates: Coordinates, old: Tensor
 ) -> tuple[Float64[Tensor, "rank width"], Float64[Tensor, " rank"] | None, Float64[Tensor, "head dim rank"]]:
-    """(map, bias, coefficients), rows of the map as large as those of the old maps.
+    """A shared map, bias and coefficients: the rows are as large as those of the old maps.
 
     Any size is the same function; a similar one keeps fp16 accurate.
     """

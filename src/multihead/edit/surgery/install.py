@@ -27,11 +27,11 @@ from multihead.edit.surgery.structure import Attention
 from multihead.edit.surgery.trial import put, try_strategies
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Groups
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.compiled import inner
 from multihead.model.families import Cutting, cutting_of
 from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 def install(
@@ -63,7 +63,7 @@ def install(
 
 
 def arranged(new: HeadWeights) -> HeadWeights:
-    """The same heads, those of one kv head side by side: the order in which `install` stores them."""
+    """The heads to install with those of one kv head side by side, the order in which they are stored."""
     if contiguous(new.groups):
         return new
     order = sorted(range(new.heads), key=lambda h: new.groups.kv_of_head[h])
@@ -80,7 +80,7 @@ def arranged(new: HeadWeights) -> HeadWeights:
 
 
 def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
-    """The weights must be there, be plain numbers, and be this attention's only.
+    """Raise unless the weights to install heads in are plain numbers of this attention alone.
 
     A module that is used several times is one; two modules that share a weight are two.
     """
@@ -102,11 +102,12 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
         if other is not None:
             raise MultiheadError(
                 f"{layer.path}: {name} is also {other}: what one loses, the other would lose too",
-                hint="give them weights of their own first: m.weight = nn.Parameter(m.weight.clone())",
+                hint="separate their weights first: m.weight = nn.Parameter(m.weight.clone())",
             )
 
 
 def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -> MultiheadError:
+    """The error for weights to install heads in that are wrapped by something else."""
     path, _, leaf = name.rpartition(".")
     wrapped = f"{path}.base_layer.{leaf}"
     inside = min((n for n in there if n.startswith(f"{path}.")), key=lambda n: n != wrapped, default=None)
@@ -122,12 +123,13 @@ def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -
 
 
 def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
+    """Raise unless the heads to install have the sizes of the layer's."""
     own = (layer.key_dim, layer.value_dim)
     if (new.q.shape[1], new.v.shape[1]) != own:
         raise SizeError(
             f"{layer.name} ({layer.path}): heads of size {new.q.shape[1]} and {new.v.shape[1]} were given, "
             f"its heads have {own[0]} (query and key) and {own[1]} (value)",
-            hint="the size of a head stays as it is",
+            hint="pass heads of the same size",
         )
     if len(new.groups.kv_of_head) != new.heads or new.groups.kv_heads != new.kv_heads:
         raise SizeError(
@@ -140,5 +142,5 @@ def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
         if given is not None and layer.weights[letter].bias is None and bool((given != 0).any()):
             raise SizeError(
                 f"{layer.name} ({layer.path}): a bias of {letter} was given, the layer has none",
-                hint="give the projection a bias first, or fold it elsewhere",
+                hint="add a bias to the projection first, or fold it into another one",
             )

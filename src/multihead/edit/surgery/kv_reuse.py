@@ -33,7 +33,7 @@ _FIELD = "_attn_implementation_internal"
 
 
 class ConfigOverride:
-    """A config as one module sees it: a few fields of its own, all others those of the model's config."""
+    """A config as one module sees it: a few fields are overridden, all others are those of the model's config."""
 
     def __init__(self, base: Any, fields: dict[str, Any]) -> None:
         self.__dict__.update(base=base, fields=fields)
@@ -48,7 +48,7 @@ class ConfigOverride:
 
 
 def override_config(module: Any, fields: dict[str, Any]) -> bool:
-    """module.config has these fields, for this module only; False: it had them already."""
+    """Give module.config these fields, for this module only; False: it had them already."""
     config = module.config
     override = config if isinstance(config, ConfigOverride) else ConfigOverride(config, {})
     if all(name in override.fields and override.fields[name] == value for name, value in fields.items()):
@@ -62,13 +62,13 @@ def override_config(module: Any, fields: dict[str, Any]) -> bool:
 
 
 def on_interface(module: nn.Module) -> bool:
-    """Whether the module's code asks transformers' interface for its kernel."""
+    """Whether the module's code takes its kernel from transformers' attention interface."""
     home = sys.modules.get(type(module).__module__)
     return hasattr(home, "ALL_ATTENTION_FUNCTIONS") and hasattr(getattr(module, "config", None), _FIELD)
 
 
 def set_kv_of_head(module: Any, kv_of_head: list[int]) -> bool:
-    """Query head h reads kv head kv_of_head[h]: said to our own layer, or done by our kernel."""
+    """Let query head h read kv head kv_of_head[h]: by an attribute of our own layer, else by our kernel."""
     groups = Groups(tuple(kv_of_head), max(kv_of_head) + 1 if kv_of_head else 0)
     if isinstance(module, MultiHeadAttention):
         if module.groups == groups:
@@ -83,7 +83,8 @@ def set_kv_of_head(module: Any, kv_of_head: list[int]) -> bool:
         return False
     if not on_interface(module):
         raise MultiheadError(
-            f"{type(module).__name__} does not ask transformers' interface for its kernel, so it cannot use ours",
+            f"{type(module).__name__} does not take its kernel from transformers' attention interface, so it "
+            "cannot use multihead's",
             hint="steps belong to the model that was cut: same class, same transformers",
         )
     override_config(module, {_FIELD: KERNEL, "_attn_implementation": KERNEL})
@@ -134,7 +135,7 @@ class ArgumentHook:
 
 
 def set_argument(module: nn.Module, name: str, change: dict[str, Any]) -> bool:
-    """Change this argument at every call; replaces a change of the same kind."""
+    """Change this argument of a module at every call; replaces a change of the same kind."""
     for hook in module._forward_pre_hooks.values():  # pyright: ignore[reportPrivateUsage]  # there is no other list of them
         if isinstance(hook, ArgumentHook) and hook.name == name and hook.change.keys() == change.keys():
             if hook.change == change:
@@ -146,7 +147,7 @@ def set_argument(module: nn.Module, name: str, change: dict[str, Any]) -> bool:
 
 
 def selected_heads(x: Any, selection: Any) -> Any:
-    """The selected heads of (batch, head, ...) or (batch · head, ...); tensors without an axis of heads as is."""
+    """The selected heads of (batch, head, ...) or (batch · head, ...), so that kv heads are reused; others as"""
     heads, of = selection["heads"], selection["of"]
     if not isinstance(x, Tensor):
         return x

@@ -40,7 +40,7 @@ class Pack:
     bias: bool = False
 
     def pieces(self, groups: Groups) -> list[Piece]:
-        """The heads in the order in which they stand."""
+        """The heads in the order in which the layout stores them."""
         heads = len(groups.kv_of_head)
         count = {"q": heads, "g": heads, "k": groups.kv_heads, "v": groups.kv_heads}
         if self.order == "blocks":
@@ -61,13 +61,14 @@ class Pack:
         return rows.mT if self.axis == 1 and not self.bias else rows
 
     def rows(self, new: HeadWeights, pieces: list[Piece]) -> list[Tensor]:
-        """The rows of these pieces, with an empty one so that no pieces are something too."""
+        """The rows of these pieces in the layout, with an empty one so that no pieces are something too."""
         own = {letter: _rows(new, letter, self.bias) for letter in self.letters}
         like = own[self.letters[0]]
         return [like.new_zeros(0, *like.shape[2:]), *(own[letter][i] for letter, i in pieces)]
 
 
 def _rows(new: HeadWeights, letter: str, bias: bool) -> Tensor:
+    """The rows of a projection of the new heads, in any layout; zeros for an absent bias."""
     weight: Tensor = getattr(new, letter)
     if not bias:
         return weight
@@ -76,7 +77,7 @@ def _rows(new: HeadWeights, letter: str, bias: bool) -> Tensor:
 
 
 def packs_of(storage: Storage, place: str) -> list[Pack]:
-    """The parameters of q, k, v and the gate, weights and biases."""
+    """The layout of the parameters of q, k, v and the gate, weights and biases."""
     places: dict[tuple[str, int, bool], dict[str, tuple[Slots, ...]]] = {}
     for letter, part in storage.projections.items():
         if letter == "o":
@@ -92,7 +93,7 @@ def packs_of(storage: Storage, place: str) -> list[Pack]:
 
 
 def _order(of: dict[str, tuple[Slots, ...]], letters: str, groups: Groups, place: str) -> Order:
-    """How the heads lie in a parameter; refused where it is in no order that is known."""
+    """The order of heads in a parameter's layout; raises for an unknown order."""
     lying = sorted((slots.start, letter, i) for letter, heads in of.items() for i, slots in enumerate(heads))
     found = [(letter, i) for _, letter, i in lying]
     fits = all(slots.step == 1 for heads in of.values() for slots in heads)
@@ -115,7 +116,7 @@ def out_numbers(new: HeadWeights, axis: int) -> Tensor:
 
 
 def check_covered(pack: Pack, storage: Storage, own: nn.Parameter, place: str) -> None:
-    """Every row must be some head's: what else a parameter holds would be lost."""
+    """Raise unless every row of the layout is a head's: what else a parameter holds would be lost."""
     rows = sum(
         slots.count
         for letter in pack.letters

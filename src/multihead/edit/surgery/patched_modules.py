@@ -43,7 +43,7 @@ class PatchedModule(nn.Module):
         return _new, (mixin, own), self.__dict__
 
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by name, as the module's own forward takes them."""
+        """Arguments of a patched module by name, as its own forward takes them."""
         own = next(base.forward for base in type(self).__mro__ if not issubclass(base, PatchedModule))
         bound = inspect.signature(own).bind(self, *args, **kwargs)
         bound.apply_defaults()
@@ -58,6 +58,7 @@ class RepeatKV(PatchedModule):
     """y = (x Wᵀ + b) with its pieces in a different order, some repeated: one kv head for several query heads."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Patched: give every query head that reads a kv head its own copy."""
         out: Tensor = super().forward(*args, **kwargs)
         data = self.multihead_patch
         parts = out.split(data["sizes"], dim=-1)
@@ -68,6 +69,7 @@ class SelectHeads(PatchedModule):
     """A norm over all heads together, of which only the remaining heads are used."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Patched: keep the outputs of some heads."""
         out: Tensor = super().forward(*args, **kwargs)
         data = self.multihead_patch
         parts = out.split(data["size"], dim=-1)
@@ -78,6 +80,7 @@ class SharedBias(PatchedModule):
     """T5: the position bias passes through all layers with all its heads; this layer uses some of them."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Patched: select the heads of a position bias that layers share."""
         given = self._given(args, kwargs)
         given.pop("self")
         whole: Tensor | None = given["position_bias"]
@@ -102,6 +105,7 @@ class NoHeads(PatchedModule):
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Patched: an attention without heads, which returns the output bias."""
         own: Any = self
         given, data = self._given(args, kwargs), self.multihead_patch
         x: Tensor = next(v for v in list(given.values())[1:] if isinstance(v, Tensor))
@@ -129,6 +133,7 @@ class NoHeads(PatchedModule):
         return tuple(made[letter]() for letter in returns)
 
     def _lengthen(self, x: Tensor, given: Mapping[str, Any]) -> None:
+        """Patched without heads: count the tokens in the cache, whose length other layers read."""
         cache: Any = next((given[name] for name in CACHES if given.get(name) is not None), None)
         if (
             cache is None
@@ -141,6 +146,7 @@ class NoHeads(PatchedModule):
         cache.update(x.new_zeros(x.shape[0], 1, x.shape[1], 1), x.new_zeros(x.shape[0], 1, x.shape[1], 1), number)
 
     def _bias(self, x: Tensor, given: Mapping[str, Any]) -> Tensor | None:
+        """Patched without heads: the position bias that other layers share."""
         whole: Tensor | None = given["position_bias"]
         if whole is not None or not getattr(self, "has_relative_attention_bias", False):
             return whole
@@ -167,6 +173,7 @@ class TimmAttention(PatchedModule):
     """timm's attention, out = proj(sdpa(qkv(x))), for modules that take their width from x."""
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """Patched: timm's attention with kv heads shared by query heads."""
         own: Any = self
         data = self.multihead_patch
         parts = own.get_submodule(data["qkv"])(x).split(data["sizes"], dim=-1)
@@ -202,7 +209,7 @@ PATCHES: dict[str, type[PatchedModule]] = {
 
 @cache
 def _patched_class(mixin: type[PatchedModule], own: type[nn.Module]) -> type[nn.Module]:
-    """With the name of the class it had, by which code recognises it; without heads it must not be recognised."""
+    """A patched class with the name of the original, by which code recognises it."""
     suffix = "WithoutHeads" if mixin is NoHeads else ""
     named = {"__module__": own.__module__, "__qualname__": own.__qualname__ + suffix, "__doc__": own.__doc__}
     return type(own.__name__ + suffix, (mixin, own), named)
@@ -214,7 +221,7 @@ def _new(mixin: type[PatchedModule], own: type[nn.Module]) -> nn.Module:
 
 
 def patch(module: nn.Module, name: str, data: Any) -> bool:
-    """Give a module the mixin of this name, with this data; False: it has them already."""
+    """Patch a module with the mixin of this name and this data; False: it has them already."""
     mixin = PATCHES.get(name)
     if mixin is None:
         raise MultiheadError(f"unknown patch {name!r}", hint=f"known are {', '.join(PATCHES)}")
@@ -222,7 +229,7 @@ def patch(module: nn.Module, name: str, data: Any) -> bool:
         return False
     if "forward" in module.__dict__:
         raise MultiheadError(
-            f"this {type(module).__name__} has a forward of its own beside its class's, which would hide the patch",
+            f"this {type(module).__name__} has its own forward, set on the instance, which would hide the patch",
             hint="something hooks into it: accelerate.hooks.remove_hook_from_submodules(model), or leave capture",
         )
     if not isinstance(module, mixin):
@@ -238,7 +245,7 @@ def patch(module: nn.Module, name: str, data: Any) -> bool:
 
 
 def own_copy(parent: nn.Module, name: str) -> nn.Module:
-    """Replace a child that other modules may use too by a copy with the same parameters; returns it."""
+    """Before a patch, replace a child that other modules may use too by a copy with the same parameters."""
     child = getattr(parent, name)
     if isinstance(child, PatchedModule):
         return child

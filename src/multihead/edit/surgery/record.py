@@ -29,7 +29,7 @@ NAME = "multihead_cut"
 
 @dataclass
 class Record:
-    """The steps from the original's structure to this one's, and the plan that asked for them, as JSON."""
+    """The steps from the original's structure to this one's, and the plan behind them, as JSON."""
 
     steps: list[Step] = field(default_factory=list[Step])
     plan: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ def record_of(model: nn.Module) -> Record | None:
 
 
 def texts_of(model: nn.Module) -> tuple[TextSketch, ...]:
-    """Sketches of the calibration texts of a cut model, of earlier cuts too."""
+    """Sketches of the calibration texts in a model's record, of earlier cuts too."""
     record = record_of(model)
     plan = {} if record is None or record.plan is None else record.plan
     return tuple(TextSketch.from_json(sketch) for sketch in plan.get("texts", ()))
@@ -70,7 +70,7 @@ def remember(model: nn.Module, steps: list[Step], plan: dict[str, Any] | None = 
 
 
 def attach(model: nn.Module, record: Record) -> None:
-    """Make this the record of a model. A model that was cut cannot be saved by `save_pretrained` any more."""
+    """Make this the record of a model, which `save_pretrained` then no longer saves."""
     root = inner(model)
     setattr(root, NAME, record)
     if record.steps and hasattr(root, "save_pretrained"):
@@ -79,9 +79,9 @@ def attach(model: nn.Module, record: Record) -> None:
 
 
 def refuse_save_pretrained(*_: Any, **__: Any) -> None:
-    """transformers would write the config of the original beside the weights of the cut."""
+    """Raise for a model with a record: transformers would write the original's config beside cut weights."""
     raise MultiheadError(
         "save_pretrained would write the original's config with the cut weights, which then do not load",
-        hint="mh.save(model, folder) and mh.load(folder); if every layer was cut alike, from_pretrained may load "
-        "the folder too, and mh.save says so",
+        hint="mh.save(model, folder) and mh.load(folder); if all layers have the same sizes, from_pretrained may "
+        "load the folder too, and mh.save says so",
     )

@@ -40,6 +40,7 @@ class Step:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Step:
+        """A step from plain data, checked."""
         try:
             return Step(str(data["do"]), str(data["at"]), str(data["name"]), data["value"])
         except KeyError as missing:
@@ -67,6 +68,7 @@ def apply(model: nn.Module, steps: Iterable[Step]) -> list[Step]:
 
 
 def _module(model: nn.Module, step: Step) -> Any:
+    """The module that a step changes."""
     try:
         return model.get_submodule(step.at)
     except AttributeError:
@@ -77,7 +79,7 @@ def _module(model: nn.Module, step: Step) -> Any:
 
 
 def _resize(model: nn.Module, step: Step) -> bool:
-    """Give a parameter a different shape; its values are lost."""
+    """Step: give a parameter a different shape; its values are lost."""
     module, shape = _module(model, step), list(step.value)
     own = module.get_parameter(step.name)
     if list(own.shape) == shape:
@@ -94,7 +96,7 @@ def _resize(model: nn.Module, step: Step) -> bool:
 
 
 def _update_sizes(module: Any) -> None:
-    """The attributes in which modules of torch and transformers repeat the sizes of their weight."""
+    """Step: update attributes in which modules of torch and transformers repeat the sizes of their weight."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, nn.Parameter):
         return
@@ -107,7 +109,7 @@ def _update_sizes(module: Any) -> None:
 
 
 def _set(model: nn.Module, step: Step) -> bool:
-    """module.name = value; "config.name" is a field of the config, for this module only."""
+    """Step: module.name = value; "config.name" is a field of the config, for this module only."""
     module = _module(model, step)
     if step.name.startswith("config."):
         return override_config(module, {step.name.removeprefix("config."): step.value})
@@ -119,7 +121,7 @@ def _set(model: nn.Module, step: Step) -> bool:
 
 
 def _choose(model: nn.Module, step: Step) -> bool:
-    """Of a list of modules, one per head, keep those at these indices, in this order."""
+    """Step: of a list of modules, one per head, keep those at these indices, in this order."""
     modules = _module(model, step)
     kept = [modules[i] for i in step.value]
     del modules[:]
@@ -128,7 +130,7 @@ def _choose(model: nn.Module, step: Step) -> bool:
 
 
 def _patch(model: nn.Module, step: Step) -> bool:
-    """Give a module a mixin; a "select bias" goes to a copy, since other layers may use the same bias."""
+    """Step: give a module a mixin; a "select bias" goes to a copy, since other layers may use the same bias."""
     module = _module(model, step)
     if step.name == "select bias":
         parent, _, leaf = step.at.rpartition(".")

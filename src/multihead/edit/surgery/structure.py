@@ -18,16 +18,16 @@ from multihead.errors import MultiheadError
 from multihead.layer import Groups
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.position import PositionBias
-from multihead.model.anatomy import LayerAnatomy
 from multihead.model.families import SIZES, Cutting
 from multihead.model.head_weights import HeadWeights
+from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.sites import CUT
 
 Way = Literal["sizes", "kernel", "copies"]
 """How heads share keys and values: by the module's own code, by our kernel behind it, by copies in front of it."""
 
-Told = dict[str, Any]
-"""{"q": {"heads": [...], "of": n}, "kv": ...}"""
+CutHeads = dict[str, Any]
+"""The heads left in a cut layer, by their numbers in the uncut one: {"q": {"heads": [...], "of": n}, "kv": ...}"""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Structure:
     numbers: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     def put(self, name: str, numbers: Tensor) -> None:
-        """A parameter with its new numbers, and so its new shape."""
+        """Give a parameter of the structure its new numbers, and so its new shape."""
         at, _, leaf = name.rpartition(".")
         self.steps.append(Step("resize", at, leaf, list(numbers.shape)))
         self.numbers[name] = numbers
@@ -46,7 +46,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which heads stay: by their place in the model as it is now, and in the uncut one, which had `of`."""
+    """The kept heads: their indices in the model as it is now, and in the uncut one, which had `of`."""
 
     now: list[int]
     first: list[int]
@@ -65,38 +65,38 @@ class Attention:
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
     def _ids(self, what: str) -> list[int] | None:
-        """What the heads that `layer` counts are called in the uncut model; None: it does not know of a cut."""
-        told: Told | None = getattr(self.layer.module, CUT, None)
+        """The heads' numbers in the uncut model; None if this layer was never cut."""
+        cut_heads: CutHeads | None = getattr(self.layer.module, CUT, None)
         if self.layer.module is self.module and self.cut_since:
-            told = None
-        return None if told is None else told[what]["heads"]
+            cut_heads = None
+        return None if cut_heads is None else cut_heads[what]["heads"]
 
     @property
     def cut_since(self) -> bool:
-        """Whether the module was cut after `layer` was looked at."""
+        """Whether the module's structure was cut after the anatomy `layer` was taken."""
         if self.layer.module is self.module:
             return any(p is not self.layer.parameters[name] for name, p in self.own_parameters().items())
         return getattr(self.layer.module, CUT, None) != getattr(self.module, CUT, None)
 
     def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
-        """`origin` counts the heads of the layer at hand: of the model as it is now, or of the uncut one."""
-        told: Told | None = getattr(self.module, CUT, None)
+        """The chosen heads of the structure; `origin` counts those of the model now, or of the uncut one."""
+        cut_heads: CutHeads | None = getattr(self.module, CUT, None)
         ids = self._ids(what)
         first = list(origin) if ids is None else [ids[h] for h in origin]
-        if told is None:
+        if cut_heads is None:
             return Chosen(list(origin), first, heads, heads)
-        there, of = told[what]["heads"], told[what]["of"]
+        there, of = cut_heads[what]["heads"], cut_heads[what]["of"]
         gone = [h for h in first if h not in there]
         if gone or (ids is None and heads not in (of, len(there))):
             raise MultiheadError(
-                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and was to get {first}"
-                + (f": {gone} are gone" if gone else f" of a layer of {heads}"),
-                hint="start from a copy of the uncut model, or look at the cut one with mh.anatomy first",
+                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and cannot get {first}"
+                + (f": {gone} were removed" if gone else f" of a layer of {heads}"),
+                hint="start from a copy of the uncut model, or call mh.anatomy on the cut one first",
             )
         return Chosen([there.index(h) for h in first], first, of, len(there))
 
     def ways(self) -> list[Way]:
-        """The ways that fit the module and these heads, best first."""
+        """The ways to change the structure that fit the module and these heads, best first."""
         own = any(name in self.module.__dict__ for what in ("kv_heads", "group") for name in SIZES[what].split())
         if self.cutting.grouped_if:
             own = any(getattr(self.module, name, False) for name in self.cutting.grouped_if.split())
@@ -116,7 +116,7 @@ class Attention:
         return {name: self.root.get_parameter(name) for name in self.layer.parameters}
 
     def structure(self, way: Way, *, returns: str | None = None) -> Structure:
-        """All that changes; `returns` where it is not known of the class what a module without heads returns."""
+        """All changes of structure; `returns` if unknown for the class: the output of a module without heads."""
         made = Structure()
         layer, new = self.layer, self.new
         whole = self._between(made) if new.heads else set[str]()
@@ -129,7 +129,7 @@ class Attention:
                 raise MultiheadError(
                     f"{layer.path}: {pack.parameter} holds {', '.join(pack.letters)}, "
                     "and a norm behind it takes all heads together",
-                    hint="give q, k and v weights of their own: such a norm needs the rows of heads that go, too",
+                    hint="separate the weights of q, k and v: such a norm also needs the rows of removed heads",
                 )
             check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
             if way == "copies" and set(pack.letters) & set("kv"):
@@ -141,21 +141,22 @@ class Attention:
         if part.bias is not None:
             made.numbers[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
         self._per_head(made)
-        self._told(made, way)
+        self._set_sizes(made, way)
         if not new.heads:
             self._no_heads(made, returns or self.cutting.returns)
         return made
 
-    # ---- what the module is told ---------------------------------------------------------------
+    # ---- attributes of the module --------------------------------------------------------------
 
-    def _told(self, made: Structure, way: Way) -> None:
+    def _set_sizes(self, made: Structure, way: Way) -> None:
+        """Steps that set the number of heads in the attributes of the module."""
         module, path, new = self.module, self.layer.path, self.new
         say = made.steps.append
         origin = {"q": {"heads": self.q.first, "of": self.q.of}, "kv": {"heads": self.kv.first, "of": self.kv.of}}
         say(Step("set", path, CUT, origin))
         kv_of_head = list(new.groups.kv_of_head)
         if isinstance(module, MultiHeadAttention):
-            self._told_ours(made)
+            self._set_own_groups(made)
             return
         if isinstance(module, nn.MultiheadAttention):
             say(Step("set", path, "num_heads", new.heads))
@@ -187,7 +188,8 @@ class Attention:
                 if name in taken:
                     say(Step("argument", path, name, {"dedup": kv_of_head}))
 
-    def _told_ours(self, made: Structure) -> None:
+    def _set_own_groups(self, made: Structure) -> None:
+        """Steps that set the groups and the position bias of our own layer."""
         path, ours = self.layer.path, self.module
         assert isinstance(ours, MultiHeadAttention)
         made.steps.append(Step("kv_of_head", path, "", list(self.new.groups.kv_of_head)))
@@ -195,7 +197,7 @@ class Attention:
             made.steps.append(Step("patch", f"{path}.position", "select bias", {"heads": self.q.first}))
 
     def _widths(self, kv_heads: int) -> int | list[int]:
-        """The widths of the parts of the projection that holds several: one number where they are the same."""
+        """The widths of the parts of a joint projection in the new structure: one number where they are equal."""
         layer = self.layer
         counts = {
             "q": self.new.heads * layer.key_dim,
@@ -208,16 +210,17 @@ class Attention:
         return found[0] if len(set(found)) == 1 else found
 
     def _no_heads(self, made: Structure, returns: str) -> None:
+        """The structure of an attention without heads."""
         if isinstance(self.module, MultiHeadAttention):
             returns = "=o"
-        elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns what it did
+        elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns the same output
             returns = self.module.multihead_patch["returns"]
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
-        # A module that runs none of its code needs no sizes; our own layer says its groups.
+        # A module that runs none of its code needs no sizes; our own layer states its groups.
         kinds = ("resize", "kv_of_head") if isinstance(self.module, MultiHeadAttention) else ("resize",)
         made.steps = [s for s in made.steps if s.do in kinds or s.name in (CUT, "num_heads")]
-        told = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
-        made.steps.append(Step("patch", self.layer.path, "no heads", told))
+        data = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
+        made.steps.append(Step("patch", self.layer.path, "no heads", data))
 
     # ---- parameters ----------------------------------------------------------------------------
 
@@ -225,7 +228,7 @@ class Attention:
         return self.root.get_submodule(parameter.rpartition(".")[0])
 
     def _spread(self, made: Structure, pack: Pack, done: set[str]) -> Tensor:
-        """Few kv heads, stored in blocks; the module that holds them gives every reader its copy."""
+        """A structure with few kv heads in blocks; the module that holds them gives every reader its copy."""
         new, path = self.new, pack.parameter.rpartition(".")[0]
         home = self._home(pack.parameter)
         seen = home.multihead_patch["packing"] if isinstance(home, RepeatKV) else pack.order
@@ -237,16 +240,16 @@ class Attention:
             wanted = Pack("", pack.letters, pack.axis, seen).pieces(apart)
             own: list[Piece] = [(x, i if x == "q" else new.groups.kv_of_head[i]) for x, i in wanted]
             dims = {"q": self.layer.key_dim, "k": self.layer.key_dim, "v": self.layer.value_dim}
-            told = {
+            data = {
                 "sizes": [dims[x] for x, _ in pieces],
                 "order": [pieces.index(piece) for piece in own],
                 "packing": seen,
             }
-            made.steps.append(Step("patch", path, "repeat kv", told))
+            made.steps.append(Step("patch", path, "repeat kv", data))
         return stored.numbers(new)
 
     def _kept_rows(self, pack: Pack) -> Tensor:
-        """All rows of the uncut layer: a norm over all heads needs them, also of heads that nobody reads.
+        """All rows of the uncut layer, for structures with a norm over all heads, which needs them.
 
         Of k, those of all kv heads that became one are that one's: the norm sees what it would see with copies.
         """
@@ -260,7 +263,7 @@ class Attention:
         return own
 
     def _sources(self, letter: str) -> dict[int, int]:
-        """{head of the uncut layer: the new head that has its place}."""
+        """{head of the uncut layer: the new head that has its place in the structure}."""
         if letter == "q":
             return {head: i for i, head in enumerate(self.q.first)}
         known = self._ids("kv")
@@ -270,7 +273,7 @@ class Attention:
         return merged | {head: i for i, head in enumerate(self.kv.first)}
 
     def _between(self, made: Structure) -> set[str]:
-        """Norms of q and k; returns the letters whose norm is over all heads together."""
+        """Structure of norms of q and k; returns the letters whose norm is over all heads together."""
         whole: set[str] = set()
         lists: set[str] = set()
         for letter in "qkv":
@@ -290,8 +293,8 @@ class Attention:
                     self.layer.key_dim,
                 ):
                     whole.add(letter)
-                    told = {"size": self.layer.key_dim, "heads": chosen.first}
-                    made.steps.append(Step("patch", at, "select heads", told))
+                    data = {"size": self.layer.key_dim, "heads": chosen.first}
+                    made.steps.append(Step("patch", at, "select heads", data))
                 elif own.shape == (chosen.count, self.layer.key_dim):
                     made.put(name, own.detach()[chosen.now])
                 elif own.numel() not in (1, self.layer.key_dim):
@@ -303,7 +306,7 @@ class Attention:
         return whole
 
     def _per_head(self, made: Structure) -> None:
-        """What else has a number, or rows, for every head."""
+        """Other parts of the structure that have a number, or rows, for every head."""
         if self.layer.sinks is not None:
             self._rows_of(made, self.layer.sinks)
         for linear in self.cutting.rows.split():

@@ -1,4 +1,4 @@
-"""Modules whose code is unknown: strategies to give them different heads are tried, and compared with a run.
+"""Modules whose code is unknown: try strategies to give them different heads, and compare each with a run.
 
 The expected output is that of the module before the cut, with the new weights in the places of the remaining heads
 and the removed heads ablated. The model runs once, as far as the module; then only the module is called.
@@ -32,7 +32,7 @@ _FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, Attri
 
 
 def put(root: nn.Module, made: Structure) -> list[Step]:
-    """Do the steps and write the numbers; into new parameters where other heads are there than before."""
+    """Try a structure: do its steps and write the numbers, into new parameters where heads have moved."""
     done = apply(root, made.steps)
     other = any(step.name == CUT for step in done)
     with torch.no_grad():
@@ -47,7 +47,7 @@ def put(root: nn.Module, made: Structure) -> list[Step]:
 
 
 def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[Step]:
-    """Apply the first strategy with which the module computes what it should."""
+    """Apply the first strategy after which the module computes the expected output."""
     known = getattr(attention.module, CUT, None)
     if known is not None and attention.cut_since:  # the strategy is known
         return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
@@ -86,7 +86,7 @@ def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[St
 
 
 def _home(attention: Attention) -> str:
-    """The smallest module around the call of the kernel and all projections."""
+    """The smallest module around the kernel call and all projections of a trial."""
     paths = [attention.layer.path, *(part.module for part in attention.layer.weights.values())]
     parts = [path.split(".") if path else [] for path in paths]
     shared = 0
@@ -96,9 +96,11 @@ def _home(attention: Attention) -> str:
 
 
 def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
-    """What may fit, by name."""
+    """Strategies to try, by name."""
 
     def make(way: Any, more: Callable[[Structure], Structure]) -> Callable[[], Structure]:
+        """A strategy to try, from a way to store heads."""
+
         def made() -> Structure:
             return more(attention.structure(way, returns=_returns(attention, returned)))
 
@@ -113,6 +115,8 @@ def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
 
 
 def _remembering(attention: Attention, way: str, make: Callable[[], Structure]) -> Callable[[], Structure]:
+    """The strategy, with its name in the steps, so that a later cut tries it first."""
+
     def made() -> Structure:
         structure = make()
         structure.steps = [
@@ -124,7 +128,7 @@ def _remembering(attention: Attention, way: str, make: Callable[[], Structure]) 
 
 
 def _widths(attention: Attention, made: Structure) -> Structure:
-    """Integers of the module that are as large as all heads together are taken for their width."""
+    """A structure to try: attributes as large as all heads together are taken for their width."""
     size, named = attention.layer.key_dim, {name for names in SIZES.values() for name in names.split()}
     for name, value in attention.module.__dict__.items():
         if type(value) is int and value == attention.q.count * size and name not in named:
@@ -133,10 +137,10 @@ def _widths(attention: Attention, made: Structure) -> Structure:
 
 
 def _plain(attention: Attention, made: Structure) -> Structure:
-    """Our own code around the module's qkv and proj, for one that takes its width from its input."""
+    """A structure to try: our own code around qkv and proj, for a module that takes its width from its input."""
     path, layer, new = attention.layer.path, attention.layer, attention.new
     start = f"{path}." if path else ""
-    told = {
+    data = {
         "qkv": layer.weights["q"].module.removeprefix(start),
         "out": layer.weights["o"].module.removeprefix(start),
         "sizes": [new.heads * layer.key_dim, new.kv_heads * layer.key_dim, new.kv_heads * layer.value_dim],
@@ -148,12 +152,12 @@ def _plain(attention: Attention, made: Structure) -> Structure:
         pieces = new.heads + 2 * new.kv_heads
         plain = {"sizes": [layer.key_dim] * pieces, "order": list(range(pieces)), "packing": "blocks"}
         made.steps.append(Step("patch", home, "repeat kv", plain))
-    made.steps.append(Step("patch", path, "timm", told))
+    made.steps.append(Step("patch", path, "timm", data))
     return made
 
 
 def _returns(attention: Attention, returned: Any) -> str:
-    """What a module without heads has to return, by what it returned before, and by whether it holds W_O."""
+    """The output of a module without heads in a trial, from what it returned before."""
     path, out = attention.layer.path, attention.layer.weights["o"].module
     first = "o" if not path or f"{out}.".startswith(f"{path}.") else "z"
     return f"={first}" if isinstance(returned, Tensor) or returned is None else first + "-" * (len(returned) - 1)
@@ -171,7 +175,7 @@ class _Expected:
 
 
 def _expected(attention: Attention, given: ModelInputs, run: Runner) -> _Expected:
-    """Run the uncut model as far as the module, with the new weights in place and the removed heads ablated."""
+    """What a trial must compute: run the uncut model to the module with the new weights, removed heads ablated."""
     layer, own = attention.layer, attention.own_parameters()
     before = {name: p.detach().clone() for name, p in own.items()}
     removed = [h for h in range(layer.num_heads) if h not in attention.q.now]
@@ -209,7 +213,7 @@ def _expected(attention: Attention, given: ModelInputs, run: Runner) -> _Expecte
 
 
 def _write(attention: Attention) -> None:
-    """The new numbers at the places of the heads that they were; o's bias too."""
+    """Write the numbers of a trial at the places of the old heads, the output bias too."""
     layer, new, own = attention.layer, attention.new, attention.own_parameters()
     kv_of = {layer.groups.kv_of_head[h]: new.groups.kv_of_head[i] for i, h in enumerate(new.origin)}
     query_of = {h: i for i, h in enumerate(new.origin)}
@@ -232,7 +236,7 @@ def _write(attention: Attention) -> None:
 
 
 def _outputs(x: Any) -> list[Tensor]:
-    """All float tensors in what a module returned."""
+    """All float tensors in what a tried module returned."""
     if isinstance(x, Tensor):
         return [x] if x.is_floating_point() else []
     inside: Iterable[Any] = x.values() if isinstance(x, Mapping) else x if isinstance(x, list | tuple) else ()
@@ -240,7 +244,7 @@ def _outputs(x: Any) -> list[Tensor]:
 
 
 def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float | None:
-    """The largest difference relative to the largest value; None if shapes differ. Caches may have fewer heads."""
+    """The largest relative difference of a trial; None if shapes differ. Caches may have fewer heads."""
     pairs = [(a, b) for a, b in zip(outputs, expected, strict=False) if a.shape == b.shape]
     if not pairs or outputs[0].shape != expected[0].shape:
         return None
@@ -253,10 +257,11 @@ def _tolerance(expected: list[Tensor]) -> float:
 
 
 def _restorer(root: nn.Module, paths: set[str]) -> Callable[[], None]:
-    """Makes these modules what they are now: class, attributes, parameters, hooks."""
+    """Undo a trial: give modules their class, attributes, parameters and hooks again."""
     saved = [(m, m.__class__, _copied(m.__dict__)) for m in (root.get_submodule(path) for path in paths)]
 
     def restore() -> None:
+        """Restore the modules of a trial."""
         for module, own, state in saved:
             module.__class__ = own
             module.__dict__.clear()

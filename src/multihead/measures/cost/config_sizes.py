@@ -29,14 +29,14 @@ from multihead.measures.cost.sizes import is_causal, latent_spec, merge_equal, w
 from multihead.measures.cost.spec import Spec
 from multihead.model.attention_modules import AttentionModules
 from multihead.model.families import SIZES, layouts_of
+from multihead.model.layer_labels import StackNames, is_named_cross
 from multihead.model.sites import CUT
-from multihead.model.stack_names import StackNames, is_named_cross
 
 _QK_NORM = re.compile(r"\b(q|k|query|key)_?(layer)?norm")
 
 
 def read_config(source: str | Path) -> Any:
-    """The config in a folder, or of a model on the hub; no other file is downloaded."""
+    """The config whose sizes are read, of a folder or of a model on the hub; no other file is downloaded."""
     if (Path(source) / "multihead.json").is_file():
         raise MultiheadError(
             f"{source} was written by mh.save, and the config of a cut model does not hold all of its sizes",
@@ -75,7 +75,7 @@ def meta_model(config: Any) -> nn.Module:
 
 
 def sizes_without_weights(model: nn.Module) -> tuple[Spec, ...]:
-    """One spec for each kind of attention layer, as `sizes_of` returns for a loaded model."""
+    """One spec per kind of attention layer from a config, as `sizes_of` returns for a loaded model."""
     config: Any = getattr(model, "config", None)
     if getattr(config, "kv_lora_rank", None):
         return (latent_spec(config),)
@@ -89,6 +89,7 @@ def sizes_without_weights(model: nn.Module) -> tuple[Spec, ...]:
 
 
 def _spec(model: nn.Module, path: str, module: nn.Module, names: StackNames) -> Spec:
+    """The sizes of one attention, from its module and the config."""
     config: Any = getattr(model, "config", None)
     cross = is_named_cross(path)
     stack, _ = names.of(path, 0, cross=cross)
@@ -133,7 +134,7 @@ def _spec(model: nn.Module, path: str, module: nn.Module, names: StackNames) -> 
 
 
 def _layout(model: nn.Module, path: str, module: nn.Module) -> tuple[str, Layout]:
-    """Where the weights of an attention are: the prefix of their names, and their layout."""
+    """Where the weights of an attention are, for its sizes: the prefix of their names, and their layout."""
     parts = path.split(".") if path else []
     for layout, up in layouts_of(module):
         prefix = "".join(f"{part}." for part in parts[: len(parts) - up])
@@ -145,7 +146,7 @@ def _layout(model: nn.Module, path: str, module: nn.Module) -> tuple[str, Layout
 def _extra_parameters(
     path: str, module: nn.Module, projections: set[str], heads: int, kv_heads: int, key_dim: int
 ) -> Counter[str]:
-    """Parameters of an attention besides its projections: in total, per query head, per kv head."""
+    """Sizes of an attention's parameters besides its projections: in total, per query head, per kv head."""
     extra: Counter[str] = Counter()
     for name, p in module.named_parameters():
         norm = _QK_NORM.search(name)
@@ -163,6 +164,7 @@ def _extra_parameters(
 
 
 def _size(kind: str, module: nn.Module, config: Any) -> int:
+    """A size that a module or its config names; raises if none does."""
     owners = (module, getattr(module, "config", None), config)
     sizes = (getattr(owner, name, None) for owner in owners for name in SIZES[kind].split())
     size = next((size for size in sizes if isinstance(size, int) and size > 0), None)
@@ -175,6 +177,7 @@ _LOAD = "load the model and pass it: mh.cost(model)"
 
 
 def _has(model: nn.Module, name: str) -> bool:
+    """Whether a model without weights has a parameter of this name."""
     try:
         model.get_parameter(name)
     except AttributeError:

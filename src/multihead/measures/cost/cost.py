@@ -92,6 +92,7 @@ class CostComparison(dict[str, Change]):
     __repr__ = __str__
 
     def to_json(self) -> dict[str, Any]:
+        """The cost before, after, and their ratio, as JSON-compatible data."""
         lines = {
             name: {
                 "before": _finite_or_none(c.before),
@@ -144,7 +145,7 @@ class Cost:
 
     @property
     def decode_intensity(self) -> float:
-        """FLOPs per byte moved when decoding one token; NaN if the model does not decode."""
+        """The cost of decoding one token, FLOPs per byte moved; NaN if the model does not decode."""
         total = self.total
         flops = total.decode_projection_flops + total.decode_attention_flops
         return flops / total.decode_bytes if total.decode_bytes else float("nan")
@@ -174,7 +175,7 @@ class Cost:
         return pairs >= n * sum(s.layers * s.weights for s in self.specs)
 
     def pruned(self, heads: int) -> Cost:
-        """The cost with `heads` query heads left in every layer."""
+        """The cost of attention with `heads` query heads left in every layer."""
         return replace(
             self, specs=tuple(s.pruned(heads) for s in self.specs), name=f"{self.name}, {plural(heads, 'head')}"
         )
@@ -189,7 +190,7 @@ class Cost:
         return CostComparison(self, other)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-compatible data: sizes, counts for one layer of each kind, and totals."""
+        """The cost as JSON-compatible data: sizes, counts for one layer of each kind, and totals."""
         parts = [{"sizes": asdict(s), "layer": asdict(self.layer(s))} for s in self.specs]
         inputs = {name: getattr(self, name) for name in ("name", "origin", "batch", "tokens", "source", "dtype")}
         derived = ("prefill_intensity", "decode_intensity", "crossover", "useful_crossover")
@@ -262,6 +263,7 @@ class _Subject:
 
 
 def _subject(model: object) -> _Subject:
+    """What the cost is of: a name, a folder, sizes or a model."""
     if isinstance(model, str | Path):
         return _named(model)
     if isinstance(model, Spec):
@@ -286,7 +288,7 @@ def _subject(model: object) -> _Subject:
 
 
 def _named(source: str | Path) -> _Subject:
-    """A folder, a known model or a model on the hub, in this order."""
+    """The sizes to cost by name: a folder, a known model or a model on the hub, in this order."""
     name, folder = str(source), Path(source)
     if not name.strip():
         raise MultiheadError("model must not be an empty name", hint=_NAMES)
@@ -313,6 +315,7 @@ def _finite_or_none(x: float) -> float | None:
 
 
 def _counts(spec: Spec, batch: int, queries: int, keys: int, itemsize: int) -> Counts:
+    """Parameters, FLOPs and bytes of one layer: its cost."""
     dims, heads = spec.head_dim + spec.value_dim, spec.heads
     pairs = batch * heads * queries * keys
     expanded = (

@@ -18,7 +18,7 @@ _LABEL = 30
 
 
 def amount(x: float, unit: str = "") -> str:
-    """Three significant digits and an SI prefix: 58.0 G, 4.83 GB."""
+    """A cost as text with three significant digits and an SI prefix: 58.0 G, 4.83 GB."""
     if x != x:
         return "–"
     if x == float("inf"):
@@ -32,7 +32,7 @@ def amount(x: float, unit: str = "") -> str:
 
 
 def cost_text(cost: Cost) -> str:
-    """Title, sizes, and a table with a column per kind of layer and one for all layers."""
+    """The text of a cost: title, sizes, a table with a column per kind of layer and one for all layers."""
     names = list(dict.fromkeys(s.name for s in cost.specs))
     columns = [_with_specs(cost, [s for s in cost.specs if s.name == name]) for name in names]
     if len(names) > 1:
@@ -48,6 +48,7 @@ def cost_text(cost: Cost) -> str:
 
 
 def title(cost: Cost) -> list[str]:
+    """The title of the text: name, sizes, origin and lengths."""
     kinds: dict[str, tuple[int, int]] = {}
     for spec in cost.specs:
         layers, unique = kinds.get(_sizes(spec), (0, 0))
@@ -62,7 +63,7 @@ def title(cost: Cost) -> list[str]:
 
 
 def comparison_text(before: Cost, after: Cost, lines: Mapping[str, Change]) -> str:
-    """A table of before, after, and after / before."""
+    """The text of two costs: a table of before, after, and after / before."""
     heading = _row("", ["before", "after", "ratio"])
     rows = [
         _row(label, [_format(label, c.before), _format(label, c.after), _ratio(c.ratio)])
@@ -75,7 +76,7 @@ def comparison_text(before: Cost, after: Cost, lines: Mapping[str, Change]) -> s
 
 
 def listing(rows: Sequence[tuple[str, Sequence[Spec]]]) -> str:
-    """One line per configuration: name and sizes."""
+    """The text of known sizes, one line per configuration."""
     lines = [f"{'':<17}{'layers':>7}{'d_model':>9}{'heads':>7}{'kv':>5}{'size':>9}   windows, stacks"]
     for name, specs in rows:
         first, layers = specs[0], sum(s.layers for s in specs)
@@ -122,6 +123,7 @@ def _describe(sizes: str, layers: int, unique: int) -> str:
 
 
 def _format(label: str, x: float) -> str:
+    """One cost as text, in the unit of its row."""
     if label.startswith(("scores", "KV", "decoding, bytes")):
         return amount(x, "B") if x else "none"
     if label.startswith("decoding"):
@@ -141,6 +143,7 @@ def _row(label: str, cells: Sequence[str]) -> str:
 
 
 def _footnotes(cost: Cost) -> list[str]:
+    """Notes below the table of costs: how FLOPs are counted."""
     text = "FLOPs as torch counts them: every pair of query and key, hidden or not. "
     text += "Crossover: attention takes more FLOPs than the projections in longer sequences."
     if any(s.latent is not None for s in cost.specs):

@@ -59,6 +59,7 @@ def _key(name: str) -> str:
 
 
 def _known_model(name: str, row: dict[str, Any]) -> KnownModel:
+    """A known model from its row in known_models.json."""
     kinds = [kind | ({"latent": Latent(**kind["latent"])} if "latent" in kind else {}) for kind in row["attention"]]
     specs = tuple(Spec(**kind) for kind in kinds)
     aliases = tuple(row.get("aliases", ()))

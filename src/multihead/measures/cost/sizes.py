@@ -13,7 +13,8 @@ from multihead.errors import AnatomyError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
 from multihead.measures.cost.spec import Latent, Spec
-from multihead.model.anatomy import LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
+from multihead.model.layer_anatomy import LayerAnatomy
 
 
 def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
@@ -40,6 +41,7 @@ def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
 
 
 def _spec_of_layer(attn: MultiHeadAttention) -> Spec:
+    """The sizes of a layer of multihead."""
     biases = "".join(x for x in "qkvo" if getattr(attn, f"{x}_proj").bias is not None)
     sinks = 0 if attn.sink_logits is None else 1
     norms = [p for part in (attn.q_norm, attn.k_norm) if part is not None for p in part.parameters()]
@@ -60,6 +62,7 @@ def _spec_of_layer(attn: MultiHeadAttention) -> Spec:
 
 
 def _spec_of_latent(attn: LatentAttention) -> Spec:
+    """The sizes of a latent attention layer of multihead."""
     query = None if attn.q_down is None else attn.q_down.out_features
     return Spec(
         attn.d_model,
@@ -73,7 +76,7 @@ def _spec_of_latent(attn: LatentAttention) -> Spec:
 
 
 def latent_spec(config: Any) -> Spec:
-    """Latent attention from the fields of DeepSeek's config: without a run, so also on the meta device."""
+    """Sizes of latent attention from the fields of DeepSeek's config, without a run."""
     query: int | None = config.q_lora_rank
     return Spec(
         config.hidden_size,
@@ -90,6 +93,7 @@ def latent_spec(config: Any) -> Spec:
 def _spec_of_anatomy(
     layer: LayerAnatomy, config: Any, parameters: Mapping[str, nn.Parameter], causal: bool
 ) -> Spec:
+    """The sizes of an attention of any model, from its anatomy."""
     module, heads, stack = layer.module, layer.num_heads, layer.site.stack
     shared, per_head, per_kv_head = 0, int(layer.sinks is not None), 0
     for letter, names in layer.between.items():
@@ -129,7 +133,7 @@ def _spec_of_anatomy(
 
 
 def context_of(model: nn.Module) -> int | None:
-    """The longest sequence that a model reads; None if its modules and its config do not say."""
+    """The size of a model's context, its longest input; None if modules and config do not say."""
     limit = default_max_tokens(model) or getattr(getattr(model, "config", None), "max_target_positions", None)
     if isinstance(limit, int):
         return limit
@@ -148,7 +152,7 @@ def is_causal(module: nn.Module, default: bool = False) -> bool:
 
 
 def merge_equal(layers: Sequence[Spec], unique: Iterable[bool]) -> tuple[Spec, ...]:
-    """Merge equal layers into one spec with a count. `unique`: whether its weights are new."""
+    """Merge layers of equal sizes into one spec with a count. `unique`: whether its weights are new."""
     counts: dict[Spec, tuple[int, int]] = {}
     for layer, own_weights in zip(layers, unique, strict=True):
         total, different = counts.get(layer, (0, 0))

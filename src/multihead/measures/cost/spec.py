@@ -111,7 +111,7 @@ class Spec:
 
     @property
     def shape(self) -> str:
-        """`32 heads of 128 on 8 kv`"""
+        """The spec in words: `32 heads of 128 on 8 kv`"""
         size = f"{self.head_dim}" if self.head_dim == self.value_dim else f"{self.head_dim}/{self.value_dim}"
         heads = f"{plural(self.heads, 'head')} of {size}"
         if self.latent is not None:
@@ -122,7 +122,7 @@ class Spec:
 
     @property
     def query_weights(self) -> int:
-        """Weights applied to every query: W_Q and W_O."""
+        """Weights in the spec applied to every query: W_Q and W_O."""
         inner, out = self.heads * self.head_dim, self.heads * self.value_dim * self.d_out
         if self.latent is None or self.latent.query_dim is None:
             return self.d_model * inner + out
@@ -130,7 +130,7 @@ class Spec:
 
     @property
     def key_weights(self) -> int:
-        """Weights applied to every key: W_K and W_V, or the latent down- and up-projections."""
+        """Weights in the spec applied to every key: W_K and W_V, or the latent down- and up-projections."""
         if self.latent is None:
             return self.kv_heads * (self.d_key * self.head_dim + self.d_value * self.value_dim)
         latent, rope = self.latent.latent_dim, self.latent.rope_dim
@@ -143,7 +143,7 @@ class Spec:
 
     @property
     def parameters(self) -> int:
-        """Matrices, biases, and other parameters."""
+        """Parameters of a layer of this spec: matrices, biases, and others."""
         widths = {
             "q": self.heads * self.head_dim,
             "k": self.kv_heads * self.head_dim,
@@ -158,13 +158,13 @@ class Spec:
 
     @property
     def cache_dim(self) -> int:
-        """Values in the cache per token."""
+        """Values per token in the KV cache of a layer of this spec."""
         if self.latent is not None:
             return self.latent.latent_dim + self.latent.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
 
     def cells(self, queries: int, keys: int) -> int:
-        """Number of visible (query, key) pairs; a causal mask is aligned at the end, as with a cache."""
+        """Visible (query, key) pairs of the spec; a causal mask is aligned at the end, as with a cache."""
         visible = keys if self.window is None else min(self.window, keys)
         if not self.causal or self.keys == "source":
             return queries * visible

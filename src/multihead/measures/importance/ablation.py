@@ -29,16 +29,16 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.measures.importance.losses import Loss, PerDocument, Target
+from multihead.measures.importance.means_over_documents import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.model.call import Call
 from multihead.model.eval_mode import documents_in
-from multihead.model.partial_run import Change
-from multihead.model.reruns import STRATEGIES, Reruns, Variant
+from multihead.model.rerun_from_attention import Change
+from multihead.model.rerun_strategies import STRATEGIES, Reruns, Variant
 from multihead.model.sites import Key, Site
-from multihead.model.statistics.moments import Moments
 from multihead.model.statistics.output_means import OutputMeans
-from multihead.table.meaning import Meaning
+from multihead.model.statistics.stream_moments import Moments
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 Replacement = Literal["zero", "mean"]
@@ -72,7 +72,7 @@ class LossChanges:
         self.reruns = reruns or Reruns()
 
     def intact(self, batch: Batch, run: BatchRun) -> tuple[Tensor, Target, PerDocument]:
-        """What the loss reads of the recorded run, its target, and its value for every document."""
+        """Before ablation: what the loss reads of the recorded run, its target, its value per document."""
         documents, rows = documents_in(run.inputs), run.forward.recorded.rows
         windows = rows % documents == 0 and not _batch_second(
             run.forward.model
@@ -90,7 +90,7 @@ class LossChanges:
         seen: Tensor,
         target: Target,
     ) -> Float[Tensor, "variant document"]:
-        """The loss with each set of heads replaced; NaN for documents that do not count."""
+        """The loss with each set of heads ablated; NaN for documents that do not count."""
         variants = [self._variant(heads, replace) for heads, replace in ablated]
         outputs = self.reruns.outputs(
             run.forward,
@@ -107,7 +107,10 @@ class LossChanges:
         return {key: self._replaced(key, some, replace) for key, some in heads.items()}
 
     def _replaced(self, key: Key, heads: Sequence[int], replace: str) -> Change:
+        """The ablation of some heads of an attention: zeros or mean outputs in their place."""
+
         def change(outputs: HeadOutputs) -> HeadOutputs:
+            """Put zeros or mean outputs in the place of the ablated heads."""
             outputs = outputs.clone()
             for head in heads:
                 mean = 0.0 if replace == "zero" or self.means is None else self.means.mean(key)[head].to(outputs)
@@ -121,7 +124,7 @@ class Ablation(HeadMoments):
     """The change of the loss without each head, over documents.
 
     `replace` is what stands in for the output of an ablated head: "zero", or its "mean" over the corpus, taken from
-    `means`. Memory: the recording of one batch, see `partial_run`.
+    `means`. Memory: the recording of one batch, see `rerun_from_attention`.
     """
 
     name = "ablation"
@@ -161,6 +164,7 @@ class Ablation(HeadMoments):
         return self.loss.inputs(batch.inputs, batch.index)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
+        """Ablate every head on this batch, and add the changes of the loss."""
         seen, target, intact = self.changes.intact(batch, run)
         sites = run.forward.recorded.sites
         names = [name for site in sites for name in site.names]
@@ -179,6 +183,7 @@ class Ablation(HeadMoments):
     # ---- states and columns -------------------------------------------------------------------
 
     def merge(self, later: Ablation) -> None:
+        """Add the ablations of a later part of the corpus."""
         both = self.batches > 0 and later.batches > 0
         super().merge(later)
         if both:
@@ -190,6 +195,7 @@ class Ablation(HeadMoments):
         return super().state() | own
 
     def load(self, state: State) -> None:
+        """Restore the state of an ablation with the same options."""
         if tuple(state["replace"]) != self.replace:
             raise MultiheadError(
                 f"the state is of replace={tuple(state['replace'])}, this is replace={self.replace}",
@@ -207,6 +213,7 @@ class Ablation(HeadMoments):
         return int(self._intact.count[0, 0])
 
     def columns(self) -> HeadTable:
+        """The table's columns of ablation: mean change of the loss, and its standard error."""
         columns: dict[str, Tensor] = {}
         meaning: dict[str, Meaning] = {}
         reasons: dict[str, dict[str, str]] = {}

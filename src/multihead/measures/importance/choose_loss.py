@@ -49,7 +49,7 @@ def choose_loss(
 
 
 def loss_for(model: nn.Module, batch: Inputs, tokenizer: Any = None, *, seed: int = 0) -> Loss:
-    """Language model, masked language model, classification, or the distance to the model's own outputs.
+    """Choose the loss: language model, masked language model, classification, or distance to own outputs.
 
     - logits over a vocabulary from a causal model, or from the decoder of an encoder–decoder: language model;
     - otherwise, labels in the batch, per document or per token (for a masked language model, −100 at unmasked
@@ -85,7 +85,7 @@ def _has_head(output: Any) -> bool:
 
 
 def _is_vocabulary(model: nn.Module, output: Any, width: int) -> bool:
-    """Whether outputs have one value per token of the vocabulary."""
+    """Whether outputs have one value per vocabulary token, as those of a loss on tokens."""
     vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
     if isinstance(vocab_size, int):
         return _has_head(output) and width >= vocab_size
@@ -94,7 +94,7 @@ def _is_vocabulary(model: nn.Module, output: Any, width: int) -> bool:
 
 
 def _with_changed_copy(batch: Inputs) -> Inputs | None:
-    """The longest document twice, the second time with a different last token; None without token ids.
+    """The longest document, and a copy with a different last token: does the loss's model look ahead?
 
     Padding is removed, so the last position of both rows is a real token.
     """
@@ -105,6 +105,7 @@ def _with_changed_copy(batch: Inputs) -> Inputs | None:
     row = int(real.sum(1).argmax())
 
     def twice(x: Any) -> Any:
+        """An input with the rows of one document only, twice."""
         if not isinstance(x, Tensor) or x.shape[:1] != ids.shape[:1]:
             return x
         document = x[row, real[row]] if x.shape[:2] == ids.shape else x[row]

@@ -39,12 +39,12 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, State
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Target
+from multihead.measures.importance.means_over_documents import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.model.call import Call
 from multihead.model.eval_mode import documents_in
 from multihead.model.sites import Key, Sites
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 SUMS = ("size", "square", "signed")
@@ -94,6 +94,7 @@ class Gradients(HeadMoments):
         return self._gates.gated(call, out)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
+        """Add the gradients of this batch's loss by every head's gate."""
         rows, sites = self.slopes(batch, run), self._gates.sites
         sums = torch.stack([rows.abs().mean(0), rows.square().mean(0), rows.mean(0)])
         self.add_documents(sites.heads, sums)
@@ -101,7 +102,7 @@ class Gradients(HeadMoments):
         self._gates = _DocumentGates(0, self.shared)
 
     def slopes(self, batch: Batch, run: BatchRun) -> Float[Tensor, "probe head document"]:
-        """∂s_d/∂g of every head and document, once per probe; NaN for documents that do not count."""
+        """Gradients ∂s_d/∂g by every head and document, once per probe; NaN for documents that do not count."""
         seen = self.loss.read(run.output)
         target = self.loss.target(batch.inputs, run.inputs, seen.detach())
         self.loss.checked(seen.detach(), target, batch.index)
@@ -120,6 +121,7 @@ class Gradients(HeadMoments):
         self._layers = list(state["layers"])
 
     def columns(self) -> HeadTable:
+        """The table's columns of gradient importance, with standard errors."""
         distance = self.loss.own
         size, error = self.mean_and_error(0)
         norm = self._norms(size) if self.normalise else torch.ones_like(size)
@@ -159,7 +161,7 @@ class Gradients(HeadMoments):
         return HeadTable(tuple(self.heads), columns, meaning, reasons, about)
 
     def _norms(self, size: Float[Tensor, " head"]) -> Float[Tensor, " head"]:
-        """√Σ importance² over each head's layer; 1 where it is 0."""
+        """√Σ importance² over each head's layer, to normalise gradients; 1 where it is 0."""
         parts = [part.norm().expand(len(part)) for part in size.split(self._layers)]
         norm = torch.cat(parts)
         return torch.where(norm > 0, norm, torch.ones_like(norm))
@@ -173,6 +175,7 @@ class _DocumentGates:
         self.of: dict[Key, Float[Tensor, "document head"]] = {}
 
     def gated(self, call: Call, heads: HeadOutputs) -> HeadOutputs:
+        """Head outputs times a gate per document, whose gradient is the importance."""
         check_documents(self.documents, call.problem.coordinates.batch)
         key = self.shared.get(call.key, call.key)
         if key not in self.of:
@@ -182,7 +185,7 @@ class _DocumentGates:
         return heads * self.of[key].to(heads.dtype)[:, :, None, None]
 
     def slopes(self, s: PerDocument, target: Target) -> Float[Tensor, "head document"]:
-        """∂s_d/∂g of every head; NaN for documents that do not count.
+        """Gradients ∂s_d/∂g by every gate; NaN for documents that do not count.
 
         The gradient of Σ_d s_d suffices, because a document does not depend on the gates of others.
         """

@@ -36,7 +36,7 @@ from multihead.errors import SizeError
 from multihead.measures.importance.ablation import Ablation, MeanOutputs, Replacement
 from multihead.measures.importance.choose_loss import AnyLoss, choose_loss
 from multihead.measures.importance.gradients import PROBES, Gradients
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 Progress = Callable[[str, float], None]
@@ -85,7 +85,7 @@ class Importance:
         return tuple(agreement(self.table, a, self.table, b) for a, b in pairs)
 
     def text(self, count: int = 10) -> str:
-        """The most and the least important heads, for a terminal."""
+        """The most and the least important heads as text, for a terminal."""
         shown = [self.table.heads[i] for i in self.table["rank"].argsort().tolist()]
         if len(shown) > 2 * count:
             shown = [*shown[:count], "…", *shown[-count:]]
@@ -101,6 +101,7 @@ class Importance:
         return "\n".join([*head, *body, *map(str, self.agreement), *about["notes"]])
 
     def _cell(self, row: Mapping[str, Any], column: str) -> str:
+        """A cell of the importance table: the value and its standard error."""
         if not row:
             return ""
         if column == "rank":
@@ -112,7 +113,7 @@ class Importance:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """The table, most important heads first, and the agreement of the measures."""
+        """The importance as a table, most important heads first, and the agreement of the measures."""
         ranked_table = self.table.sort("rank")
         columns = [name for name in SHOWN if name in ranked_table.columns]
         head = line(f"loss: {self.loss}; {plural(self.table.about['documents'], 'document')}")
@@ -195,7 +196,7 @@ def _run(model: nn.Module, corpus: Corpus, accumulators: Sequence[Accumulator], 
 
 
 def ranked(table: HeadTable) -> HeadTable:
-    """The table with a column of ranks: 1 is the most important head."""
+    """The table with a column of ranks by importance: 1 is the most important head."""
     by = next(c for c in RANKED_BY if c in table.columns)
     order = table[by].nan_to_num(-torch.inf).argsort(descending=True, stable=True)
     rank = torch.empty(len(table), dtype=torch.float64)
@@ -205,7 +206,7 @@ def ranked(table: HeadTable) -> HeadTable:
 
 
 def agreement(first: HeadTable, a: str, second: HeadTable, b: str) -> Agreement:
-    """Spearman's rank correlation of column `a` with column `b`, over heads of the same names."""
+    """Agreement of two importance columns, over heads of the same names: Spearman's rank correlation."""
     row_of = {head: row for row, head in enumerate(second.heads)}
     missing = next((h for h in first.heads if h not in row_of), None)
     if missing is not None or len(first) != len(second):
@@ -222,7 +223,7 @@ def agreement(first: HeadTable, a: str, second: HeadTable, b: str) -> Agreement:
 
 
 def spearman(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> float:
-    """Spearman's ρ over the pairs without NaN; NaN if there are fewer than two, or if x or y is constant."""
+    """Spearman's ρ, over pairs without NaN; NaN if there are fewer than two, or if x or y is constant."""
     from scipy.stats import spearmanr  # pyright: ignore[reportMissingTypeStubs]
 
     both = ~(x.isnan() | y.isnan())

@@ -73,7 +73,7 @@ class Loss:
         raise NotImplementedError
 
     def checked(self, seen: Seen, target: Target, index: int) -> PerDocument:
-        """`documents`. Raises, and names the batch and the document, if a loss is NaN or inf."""
+        """The loss of every document. Raises, and names the batch and the document, if one is NaN or inf."""
         losses = self.documents(seen, target)
         bad = (~losses.isfinite() & target.counts).nonzero()
         if len(bad):
@@ -89,6 +89,7 @@ class _Labelled(Loss):
     """The mean of −log p(label) over the labelled tokens of a document."""
 
     def documents(self, seen: Seen, target: Target) -> PerDocument:
+        """The loss of every document: the mean cross-entropy of its labels."""
         labels = target.what
         if seen.shape[:-1] != labels.shape:
             raise SizeError(
@@ -119,6 +120,7 @@ class LanguageModel(_Labelled):
         self.two = two
 
     def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
+        """The target of a language model's loss: the next token, or the labels of the batch."""
         if "labels" in batch and self.two:
             return _labels(batch["labels"])
         name = "decoder_input_ids" if self.two else "input_ids"
@@ -146,6 +148,7 @@ class MaskedLanguageModel(_Labelled):
         self.name = f"masked language model: cross entropy of the {share:.0%} of tokens that were masked"
 
     def inputs(self, batch: Inputs, index: int) -> dict[str, Any]:
+        """The inputs of a masked language model's loss: some tokens are replaced by the mask."""
         ids: Tensor = batch["input_ids"]
         maskable = torch.ones_like(ids, dtype=torch.bool)
         mask = batch.get("attention_mask")
@@ -169,6 +172,7 @@ class Classification(_Labelled):
     name = "classification: cross entropy of the labels"
 
     def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
+        """The target of a classification loss: the labels of the batch."""
         if "labels" not in batch:
             raise MultiheadError(
                 f"the batch must have labels, got {', '.join(batch)}", hint="{'input_ids': ..., 'labels': ...}"
@@ -179,6 +183,7 @@ class Classification(_Labelled):
         return _labels(labels)
 
     def documents(self, seen: Seen, target: Target) -> PerDocument:
+        """The classification loss of every document, or the squared error of float labels."""
         labels = target.what
         if not labels.is_floating_point():
             if labels.ndim == 1:  # one label per document: add a token axis of length 1
@@ -222,12 +227,14 @@ class OutputDistance(Loss):
         return tensor_in(output, "logits" if self.of == "logits" else "last_hidden_state")
 
     def target(self, batch: Inputs, inputs: Mapping[str, Any], seen: Seen) -> Target:
+        """The target of a loss without labels: the outputs of the intact model."""
         seen = seen.detach().to(torch.promote_types(seen.dtype, torch.float32))
         real = real_tokens(batch, seen, "decoder_" if self.two else "")
         all_documents = torch.ones(seen.shape[0], dtype=torch.bool, device=seen.device)
         return Target(seen, all_documents if real is None else real.any(1), real)
 
     def documents(self, seen: Seen, target: Target) -> PerDocument:
+        """The loss of every document without labels: how far its outputs have moved."""
         old, new = target.what, seen.to(target.what.dtype)
         if self.of == "logits":
             log_p = old.log_softmax(-1)
@@ -254,7 +261,7 @@ class OutputDistance(Loss):
         return self._sum(per_token, target) / self._tokens(target, per_token).sqrt()
 
     def _without_padding(self, x: Tensor, target: Target) -> Tensor:
-        """x with zeros at padded tokens."""
+        """x with zeros at padded tokens, which no loss counts."""
         if target.real is None or target.real.shape != x.shape[:2]:
             return x
         return x.masked_fill(~target.real.view(*x.shape[:2], *[1] * (x.ndim - 2)), 0.0)
@@ -293,6 +300,7 @@ class CustomLoss(Loss):
         return super().inputs(batch, index)
 
     def read(self, output: Any) -> Seen:
+        """The losses that the user's function returns, checked."""
         losses, count = self.function(output, self.batch), documents_in(self.batch)
         if not isinstance(losses, Tensor) or losses.shape != (count,):  # pyright: ignore[reportUnnecessaryIsInstance]  # users return anything
             shape = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"{losses!r}"  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -310,7 +318,7 @@ class CustomLoss(Loss):
 
 
 def tensor_in(output: Any, *names: str) -> Seen:
-    """The main tensor of a model's output: the first of these names that it has, else its first float tensor."""
+    """The tensor of a model's output that a loss reads: the first of these names, else the first of floats."""
     if isinstance(output, Tensor):
         return output
     for name in (*names, "logits", "last_hidden_state"):
@@ -329,7 +337,7 @@ def tensor_in(output: Any, *names: str) -> Seen:
 
 
 def real_tokens(batch: Inputs, seen: Seen, prefix: str) -> Bool[Tensor, "document token"] | None:
-    """Which tokens of the output are not padding; None if the batch has no mask that fits it."""
+    """Which output tokens a loss counts, those that are not padding; None if the batch has no mask that fits."""
     for name in (f"{prefix}attention_mask", "src_key_padding_mask", "key_padding_mask"):
         mask = batch.get(name)
         if isinstance(mask, Tensor) and seen.ndim > 2 and mask.shape == seen.shape[:2]:

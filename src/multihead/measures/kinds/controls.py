@@ -73,6 +73,7 @@ def streams(documents: Documents, options: Statistics) -> Numbers:
 
 
 def _statistics(documents: Documents, sums: Sums, options: Statistics) -> Numbers:
+    """The statistics of every document and head, without their controls."""
     available = sums.total
     values: Numbers = {"first": sums.mean("first"), "broad": sums.share("relative_entropy")}
     if options.special and "delimiter" in available:

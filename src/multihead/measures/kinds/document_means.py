@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from multihead.model.statistics.moments import Moments
+from multihead.model.statistics.stream_moments import Moments
 
 ENOUGH = 5
 """Minimum documents for an interval, and thus for a kind."""

@@ -332,6 +332,7 @@ def _score(rule: Rule, means: Mapping[Source, _Lists], head: int) -> Score:
 
 
 def _score_of(rule: Rule, lists: _Lists, statistic: str, head: int) -> Score:
+    """The score of a rule by one statistic: its mean, interval and largest control."""
     index = lists.index[statistic]
     mean, half, count = lists.mean[index][head], lists.half[index][head], lists.count[index][head]
     control, name = lists.control(rule, statistic, head)
@@ -344,6 +345,7 @@ def _score_of(rule: Rule, lists: _Lists, statistic: str, head: int) -> Score:
 
 
 def _evidence(head: str, scores: dict[str, Score], driven: Driven, shares: HeadShares, documents: int) -> Evidence:
+    """The evidence for one head: the kind whose rule stands, and the runners-up."""
     rules = {rule.kind: rule for rule in RULES}
     order = sorted((s for s in scores.values() if not math.isnan(s.score)), key=lambda s: -s.strength)
     stand = sorted((s for s in order if s.passes), key=lambda s: rules[s.kind].rank)  # stable: the strongest first

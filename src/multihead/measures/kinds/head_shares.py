@@ -39,6 +39,7 @@ class HeadShares:
 
     @staticmethod
     def of(head: str, means: DocumentMeans, index: int) -> HeadShares:
+        """The five shares of one head, with their intervals."""
         mean, half = means.mean[:, index], means.half[:, index]
         streams = {"spread": "spread", "rest": "rest"} | {term: f"{_best(means, mean)}: {term}" for term in TERMS}
 

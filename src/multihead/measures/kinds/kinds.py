@@ -187,6 +187,7 @@ class KindsMeasure:
         return [i for i in known if i not in special] or list(known)
 
     def result(self) -> Kinds:
+        """The kinds of all heads, judged by the evidence."""
         evidence: list[Evidence] = []
         for site in self.text.sites:
             drivers = self.shuffled.drivers(site.key, site.heads, cross=site.cross)
@@ -215,6 +216,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         """rows of the batch that count; None: all"""
 
     def inputs(self, batch: Batch) -> Inputs:
+        """The inputs of a batch for evidence of kinds; repeated documents do not count."""
         self._generator = batch_generator(self.seed, batch.index, 0)
         self._new = None if batch.repeated is None else (~batch.repeated).nonzero()[:, 0].tolist()
         if batch.index == 0:
@@ -222,6 +224,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         return batch.inputs
 
     def _around(self, inputs: Inputs) -> dict[str, Any] | None:
+        """The special tokens around the first document, for rows of random tokens."""
         name, mask = token_ids_name(inputs), inputs.get("attention_mask")
         if name is None:
             return None
@@ -241,6 +244,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         return DocumentMeans.from_state(state)
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Add the statistics of an attention call to the evidence of kinds."""
         documents = read_documents(call, out, self.options, self._memory, self._generator)
         numbers = streams(documents, self.options)
         means = self.of_call(call)
@@ -248,6 +252,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
             means.add(numbers if self._new is None else {name: x[self._new] for name, x in numbers.items()})
 
     def end(self, batch: Batch, run: BatchRun) -> None:
+        """Count the documents of a batch for the kinds."""
         super().end(batch, run)
         self._memory.rest()
         rows = max((x.shape[0] for x in batch.inputs.values() if isinstance(x, Tensor) and x.ndim), default=0)
@@ -265,6 +270,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         return super().state() | made_with | counts
 
     def load(self, state: State) -> None:
+        """Restore the evidence of kinds, with the same options."""
         if (self.options.state(), self.seed) != (state["options"], state["seed"]):
             raise MultiheadError(
                 "the state was made with other special tokens, classes, offsets or another seed",

@@ -25,7 +25,7 @@ from multihead.model.statistics.blocks import RowBlock, cut
 from multihead.model.statistics.catalogue import offset_name
 from multihead.model.statistics.features import Pairs
 from multihead.model.statistics.options import Statistics
-from multihead.model.statistics.row_sums import BlockRows
+from multihead.model.statistics.row_statistics import BlockRows
 
 PerDocument = Float[Tensor, "document head"]
 

@@ -60,6 +60,7 @@ class View:
 
     @staticmethod
     def of(call: Call, resting: Bool[Tensor, "piece key"]) -> View:
+        """Which keys of each piece are visible, and which are resting places."""
         size = call.problem.coordinates
         allowed = call.problem.mask.allowed(size.grid())
         visible = torch.ones((), dtype=torch.bool, device=size.device) if allowed is None else allowed
@@ -153,6 +154,7 @@ class _Rows:
 
     @staticmethod
     def read(problem: Problem, view: View, heads: range, bins: tuple[Bins, int] | None) -> _Rows:
+        """Sums over rows and keys of each piece, for its shares."""
         size = problem.coordinates
         mask_head = heads.start if view.visible.shape[1] > 1 else 0
         visible, ordinary = view.visible[:, mask_head], ~view.resting
@@ -187,6 +189,7 @@ class _Rows:
         return _Rows(visible, ordinary, log_n, rest, excess, rows, keys, sums, bins)
 
     def streams(self) -> Numbers:
+        """The shares of every piece and head, by model."""
         explained = self._explained()
         excess, none = self.excess, torch.zeros_like(self.excess)
         gains = {"match only": (none, none, none)}
@@ -215,6 +218,7 @@ class _Rows:
         return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
 
     def _explained_by(self, pieces: slice, visible: Bool[Tensor, "query key"]) -> dict[str, Tensor]:
+        """What position, word and both explain of some pieces."""
         keys = self.ordinary[pieces] & self.visible[pieces].any(1)
         bins, count = (None, 0) if self.table is None else self.table
         layout = Layout(visible.double(), keys.double(), bins, count)

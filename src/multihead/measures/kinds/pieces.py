@@ -96,6 +96,7 @@ class Pieces:
         return sum(1 for _ in self)
 
     def _add(self, document: Document) -> None:
+        """Split a document into pieces, and keep them."""
         index, self._read = self._read, self._read + 1
         text = document.get(self.column) if isinstance(document, Mapping) else None
         if isinstance(text, str) or not isinstance(document, Mapping):
@@ -161,6 +162,7 @@ def _split(ids: list[int], special: set[int]) -> tuple[list[int], list[int], lis
 
 
 def _check_length(length: int, special: int) -> None:
+    """Raise if a piece cannot hold two tokens besides the special ones."""
     if length < special + 2:
         raise SizeError(
             f"length must be at least {special + 2}, two tokens and {special} special ones, got {length}",

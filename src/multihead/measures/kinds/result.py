@@ -16,8 +16,8 @@ from multihead._base.labels import without_value
 from multihead.errors import SizeError
 from multihead.measures.kinds.evidence import RULES, Evidence, Score
 from multihead.measures.kinds.head_shares import SHARES
-from multihead.table.data import Column
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
+from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
 _DOTTED = re.compile(r"^((?:[A-Za-z_]+\.)?)(\d+)\.(\d+)$")
@@ -88,6 +88,7 @@ def _strength(e: Evidence) -> float:
 
 
 def _line(e: Evidence) -> tuple[str, ...]:
+    """The kind of a head as a line of text."""
     score = "" if e.best is None else str(e.best).removeprefix(e.best.name).strip()
     chance = "" if e.best is None else f"chance {e.control:.2f}"
     driven = f"{e.driven.by} {e.driven.score:+.2f}" if e.driven.by else ""
@@ -116,6 +117,7 @@ _NUMBERS = {
 
 
 def _table(kinds: Kinds) -> HeadTable:
+    """The kinds as columns of a table."""
     evidence = kinds.evidence
     second, third = ([e.runners_up[i] if len(e.runners_up) > i else None for e in evidence] for i in range(2))
     words: dict[str, tuple[str, ...]] = {

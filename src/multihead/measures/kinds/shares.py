@@ -48,8 +48,8 @@ from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
 from multihead.model.sites import Site
 from multihead.model.statistics.options import Statistics
-from multihead.table.data import Column
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
+from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
 FEW = 96
@@ -135,6 +135,7 @@ class SharesSum(PerSite[DocumentMeans]):
         return DocumentMeans.from_state(state)
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Add the shares of log n of an attention call."""
         means, size = self.of_call(call), call.problem.coordinates
         if self._new == []:
             return
@@ -160,6 +161,7 @@ class SharesSum(PerSite[DocumentMeans]):
         return super().state() | {"special": list(self.special), "rests": self.rests}
 
     def load(self, state: State) -> None:
+        """Restore the shares, with the same special tokens."""
         if list(state["special"]) != self.special:
             raise MultiheadError(
                 "the state was made with other special tokens",

@@ -75,6 +75,7 @@ class Pair:
         return {"position": position, "content": content, "driven": position - content}
 
     def _overlaps(self, problem: Problem, heads: range) -> tuple[Tensor, Tensor]:
+        """Overlaps by position and by token, of rows before and after the shuffle."""
         with autocast_disabled(problem.q.device):
             maps = weights_of(problem, Cells(list(heads))).double().cpu()
         allowed = problem.mask.allowed(problem.coordinates.grid(heads=slice(heads.start, heads.stop)))
@@ -114,6 +115,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
         self._pair: Pair | None = None
 
     def inputs(self, batch: Batch) -> Inputs | None:
+        """A batch and its shuffled copy; None if the tokens cannot be shuffled."""
         name = token_ids_name(batch.inputs)
         self.reason = self.reason or self._why_not(batch.inputs, name)
         if self.reason or name is None:
@@ -132,6 +134,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
         return shuffled if bool(self._pair.counted_rows.any()) else None
 
     def _why_not(self, inputs: Inputs, name: str | None) -> str:
+        """Why the tokens of a batch cannot be shuffled; "" if they can."""
         if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
             return "the model reads two sequences, which cannot be shuffled together"
         if name is None:

@@ -34,7 +34,7 @@ BYTES = 32 << 20
 
 
 def distances(p: Float[Tensor, "head row key"]) -> Float[Tensor, "head other row"]:
-    """√JS of every pair of heads in every row; exactly 0 for equal rows."""
+    """Distances √JS of the attention rows of every two heads; exactly 0 for equal rows."""
     heads, rows, _ = p.shape
     p = p.double()
     entropy = torch.special.entr(p)  # −p log p
@@ -55,7 +55,7 @@ class AttentionDistances:
         self.count: Int[Tensor, ""] = torch.zeros((), dtype=torch.long)
 
     def add(self, problems: Sequence[Problem], real: Bool[Tensor, "batch query"], index: int) -> None:
-        """Add one batch: the problem of each attention, and which queries are not padding."""
+        """Add attention distances of one batch: the problem of each attention; `real` queries are not padding."""
         for p, real_rows in self._blocks(problems, real, index):
             nonempty = p.sum(-1) > 0  # False for rows without a visible key, and for NaN
             used = real_rows & nonempty.all(0)
@@ -66,6 +66,7 @@ class AttentionDistances:
     def _blocks(
         self, problems: Sequence[Problem], real: Bool[Tensor, "batch query"], index: int
     ) -> Iterator[tuple[Float[Tensor, "head row key"], Bool[Tensor, " row"]]]:
+        """Blocks of attention rows of all heads, drawn at random from a batch."""
         size = problems[0].coordinates
         order = torch.randperm(size.queries, generator=batch_generator(self.seed, index))
         positions = order[: self.rows].sort().values.tolist()

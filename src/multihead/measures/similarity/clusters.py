@@ -28,7 +28,7 @@ class Clusters:
     """scipy's linkage matrix: (first, second, distance, size) of every merge"""
 
     def members(self) -> list[tuple[int, ...]]:
-        """The clusters of two heads or more."""
+        """The heads of each cluster of two or more."""
         heads_of: dict[int, list[int]] = {}
         for head, cluster in enumerate(self.cluster):
             heads_of.setdefault(cluster, []).append(head)

@@ -31,7 +31,7 @@ from torch import Tensor
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import SizeError
 from multihead.model.sites import Site
-from multihead.model.statistics.cross_moments import CrossMoments
+from multihead.model.statistics.second_moments import CrossMoments
 
 LARGEST = 2 << 30
 """Default limit for the covariance, in bytes; above it, heads are sketched."""
@@ -75,7 +75,7 @@ class OutputSimilarity:
         self._projections = [self._projection(head, seed) for head in range(len(sizes))] if self.sketched else []
 
     def _projection(self, head: int, seed: int) -> Float[Tensor, "size sketch"]:
-        """(S_h R_h)ᵀ with RᵀR = W_OᵀW_O and random signs S / √k."""
+        """A random projection of a head's outputs: (S_h R_h)ᵀ, RᵀR = W_OᵀW_O, with random signs S / √k."""
         R = torch.linalg.qr(self.weights[head]).R
         draw = torch.randint(0, 2, (self.sketched, R.shape[0]), generator=batch_generator(seed, head))
         signs = draw.double() * 2 - 1
@@ -112,7 +112,7 @@ class OutputSimilarity:
             self._dots += flat @ flat.T
 
     def correlation(self) -> HeadPairs:
-        """tr C_ij / √(tr C_ii tr C_jj); NaN for a head whose output does not vary."""
+        """Correlation of the outputs, tr C_ij / √(tr C_ii tr C_jj); NaN for a head whose output does not vary."""
         count = len(self.sizes)
         if self.sketched:
             means = [one.mean @ w.T for one, w in zip(self._per_head, self.weights, strict=True)]
@@ -128,7 +128,7 @@ class OutputSimilarity:
         return (traces / (variance[:, None] * variance).sqrt()).clamp(-1.0, 1.0)
 
     def cka(self) -> HeadPairs:
-        """‖C_ij‖² / (‖C_ii‖ ‖C_jj‖); NaN for a head whose output does not vary."""
+        """CKA of the outputs, ‖C_ij‖² / (‖C_ii‖ ‖C_jj‖); NaN for a head whose output does not vary."""
         count = len(self.sizes)
         blocks = self._blocks()
         grams = [w.T @ w for w in self.weights]
@@ -170,7 +170,7 @@ class OutputSimilarity:
         return [self.sizes[first] for first in firsts]
 
     def merge(self, later: OutputSimilarity) -> None:
-        """Add the sums over later tokens."""
+        """Add the sums of head outputs over later tokens."""
         self._all.merge(later._all)
         for one, other in zip(self._per_head, later._per_head, strict=True):
             one.merge(other)

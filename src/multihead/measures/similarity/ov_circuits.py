@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
 from multihead.errors import MultiheadError
-from multihead.model.anatomy import Head, LayerAnatomy, anatomy
+from multihead.model.anatomy import anatomy
+from multihead.model.layer_anatomy import Head, LayerAnatomy
 from multihead.model.sites import Key
 
 Basis = Float[Tensor, "_ _"]  # width, rank
@@ -40,7 +41,7 @@ def spaces(head: Head) -> tuple[Basis, Basis]:
 
 
 def overlaps(bases: Sequence[Basis], streams: Sequence[object] | None = None) -> Float[Tensor, "head other"]:
-    """mean cos² of the principal angles of every pair; NaN if a subspace is empty or the widths differ.
+    """Overlaps of OV circuits: mean cos² of the principal angles; NaN if a subspace is empty or widths differ.
 
     `streams` name the vectors that each subspace is of, by default the same for all; else pairs are NaN too.
     """
@@ -71,7 +72,7 @@ class OVWeights:
 
 
 def find_weights(model: nn.Module, inputs: Inputs | None = None) -> OVWeights:
-    """W_V and W_O of every head, from a run on `inputs`, by default on a small example."""
+    """W_V and W_O of every head's OV circuit, from a run on `inputs`, by default on a small example."""
     try:
         layers = anatomy(model) if inputs is None else anatomy(model, dict(inputs))
         for layer in layers:

@@ -29,7 +29,7 @@ from multihead._base.html import line, lines, table
 from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
 HeadPairs = Float[Tensor, "head other"]
@@ -68,7 +68,7 @@ class Similarity:
         return self.pairs[measure]
 
     def pair(self, first: str, second: str) -> dict[str, float]:
-        """All measures of two heads."""
+        """All similarity measures of two heads."""
         for name in (first, second):
             if name not in self.heads:
                 raise SizeError(f"unknown head {name!r}", hint=f"heads are {self.heads[0]} to {self.heads[-1]}")
@@ -84,7 +84,7 @@ class Similarity:
 
     @cached_property
     def clusters(self) -> Clusters:
-        """Clusters of heads, by average linkage of 1 − similarity."""
+        """Clusters of similar heads, by average linkage of 1 − similarity."""
         values = self[self.by]
         distance = values if self.by == "attention" else 1 - values
         return grouped(distance.clamp(0.0, 1.0), within=self.within)
@@ -99,7 +99,7 @@ class Similarity:
         return [tuple(self.heads[i] for i in members) for members in self.clusters.members()]
 
     def most_similar(self, count: int = 10, *, inside: bool = False) -> list[tuple[str, str, float]]:
-        """The closest pairs, closest first, each head at most once; `inside`: only pairs within a layer."""
+        """The most similar pairs first, each head at most once; `inside`: only pairs within a layer."""
         closeness = self.closeness
         order = closeness.triu(1).flatten().argsort(descending=True, stable=True).tolist()
         pairs: list[tuple[str, str, float]] = []
@@ -169,7 +169,7 @@ class Similarity:
         )  # fmt: skip
 
     def text(self, count: int = 8) -> str:
-        """The closest pairs and the clusters, for a terminal."""
+        """The most similar pairs and the clusters as text, for a terminal."""
         lines = [["heads", *self.pairs]]
         for a, b, _ in self.most_similar(count):
             lines.append([f"{a} {b}", *(fraction(v) for v in self.pair(a, b).values())])
@@ -187,7 +187,7 @@ class Similarity:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """The closest pairs, and a map of all pairs in the order of the dendrogram."""
+        """The most similar pairs, and a map of all pairs in the order of the dendrogram, for notebooks."""
         rows = [[a, b, *(fraction(v) for v in self.pair(a, b).values())] for a, b, _ in self.most_similar(8)]
         summary = (
             f"{plural(len(self.heads), 'head')} over {plural(self.about['tokens'], 'token')}; closest by {self.by}"

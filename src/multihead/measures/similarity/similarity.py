@@ -168,12 +168,14 @@ class SimilaritySum(Accumulator):
     # ---- one batch ----------------------------------------------------------------------------
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Keep the problem and head outputs of an attention call, to compare at the end of the batch."""
         self._sites.register(call.site)
         if call.key not in self._seen:  # copies, because the model may modify its tensors in place later
             problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
             self._seen[call.key] = _Seen(out.clone(), problem, call.real_rows)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
+        """Compare every two heads of the batch that ran over the same tokens."""
         seen = self._seen
         if not self._groups:
             sizes = {key: attention.heads.shape[3] for key, attention in seen.items()}
@@ -184,7 +186,7 @@ class SimilaritySum(Accumulator):
         self._sites, self._seen = Sites(), {}
 
     def _grouped(self, seen: Mapping[Key, _Seen]) -> list[list[Site]]:
-        """The attentions that ran, grouped by the tokens of their queries."""
+        """The attentions whose heads are compared: those over the same query tokens."""
         sites = list(self._sites)
         if self.layers is not None:
             for label in self.layers:
@@ -200,6 +202,7 @@ class SimilaritySum(Accumulator):
         return list(groups.values())
 
     def _group(self, sites: list[Site], value_dims: Mapping[Key, int]) -> _Group:
+        """Empty similarity sums of attentions over the same tokens."""
         W_O = [w for site in sites for w in self._output_weights(site, value_dims[site.key])]
         outputs = OutputSimilarity([w.shape[1] for w in W_O], W_O, largest=self.largest, seed=self.seed)
         group = _Group(sites, outputs, {})
@@ -208,12 +211,13 @@ class SimilaritySum(Accumulator):
         return group
 
     def _output_weights(self, site: Site, value_dim: int) -> list[Float[Tensor, "d_out value_dim"]]:
-        """W_O of every head; the identity if it is unknown."""
+        """W_O of every head, for the similarity of outputs; the identity if it is unknown."""
         if site.key in self.weights.layers:
             return list(self.weights.layers[site.key].W_O)
         return [torch.eye(value_dim, dtype=torch.float64)] * site.heads
 
     def _sum(self, group: _Group, seen: Mapping[Key, _Seen], index: int) -> None:
+        """Add a batch to the similarity sums of a group."""
         attentions = [seen[site.key] for site in group.sites]
         real = attentions[0].real
         for site, attention in zip(group.sites, attentions, strict=True):
@@ -241,6 +245,7 @@ class SimilaritySum(Accumulator):
     # ---- states and columns -------------------------------------------------------------------
 
     def merge(self, later: SimilaritySum) -> None:
+        """Add the similarity sums of a later part of the corpus."""
         if not later._groups:
             return
         if not self._groups:
@@ -262,6 +267,7 @@ class SimilaritySum(Accumulator):
         self.note(later.notes)
 
     def state(self) -> dict[str, Any]:
+        """The similarity sums as plain data."""
         groups = [
             {
                 "sites": Sites(group.sites).state(),
@@ -275,6 +281,7 @@ class SimilaritySum(Accumulator):
         return {"batches": self.batches, "notes": list(self.notes), "undefined": undefined, "groups": groups}
 
     def load(self, state: State) -> None:
+        """Restore the similarity sums."""
         self.batches, self.notes, self._groups = int(state["batches"]), list(state["notes"]), []
         self._undefined = {measure: list(reasons) for measure, reasons in state["undefined"].items()}
         for saved in state["groups"]:
@@ -290,6 +297,7 @@ class SimilaritySum(Accumulator):
         return self.result().table
 
     def result(self) -> Similarity:
+        """The similarity of every two heads."""
         if not self._groups:
             raise MultiheadError("no batch has run yet", hint="run(model, corpus, [sums]) first")
         sites = [site for group in self._groups for site in group.sites]
@@ -328,6 +336,7 @@ class SimilaritySum(Accumulator):
         return Similarity(tuple(index), ordered, undefined, about, self.by, self.within)
 
     def _by_weights(self, sites: Sequence[Site], undefined: dict[str, list[str]]) -> dict[str, Tensor]:
+        """Similarity by weights: of the subspaces that heads read and write."""
         if any(site.key not in self.weights.layers for site in sites):
             missing = torch.full((len(_names(sites)),) * 2, torch.nan, dtype=torch.float64)
             return {"write": missing, "read": missing.clone()}
@@ -349,7 +358,7 @@ class SimilaritySum(Accumulator):
         }
 
     def _few_tokens(self) -> list[str]:
-        """A note if there are too few tokens."""
+        """A note on the similarity if there are too few tokens."""
         group = max(self._groups, key=lambda g: g.outputs.chance)
         if group.outputs.chance <= CHANCE:
             return []
@@ -360,6 +369,7 @@ class SimilaritySum(Accumulator):
         ]
 
     def _sketches(self) -> list[str]:
+        """Notes on similarities that are estimated from sketches."""
         return [
             f"cka of {group.sites[0].label} … {group.sites[-1].label} is a sketch of {group.outputs.sketched} "
             f"dimensions per head: its relative standard deviation is at most {group.outputs.error:.2f}"

@@ -63,6 +63,7 @@ def read_conllu(source: str | Path | Iterable[str]) -> list[Sentence]:
 
 
 def _read_lines(source: str | Path | Iterable[str]) -> Iterable[str]:
+    """The lines of a CoNLL-U file or text."""
     if isinstance(source, str) and ("\n" in source or "\t" in source or not source):
         return source.splitlines()
     if isinstance(source, str | Path):
@@ -74,6 +75,7 @@ def _read_lines(source: str | Path | Iterable[str]) -> Iterable[str]:
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[_Line]]:
+    """The lines of each sentence in CoNLL-U."""
     block: list[_Line] = []
     for number, text in enumerate(lines, start=1):
         text = text.rstrip("\r\n").removeprefix("\ufeff")
@@ -92,6 +94,7 @@ def _error(number: int, problem: str, hint: str) -> MultiheadError:
 
 
 def _parse_line(number: int, text: str) -> _Line:
+    """One line of CoNLL-U, checked."""
     fields = text.split("\t")
     if len(fields) != COLUMNS:
         raise _error(
@@ -106,6 +109,7 @@ def _parse_line(number: int, text: str) -> _Line:
 
 
 def _sentence(block: list[_Line]) -> Sentence:
+    """The sentence of some CoNLL-U lines, checked."""
     words = [line for line in block if line.id.isdigit()]
     spans, text = _spans(block)
     parsed: list[Word] = []
@@ -129,7 +133,7 @@ def _sentence(block: list[_Line]) -> Sentence:
 
 
 def _spans(block: list[_Line]) -> tuple[dict[int, tuple[int, int]], str]:
-    """The span of each word in the text, and the text."""
+    """The span of each CoNLL-U word in the sentence's text, and the text."""
     text, spans, covered = "", dict[int, tuple[int, int]](), 0
     forms = {int(line.id): line.form for line in block if line.id.isdigit()}
     for line in block:
@@ -152,6 +156,7 @@ def _spans(block: list[_Line]) -> tuple[dict[int, tuple[int, int]], str]:
 
 
 def _range(line: _Line, forms: dict[int, str]) -> tuple[int, int]:
+    """The words of a multiword token, such as 3-4."""
     first, _, last = line.id.partition("-")
     if not (
         first.isdigit() and last.isdigit() and int(first) < int(last) and {int(first), int(last)} <= forms.keys()

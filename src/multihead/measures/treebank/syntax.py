@@ -39,8 +39,8 @@ from multihead.measures.treebank.word_alignment import DIRECTIONS, Aligned, Dire
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.sites import Site
-from multihead.table.data import Column
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
+from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
 ENOUGH = 30
@@ -121,6 +121,7 @@ class Relations(PerSite["RelationCounts"]):
         return batch.inputs
 
     def add(self, call: Call, out: HeadOutputs) -> None:
+        """Count where the heads of an attention point in the parsed sentences."""
         if call.cross:
             return
         counts = self.of_call(call)
@@ -158,7 +159,7 @@ class RelationCounts:
     def take(
         self, wanted: Sequence[tuple[str, Direction, int, list[int]]], pointed: Int[Tensor, "head word"]
     ) -> None:
-        """Add all examples of one sentence."""
+        """Count all dependency examples of one sentence."""
         true = torch.zeros(len(wanted), pointed.shape[1] + 1, dtype=torch.bool)  # last column: -1, points nowhere
         groups: dict[tuple[str, Direction], list[int]] = {}
         for row, (relation, direction, _, right) in enumerate(wanted):
@@ -172,7 +173,7 @@ class RelationCounts:
     def add(
         self, relation: str, direction: Direction, hits: Bool[Tensor, "head example"], offsets: list[list[int]]
     ) -> None:
-        """Add examples of one relation: which heads are right, and which offsets would be."""
+        """Count examples of one relation: which heads are right, and which offsets would be."""
         key = relation, direction
         if key not in self.correct:
             self.correct[key], self.offsets[key] = torch.zeros(self.heads, dtype=torch.long), Counter()
@@ -181,13 +182,13 @@ class RelationCounts:
         self.offsets[key].update(offset for right in offsets for offset in right)
 
     def baseline(self, relation: str, direction: Direction) -> tuple[float, int]:
-        """(accuracy, offset) of the best fixed offset, in words; the shortest if several are equal."""
+        """(accuracy, offset) of a relation's best fixed offset, in words; the shortest if several are equal."""
         key = relation, direction
         offset, right = max(self.offsets[key].items(), key=lambda item: (item[1], -abs(item[0])))
         return right / self.count[key], offset
 
     def merge(self, other: RelationCounts) -> None:
-        """Add the counts of other sentences."""
+        """Add the relation counts of other sentences."""
         for key, correct in other.correct.items():
             if key not in self.correct:
                 self.correct[key], self.offsets[key] = torch.zeros(self.heads, dtype=torch.long), Counter()
@@ -196,6 +197,7 @@ class RelationCounts:
             self.offsets[key].update(other.offsets[key])
 
     def state(self) -> dict[str, Any]:
+        """The relation counts as plain data."""
         relations = [
             [*key, self.correct[key].clone(), self.count[key], [list(item) for item in self.offsets[key].items()]]
             for key in self.correct
@@ -204,6 +206,7 @@ class RelationCounts:
 
     @staticmethod
     def from_state(state: State) -> RelationCounts:
+        """The relation counts of `state`."""
         counts = RelationCounts(int(state["heads"]))
         for relation, direction, correct, count, offsets in state["relations"]:
             counts.correct[relation, direction], counts.count[relation, direction] = correct.clone(), int(count)
@@ -212,7 +215,7 @@ class RelationCounts:
 
     @staticmethod
     def side_by_side(parts: Sequence[RelationCounts]) -> RelationCounts:
-        """The heads of several attentions, counted on the same sentences, concatenated."""
+        """The relation counts of several attentions on the same sentences, as one."""
         joined = RelationCounts(sum(p.heads for p in parts))
         joined.count, joined.offsets = parts[0].count, parts[0].offsets
         joined.correct = {key: torch.cat([p.correct[key] for p in parts]) for key in parts[0].correct}
@@ -220,7 +223,7 @@ class RelationCounts:
 
 
 def wilson(right: int, count: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's confidence interval of a proportion."""
+    """Wilson's confidence interval of a proportion, such as the accuracy on a relation."""
     from scipy.stats import binomtest  # pyright: ignore[reportMissingTypeStubs]
 
     interval: Any = binomtest(right, count).proportion_ci(level, method="wilson")
@@ -282,7 +285,7 @@ class Syntax:
         return self.of(relation)
 
     def of(self, relation: str, direction: Direction = "to head", head: str | None = None) -> Relation:
-        """The best head for a relation, or the named one."""
+        """The best head for a dependency relation, or the named one."""
         key = self._key(relation, direction)
         index = int(self.tally.correct[key].argmax()) if head is None else self._index(head)
         right, count = int(self.tally.correct[key][index]), self.tally.count[key]
@@ -297,6 +300,7 @@ class Syntax:
         return [self.of(r, direction) for r in self.relations]
 
     def _key(self, relation: str, direction: Direction) -> tuple[str, Direction]:
+        """The key of a dependency relation; raises if it is unknown."""
         if (relation, direction) not in self.tally.count:
             raise SizeError(
                 f"unknown relation {relation!r} {direction}", hint=f"relations are {', '.join(self.relations)}"
@@ -314,7 +318,7 @@ class Syntax:
         return _table(self)
 
     def text(self) -> str:
-        """A line per relation: the best head in both directions, and the best fixed offset."""
+        """The syntax result as text, a line per relation: the best head each way, and the best fixed offset."""
         lines = ["relation        examples  to head                               to dependent"]
         for relation in self.relations:
             both = [_cell(self.of(relation, d)) for d in DIRECTIONS]
@@ -327,6 +331,7 @@ class Syntax:
 
 
 def _cell(r: Relation) -> str:
+    """A relation in the text: its best head, accuracy and offset."""
     if not r.enough:
         return f"too few: needs {ENOUGH}"
     mark = "" if r.above else "  no better"
@@ -346,6 +351,7 @@ _MEANING = {
 
 
 def _table(syntax: Syntax) -> HeadTable:
+    """The syntax columns of a table: each head's best relation, with its interval."""
     rows: list[Relation | None] = [_best_relation(syntax, index) for index in range(len(syntax.heads))]
     reason = f"no relation of {ENOUGH} examples or more in which it is significantly above the best fixed offset"
     values: Mapping[str, list[Any]] = {

@@ -65,14 +65,14 @@ def align(sentence: Sentence, tokenizer: Any) -> Aligned:
 
 
 def _best_span(token: tuple[int, int], spans: Sequence[tuple[int, int]]) -> int:
-    """Index of the span that overlaps the token most; -1 if none does."""
+    """Index of the word whose span overlaps the token most; -1 if none does."""
     overlap = [min(token[1], stop) - max(token[0], start) for start, stop in spans]
     best = max(range(len(spans)), key=overlap.__getitem__, default=-1)
     return best if best >= 0 and overlap[best] > 0 else -1
 
 
 def examples(aligned: Aligned) -> Iterator[tuple[str, Direction, int, list[int]]]:
-    """Yield (relation, direction, source unit, correct target units), in word order.
+    """Yield (relation, direction, source word, correct target words), in word order.
 
     Each dependent is one example, with its head as the target. A head with several dependents of one relation is
     one example, and each of these dependents is a correct target.
@@ -93,7 +93,7 @@ def examples(aligned: Aligned) -> Iterator[tuple[str, Direction, int, list[int]]
 def pointing(
     weights: Float[Tensor, "head query key"], word_of_token: Int[Tensor, " token"], words: int
 ) -> Int[Tensor, "head word"]:
-    """argmax_j ≠ i of Σ_(t in word j) mean_(s in word i) p_st; -1 where word i sees no other word."""
+    """The word that each word points to: argmax_j ≠ i of Σ_(t in j) mean_(s in i) p_st; -1 if it sees none."""
     tokens = torch.nn.functional.one_hot(word_of_token + 1, words + 1)[:, 1:].to(weights)  # token, word
     between = (tokens / tokens.sum(0)).T @ (weights @ tokens)
     between.diagonal(dim1=-2, dim2=-1).fill_(0.0)

@@ -21,7 +21,7 @@ class Memory:
         self.scratch, self.rows, self.keys, self.kept = Scratch(), Scratch(), Scratch(), Scratch()
 
     def rest(self) -> None:
-        """Release all working memory except the sums."""
+        """Release all working memory of the arena except the sums."""
         for scratch in (self.scratch, self.rows, self.keys):
             scratch.memory.clear()
             scratch.clear()
@@ -39,7 +39,7 @@ class Scratch:
         self.used = 0
 
     def take(self, like: Tensor, *shape: int) -> Tensor:
-        """An uninitialised tensor of this shape, of the dtype and device of `like`, until the next `clear`."""
+        """Uninitialised memory of this shape, of the dtype and device of `like`, until the next `clear`."""
         size = torch.Size(shape).numel() * like.element_size()
         memory = self.memory.get(like.device)
         if memory is None or self.used + size > memory.numel():

@@ -54,7 +54,7 @@ class RowBlock:
         return x[self.batch, self.heads, self.queries]
 
     def column(self, key: int) -> int:
-        """The column of a key in the block."""
+        """The column of a key in the block of rows."""
         column = 0
         for part in self.keys:
             if part.start <= key < part.stop:
@@ -115,6 +115,7 @@ def together(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlock]]:
 
 
 def _tiles(problem: Problem, pairs: int) -> Iterator[Tile]:
+    """The tiles of a problem, from which blocks of rows are cut."""
     mask, coordinates = problem.mask, problem.coordinates
     if _is_structured(problem):
         # `tile` counts a per-head mask `heads` times; block sizes already account for the heads.
@@ -133,7 +134,7 @@ def _is_structured(problem: Problem) -> bool:
 
 
 def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
-    """The keys of a tile that the mask hides, or may hide, from some of its queries."""
+    """The keys of a block's tile that the mask hides, or may hide, from some of its queries."""
     if t.mask is TileMask.FULL:
         return ()
     mask, coordinates = problem.mask, problem.coordinates
@@ -145,6 +146,7 @@ def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
     hidden: list[Interval] = []
 
     def scan(lo: int, hi: int) -> None:
+        """Find the keys of a block that the mask may hide, by halves."""
         if all(mask.is_full(span, lo, hi) for span in spans):
             return
         if hi - lo > STEP:

@@ -9,7 +9,7 @@ p_ij / Σ_j p_ij, which differs only if the head has a learned sink; `sink` is t
 from __future__ import annotations
 
 from multihead.model.statistics.options import Statistics
-from multihead.table.meaning import Meaning, Scale
+from multihead.table.column_meaning import Meaning, Scale
 
 SATURATED = 0.99
 """A row whose largest weight is above this counts as saturated."""
@@ -60,7 +60,7 @@ def offset_name(offset: int) -> str:
 
 
 def meanings(options: Statistics) -> dict[str, Meaning]:
-    """Every statistic by name, in storage order."""
+    """The catalogue: unit and meaning of every statistic, in storage order."""
     offsets = range(-options.offsets, options.offsets + 1)
     offset_masses = {
         offset_name(o): Meaning("share", f"mass on key position − query position = {o:+d}") for o in offsets

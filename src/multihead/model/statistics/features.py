@@ -42,6 +42,7 @@ class Pairs:
 
     @staticmethod
     def of(problem: Problem, queries: Tokens, keys: Tokens, options: Statistics, cross: bool) -> Pairs:
+        """The features of all (query, key) pairs of an attention call."""
         size, position = problem.coordinates, problem.coordinates.all_keys()
         exact = torch.promote_types(problem.q.dtype, torch.float32)
         real_key = _real(problem, keys, size.keys)
@@ -90,7 +91,7 @@ class Pairs:
         key: Float[Tensor, "key_rows key"],
         x: Float[Tensor, "batch query feature key"],
     ) -> None:
-        """Write x_ijm of a block with these query and key positions; the last feature column is scratch."""
+        """Write features x_ijm of a block with these query and key positions; the last column is scratch."""
         features = dict(zip(self.names, x.unbind(2), strict=False))
         if self.cross:
             features["place"].copy_(key.unsqueeze(1))
@@ -115,6 +116,7 @@ class Pairs:
 
 
 def _real(problem: Problem, tokens: Tokens, length: int) -> Bool[Tensor, "batch token"]:
+    """Which tokens are real, as a feature."""
     size = problem.coordinates
     if tokens.valid is None:
         return torch.ones(size.batch, length, dtype=torch.bool, device=size.device)
@@ -127,7 +129,7 @@ def _ids(problem: Problem, tokens: Tokens, length: int) -> Int[Tensor, "batch to
 
 
 def _previous_ids(ids: Tensor, real: Tensor, position: Tensor) -> Int[Tensor, "batch key"]:
-    """The id of the real token one position before each key."""
+    """The feature of a key's previous token: the id of the real token one position before."""
     if ids.shape[1] == 0:
         return ids
     order = position.argsort(dim=-1, stable=True)

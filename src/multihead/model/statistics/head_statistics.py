@@ -19,12 +19,11 @@ from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock, cut, together
 from multihead.model.statistics.catalogue import meanings
 from multihead.model.statistics.features import Pairs
-from multihead.model.statistics.moments import Moments
 from multihead.model.statistics.options import Statistics
 from multihead.model.statistics.output_means import OutputMeans
-from multihead.model.statistics.row_means import Measured
-from multihead.model.statistics.row_sums import BlockRows
-from multihead.table.meaning import Meaning
+from multihead.model.statistics.row_statistics import BlockRows, Measured
+from multihead.model.statistics.stream_moments import Moments
+from multihead.table.column_meaning import Meaning
 
 PENDING = 1 << 20
 """Values buffered before they are added to the moments together: many small sums cost more than one."""
@@ -80,6 +79,7 @@ class HeadStatistics:
             self._update(problem, out.detach(), queries, keys, cross or problem.cross)
 
     def _update(self, problem: Problem, out: HeadOutputs, queries: Tokens, keys: Tokens, cross: bool) -> None:
+        """Add one attention call to the statistics, block by block."""
         size = problem.coordinates
         pairs = Pairs.of(problem, queries, keys, self.options, cross)
         real = pairs.real
@@ -107,7 +107,7 @@ class HeadStatistics:
     def _table(
         self, measured: Measured, counts: Bool[Tensor, "batch head query"]
     ) -> tuple[tuple[int, ...], Float[Tensor, "statistic head row"]]:
-        """Indices of the block's statistics, and their rows; NaN if a row does not count for a head."""
+        """Head statistics of a block of rows, and their indices; NaN if a row does not count for a head."""
         names = [name for name in self.named if name in measured.numbers]
         indices = [self.index[name] for name in names]
         parts = [measured.numbers[name] for name in names]
@@ -124,7 +124,7 @@ class HeadStatistics:
     # ---- merging ------------------------------------------------------------------------------
 
     def merge(self, other: HeadStatistics) -> HeadStatistics:
-        """Add the rows of `other`; equals one pass over both."""
+        """Add the head statistics of other rows; equals one pass over both."""
         if self.names != other.names:
             raise SizeError(
                 f"different statistics cannot merge: {len(self.names)} and {len(other.names)}",
@@ -160,7 +160,7 @@ class HeadStatistics:
         return self._nan_without_rows(name, self.moments.highest)
 
     def histogram(self, name: str) -> tuple[Float[Tensor, " edge"], Int[Tensor, "head bin"]]:
-        """(edges, counts): the number of rows in each bin; the outer bins include values outside the range."""
+        """The histogram of a statistic (edges, counts): rows in each bin; the outer bins include values outside."""
         index, scale = self._index(name), self.meaning[name].scale
         if scale is None:
             available = [n for n, m in self.meaning.items() if m.scale is not None]
@@ -179,7 +179,7 @@ class HeadStatistics:
     # ---- state --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything as tensors and plain data; `from_state` restores it."""
+        """The head statistics as tensors and plain data; `from_state` restores them."""
         return {
             "heads": self.heads,
             "options": self.options.state(),
@@ -194,6 +194,7 @@ class HeadStatistics:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> HeadStatistics:
+        """The head statistics of `state`."""
         statistics = HeadStatistics(state["heads"], Statistics(**state["options"]))
         statistics.rows, statistics.padding = state["rows"], state["padding"]
         statistics.all_padding = state["all_padding"]
@@ -213,12 +214,14 @@ class _PendingRows:
         self.values = 0
 
     def add(self, block: RowBlock, indices: tuple[int, ...], table: Float[Tensor, "statistic head row"]) -> None:
+        """Keep the statistics of a block until there are enough rows to add at once."""
         self.parts.setdefault((block.heads.start, block.heads.stop, indices), []).append(table)
         self.values += table.numel()
         if self.values >= PENDING:
             self.flush()
 
     def flush(self) -> None:
+        """Add the waiting rows to the head statistics."""
         for (start, stop, indices), tables in self.parts.items():
             table = tables[0] if len(tables) == 1 else torch.cat(tables, dim=-1)
             if table.shape[2]:

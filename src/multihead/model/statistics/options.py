@@ -13,7 +13,7 @@ BLOCK_BYTES = 32 << 20
 
 
 def check_statistics(statistics: object) -> None:
-    """Raise unless `statistics` is None or a `Statistics`."""
+    """Raise unless the option `statistics` is None or a `Statistics`."""
     if statistics is not None and not isinstance(statistics, Statistics):
         raise TypeMismatchError(
             f"statistics must be a Statistics or None, got {statistics!r}",
@@ -58,7 +58,7 @@ class Statistics:
             )
 
     def state(self) -> dict[str, object]:
-        """The options as JSON-compatible data."""
+        """The options of the statistics as JSON-compatible data."""
         return {
             "offsets": self.offsets,
             "special": [int(i) for i in self.special],

@@ -26,6 +26,7 @@ class OutputMeans:
         self.total: Float[Tensor, "head value_dim"] | None = None
 
     def add(self, z: HeadOutputs, good: Bool[Tensor, "batch head query"]) -> None:
+        """Add head outputs of the rows that count to their means."""
         if self.total is None:
             self.total = self._zeros(z.shape[3])
         self.count += good.sum((0, 2)).cpu()
@@ -41,6 +42,7 @@ class OutputMeans:
         return self.room.take(torch.empty(0, dtype=torch.float64), self.heads, value_dim).zero_()
 
     def merge(self, other: OutputMeans) -> None:
+        """Add the sums of other head outputs."""
         if other.total is None:
             return
         if self.total is None:
@@ -54,7 +56,7 @@ class OutputMeans:
         self.total += other.total
 
     def mean(self) -> Float[Tensor, "head value_dim"]:
-        """E[z]; NaN for a head without rows."""
+        """The mean output E[z] of every head; NaN for a head without rows."""
         if self.total is None:
             raise SizeError("no outputs were added yet", hint="call add first")
         return self.total / self.count.unsqueeze(-1)

@@ -22,9 +22,9 @@ from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.similarity.result import Similarity
 from multihead.model.capture import Capture, Head
 from multihead.model.sites import Site
-from multihead.show.curve import QualityCurve
 from multihead.show.figure.draw import draw_head_grid, draw_heatmap, draw_lines
 from multihead.show.figure.style import COLUMN, PAGE, colour_bar, label, labels_step, sheet, short
+from multihead.show.quality_curve import QualityCurve
 from multihead.show.report import Report
 from multihead.table.head_grid import head_grid
 from multihead.table.table import HeadTable
@@ -93,7 +93,7 @@ def layer(
     top: float | None = 1.0,
     title: str | None = None,
 ) -> Figure:
-    """The maps of all heads of a layer on one scale: `layer(heads, "L3")`, for a capture that kept "qk".
+    """Draw the maps of all heads of a layer on one scale: `layer(heads, "L3")`, for a capture that kept "qk".
 
     Args:
         tokens: labels of the queries, beside the maps of the first column.
@@ -176,7 +176,7 @@ def similarity(
     order: Literal["clusters", "layers"] = "clusters",
     title: str = "",
 ) -> Figure:
-    """The similarity of every two heads.
+    """Draw the similarity of every two heads.
 
     Args:
         by: correlation, cka, attention, write or read; default: the measure that the result is ranked by.
@@ -197,7 +197,7 @@ def similarity(
 
 
 def curve(curve: Curve | QualityCurve | Report, *, title: str = "") -> Figure:
-    """Quality against heads kept, a line per method from the original on the left.
+    """Draw quality against heads kept, a line per method from the original on the left.
 
     The knee is marked; in the curve of a report, which draws lost quality, the share that may be lost.
     """
@@ -214,6 +214,7 @@ def curve(curve: Curve | QualityCurve | Report, *, title: str = "") -> Figure:
 
 
 def _part(part: T | None, report: Report, name: str) -> T:
+    """The part of a report that a figure draws; raises if it has none."""
     if part is None:
         raise MultiheadError(
             f"the report must have {name} to draw it", hint="; ".join(report.notes) or "mh.report(parts=...)"
@@ -222,6 +223,7 @@ def _part(part: T | None, report: Report, name: str) -> T:
 
 
 def _weights(head: Head | Weights | Rows, sequence: int) -> Weights:
+    """The map that a figure draws, from a captured head or a matrix."""
     if isinstance(head, Head):
         maps = head.weights()
         if not -len(maps) <= sequence < len(maps):
@@ -237,6 +239,7 @@ def _weights(head: Head | Weights | Rows, sequence: int) -> Weights:
 
 
 def _tensor(weights: Any) -> Tensor:
+    """A matrix that a figure draws, as a tensor."""
     try:
         return torch.as_tensor(weights)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -248,7 +251,7 @@ def _tensor(weights: Any) -> Tensor:
 
 
 def _labels(weights: Weights, tokens: Tokens | None, queries: Tokens | None) -> tuple[list[str], list[str]]:
-    """Labels of the keys and of the queries. The queries are the last tokens where a cache held the others."""
+    """Figure labels of the keys and of the queries, which are the last tokens where a cache held the others."""
     down, across = weights.shape
     if queries is None and tokens is not None and not isinstance(tokens, str):
         queries = tokens[-down:] if len(tokens) >= down else tokens
@@ -262,6 +265,7 @@ def _labels(weights: Weights, tokens: Tokens | None, queries: Tokens | None) -> 
 
 
 def _top(top: float | None, maps: Sequence[Weights]) -> float:
+    """The weight that a figure draws darkest."""
     if top is None:
         return max(float(w.nan_to_num(0.0).max()) for w in maps) or 1.0
     if not 0 < top <= 1:
@@ -274,6 +278,7 @@ def _ticks(chart: Heatmap) -> list[float]:
 
 
 def _site(heads: Capture, name: str | int) -> Site:
+    """The layer that a figure draws; raises if its maps were not kept."""
     site = heads.sites.layer(f"L{name}" if isinstance(name, int) else name)
     if not heads.calls(site):
         raise MultiheadError(f"the capture kept no map of {site.label}", hint="mh.capture(model, keep='qk')")

@@ -58,7 +58,7 @@ def draw_head_grid(figure: Any, axes: Any, grid: HeadGrid) -> None:
 
 
 def _rings(figure: Any, axes: Any, grid: HeadGrid) -> None:
-    """A ring of the shares of each head; the disc inside has the colours of those that lead."""
+    """Draw a ring of the shares of each head; the disc inside has the colours of those that lead."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Wedge
 
@@ -88,6 +88,7 @@ def _degrees(start: float, end: float) -> tuple[float, float]:
 
 
 def _circles(figure: Any, axes: Any, grid: HeadGrid) -> None:
+    """Draw a circle for each head, coloured by its word."""
     from matplotlib.collections import EllipseCollection
 
     assert grid.words is not None
@@ -105,6 +106,7 @@ def _circles(figure: Any, axes: Any, grid: HeadGrid) -> None:
 
 
 def _legend(figure: Any, colours: dict[str, str], grid: HeadGrid) -> None:
+    """Draw the legend of colours and sizes."""
     from matplotlib.lines import Line2D
 
     dot: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 5}
@@ -124,6 +126,7 @@ def _legend(figure: Any, colours: dict[str, str], grid: HeadGrid) -> None:
 
 
 def _squares(figure: Any, axes: Any, grid: HeadGrid) -> None:
+    """Draw a square for each head, coloured by its number."""
     chart = grid.heatmap()
     shape = chart.cells.shape
     image = draw_heatmap(axes, chart)

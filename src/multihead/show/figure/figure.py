@@ -1,4 +1,4 @@
-"""The matplotlib Figure of all our figures: one style, no window, text that stays text.
+"""The matplotlib Figure of all our figures: one style, no window, text kept as text.
 
 >>> from multihead.show.figure.figure import Figure
 >>> figure = Figure(figsize=(2, 1))

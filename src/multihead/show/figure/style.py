@@ -27,7 +27,7 @@ LONGEST = 14
 
 
 def short(word: str, most: int = LONGEST) -> str:
-    """A token as a label: control characters are made visible, long tokens are cut."""
+    """A token as a label in the style of all figures: control characters visible, long tokens cut."""
     word = word.removeprefix("Ġ").removeprefix("▁")  # they stand for a space before the token
     visible = show_control_chars(word) or "∅"
     return visible if len(visible) <= most else f"{visible[: most - 1]}…"
@@ -35,7 +35,7 @@ def short(word: str, most: int = LONGEST) -> str:
 
 @contextmanager
 def sheet(width: float, height: float) -> Generator[Figure]:
-    """A figure of this size in inches, in our style; draw on it inside the block."""
+    """A figure of this size in inches in the shared style; draw on it inside the block."""
     check_installed()
     from multihead.show.figure.figure import Figure, style
 
@@ -73,7 +73,7 @@ def labels_step(count: int, room: float, letter: float = 6.5) -> int:
 
 
 def _letter_size(cells: int, inches: float) -> float:
-    """Points of the labels of so many cells."""
+    """The font size of labels, in points, for this many cells."""
     return min(7.0, max(5.0, 0.85 * inches * 72 / max(1, cells)))
 
 
@@ -93,6 +93,7 @@ def label(axis: Any, words: Sequence[str], *, inches: float, turned: bool = Fals
 
 
 def colour_bar(figure: Figure, image: Any, axes: Any, title: str, **options: Any) -> None:
+    """Draw a colour bar in the style of all figures."""
     bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03, aspect=28, **options)
     bar.outline.set_linewidth(0)
     bar.ax.tick_params(length=2, labelsize=6)

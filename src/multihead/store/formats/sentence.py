@@ -18,12 +18,13 @@ THEIRS = "sentence_transformers.models.Transformer"
 
 @dataclass(frozen=True)
 class SentenceFormat:
-    """modules.json beside weights that a different format has written; the modules are those of `source`."""
+    """modules.json next to weights that a different format has written; the modules are those of `source`."""
 
     source: Path
     stock: bool
 
     def can(self) -> str | None:
+        """Why a model cannot be saved in the format of sentence-transformers; None if it can."""
         listed = modules(self.source)
         if not listed:
             return f"{self.source} has no {MODULES}"
@@ -37,7 +38,7 @@ class SentenceFormat:
         (folder / MODULES).write_text(json.dumps([first, *others], indent=2) + "\n", encoding="utf-8")
 
     def verify(self, folder: Path) -> str | None:
-        """Compare the files of the further modules with the original's; the weights are verified already."""
+        """Compare the files of the further sentence-transformers modules with the original's."""
         (first, *others), (_, *originals) = modules(folder), modules(self.source)
         if others != originals or (first["path"], self._first(first["type"])) != ("", first["type"]):
             return f"{MODULES} lists different modules"
@@ -49,7 +50,7 @@ class SentenceFormat:
         return None
 
     def _first(self, kind: str) -> str:
-        """The class of the first module: theirs for stock weights, ours for others."""
+        """The class of the first module of sentence-transformers: theirs for stock weights, ours for others."""
         if not self.stock:
             return OURS
         return THEIRS if kind == OURS else kind

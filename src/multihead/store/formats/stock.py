@@ -21,8 +21,9 @@ from multihead._base.plural import plural
 from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
-from multihead.model.anatomy import Anatomy, anatomy
+from multihead.model.anatomy import anatomy
 from multihead.model.families import STAND_INS
+from multihead.model.layer_anatomy import Anatomy
 from multihead.store.example_outputs import difference, example_outputs
 from multihead.store.replay import Shapes, shape_difference
 from multihead.store.skeleton import TRANSFORMERS, config_of, import_transformers, skeleton
@@ -48,7 +49,7 @@ class StockFormat:
         return "transformers loads it" + ("" if same else f" as {self.model}")
 
     def can(self) -> str | None:
-        """Find the class and the config that take the tensors; returns why there are none."""
+        """Find the stock class and config that take the tensors; returns why there are none."""
         model, shapes = self.snapshot.model, self.snapshot.state.shapes
         steps = [] if self.snapshot.record is None else self.snapshot.record.steps
         if self.snapshot.config is None or self.snapshot.reason:
@@ -77,6 +78,7 @@ class StockFormat:
         return verify_reload(self.snapshot, folder) or self._stock_difference(folder)
 
     def _stock_difference(self, folder: Path) -> str | None:
+        """How the stock class computes something else than the cut model; None if it does not."""
         cls: Any = getattr(import_transformers(), self.model)
         attention = attention_of(self.snapshot.model)
         options = {"attn_implementation": attention} if attention in ("eager", "sdpa") else {}
@@ -133,7 +135,7 @@ def _times(shape: tuple[int, ...]) -> str:
 
 
 def _common_sizes(layers: Anatomy) -> dict[str, int]:
-    """Heads, kv heads and head size of all layers; raises if layers differ."""
+    """Heads, kv heads and head size of all layers, as a stock config has them; raises if layers differ."""
     each = {layer.name: (layer.num_heads, layer.num_kv_heads, layer.key_dim) for layer in layers}
     for layer in layers:
         heads, kv, _ = each[layer.name]
@@ -163,7 +165,7 @@ def _words(sizes: tuple[int, int, int]) -> str:
 def _candidates(
     model: nn.Module, config: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> Iterator[tuple[type[nn.Module], dict[str, Any]]]:
-    """The model's own class, then classes that compute the same and have a head size in their config."""
+    """Stock classes for a cut model: its own, then equal ones that have a head size in their config."""
     yield type(model), _resized(model, config, sizes)
     for row in STAND_INS if sizes else ():
         name = type(model).__name__
@@ -174,7 +176,7 @@ def _candidates(
 
 
 def _resized(model: nn.Module, config: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """A config with these sizes, under the names that the model's config has for them."""
+    """A stock config with these sizes, under the names that the model's config has for them."""
     data, own = copy.deepcopy(dict(config)), model.config
     names: Mapping[str, str] = getattr(own, "attribute_map", {})
     for size, value in sizes.items():
@@ -187,7 +189,7 @@ def _resized(model: nn.Module, config: Mapping[str, Any], sizes: Mapping[str, in
 
 
 def _misfit(cls: type[nn.Module], config: Mapping[str, Any], shapes: Shapes) -> str | None:
-    """Why a class with a config does not take tensors of these shapes; None if it does."""
+    """Why a stock class with a config does not take tensors of these shapes; None if it does."""
     try:
         with _quiet():
             found = shape_difference(skeleton(cls, config_of(cls, config, "the config of the cut")), shapes)

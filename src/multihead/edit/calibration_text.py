@@ -1,0 +1,174 @@
+"""The text of a calibration: documents as token ids, split into text to fit to and held-out text, in batches."""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead._base.plural import plural
+from multihead.corpus.accumulator import Inputs
+from multihead.corpus.batches import Batching, Document, batches, make_batches
+from multihead.corpus.padding_check import PaddingCheck
+from multihead.errors import ModelRunError, SizeError
+from multihead.model.eval_mode import documents_in
+from multihead.model.forward import Forward
+
+BATCH_TOKENS = 2048
+"""A batch holds no more, padding included, unless one document does."""
+
+
+def tokens_in(batch: Inputs) -> int:
+    """Real tokens of a calibration batch, by its mask; all of them where there is none."""
+    mask = batch.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        return int((mask != 0).sum())
+    first = next((x for x in batch.values() if isinstance(x, Tensor)), torch.empty(0))
+    return math.prod(first.shape[:2])
+
+
+def read_pieces(
+    model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
+) -> tuple[list[list[list[int]]], list[Inputs]]:
+    """Calibration documents as token ids, in pieces of at most `piece` tokens, and ready batches."""
+    texts: list[Any] = []
+    ready: list[Inputs] = []
+    for document in [data] if isinstance(data, Mapping) else data:
+        if isinstance(document, Mapping) and not isinstance(document.get("text"), str):
+            ready += batches(model, document)
+        else:
+            texts.append(document)
+    pieces: dict[int, list[list[int]]] = {}
+    index = -1
+
+    def read() -> Iterator[Any]:
+        nonlocal index
+        for index, text in enumerate(texts):  # noqa: B007  # batches of one row: all pieces come before the next text
+            yield text
+
+    if texts or not ready:
+        for batch in batches(model, read(), tokenizer=tokenizer, batch_size=1, max_tokens=piece):
+            pieces.setdefault(index, []).append(batch["input_ids"][0].tolist())
+    return list(pieces.values()), ready
+
+
+Pieces = list[list[int]]
+"""The token ids of one document, in pieces."""
+
+
+def joined(pieces: Pieces) -> list[int]:
+    return [token for piece in pieces for token in piece]
+
+
+def distinct_documents(documents: Sequence[Pieces]) -> list[Pieces]:
+    """Every calibration document once: a held-out copy of a fitted document would judge nothing."""
+    distinct = list({tuple(map(tuple, document)): document for document in reversed(documents)}.values())[::-1]
+    if len(distinct) < len(documents):
+        copies = len(documents) - len(distinct)
+        warnings.warn(f"{copies} of {len(documents)} calibration documents are copies", stacklevel=3)
+    return distinct
+
+
+def fit_and_held_out(
+    documents: Sequence[Pieces], share: float, draw: random.Random, ready: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Calibration rows to fit and held-out rows, of different documents; one document alone is cut in two."""
+    if len(documents) == 1 and not ready:
+        return _two_parts(documents[0], share)
+    mixed = list(documents)
+    draw.shuffle(mixed)
+    held = min(max(1, round(share * len(mixed))), len(mixed) - 1) if len(mixed) > 1 else 0
+    return [row for d in mixed[held:] for row in d], [row for d in mixed[:held] for row in d]
+
+
+def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list[int]]]:
+    """The beginning of a calibration document, to fit to, and its end, held out."""
+    tokens = sum(map(len, pieces))
+    if tokens < 4:
+        raise SizeError(
+            f"the calibration text is one document of {plural(tokens, 'token')}",
+            hint="4 are the least, thousands good",
+        )
+    left = tokens - max(1, round(share * tokens))
+    fit: list[list[int]] = []
+    held: list[list[int]] = []
+    for piece in pieces:
+        fit += [piece[:left]] if left > 0 else []
+        held += [piece[max(left, 0) :]] if left < len(piece) else []
+        left -= len(piece)
+    return fit, held
+
+
+def ready_fit_and_held_out(
+    ready: Sequence[Inputs], share: float, draw: random.Random, judged: bool, whole: str
+) -> tuple[list[Inputs], list[Inputs]]:
+    """Of many ready batches some are held out; of few, some rows of each, unless they must stay `whole`."""
+    if not ready:
+        return [], []
+    if len(ready) * share >= 1:
+        mixed = list(ready)
+        draw.shuffle(mixed)
+        held = round(len(ready) * share)
+        return mixed[held:], mixed[:held]
+    fit: list[Inputs] = []
+    out: list[Inputs] = []
+    for batch in ready:
+        count = 1 if whole else documents_in(batch)
+        held = min(max(1, round(share * count)), count - 1)
+        fit.append(rows_of(batch, slice(held, None), count))
+        out += [rows_of(batch, slice(held), count)] if held else []
+    if not out and not judged:
+        if len(ready) < 2:
+            shapes = {name: tuple(x.shape) for name, x in ready[0].items() if isinstance(x, Tensor)}
+            raise SizeError(
+                f"the calibration data is one batch, {shapes}, and nothing of it can be held out: "
+                f"{whole or 'it is one document'}",
+                hint="two documents are the least, hundreds are good; or pass several batches",
+            )
+        return fit[1:], fit[:1]
+    return fit, out
+
+
+def why_whole(model: nn.Module, ready: Sequence[Inputs]) -> str:
+    """Why rows of ready calibration batches are not documents: patches of images, or frames of a video."""
+    for batch in ready:
+        count = documents_in(batch)
+        if any(x.shape[0] not in (1, count) for x in batch.values() if isinstance(x, Tensor) and x.ndim):
+            return "its tensors have no row for every document"
+    forward = Forward(model)
+    for batch in ready[:1]:
+        try:
+            forward(rows_of(batch, slice(1), documents_in(batch)))
+        except ModelRunError as error:
+            forward(batch)  # raises if the row is not at fault
+            return f"a row alone does not run: {error.message}"
+    return ""
+
+
+def rows_of(batch: Inputs, rows: slice, count: int) -> Inputs:
+    return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
+
+
+def batched(
+    model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
+) -> list[Inputs]:
+    """Calibration batches of rows of similar length, equal if the model ignores padding masks, in a drawn order."""
+    if not rows:
+        return []
+    left, made, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)
+    one_length = len(left[0]) == len(left[-1])
+    while left:
+        count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
+        if not one_length and not check.may_pad(left):
+            count = min(count, sum(len(row) == len(left[0]) for row in left))
+        options = Batching(tokenizer, count, window=1)
+        some = make_batches(model, ((row, False) for row in left[:count]), options, check=check)
+        made += [inputs for inputs, _ in some]
+        left = left[count:]
+    draw.shuffle(made)
+    return made

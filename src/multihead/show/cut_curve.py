@@ -1,0 +1,127 @@
+"""The curve of real cuts: at each size the model is planned, cut, fitted again, judged on other text, and timed."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from multihead.corpus.batches import Document, default_max_tokens
+from multihead.edit.calibration import Calibration
+from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve
+from multihead.edit.check.metrics import METRICS
+from multihead.edit.check.speed import whole_model
+from multihead.errors import MultiheadError
+from multihead.measures.cost.cost import LINES, USUAL_TOKENS, Cost, cost
+from multihead.measures.cost.cost_text import amount
+from multihead.show.quality_curve import LIMIT, CurveLine, CurvePoint, QualityCurve
+
+EVERY = 4
+"""Every fourth document judges, and nothing is fitted to it."""
+
+ROUNDS = 5
+"""rounds that time a point of the first method next to the original"""
+
+
+def cut_curve(
+    model: nn.Module,
+    documents: Sequence[Document],
+    *,
+    tokenizer: Any = None,
+    methods: Sequence[str] = METHODS,
+    shares: Sequence[float] = SHARES,
+    limit: float = LIMIT,
+    seed: int = 0,
+    progress: Callable[[float, float], None] | None = None,
+) -> QualityCurve:
+    """Lost quality against heads kept by each method, with the removed heads, sizes, speed and costs.
+
+    Three documents of four choose heads and are fitted to, the fourth judges. Cut models of the first method are
+    timed beside the original.
+    """
+    held_out = list(documents[EVERY - 1 :: EVERY])
+    fit = [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1]
+    if not fit or not held_out:
+        raise MultiheadError(f"a curve needs at least {EVERY} documents, one of which judges, got {len(documents)}")
+    details: dict[tuple[str, float], CurvePoint] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = Calibration(model, fit, tokenizer, seed=seed)
+
+        def measure(point: Point, small: nn.Module) -> None:
+            timed = point.method == methods[0]
+            details[point.method, point.keep] = _details(model, small, text, timed=timed)
+
+        found = curve(
+            model,
+            text,
+            held_out,
+            tokenizer=tokenizer,
+            methods=methods,
+            shares=shares,
+            seed=seed,
+            progress=None if progress is None else lambda _, done, total: progress(done, total),
+            seen=measure,
+        )
+    warned = dict.fromkeys(str(w.message) for w in caught)
+    made = quality_curve(found, details, limit=limit)
+    return replace(made, fitted=len(fit), notes=(*made.notes, *(f"curve: {note}" for note in warned)))
+
+
+def quality_curve(
+    found: Curve, details: Mapping[tuple[str, float], CurvePoint] | None = None, *, limit: float = LIMIT
+) -> QualityCurve:
+    """The result of `multihead.edit.check.curve.curve` as a report shows it: what each cut loses of the original.
+
+    `details` adds sizes, costs and speed to the point of a method and a share of heads.
+    """
+    metric, before = METRICS[found.shown], found.original[found.shown]
+    lines: list[CurveLine] = []
+    for method in found.methods:
+        points = [CurvePoint(found.heads, 0.0, ())]
+        for p in sorted((p for p in found.points if p.method == method), key=lambda p: -p.kept):
+            point = (details or {}).get((method, p.keep), CurvePoint(p.kept, 0.0))
+            lost = metric.lost(before, p.numbers[found.shown])
+            points.append(replace(point, kept=p.kept, lost=lost, removed=p.removed))
+        lines.append(CurveLine(method, tuple(points)))
+    notes = tuple(f"curve: {note}" for note in found.notes)
+    return QualityCurve(
+        found.heads, tuple(lines), metric.loss, found.shown, limit, cut=True, judged=found.documents, notes=notes
+    )
+
+
+def _details(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bool) -> CurvePoint:
+    """Size, costs and speed of a cut model on the curve."""
+    try:
+        cells = cost_cells(attention_cost(small))
+    except MultiheadError:
+        cells = None
+    speed = None
+    if timed:
+        speed = whole_model(model, small, next(text.held_out(), None) or next(text.fit()), rounds=ROUNDS)
+    parameters = sum(p.numel() for p in small.parameters())
+    return CurvePoint(0, math.nan, parameters=parameters, cost=None if cells is None else tuple(cells), speed=speed)
+
+
+def attention_cost(model: nn.Module) -> Cost:
+    """What attention costs on a text of 2,048 tokens, or of as many as the model can read."""
+    return cost(model, tokens=min(USUAL_TOKENS, default_max_tokens(model) or USUAL_TOKENS))
+
+
+def cost_cells(found: Cost) -> list[str]:
+    """The rows of the table of costs."""
+    return [_cell(label, read(found)) for label, read in LINES.items()]
+
+
+def _cell(label: str, x: float) -> str:
+    """A cost of a cut model as text."""
+    if math.isnan(x):
+        return "–"
+    if label.startswith("crossover"):
+        return "never" if math.isinf(x) else f"{x:.0f}"
+    unit = "B" if label.startswith(("scores", "KV", "decoding, bytes")) else ""
+    return amount(x, unit) if x else "none"

@@ -1,0 +1,95 @@
+"""The attention map of one head on one text, and how a terminal shows it.
+
+>>> import multihead as mh
+>>> from multihead.show.terminal_head_map import HeadMap
+>>> model, tokenizer = mh.embedded()
+>>> head_map = HeadMap.of(model, tokenizer, "0.2", "the cat ran")
+>>> head_map.head, len(head_map.tokens) == len(head_map.weights)
+('L0H2', True)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from multihead._base.charts import Heatmap
+from multihead.corpus.batches import batches
+from multihead.measures.statistics_sum import with_special
+from multihead.model.capture import capture
+from multihead.model.find_sites import find_sites
+from multihead.model.forward import Forward
+from multihead.model.kept_tensors import Keep
+from multihead.model.sites import find
+from multihead.model.statistics.options import Statistics
+from multihead.show.terminal import TerminalHeatmap
+from multihead.show.tokens import Words
+from multihead.table.view import STATISTICS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """Where one head looks in the first window of a text."""
+
+    head: str
+    tokens: list[str]
+    weights: list[list[float]]
+    statistics: dict[str, float | None]
+    pieces: int
+    """windows that the text takes"""
+
+    @staticmethod
+    def of(model: nn.Module, tokenizer: Any, head: str, text: str, max_tokens: int | None = None) -> HeadMap:
+        """Run the model once, for a head's map in the terminal."""
+        site, index = find(head, find_sites(model))
+        pieces = list(batches(model, [text], tokenizer=tokenizer, batch_size=1, max_tokens=max_tokens))
+        statistics = with_special(Statistics(), tokenizer)
+        with capture(model, statistics=statistics, keep=Keep(qk=[site.label])) as heads:
+            Forward(model)(pieces[0])
+        captured = heads[site.name(index)]
+        means = {name: captured.mean(name) for name in STATISTICS}
+        return HeadMap(
+            captured.name,
+            Words.of(pieces[0]["input_ids"][0].tolist(), tokenizer, text).shown,
+            captured.weights()[0].float().tolist(),
+            {name: None if math.isnan(mean) else mean for name, mean in means.items()},
+            len(pieces),
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    def _drawn(self, start: int, digits: bool) -> TerminalHeatmap:
+        chart = Heatmap.attention(np.array(self.weights), self.tokens, self.tokens)
+        return TerminalHeatmap(chart, start=start, digits=digits)
+
+    def print(self, console: Console, model: str, *, start: int = 0, digits: bool = False) -> None:
+        """Print a head's map with its scale and the head's statistics to the terminal."""
+        from rich.text import Text
+
+        drawn = self._drawn(start, digits)
+        console.print(Text(f"{model} {self.head}: each token, and where it looks", "bold"))
+        console.print(drawn)
+        console.print(drawn.scale(console))
+        means = ", ".join(f"{name} {mean:.2g}" for name, mean in self.statistics.items() if mean is not None)
+        for line in wrap(means, console.width, initial_indent="  ", subsequent_indent="  "):
+            console.print(Text(line, "dim"))
+
+    def notes(self, width: int, *, start: int = 0, digits: bool = False) -> Iterator[str]:
+        """Notes below the head's map in the terminal: what is cut off."""
+        shown = self._drawn(start, digits).shown(width)
+        if self.pieces > 1:
+            yield f"the text is longer than the model can read: this is the first of {self.pieces} windows of it"
+        if len(shown) < len(self.tokens):
+            more = f"; --from {shown.stop} shows the next" if shown.stop < len(self.tokens) else ""
+            yield f"tokens {shown.start} to {shown.stop - 1} of {len(self.tokens)}, as many as fit{more}"
