@@ -23,7 +23,7 @@ from multihead.measures.treebank.conllu import Sentence, Word, read_conllu
 from multihead.measures.treebank.relation_kinds import named_by_relations
 from multihead.measures.treebank.syntax import ENOUGH, syntax, wilson
 from multihead.measures.treebank.word_alignment import align, examples, pointing
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 from unit.measures.planted import HOT, PLACES
 

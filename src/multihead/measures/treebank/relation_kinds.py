@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from multihead._base.share_words import leading_shares
-from multihead.table.meaning import Meaning
+from multihead.table.column_meaning import Meaning
 from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
