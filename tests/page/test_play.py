@@ -382,6 +382,54 @@ def test_lessons(file: Path, opened: Open) -> None:
         assert "undefined" not in shown.text(".lesson")
 
 
+def test_progress_survives_a_reload(file: Path, opened: Open) -> None:
+    shown = opened(file)
+    press(shown, "[data-lesson=agreement]")
+    for perform in LESSONS["agreement"]:
+        perform(shown)
+    press(shown, "[data-lesson=redundancy]")
+    LESSONS["redundancy"][0](shown)
+    shown.page.wait_for_function(
+        "() => decodeURIComponent(location.hash).includes('done=agreement:3,redundancy:1')"
+    )
+    shown.page.reload()
+    shown.ready()
+    assert "done" in (shown.page.get_attribute("[data-lesson=agreement]", "class") or "")
+    assert shown.page.locator(".lessonsteps li.done").count() == 1
+    press(shown, "[data-lesson=agreement]")
+    assert shown.page.locator(".lessonsteps li.done").count() == 0, "a lesson that is opened again begins anew"
+    shown.go("lesson=merge&done=merge:99,constructor:1,__proto__:2,redundancy:x")
+    assert shown.page.locator(".lessonsteps li.done").count() == len(LESSONS["merge"])
+
+
+def test_copy_link(file: Path, opened: Open) -> None:
+    shown = opened(file, permissions=["clipboard-read", "clipboard-write"])
+    set_head(shown, "L0H1", False)
+    shown.page.click("#copylink")
+    shown.page.wait_for_selector("#copylink >> text=Copied")
+    assert "scale=L0H1" in shown.page.evaluate("navigator.clipboard.readText()")
+    shown.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    set_head(shown, "L0H2", False)
+    shown.page.click("#copylink")
+    field = shown.page.locator(".copylink input")
+    field.wait_for(state="visible")
+    assert "L0H2" in field.input_value()
+    assert shown.page.evaluate("getSelection().toString()") == field.input_value()
+    shown.page.locator("h1").click()
+    assert field.is_hidden()
+
+
+def test_type_grows_on_very_wide_screens(file: Path, opened: Open) -> None:
+    sizes: list[list[float]] = []
+    for width in (1440, 2560):
+        shown = opened(file, width=width)
+        sizes.append(
+            shown.page.evaluate("""() => [".wordchip", "button", ".guess", ".strength", "h1"].map((selector) =>
+              parseFloat(getComputedStyle(document.querySelector(selector)).fontSize))""")
+        )
+    assert all(wide >= 1.3 * narrow for narrow, wide in zip(*sizes, strict=True))
+
+
 def test_a_wrong_move_is_not_a_step(file: Path, opened: Open) -> None:
     shown = opened(file)
     press(shown, "[data-lesson=agreement]")

@@ -23,6 +23,7 @@ _EPILOG = """examples:
   multihead serve path/to/model --context 8192 --only measure,kinds,importance
 
 The page asks this server for the maps that you look at, and the model computes them: long texts need no large file.
+Its tab Switches runs the model with heads switched off or scaled, and compares what it predicts.
 Only programs on this machine can reach it, and only with the address that is printed. Ctrl-C ends it."""
 
 

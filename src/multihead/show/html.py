@@ -48,7 +48,7 @@ def page(report: Report, *, served: bool = False) -> str:
     return fill_page(
         page_part("app/page.html"),
         script=page_part("bundles/report.js"),
-        style=page_part("app/style.css"),
+        style=page_part("app/style.css") + (page_part("app/switches.css") if served else ""),
         connect="'self'" if served else "'none'",
         title=f"{name}: what every head does",
         name=name,

@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -27,7 +28,7 @@ from multihead.layer import Problem
 from multihead.model.call import Call, Compute
 from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward, StopForward
-from multihead.model.sites import Key
+from multihead.model.sites import Key, Sites
 from multihead.show.map_or_qk import StoredMap, head_norms
 from multihead.show.text_maps import (
     LayerShape,
@@ -103,6 +104,9 @@ class MapStore:
 
     def text(self, number: int) -> ShownText:
         return self._entry(number).data
+
+    def window(self, number: int) -> Window:
+        return self._entry(number).window
 
     def add(self, documents: Sequence[Document]) -> tuple[list[ShownText], tuple[LayerShape, ...]]:
         """Add documents. Returns their windows, and the attentions that ran."""
@@ -191,6 +195,17 @@ class MapStore:
             return self._cache[text, site.key]
 
     # ---- runs of the model ----------------------------------------------------------------------
+
+    @property
+    def sites(self) -> Sites:
+        """The attentions that have run so far."""
+        return self._forward.sites
+
+    @contextmanager
+    def alone(self) -> Generator[Forward]:
+        """Inside the block no other request runs the model, so its heads may be changed for it."""
+        with self._running:
+            yield self._forward
 
     def _shapes_of(self, window: Window) -> list[LayerShape]:
         """The attentions that run on a stored text. Their q, k and v are cached."""

@@ -102,7 +102,7 @@ def _page() -> str:
     return fill_page(
         page_part("app/play/page.html"),
         script=page_part("bundles/play.js"),
-        style=page_part("app/style.css") + page_part("app/play/play.css"),
+        style="".join(page_part(f"app/{name}.css") for name in ("style", "switches", "play/play")),
         data=deflated(json.dumps(data, separators=(",", ":"), allow_nan=False).encode()),
         lines=halves_text(torch.cat([x.flatten() for x in weights.values()])[None]),
     )

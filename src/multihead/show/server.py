@@ -8,6 +8,7 @@
 | `/TOKEN/norms?…` | the norm of every key's contribution, for norm-weighted attention |
 | `/TOKEN/pairs?…` | the strongest pairs, JSON |
 | POST `/TOKEN/text` | takes a text in UTF-8, runs the model on it, returns its tokens as JSON |
+| POST `/TOKEN/switches` | takes a `SwitchRequest` as JSON, returns the predictions with and without scaled heads |
 
 Everything else is refused: other methods with 405; a wrong token, a Host other than this server (DNS rebinding)
 or a foreign Origin with 403. A request that cannot be answered gets 400 and one line that says why.
@@ -48,10 +49,13 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError
 from multihead.show.map_store import MapStore
+from multihead.show.switch_request import SwitchRequest
+from multihead.show.switches import Switches
 from multihead.show.tiles import HeadMap, Part, Stopped
 
 HOST = "127.0.0.1"
 MAX_TEXT_BYTES = 4_000_000
+MAX_SWITCHES_BYTES = 400_000
 MAX_PICTURE_SIDE = 4096
 PAIRS = 24
 TIMEOUT = 30.0
@@ -76,7 +80,7 @@ class Server(ThreadingHTTPServer):
     allow_reuse_address = False
 
     def __init__(self, store: MapStore, page: Callable[[], str], port: int = 0) -> None:
-        self.store, self.page = store, page
+        self.store, self.page, self.switches = store, page, Switches(store)
         self.token = secrets.token_urlsafe(24)
         self.computing = BoundedSemaphore(2)
         super().__init__((HOST, port), _Handler)
@@ -266,17 +270,8 @@ class _Handler(BaseHTTPRequestHandler):
         return JSON, json.dumps(pairs).encode()
 
     def text(self, query: _Query) -> Response:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or len(length) > 12:
-            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the request must have a Content-Length")
-        if int(length) > MAX_TEXT_BYTES:
-            reason = f"the text must have at most {MAX_TEXT_BYTES:,} bytes, got {int(length):,}"
-            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
-        body = self.rfile.read(int(length))
-        if len(body) < int(length):
-            _bad(f"the text ended after {len(body)} of {length} bytes")
         try:
-            text = body.decode().strip()
+            text = self._body("text", MAX_TEXT_BYTES).decode().strip()
         except UnicodeDecodeError:
             _bad("the text must be UTF-8")
         if not text:
@@ -285,6 +280,24 @@ class _Handler(BaseHTTPRequestHandler):
             _bad("this model has no tokenizer, so it cannot read a text")
         texts, _ = self.server.store.add([text])
         return JSON, json.dumps({"first": texts[0].number, "texts": [one.to_json() for one in texts]}).encode()
+
+    def switched(self, query: _Query) -> Response:
+        request = SwitchRequest.of(self._body("request", MAX_SWITCHES_BYTES))
+        answer = self.server.switches.compare(request, stopped=self._hung_up)
+        return JSON, json.dumps(answer, allow_nan=False).encode()
+
+    def _body(self, name: str, most: int) -> bytes:
+        """What the browser sends, of at most so many bytes."""
+        length = self.headers.get("Content-Length", "")
+        if not (length.isdecimal() and length.isascii()) or len(length) > 12:
+            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the request must have a Content-Length")
+        if int(length) > most:
+            reason = f"the {name} must have at most {most:,} bytes, got {int(length):,}"
+            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            _bad(f"the {name} ended after {len(body)} of {length} bytes")
+        return body
 
     def _head_map(self, query: _Query) -> HeadMap:
         return self.server.store.head_map(
@@ -334,6 +347,7 @@ ROUTES: dict[str, tuple[str, Callable[[_Handler, _Query], Response]]] = {
     "norms": ("GET", _Handler.norms),
     "pairs": ("GET", _Handler.pairs),
     "text": ("POST", _Handler.text),
+    "switches": ("POST", _Handler.switched),
 }
 """Path → method and answer."""
 

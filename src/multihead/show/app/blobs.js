@@ -12,7 +12,7 @@ const NativeBytes = /** @type {any} */ (Uint8Array);
  * @param {string} base64
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
-async function inflate(base64) {
+export async function inflate(base64) {
   const bytes = NativeBytes.fromBase64
     ? NativeBytes.fromBase64(base64)
     : Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));

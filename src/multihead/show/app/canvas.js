@@ -2,6 +2,8 @@
 
 import { el } from "./dom.js";
 
+const PLAIN_TYPE = 15; // pixels: the font of style.css
+
 export const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
 export const pixelRatio = () => window.devicePixelRatio || 1;
@@ -67,3 +69,6 @@ export function fillVertical(context, text, x, y) {
   context.fillText(text, 0, 0);
   context.restore();
 }
+
+/** How much larger than usual the type of the page is: what is drawn grows with it. */
+export const typeScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / PLAIN_TYPE;

@@ -14,6 +14,9 @@ export const GLOSSARY = {
   "attention map":
     "One square per pair of tokens. Each row is a query, the token that looks; each column is a key, a token that " +
     "it looks at. The darker the square (on a dark page, the brighter), the larger its weight.",
+  switch:
+    "Multiplies what a head writes by a factor: 1 leaves it as it is, 0 switches the head off, as if it were pruned. " +
+    "Later heads read what is left, so their maps may change, too.",
   query: "The token that looks: a row of the map. Its weights sum to 1.",
   key: "A token that is looked at: a column of the map.",
   shading:

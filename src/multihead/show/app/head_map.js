@@ -24,7 +24,7 @@ const code = (weight) => 255 * Math.sqrt(weight) + 0.5;
 export class HeadMap {
   /**
    * @param {string} name
-   * @param {Text} text
+   * @param {Pick<Text, "sequences">} text
    * @param {TextLayer} layer
    */
   constructor(name, text, layer) {
@@ -60,6 +60,30 @@ export class HeadMap {
     if (layer.norms !== null) {
       map.norms = floats(await readBlob(layer.norms)).subarray(head * layer.keys, (head + 1) * layer.keys);
     }
+    return map;
+  }
+
+  /**
+   * A square map from its weights, row after row.
+   * @param {string} name
+   * @param {Sequence} sequence
+   * @param {Float32Array} weights
+   */
+  static fromWeights(name, sequence, weights) {
+    return HeadMap.fromCodes(name, sequence, Uint8Array.from(weights, code));
+  }
+
+  /**
+   * A square map from its codes.
+   * @param {string} name
+   * @param {Sequence} sequence
+   * @param {Uint8Array} coded
+   */
+  static fromCodes(name, sequence, coded) {
+    const n = sequence.shown.length;
+    const layer = { label: "", queries: n, keys: n, rows: 0, columns: 0, norms: null, heads: [] };
+    const map = new HeadMap(name, { sequences: [sequence] }, layer);
+    map.coded = coded;
     return map;
   }
 

@@ -13,6 +13,7 @@ import { pruningView } from "./pruning_view.js";
 import { RemoteMap } from "./remote_map.js";
 import { ARROWS, indexOf, loadReport, neighbour, report } from "./report.js";
 import { similarityView } from "./similarity_view.js";
+import { switchesView } from "./switches_view.js";
 import { theoryView } from "./theory_view.js";
 import { tokensView } from "./tokens_view.js";
 
@@ -26,6 +27,7 @@ import { tokensView } from "./tokens_view.js";
 const TABS = [
   { key: "heads", title: "Heads", make: headsView, has: () => true },
   { key: "tokens", title: "Tokens", make: tokensView, has: () => report.texts.length > 0 },
+  { key: "switches", title: "Switches", make: switchesView, has: () => report.served && report.texts.some(Boolean) },
   { key: "similarity", title: "Similarity", make: similarityView, has: () => report.pairs !== null },
   { key: "pruning", title: "Pruning", make: pruningView, has: () => report.curve !== null || report.cost !== null },
   { key: "theory", title: "Theory", make: theoryView, has: () => report.theory !== null },

@@ -1,6 +1,6 @@
 /** A map on a canvas: zoom, pan, the cell under the pointer. */
 
-import { FONT, contextOf, fillVertical, pixelRatio, sizeCanvas } from "./canvas.js";
+import { FONT, contextOf, fillVertical, pixelRatio, sizeCanvas, typeScale } from "./canvas.js";
 import { el, pointerOn, saveFile } from "./dom.js";
 import { shorten } from "./format.js";
 import { paintMap } from "./map_image.js";
@@ -40,6 +40,7 @@ export class MapView {
     this.width = 0;
     this.height = 0;
     this.room = 0;
+    this.type = 1; // the scale of the labels
     this.dragged = false;
     /** @type {{key: string, from: object, image: ImageData} | null} */
     this.painted = null;
@@ -56,9 +57,14 @@ export class MapView {
     this.canvas.addEventListener("dblclick", () => this.showAll());
   }
 
+  /** Pixels beside and above the map. */
+  get labels() {
+    return Math.round(LABELS * this.type);
+  }
+
   /** Where the cells are on the canvas. */
   get place() {
-    return { left: LABELS, width: this.width, window: this.window };
+    return { left: this.labels, width: this.width, window: this.window };
   }
 
   /**
@@ -113,7 +119,7 @@ export class MapView {
     if (out && !event.ctrlKey && !event.metaKey) return; // nothing to zoom out of: the page scrolls
     event.preventDefault();
     const [x, y] = pointerOn(event, this.canvas);
-    this.zoom(Math.exp(-event.deltaY / 300), x - LABELS, y - LABELS);
+    this.zoom(Math.exp(-event.deltaY / 300), x - this.labels, y - this.labels);
   }
 
   /** @param {PointerEvent} event */
@@ -134,7 +140,7 @@ export class MapView {
     const other = [...this.pointers].find(([id]) => id !== event.pointerId)?.[1];
     if (other) {
       const reach = (/** @type {Point} */ p) => Math.hypot(p[0] - other[0], p[1] - other[1]);
-      const [x, y] = [(now[0] + other[0]) / 2 - LABELS, (now[1] + other[1]) / 2 - LABELS];
+      const [x, y] = [(now[0] + other[0]) / 2 - this.labels, (now[1] + other[1]) / 2 - this.labels];
       this.dragged = true;
       this.zoom(reach(now) / Math.max(1, reach(before)), x, y);
     } else if (this.dragged || Math.hypot(now[0] - before[0], now[1] - before[1]) > 4) {
@@ -162,32 +168,34 @@ export class MapView {
    */
   cellAt([x, y]) {
     const { map, window: w } = this;
-    if (!map || x < LABELS || y < LABELS) return null;
-    const j = Math.floor(w.x + ((x - LABELS) / this.width) * w.w);
-    const i = Math.floor(w.y + ((y - LABELS) / this.height) * w.h);
+    if (!map || x < this.labels || y < this.labels) return null;
+    const j = Math.floor(w.x + ((x - this.labels) / this.width) * w.w);
+    const i = Math.floor(w.y + ((y - this.labels) / this.height) * w.h);
     return i >= 0 && j >= 0 && i < map.queries && j < map.keys ? [i, j] : null;
   }
 
-  /** The width is read once and then observed: every reading makes the browser lay out the page. */
-  observeWidth() {
-    this.room = this.box.clientWidth;
-    new ResizeObserver(() => {
+  /** Width and type are read once and then observed: every reading makes the browser lay out the page. */
+  observeRoom() {
+    const read = () => {
       const room = this.box.clientWidth;
-      if (room === this.room) return;
+      if (room === this.room) return false;
       this.room = room;
-      this.draw();
-    }).observe(this.box);
+      this.type = typeScale();
+      return true;
+    };
+    read();
+    new ResizeObserver(() => read() && this.draw()).observe(this.box);
   }
 
   draw() {
     const { map } = this;
     if (!map) return;
     this.clampWindow();
-    if (!this.room) this.observeWidth();
-    this.width = Math.max(80, Math.min(this.room || 560, LARGEST_SIDE) - LABELS);
+    if (!this.room) this.observeRoom();
+    this.width = Math.max(80, Math.min(this.room || 560, this.type * LARGEST_SIDE) - this.labels);
     this.height = Math.max(80, Math.min(1.6 * this.width, (this.width * map.queries) / map.keys));
-    const context = sizeCanvas(this.canvas, this.width + LABELS, this.height + LABELS);
-    const corner = Math.round(LABELS * pixelRatio());
+    const context = sizeCanvas(this.canvas, this.width + this.labels, this.height + this.labels);
+    const corner = Math.round(this.labels * pixelRatio());
     const image = this.paint(map);
     this.canvas.toggleAttribute("data-waiting", map instanceof RemoteMap && map.asking !== null);
     if (image) context.putImageData(image, corner, corner);
@@ -222,54 +230,54 @@ export class MapView {
    * @param {HeadMap} map
    */
   drawFrame(context, map) {
-    const { window: w, width, height } = this;
+    const { window: w, width, height, labels, type } = this;
     const [cellWidth, cellHeight] = [width / w.w, height / w.h];
     context.strokeStyle = themeColor("--line");
-    context.strokeRect(LABELS - 0.5, LABELS - 0.5, width + 1, height + 1);
-    context.font = `600 12px ${FONT}`;
+    context.strokeRect(labels - 0.5, labels - 0.5, width + 1, height + 1);
+    context.font = `600 ${12 * type}px ${FONT}`;
     context.fillStyle = themeColor("--ink");
     context.textBaseline = "middle";
     context.textAlign = "center";
-    context.fillText(width < 180 ? "key" : "key: the token looked at", LABELS + width / 2, 8);
-    fillVertical(context, height < 180 ? "query" : "query: the token that looks", 8, LABELS + height / 2);
+    context.fillText(width < 180 * type ? "key" : "key: the token looked at", labels + width / 2, 8 * type);
+    fillVertical(context, height < 180 * type ? "query" : "query: the token that looks", 8 * type, labels + height / 2);
     context.textAlign = "right";
     const label = (/** @type {string} */ token, /** @type {boolean} */ special, /** @type {boolean} */ marked) => {
       context.fillStyle = themeColor(marked ? "--ink" : special ? "--faint" : "--dim");
-      context.font = `${marked ? "600 " : ""}11px ${FONT}`;
-      return fit(context, token, LABELS - TITLE - 8);
+      context.font = `${marked ? "600 " : ""}${11 * type}px ${FONT}`;
+      return fit(context, token, labels - (TITLE + 8) * type);
     };
-    const rowStep = Math.max(1, Math.ceil(LABEL_STEP / cellHeight));
+    const rowStep = Math.max(1, Math.ceil((type * LABEL_STEP) / cellHeight));
     for (let i = Math.ceil(w.y / rowStep - 1e-9) * rowStep; i < Math.min(map.queries, w.y + w.h); i += rowStep) {
-      const y = LABELS + (i + 0.5 - w.y) * cellHeight;
-      if (y < LABELS + 2 || y > LABELS + height - 2) continue;
-      context.fillText(label(map.rows.shown[i], map.rows.special[i], i === this.mark.row), LABELS - 6, y);
+      const y = labels + (i + 0.5 - w.y) * cellHeight;
+      if (y < labels + 2 || y > labels + height - 2) continue;
+      context.fillText(label(map.rows.shown[i], map.rows.special[i], i === this.mark.row), labels - 6, y);
     }
     context.textAlign = "left";
-    const columnStep = Math.max(1, Math.ceil(LABEL_STEP / cellWidth));
+    const columnStep = Math.max(1, Math.ceil((type * LABEL_STEP) / cellWidth));
     for (let j = Math.ceil(w.x / columnStep - 1e-9) * columnStep; j < Math.min(map.keys, w.x + w.w); j += columnStep) {
-      const x = LABELS + (j + 0.5 - w.x) * cellWidth;
-      if (x < LABELS + 2 || x > LABELS + width - 2) continue;
+      const x = labels + (j + 0.5 - w.x) * cellWidth;
+      if (x < labels + 2 || x > labels + width - 2) continue;
       const text = label(map.columns.shown[j], map.columns.special[j], j === this.mark.column);
-      fillVertical(context, text, x, LABELS - 6);
+      fillVertical(context, text, x, labels - 6);
     }
   }
 
   /** @param {CanvasRenderingContext2D} context */
   drawMarks(context) {
-    const { window: w, width, height } = this;
+    const { window: w, width, height, labels } = this;
     const { row, column } = this.mark;
     const [cellWidth, cellHeight] = [width / w.w, height / w.h];
     context.save();
     context.beginPath();
-    context.rect(LABELS, LABELS, width, height);
+    context.rect(labels, labels, width, height);
     context.clip();
     context.strokeStyle = themeColor("--mark");
     context.lineWidth = 1.5;
     if (row !== null) {
-      context.strokeRect(LABELS - 2, LABELS + (row - w.y) * cellHeight, width + 4, Math.max(2, cellHeight));
+      context.strokeRect(labels - 2, labels + (row - w.y) * cellHeight, width + 4, Math.max(2, cellHeight));
     }
     if (column !== null) {
-      context.strokeRect(LABELS + (column - w.x) * cellWidth, LABELS - 2, Math.max(2, cellWidth), height + 4);
+      context.strokeRect(labels + (column - w.x) * cellWidth, labels - 2, Math.max(2, cellWidth), height + 4);
     }
     context.restore();
   }

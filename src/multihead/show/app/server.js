@@ -12,19 +12,26 @@ function showTrouble(text) {
 }
 
 /**
+ * @param {string} address
+ * @param {RequestInit} options
+ */
+async function send(address, options) {
+  try {
+    return await fetch(address, { ...options, cache: "no-store" });
+  } catch (error) {
+    if (!isAbort(error)) showTrouble("The server does not answer. Is multihead serve still running?");
+    throw error;
+  }
+}
+
+/**
  * @param {string} path
  * @param {Record<string, string | number>} query
  * @param {AbortSignal} [signal]
  */
 export async function ask(path, query, signal) {
   const parts = Object.entries(query).map(([key, value]) => [key, String(value)]);
-  let response;
-  try {
-    response = await fetch(`${path}?${new URLSearchParams(parts)}`, { signal, cache: "no-store" });
-  } catch (error) {
-    if (!isAbort(error)) showTrouble("The server does not answer. Is multihead serve still running?");
-    throw error;
-  }
+  const response = await send(`${path}?${new URLSearchParams(parts)}`, { signal });
   if (!response.ok) {
     const message = await response.text();
     showTrouble(message);
@@ -56,5 +63,19 @@ export async function sendText(text) {
   const headers = { "Content-Type": "text/plain" };
   const response = await fetch("text", { method: "POST", body: text, headers });
   if (!response.ok) throw new Error(await response.text());
+  return response.json();
+}
+
+/**
+ * Let the model read a text with some heads scaled. Throws what the server refuses, in its words.
+ * @param {import("./types.js").SwitchRequest} request
+ * @param {AbortSignal} signal
+ * @returns {Promise<import("./types.js").SwitchAnswer>}
+ */
+export async function askSwitches(request, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await send("switches", { method: "POST", body: JSON.stringify(request), headers, signal });
+  if (!response.ok) throw new Error(await response.text());
+  showTrouble("");
   return response.json();
 }

@@ -5,6 +5,9 @@ import { choice, el } from "./dom.js";
 import { report } from "./report.js";
 import { sendText } from "./server.js";
 
+/** What was typed, by the number of the text. @type {Map<number, string>} */
+const typed = new Map();
+
 /** @param {import("./types.js").State} state the text of the address, or the first */
 export function textIn(state) {
   const index = indexIn(state.text, report.texts.length) ?? -1;
@@ -34,17 +37,19 @@ export function textChoice(text) {
     controls.push(choice("Text", names, String(first.get(source)), show));
   }
   if (windows.length > 1) controls.push(choice("Window", windows, String(text), show));
-  return [...controls, yourText()];
+  return [...controls, yourText({}, text)];
 }
 
 /**
  * A text of your own, where a server can read it.
  * @param {import("./types.js").State} [view] where to go with it; default: it is shown in this view
+ * @param {number} [text] the one shown: if it was typed, it can be changed
  */
-export function yourText(view = {}) {
+export function yourText(view = {}, text = -1) {
   if (!report.served) return null;
   const label = "Your text";
   const area = el("textarea", { rows: "5", "aria-label": label, placeholder: "Type or paste a text" });
+  area.value = typed.get(text) ?? "";
   const button = el("button", { type: "button", class: "primary" }, "Show this text");
   const note = el("span", { class: "dim", role: "status" });
   button.addEventListener("click", async () => {
@@ -57,7 +62,8 @@ export function yourText(view = {}) {
     note.textContent = "The model is reading it …";
     try {
       const { texts, first } = await sendText(area.value);
-      texts.forEach((text, i) => (report.texts[first + i] = text));
+      texts.forEach((one, i) => (report.texts[first + i] = one));
+      typed.set(first, area.value);
       go({ ...view, text: String(first), row: undefined });
     } catch (error) {
       note.textContent = error instanceof Error ? error.message : String(error);

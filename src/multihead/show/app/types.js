@@ -159,6 +159,24 @@
  * @property {Cost | null} cost
  * @property {Text[]} texts
  *
+ * @typedef {object} SwitchRequest
+ * @property {number} text the number of a served text
+ * @property {Record<string, number>} scales factors of heads, in [0, 1]
+ * @property {number} [token] where predictions are listed
+ * @property {string} [head] the head whose map is returned
+ *
+ * @typedef {object} SwitchAnswer `top` and `changed` of models that predict tokens, the cosines of others
+ * @property {"next" | "masked" | "vector"} reading
+ * @property {string[]} shown
+ * @property {number} token
+ * @property {string | null} map 255 √p, deflated
+ * @property {{id: number, word: string, before: number, after: number}[]} [top]
+ * @property {number | null} [actual] the token that stands in the text
+ * @property {{token: number, before: string, after: string}[]} [changed]
+ * @property {number} [cosine] of the vectors of the text, before and after
+ * @property {number[] | null} [cosines] of the vectors of its tokens
+ * @property {string} [vector] what the vector of the text is
+ *
  * @typedef {Record<string, string | undefined>} State the parts of the address
  *
  * @typedef {object} View what stands below the tabs

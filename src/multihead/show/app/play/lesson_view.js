@@ -18,8 +18,6 @@ export class LessonView {
   constructor(session, changed) {
     this.session = session;
     this.changed = changed;
-    /** How many steps of each lesson are done. @type {Map<string, number>} */
-    this.progress = new Map();
     this.tabs = el("div", { class: "lessontabs", role: "group", "aria-label": "lessons" });
     this.tabs.append(el("button", { type: "button", "data-lesson": "" }, "Free play"));
     for (const { id, title } of LESSONS) this.tabs.append(el("button", { type: "button", "data-lesson": id }, title));
@@ -31,6 +29,11 @@ export class LessonView {
     this.box = el("section", { class: "lessons", "aria-label": "lessons" }, this.tabs, this.panel);
   }
 
+  /** How many steps of a lesson are done. @param {import("./lessons.js").Lesson} lesson */
+  reached({ id, steps }) {
+    return Math.min(this.session.progress.get(id) ?? 0, steps.length);
+  }
+
   get lesson() {
     return LESSONS.find(({ id }) => id === this.session.lesson) ?? null;
   }
@@ -39,7 +42,7 @@ export class LessonView {
   open(id) {
     const lesson = LESSONS.find((one) => one.id === id);
     if (lesson) {
-      this.progress.delete(id);
+      this.session.progress.delete(id);
       begin(this.session, lesson);
     } else {
       this.session.lesson = "";
@@ -57,10 +60,10 @@ export class LessonView {
   check() {
     const { lesson, session } = this;
     if (!lesson) return;
-    const reached = this.progress.get(lesson.id) ?? 0;
+    const reached = this.reached(lesson);
     const step = lesson.steps[reached];
     if (!step?.done(session)) return;
-    this.progress.set(lesson.id, reached + 1);
+    session.progress.set(lesson.id, reached + 1);
     announce(
       reached + 1 === lesson.steps.length ? `Lesson done. ${lesson.learned(session)}` : `Step ${reached + 1} done.`,
     );
@@ -72,12 +75,12 @@ export class LessonView {
     for (const tab of this.tabs.querySelectorAll("button")) {
       const id = tab.dataset.lesson ?? "";
       tab.setAttribute("aria-pressed", String(id === (lesson?.id ?? "")));
-      const steps = LESSONS.find((one) => one.id === id)?.steps.length;
-      tab.classList.toggle("done", steps !== undefined && this.progress.get(id) === steps);
+      const one = LESSONS.find((other) => other.id === id);
+      tab.classList.toggle("done", one !== undefined && this.reached(one) === one.steps.length);
     }
     this.panel.hidden = !lesson;
     if (!lesson) return;
-    const reached = this.progress.get(lesson.id) ?? 0;
+    const reached = this.reached(lesson);
     const finished = reached === lesson.steps.length;
     const steps = lesson.steps.map((step, i) => {
       const state = i < reached ? "done" : i === reached ? "now" : "later";

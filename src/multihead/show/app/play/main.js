@@ -7,6 +7,7 @@ import { formatCount, formatNumber, formatPercent, plural } from "../format.js";
 import { help } from "../help.js";
 import { resetThemeColors } from "../palettes.js";
 import { ComputationView } from "./computation_view.js";
+import { copyLink } from "./copy_link.js";
 import "./glossary.js";
 import { InputView } from "./input_view.js";
 import { LessonView } from "./lesson_view.js";
@@ -254,6 +255,7 @@ async function start() {
     page.update();
   };
   const other = () => (document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  byId("tools").append(copyLink(() => page.writeAddress()) ?? "");
   byId("tools").append(el("button", { type: "button", id: "theme", onclick: () => repaint(other()) }, "Light / dark"));
   dark.addEventListener("change", () => repaint(dark.matches ? "dark" : "light"));
   window.addEventListener("hashchange", () => {

@@ -50,6 +50,8 @@ export class Session {
     this.head = 0;
     this.settings = intact(this.sizes);
     this.lesson = "";
+    /** How many steps of each lesson are done. @type {Map<string, number>} */
+    this.progress = new Map();
     /** @type {Settings[]} */
     this.past = [];
     /** Mean loss over the samples by settings, as far as it was measured. @type {Map<string, number>} */
@@ -117,6 +119,7 @@ export class Session {
     const parts = new URLSearchParams({ text: this.text, head: this.headName, ...toParts(this.settings) });
     if (this.chosen !== null) parts.set("token", String(this.chosen));
     if (this.lesson) parts.set("lesson", this.lesson);
+    if (this.progress.size) parts.set("done", [...this.progress].map(([id, steps]) => `${id}:${steps}`).join(","));
     return `#${parts}`;
   }
 
@@ -133,6 +136,11 @@ export class Session {
     if (place) [this.layer, this.head] = place;
     this.settings = fromParts(parts, this.sizes);
     this.lesson = parts.lesson ?? "";
+    this.progress.clear();
+    for (const pair of (parts.done ?? "").split(",")) {
+      const [, id, steps] = /^([a-z]+):(\d{1,2})$/.exec(pair) ?? [];
+      if (id) this.progress.set(id, Number(steps));
+    }
   }
 
   // ---- what lessons and views read ------------------------------------------------------------

@@ -51,7 +51,7 @@ export class HeadSwitches {
     detail.append(help("pattern by hand"));
     const rows = layers.map((heads, layer) => {
       const grid = el("div", { class: "switchrow" }, ...this.cells[layer].map(({ box }) => box));
-      grid.style.gridTemplateColumns = `repeat(${heads.length}, minmax(0, 1fr))`;
+      grid.style.setProperty("--heads", String(heads.length));
       return el("div", { class: "switchlayer" }, this.bars[layer].box, grid);
     });
     this.box = el("div", { class: "switches" }, ...rows, handlers.pattern ? detail : null);
