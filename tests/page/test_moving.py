@@ -68,3 +68,12 @@ def test_colours_change_on_a_head_that_was_moved_to(small: Page, opened: Open) -
     assert dark[1:3] == before[1:3]
     shown.page.click("#theme")
     assert seen(shown) == before
+
+
+def test_the_chosen_text_stays_when_the_tab_changes(small: Page, opened: Open) -> None:
+    shown = opened(small.file, "view=tokens&text=1")
+    shown.page.click("#views a[data-view=heads]")
+    shown.page.wait_for_selector("body[data-view=heads]")
+    shown.page.click("#views a[data-view=tokens]")
+    shown.page.wait_for_selector("body[data-view=tokens]")
+    assert shown.page.evaluate("location.hash") == "#view=tokens&text=1"

@@ -45,12 +45,12 @@ _SINK = "(an attention sink)"
 KINDS = {
     "dead": KindText("dead", "writes almost nothing", ", whatever the text."),
     "first": KindText(
-        "first token", f"looks mostly at the first token {_SINK}", ": it has nothing to add there, and rests."
+        "first token", f"looks mostly at the first token {_SINK}", ", where most models let heads rest."
     ),
     "delimiter": KindText(
         "delimiters",
-        f"looks mostly at delimiters {_SINK}",
-        ", such as [SEP]: it has nothing to add there, and rests.",
+        "looks mostly at delimiters",
+        ", such as [SEP] or the marks that open a sentence.",
     ),
     "self": KindText("own position", "looks at its own position", ": every token at itself."),
     "previous": KindText("previous token", "looks one token back", ": every token at the one right before it."),

@@ -41,7 +41,7 @@ class Kinds:
     def __getitem__(self, head: str | tuple[int, int]) -> Evidence:
         """The evidence of `L3H7`, `3.7` or `(3, 7)`."""
         name = "{}.{}".format(*head) if isinstance(head, tuple) else head
-        name = _DOTTED.sub(r"\1L\2H\3", name)
+        name = _DOTTED.sub(r"\1L\2H\3", str(name))
         match = next((e for e in self.evidence if e.head == name), None)
         if match is None:
             ends = f"{self.evidence[0].head} to {self.evidence[-1].head}" if self.evidence else "none"

@@ -63,6 +63,7 @@ async function render() {
     byId("main").replaceChildren(shown.element);
   }
   for (const item of byId("views").querySelectorAll("a")) {
+    item.href = tabLink(item.dataset.view ?? "heads", state.text);
     if (item.dataset.view === (tab?.key ?? "heads")) item.setAttribute("aria-current", "page");
     else item.removeAttribute("aria-current");
   }
@@ -73,6 +74,9 @@ async function render() {
   document.body.dataset.ready = `${name} ${location.hash}`;
   document.body.dataset.took = (performance.now() - began).toFixed(1);
 }
+
+/** A tab shows the text that was chosen before. @param {string} view @param {string} [text] */
+const tabLink = (view, text) => `#view=${view}${text ? `&text=${encodeURIComponent(text)}` : ""}`;
 
 const STOPPED = "This page is incomplete: the run was stopped before everything was measured.";
 
@@ -87,7 +91,7 @@ function frame() {
     el("button", { type: "button", onclick: () => window.print() }, "Print"),
   );
   const tabs = TABS.filter((tab) => tab.has());
-  const links = tabs.map(({ key, title }) => el("a", { href: `#view=${key}`, "data-view": key }, title));
+  const links = tabs.map(({ key, title }) => el("a", { href: tabLink(key), "data-view": key }, title));
   byId("views").replaceChildren(...links);
   const keys = "On a head, arrow keys move to other heads and layers, and Esc leads back to all heads.";
   byId("foot").replaceChildren(

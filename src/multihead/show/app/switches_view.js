@@ -120,7 +120,11 @@ class SwitchScene {
     );
     return new HeadSwitches(layers, {
       select: (layer, head) => this.act(() => (this.head = firstOf[layer] + head)),
-      scale: (layer, head, scale) => this.act(() => switches.set(firstOf[layer] + head, scale)),
+      scale: (layer, head, scale) =>
+        this.act(() => {
+          this.head = firstOf[layer] + head;
+          switches.set(this.head, scale);
+        }),
     });
   }
 

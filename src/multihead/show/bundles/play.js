@@ -265,31 +265,31 @@ is” becomes likelier than “are” after the last word.",done:s=>ue(s)&&st(s,
 one letter of the text, so that the intact model prefers “is”.",done:s=>!s.changed&&s.text.trim().length===hs.length-1&&st(s,"after",pe,we,2)}],learned:s=>`${s.
 card.agreement} carries the number of the subject to the verb. The nouns in between are nearer, and it looks past them.`},Ys={id:"delimiters",title:"Delimiters",
 about:()=>"Marks such as <now> and <town> open a sentence and say its tense and place. Nearly every later word depends on them.",text:Wt,head:vt,steps:[{text:()=>"\
-Find the head of the last layer that gives the marks of this sentence, <now> and <town>, at least 80 % of its weight from the last word.",done:s=>{let t=s.tokens.
+Find a head of the last layer that gives the marks of this sentence, <now> and <town>, at least 80 % of its weight from the last word.",done:s=>{let t=s.tokens.
 map((o,n)=>n).filter(o=>o>0&&s.data.special.includes(s.word(o))).slice(-2);return me(s)&&s.layer===s.sizes.layers-1&&!s.changed&&It(s,o=>t.includes(o))>=.8}},{text:()=>"\
-Switch off this head alone. The sentence says <now>, but verbs of the past must become likelier than verbs of the present.",done:s=>ue(s)&&st(s,"before",ge,ye)&&
-st(s,"after",ye,ge)},{text:()=>"Reset the heads. Change one mark in the text, so that the intact model prefers the past.",done:s=>!s.changed&&s.text.trim()!==Wt&&
-st(s,"after",ye,ge,2)}],learned:s=>`${s.card.marks} fetches tense and place from the marks. In models of human language many heads look at delimiters too, often\
- to rest there; here the marks say something.`},Qs={id:"redundancy",title:"Redundancy",about:s=>`${q(s,"induction").length} heads look at the word after the ear\
-lier copy: ${ce(q(s,"induction"))}. How many are needed?`,text:ke,head:s=>q(s,"induction")[0],steps:[{text:()=>"Switch off one induction head. The model must st\
-ill copy 90 % of the words.",done:s=>s.off.length===1&&q(s,"induction").includes(s.off[0])&&s.copied("after")>=.9},{text:()=>"Switch off all induction heads, a\
-nd nothing else: it copies 10 % at most.",done:s=>{let t=q(s,"induction");return t.every(e=>s.off.includes(e))&&et(s,t)&&s.copied("after")<=.1}},{text:()=>"Fin\
-d two induction heads that are enough for 95 %: the others off.",done:s=>{let t=q(s,"induction");return t.filter(o=>!s.changedHeads.includes(o)).length===2&&s.
-off.length===t.length-2&&et(s,t)&&s.copied("after")>=.95}}],learned:()=>"A head that is not missed alone may still do necessary work that others do too. Importa\
-nce of heads one by one therefore misleads: to see what a group does, remove the group."},Xs={id:"grouped",title:"Grouped-query",about:()=>"To generate text, a \
-model stores keys and values of all earlier words (the KV cache). Heads that share them need less memory. Here heads that share use the mean of their keys and v\
-alues, without training again.",text:Wt,head:vt,steps:[{text:()=>"Give one layer a single set of keys and values. Watch the cache and the loss.",done:s=>s.settings.
-some(({kvHeads:t})=>t===1)&&s.lossGrowth()!==null},{text:()=>"Which layer can share in pairs (2 sets) at the lowest cost? Try each layer alone, wait for its los\
-s, and end with the best.",done:s=>{let t=s.settings.map((o,n)=>({key:I(fe(s,n)),growth:s.lossGrowth(fe(s,n))}));if(t.some(({growth:o})=>o===null))return!1;let e=t.
-reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return I(s.settings)===e.key}},{text:()=>"Shrink the cache to a quarter, and read what it costs.",done:s=>s.cacheBytes<=
-jt(_(s.sizes),s.sizes)/4&&s.lossGrowth()!==null}],learned:s=>{let t=s.lossGrowth();return`A quarter of the cache, and the loss grows${t===null?"":` by ${de(t)}`}\
-: heads with different jobs cannot share keys as they are. Real models are trained with shared keys and values, or trained further after their means are taken.`}},
-be=(s,t)=>({text:()=>`Switch off ${s===1?"one head":`${s} heads`}, with a loss at most ${de(t)} higher.`,done:e=>{let o=e.lossGrowth();return e.off.length>=s&&et(
-e,e.off)&&o!==null&&o<=t}}),Js={id:"pruning",title:"Pruning under a budget",about:s=>`Remove heads one by one. The page measures the mean loss over ${s.data.samples.
-length} sample texts each time.`,text:Wt,head:vt,steps:[be(1,.02),be(3,.06),be(5,.15)],learned:()=>"Heads differ widely in what they are worth, and their costs \
-do not add up: after each removal the order changes. That is why tools measure again, or correct the remaining heads (multihead prune does)."},xt=[Gs,Ks,Vs,Ys,Qs,
-Xs,Js];function ls(s,t){s.lesson=t.id,s.text=t.text,s.chosen=t.token??null;let e=F(t.head(s)??"",s.sizes);e&&([s.layer,s.head]=e),s.settings=ct(_(s.sizes)),s.past=
-[]}var Ht=class{constructor(t,e){this.session=t,this.changed=e,this.tabs=l("div",{class:"lessontabs",role:"group","aria-label":"lessons"}),this.tabs.append(l("butt\
+Switch off one such head alone. The sentence says <now>, but verbs of the past must become likelier than verbs of the present. If they do not, find a different \
+head that looks at the marks.",done:s=>ue(s)&&st(s,"before",ge,ye)&&st(s,"after",ye,ge)},{text:()=>"Reset the heads. Change one mark in the text, so that the in\
+tact model prefers the past.",done:s=>!s.changed&&s.text.trim()!==Wt&&st(s,"after",ye,ge,2)}],learned:s=>`${s.card.marks} fetches tense and place from the marks\
+. In models of human language many heads look at delimiters too, often to rest there; here the marks say something.`},Qs={id:"redundancy",title:"Redundancy",about:s=>`${q(
+s,"induction").length} heads look at the word after the earlier copy: ${ce(q(s,"induction"))}. How many are needed?`,text:ke,head:s=>q(s,"induction")[0],steps:[
+{text:()=>"Switch off one induction head. The model must still copy 90 % of the words.",done:s=>s.off.length===1&&q(s,"induction").includes(s.off[0])&&s.copied(
+"after")>=.9},{text:()=>"Switch off all induction heads, and nothing else: it copies 10 % at most.",done:s=>{let t=q(s,"induction");return t.every(e=>s.off.includes(
+e))&&et(s,t)&&s.copied("after")<=.1}},{text:()=>"Find two induction heads that are enough for 95 %: the others off.",done:s=>{let t=q(s,"induction");return t.filter(
+o=>!s.changedHeads.includes(o)).length===2&&s.off.length===t.length-2&&et(s,t)&&s.copied("after")>=.95}}],learned:()=>"A head that is not missed alone may still\
+ do necessary work that others do too. Importance of heads one by one therefore misleads: to see what a group does, remove the group."},Xs={id:"grouped",title:"\
+Grouped-query",about:()=>"To generate text, a model stores keys and values of all earlier words (the KV cache). Heads that share them need less memory. Here hea\
+ds that share use the mean of their keys and values, without training again.",text:Wt,head:vt,steps:[{text:()=>"Give one layer a single set of keys and values. \
+Watch the cache and the loss.",done:s=>s.settings.some(({kvHeads:t})=>t===1)&&s.lossGrowth()!==null},{text:()=>"Which layer can share in pairs (2 sets) at the l\
+owest cost? Try each layer alone, wait for its loss, and end with the best.",done:s=>{let t=s.settings.map((o,n)=>({key:I(fe(s,n)),growth:s.lossGrowth(fe(s,n))}));
+if(t.some(({growth:o})=>o===null))return!1;let e=t.reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return I(s.settings)===e.key}},{text:()=>"Shrink the cache to \
+a quarter, and read what it costs.",done:s=>s.cacheBytes<=jt(_(s.sizes),s.sizes)/4&&s.lossGrowth()!==null}],learned:s=>{let t=s.lossGrowth();return`A quarter of\
+ the cache, and the loss grows${t===null?"":` by ${de(t)}`}: heads with different jobs cannot share keys as they are. Real models are trained with shared keys a\
+nd values, or trained further after their means are taken.`}},be=(s,t)=>({text:()=>`Switch off ${s===1?"one head":`${s} heads`}, with a loss at most ${de(t)} hi\
+gher.`,done:e=>{let o=e.lossGrowth();return e.off.length>=s&&et(e,e.off)&&o!==null&&o<=t}}),Js={id:"pruning",title:"Pruning under a budget",about:s=>`Remove hea\
+ds one by one. The page measures the mean loss over ${s.data.samples.length} sample texts each time.`,text:Wt,head:vt,steps:[be(1,.02),be(3,.06),be(5,.15)],learned:()=>"\
+Heads differ widely in what they are worth, and their costs do not add up: after each removal the order changes. That is why tools measure again, or correct the\
+ remaining heads (multihead prune does)."},xt=[Gs,Ks,Vs,Ys,Qs,Xs,Js];function ls(s,t){s.lesson=t.id,s.text=t.text,s.chosen=t.token??null;let e=F(t.head(s)??"",s.
+sizes);e&&([s.layer,s.head]=e),s.settings=ct(_(s.sizes)),s.past=[]}var Ht=class{constructor(t,e){this.session=t,this.changed=e,this.tabs=l("div",{class:"lessontabs",role:"group","aria-label":"lessons"}),this.tabs.append(l("butt\
 on",{type:"button","data-lesson":""},"Free play"));for(let{id:o,title:n}of xt)this.tabs.append(l("button",{type:"button","data-lesson":o},n));this.tabs.addEventListener(
 "click",o=>{let n=U(o,"button[data-lesson]");n&&this.open(n.dataset.lesson??"")}),this.panel=l("div",{class:"lesson"}),this.box=l("section",{class:"lessons","ar\
 ia-label":"lessons"},this.tabs,this.panel)}reached({id:t,steps:e}){return Math.min(this.session.progress.get(t)??0,e.length)}get lesson(){return xt.find(({id:t})=>t===

@@ -203,7 +203,7 @@ const delimiters = {
   steps: [
     {
       text: () =>
-        "Find the head of the last layer that gives the marks of this sentence, <now> and <town>, at least 80 % of " +
+        "Find a head of the last layer that gives the marks of this sentence, <now> and <town>, at least 80 % of " +
         "its weight from the last word.",
       done: (session) => {
         const marks = session.tokens
@@ -216,8 +216,8 @@ const delimiters = {
     },
     {
       text: () =>
-        "Switch off this head alone. The sentence says <now>, but verbs of the past must become likelier than " +
-        "verbs of the present.",
+        "Switch off one such head alone. The sentence says <now>, but verbs of the past must become likelier than " +
+        "verbs of the present. If they do not, find a different head that looks at the marks.",
       done: (session) =>
         oneOff(session) && prefers(session, "before", PRESENT, PAST) && prefers(session, "after", PAST, PRESENT),
     },
