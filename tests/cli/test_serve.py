@@ -17,6 +17,7 @@ import pytest
 
 import warm
 from cli.conftest import Folders, Said
+from multihead.cli.report_and_serve import Reading
 
 Multihead = Callable[..., Said]
 
@@ -103,7 +104,10 @@ def test_refused(words: list[str], wrong: str, multihead: Multihead, given: Fold
     assert said.out == ""
 
 
-def test_port_that_is_taken(multihead: Multihead, given: Folders) -> None:
+def test_a_taken_port_is_an_error_before_the_model_is_loaded(
+    multihead: Multihead, given: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reading, "of", None)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 import webbrowser
 from contextlib import nullcontext
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     options = ServerOptions.of(args)
     if options.port >= 65536:
         raise MultiheadError(f"--port must be at most 65535, got {options.port}", hint="0 chooses a free port")
+    _check_port(options.port)
     say = speaker(options.quiet)
     reading = Reading.of(args, args.model or default_source(say), PARTS)
 
@@ -72,10 +74,8 @@ def run(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt
     try:
         server = Server(store, lambda: replace(report, texts=store.texts).html(served=True), options.port)
-    except OSError as taken:
-        raise MultiheadError(
-            f"--port {options.port} cannot be used: {taken.strerror}", hint="omit --port"
-        ) from taken
+    except OSError as error:
+        raise _unusable(options.port, error) from error
     with server, redirect_file(server.address) if options.open else nullcontext() as redirect:
         for text in report.notes:
             say(f"note: {text}")
@@ -89,3 +89,18 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             say("ended")
     return 0
+
+
+def _check_port(port: int) -> None:
+    """Raise if the port is taken, before the model is loaded and measured."""
+    from multihead.show.server import HOST
+
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise _unusable(port, error) from error
+
+
+def _unusable(port: int, error: OSError) -> MultiheadError:
+    return MultiheadError(f"--port {port} cannot be used: {error.strerror}", hint="omit --port")
