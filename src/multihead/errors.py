@@ -1,14 +1,14 @@
-"""One base error, a few kinds; each says both values, the place, and a hint."""
+"""The errors of the package. Each message names the values and the location, and ends with a hint."""
 
 from __future__ import annotations
 
 
 class MultiheadError(Exception):
-    """The base of all errors of this package: what went wrong, with the values, and a hint how to fix it.
+    """The base of all errors of this package: the fault, the values and a hint on how to fix it.
 
     Args:
-        message: the fault, with the value that was given.
-        hint: what to do about it; shown below the message.
+        message: the fault, with the value passed.
+        hint: how to fix it; shown below the message.
 
     >>> import multihead as mh
     >>> try:
@@ -29,16 +29,16 @@ class SizeError(MultiheadError, ValueError):
 
 
 class TypeMismatchError(MultiheadError, TypeError):
-    """A dtype, a device or a kind of object that does not fit here."""
+    """A dtype, device or type of object that is not accepted."""
 
 
 class CacheError(MultiheadError, RuntimeError):
-    """A cache that cannot take what it was given."""
+    """A cache that cannot store the keys and values it got, or cannot be used in this call."""
 
 
 class AnatomyError(MultiheadError):
-    """Weights of heads that could not be found, or that the numbers do not agree with."""
+    """Head weights that were not found, or that do not reproduce the values of a run."""
 
 
 class ModelRunError(MultiheadError, RuntimeError):
-    """A model that raised an error in its forward, on inputs that it cannot use."""
+    """A model whose forward raised an error on its inputs."""

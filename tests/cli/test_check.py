@@ -66,7 +66,7 @@ def test_what_is_refused(multihead: Multihead, given: Folders, smaller: Path) ->
     assert "is not a condition" in multihead(*words, "--fail-if", "perplexity").err
     assert "there is no model folder nowhere" in multihead("check", given.gpt2, "nowhere").err
     assert "--rounds must be at least 0, got -1" in multihead(*words[:-1], -1).err
-    assert "there is no file none.txt" in multihead("check", given.gpt2, smaller, "--held-out", "none.txt").err
+    assert "no such file: none.txt" in multihead("check", given.gpt2, smaller, "--held-out", "none.txt").err
 
 
 def test_text_in_another_language_is_said(

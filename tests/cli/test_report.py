@@ -136,13 +136,13 @@ def test_json(multihead: Multihead, given: Folders, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["--text", "missing.txt"], "there is no file 'missing.txt'"),
+        (["--text", "missing.txt"], "no such file: 'missing.txt'"),
         (["--text", "   "], "a text must not be empty"),
-        (["--text", "{empty}"], "there is no text in"),
+        (["--text", "{empty}"], "contains no text"),
         (["--text", "{latin}"], "is not UTF-8 text"),
         (["--text", "{folder}"], "is a folder"),
         (["-o", "/proc/r.html"], "nothing can be written to /proc: "),
-        (["--corpus", "missing"], "there is no file missing"),
+        (["--corpus", "missing"], "no such file: missing"),
         (["--only", "maps,wrong"], "unknown part 'maps'"),
         (["--heads", "7.7"], "unknown layer in '7.7'"),
         (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),

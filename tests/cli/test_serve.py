@@ -94,7 +94,7 @@ def test_open_does_not_show_the_token(given: Folders, tmp_path: Path, monkeypatc
         (["--context", "0"], "--context must be at least 1, got 0"),
         (["--context", "38"], "context must be at most 37, the positions of this GPT2LMHeadModel, got 38"),
         (["--only", "everything"], "unknown part 'everything'"),
-        (["--text", "missing.txt"], "there is no file 'missing.txt'"),
+        (["--text", "missing.txt"], "no such file: 'missing.txt'"),
     ],
 )
 def test_refused(words: list[str], wrong: str, multihead: Multihead, given: Folders) -> None:

@@ -93,10 +93,10 @@ def test_json_and_files(multihead: Multihead, runs: Path) -> None:
 @pytest.mark.parametrize(
     "words, line",
     [
-        (["nowhere"], "there is no file or folder nowhere"),
-        (["{a}", "--sort", "x"], "there is no column 'x'"),
-        (["{a}", "--columns", "x"], "there is no column 'x'"),
-        (["{a}", "--heads", "9.9"], "there is no head '9.9'"),
+        (["nowhere"], "no such file or folder: nowhere"),
+        (["{a}", "--sort", "x"], "unknown column 'x'"),
+        (["{a}", "--columns", "x"], "unknown column 'x'"),
+        (["{a}", "--heads", "9.9"], "unknown head '9.9'"),
         (["{a}", "--where", "entropy"], "'entropy' is not a condition"),
         (["{a}", "--top", "0"], "--top must be at least 1, got 0"),
     ],
@@ -162,7 +162,7 @@ def test_heads_that_are_gone_close_the_gate(multihead: Multihead, runs: Path) ->
     "condition, line",
     [
         ("entropy", "'entropy' is not a condition"),
-        ("x>1", "x>1: there is no column 'x'"),
+        ("x>1", "x>1: unknown column 'x'"),
         ("kind>1", "kind>1: a change between words has no size"),
     ],
 )

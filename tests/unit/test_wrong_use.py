@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         r"config\.json must hold .* got \[\]",
     ),
     "the cost of no config": (lambda: mh.cost(folder_with("[]")), r"config\.json must hold .* got \[\]"),
-    "an unknown column": (lambda: mh.measure(model(), IDS).why("nope", "L0H0"), "there is no column 'nope'"),
+    "an unknown column": (lambda: mh.measure(model(), IDS).why("nope", "L0H0"), "unknown column 'nope'"),
 }
 
 

@@ -6,7 +6,7 @@ multihead.errors.TypeMismatchError: tokens must be an integer, got 1.5
 <BLANKLINE>
 hint: pass an int
 
-torch is imported inside of the checks that need it: computing costs does not.
+Only the checks that need torch import it, so computing costs does not.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def check_inputs(model: nn.Module, inputs: Mapping[str, Any], *args: Any) -> Non
     try:
         inspect.signature(model.forward).bind(*args, **inputs)
     except TypeError as error:
-        given = [*([f"{len(args)} unnamed"] if args else []), *inputs]
+        passed = [*([f"{len(args)} unnamed"] if args else []), *inputs]
         raise TypeMismatchError(
-            f"{type(model).__name__} cannot be called with {', '.join(given) or 'no arguments'}: {error}",
+            f"{type(model).__name__} cannot be called with {', '.join(passed) or 'no arguments'}: {error}",
             hint="pass the arguments of the model's forward: {'input_ids': ..., 'attention_mask': ...}",
         ) from error
 
@@ -100,7 +100,7 @@ def check_count(name: str, value: object, *, least: int = 1, most: int | None = 
 
 
 def check_seed(seed: object) -> None:
-    """Raise unless `seed` is an integer that torch and numpy take, also mixed with the number of a batch."""
+    """Raise unless `seed` is an integer that torch and numpy accept, even combined with a batch index."""
     check_count("seed", seed, least=0, most=MOST_SEED)
 
 
@@ -137,7 +137,7 @@ def integers(name: str, values: object) -> tuple[int, ...]:
         raise TypeMismatchError(
             f"{name} must be a sequence of integers, got {_shown(values)}", hint="pass a list of ints: [0, 3, 4]"
         )
-    items = tuple(values)  # once: a generator has nothing left the second time
+    items = tuple(values)  # read once: a generator is exhausted afterwards
     wrong = [item for item in items if not _is_integer(item)]
     if wrong:
         raise TypeMismatchError(
@@ -147,7 +147,7 @@ def integers(name: str, values: object) -> tuple[int, ...]:
 
 
 def _is_integer(value: object) -> bool:
-    """Whether a value can count: an int, one of numpy, a tensor of one integer; not True, not 1.0."""
+    """Whether a value is an integer: a Python or numpy int, or a tensor of one integer; not True, not 1.0."""
     try:
         operator.index(value)  # pyright: ignore[reportArgumentType]  # that is the question
     except TypeError:
@@ -159,7 +159,7 @@ def _is_integer(value: object) -> bool:
 
 
 def check_instance(name: str, value: object, kind: type | UnionType, what: str, *, hint: str) -> None:
-    """Raise unless `value` is an instance of `kind`; a class in place of an instance is refused by name."""
+    """Raise unless `value` is an instance of `kind`; the message names a class passed instead of an instance."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeMismatchError(f"{name} must be {what}, got {describe(value)}", hint=hint)
 
@@ -170,7 +170,7 @@ def check_path(name: str, value: object, what: str = "the path of a file", *, hi
 
 
 def check_list(name: str, value: object, items: str, *, hint: str) -> None:
-    """Raise unless `value` is a list, or another iterable that is no text, of `items`."""
+    """Raise unless `value` is an iterable of `items` and not a text."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeMismatchError(f"{name} must be a list of {items}, got {describe(value)}", hint=hint)
 
@@ -183,7 +183,7 @@ def check_tensor(name: str, value: object) -> None:
 
 
 def holds_integers(x: torch.Tensor) -> bool:
-    """Whether the dtype of a tensor is one of integers."""
+    """Whether a tensor has an integer dtype."""
     import torch
 
     return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
@@ -234,7 +234,7 @@ def allocating(**sizes: int) -> Generator[None, None, None]:
 
 
 def describe(value: object) -> str:
-    """A value of a wrong kind, as a message names it: its kind, and its contents if they are short."""
+    """Describe a value of the wrong type in a message: its type, and its contents if they are short."""
     if value is None:
         return "None"
     if isinstance(value, type):

@@ -1,7 +1,7 @@
 """Write a folder completely or not at all.
 
-The folder is filled under a hidden name beside its target, flushed to disk, and renamed. Whatever happens meanwhile
-(an error, a full disk, a kill), the target is what it was before, or the complete new folder.
+The folder is filled under a hidden name next to its target, flushed to disk, and renamed. After an error, a full
+disk or a kill, the target is either unchanged or the complete new folder.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -37,7 +37,7 @@ else:
     import fcntl
 
 _PART, _OLD = ".part", ".old"
-_RENAME_EXCHANGE, _AT_FDCWD = 2, -100  # of Linux
+_RENAME_EXCHANGE, _AT_FDCWD = 2, -100  # Linux's constants
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def _check_space(folder: Path, need: int) -> None:
 
 
 def _locked_part(target: Path) -> tuple[Path, int | None]:
-    """A new hidden folder beside the target. The lock is held while a process writes into it."""
+    """A new hidden folder next to the target, locked while a process writes into it."""
     while True:
         # Not mkdtemp: its folders are for their owner only, and the umask cannot be read without changing it.
         part = target.parent / f".{target.name}.{token_hex(6)}{_PART}"
@@ -165,7 +165,7 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _move(part: Path, target: Path, force: bool, marks: Sequence[str]) -> None:
-    """Put the finished folder in the target's place; an existing target is exchanged in the same instant."""
+    """Rename the finished folder to the target; an existing target is swapped atomically."""
     try:
         part.rename(target)
     except OSError as error:

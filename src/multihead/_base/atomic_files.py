@@ -14,7 +14,7 @@ from multihead.errors import MultiheadError
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a temporary file beside `path`, flush it to disk, and rename it: a reader never sees half a file."""
+    """Write a temporary file next to `path`, flush it to disk, and rename it: a reader never sees half a file."""
     # Not NamedTemporaryFile: its files are for their owner only, and the umask cannot be read without setting it,
     # for every thread of the process.
     part = path.parent / f".{path.name[:100]}.{token_hex(6)}.part"
@@ -28,7 +28,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         with suppress(OSError):
             part.unlink()
         if isinstance(error, OSError):
-            error.filename = str(path)  # the user knows nothing of the temporary file
+            error.filename = str(path)  # errors must not name the temporary file
         raise
     flush_to_disk(path.parent)  # the new name, too
 
@@ -54,17 +54,17 @@ def check_writable(path: Path, *, least: float = 20e6) -> None:
         raise MultiheadError(f"{path} is a folder, not a file", hint=f"write to {path / 'report.html'}")
     above = next(folder for folder in (*path.absolute().parents, Path("/")) if folder.exists())
     if not above.is_dir():
-        raise MultiheadError(f"{above} is a file, so {path} cannot be in it", hint="choose another path")
+        raise MultiheadError(f"{above} is a file, so {path} cannot be in it", hint="choose a different path")
     try:
         with TemporaryFile(dir=above):
             pass
     except OSError as error:
         raise MultiheadError(
-            f"nothing can be written to {above}: {error.strerror}", hint="choose another path"
+            f"nothing can be written to {above}: {error.strerror}", hint="choose a different path"
         ) from error
     free = disk_usage(above).free
     if free < least:
         raise MultiheadError(
             f"the disk of {path} must have {least / 1e6:.0f} MB left, got {free / 1e6:.0f} MB",
-            hint="choose another path, or make room",
+            hint="choose a different path, or free some space",
         )

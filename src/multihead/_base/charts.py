@@ -75,8 +75,8 @@ def word_colours(words: Sequence[str]) -> dict[str, str]:
     free = [colour for kind, colour in KIND_COLOURS.items() if kind not in ordered]
     colours: dict[str, str] = {}
     for word in ordered:
-        own = KIND_COLOURS.get(word) or next((share.colour for share in leading_shares(word)), None)
-        colours[word] = own or (free.pop(0) if word and free else NO_VALUE)
+        colour = KIND_COLOURS.get(word) or next((share.colour for share in leading_shares(word)), None)
+        colours[word] = colour or (free.pop(0) if word and free else NO_VALUE)
     return colours
 
 
@@ -142,7 +142,7 @@ class Heatmap:
     """A matrix drawn as coloured cells: an attention map, or a measure of every pair of heads.
 
     The colour of a value x is `shade(ramp, ((x − low) / (high − low)) ** exponent)`; NaN has none. A distance has
-    `low` above `high`: what is near is drawn like what is large.
+    `low` above `high`: small distances are drawn like large similarities.
     """
 
     cells: Cells
@@ -173,7 +173,7 @@ class Heatmap:
         )  # fmt: skip
 
     def levels(self) -> Cells:
-        """Where each cell is on the ramp, 0 … 1; NaN where there is no number."""
+        """The position of each cell on the ramp, 0 … 1; NaN for a cell without a number."""
         scaled = (self.cells - self.low) / (self.high - self.low)
         return np.clip(scaled, 0.0, 1.0) ** self.exponent
 
@@ -205,7 +205,7 @@ UNSIZED = 0.62
 """The diameter of every head where nothing sets it."""
 
 SMALLEST_RING, LARGEST_RING = 0.58, 0.96
-"""Of the ring of the least and the most important head: its parts have to be seen."""
+"""Ring diameters of the least and the most important head; smaller rings would hide their parts."""
 
 RING_HOLE, RING_CENTRE = 0.64, 0.46
 """Diameters of a ring's hole, and of the disc in it that shows the leading shares, of the ring."""
@@ -225,12 +225,12 @@ class HeadGrid:
     value: str = ""
     """the title of the words or numbers"""
     sizes: Float[np.ndarray, " head"] | None = None
-    """the larger, the larger the circle"""
+    """a larger value makes a larger circle"""
     size_title: str = ""
     hollow: frozenset[str] = frozenset()
     """heads that can be pruned"""
     shares: Float[np.ndarray, "head part"] | None = None
-    """of each head, how much each part is of the whole: drawn as a ring; NaN: not measured"""
+    """the share of each part for every head, drawn as a ring; NaN if not measured"""
     parts: Sequence[str] = ()
     part_colours: Sequence[str] = ()
     part_meanings: Sequence[str] = ()

@@ -21,7 +21,7 @@ PROCESS = 300e6
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a whole run."""
+    """The estimated time and memory of a whole run."""
 
     seconds: float
     memory: float

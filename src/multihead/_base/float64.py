@@ -1,4 +1,4 @@
-"""fp64 for sums and factorisations, whatever the device can do.
+"""fp64 for sums and factorisations, also for data on devices without fp64.
 
 >>> import torch
 >>> from multihead._base.float64 import float64
@@ -20,5 +20,5 @@ def float64(x: Float[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
 
 
 def float64_device(of: device) -> device:
-    """Where fp64 tensors for data on this device are kept."""
+    """The device that holds fp64 tensors for data on this device."""
     return device("cpu") if of.type in WITHOUT_FLOAT64 else of

@@ -1,4 +1,4 @@
-"""The names of a package, each loaded when it is first used: importing the package imports none of them.
+"""Lazy names of a package: each is imported when it is first used, not with the package.
 
 A package lists its names three times: in `__all__`, in imports under TYPE_CHECKING for type checkers and editors,
 and in the call of `lazy_names` for Python. tests/test_public.py tests that the three agree.
@@ -28,7 +28,7 @@ def lazy_names(package: str, *homes: str) -> tuple[Callable[[str], object], Call
         module_name, _, attribute = paths[name].partition(":")
         module = import_module(module_name)
         value: object = getattr(module, attribute) if attribute else module
-        setattr(sys.modules[package], name, value)  # the next look-up does not come here
+        setattr(sys.modules[package], name, value)  # later look-ups find the name itself
         return value
 
     def listed() -> list[str]:

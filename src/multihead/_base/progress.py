@@ -17,7 +17,7 @@ Progress = Callable[[str, float, float], None]
 
 @contextmanager
 def progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = True) -> Generator[Progress]:
-    """Bars while the block runs, on a terminal: one for each of `names`; without names, one for what runs last."""
+    """Progress bars on a terminal inside the block: one per name, or without names one for the latest task."""
     from rich import progress
 
     columns = (
@@ -51,7 +51,7 @@ def check_progress(progress: object) -> None:
 def shown_progress(
     progress: bool | Progress | None, names: Sequence[str] = ()
 ) -> AbstractContextManager[Progress | None]:
-    """The argument `progress` of a function: True shows bars on stderr, a terminal; a function is called."""
+    """The `progress` argument of a function: True shows bars if stderr is a terminal; a function is called."""
     if callable(progress):
         return nullcontext(progress)
     if not progress:

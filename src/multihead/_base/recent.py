@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """At most `size` entries; the one unused for longest goes first.
+    """At most `size` entries; the least recently used is evicted first.
 
     >>> kept = Recent[int](2)
     >>> for name in "aba": kept.put(name, ord(name))
@@ -32,7 +32,7 @@ class Recent(Generic[T]):
             return None
 
     def put(self, key: Hashable, value: T) -> None:
-        """Keep a value as the most recent; the least recent ones make room."""
+        """Store a value as the most recent, and evict the least recent ones."""
         self._entries[key] = value
         self._entries.move_to_end(key)
         while len(self._entries) > self.size:

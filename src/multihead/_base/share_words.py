@@ -17,7 +17,7 @@ from multihead._base.labels import without_value
 
 @dataclass(frozen=True)
 class Share:
-    """One of the five, and how it is shown."""
+    """One of the five shares, and how it is displayed."""
 
     name: str
     letter: str
@@ -25,9 +25,9 @@ class Share:
     meaning: str
     """one line for a legend"""
     many: str
-    """what heads do in which it leads"""
+    """the behaviour of heads that it leads, in the plural"""
     one: str
-    """what a layer or a head does in which it leads"""
+    """the behaviour of one head or layer that it leads"""
 
 
 SHARES = (
@@ -62,6 +62,6 @@ SHARE_NAMES = tuple(share.name for share in SHARES)
 
 
 def leading_shares(label: str) -> list[Share]:
-    """The shares that a label such as "position + word" or "match, 0.18" names; none of that of a finer kind."""
+    """The shares that a label such as "position + word" or "match, 0.18" names; none for a finer kind."""
     by_name = {share.name: share for share in SHARES}
     return [by_name[name] for name in without_value(label).split(" + ") if name in by_name]

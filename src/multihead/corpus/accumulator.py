@@ -53,9 +53,9 @@ class Batch:
 
     inputs: Inputs
     index: int = 0
-    """its number in the corpus: random draws belong to it"""
+    """its index in the corpus, which seeds random draws"""
     repeated: Bool[Tensor, " row"] | None = None
-    """rows of documents that an earlier document is equal to; None: no row is"""
+    """rows that repeat an earlier document; None if no row does"""
 
 
 @dataclass(frozen=True)
@@ -67,73 +67,73 @@ class BatchRun:
     """None if every accumulator was satisfied before the end"""
     forward: Forward
     progress: Callable[[float], None]
-    """called with the finished share of a batch that takes long"""
+    """called with the finished share of a slow batch"""
 
 
 class Accumulator:
-    """The base of all accumulators. Override what differs; `columns` where it ends in columns of a table."""
+    """The base of all accumulators. Override the methods that differ, and `columns` to add columns to a table."""
 
     name = ""
     """one word, unique in a run: statistics, kinds, gradients, ablation, similarity"""
     grad = False
-    """whether it needs gradients; it then gets a forward of its own"""
+    """whether it needs gradients, and so a separate forward"""
     record = False
     """whether `end` reruns the model from its middle"""
     sharded = False
-    """whether it expects that a rank may have only some of the heads of a model"""
+    """whether it supports models whose heads are sharded over ranks"""
     forwards = 1.0
     """about how many plain forwards one batch takes, for estimates"""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        """what had to be changed in the model for the runs, each note once"""
+        """notes on changes to the model for the runs, each once"""
 
     def note(self, notes: Iterable[str]) -> None:
         self.notes = list(dict.fromkeys([*self.notes, *notes]))
 
     def inputs(self, batch: Batch) -> Inputs | None:
-        """What the model runs on; None: the batch is skipped. Equal inputs share one forward."""
+        """The inputs of the forward; None skips the batch. Accumulators with equal inputs share one forward."""
         return batch.inputs
 
     def change(self, call: Call, out: HeadOutputs) -> HeadOutputs:
-        """The outputs of the heads that the model goes on with."""
+        """The head outputs with which the model continues."""
         return out
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """Around every forward: installs what `add` reads besides the call, such as the inputs of projections."""
+        """A context around every forward. It installs what `add` reads besides the call: inputs of projections."""
         yield
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        """One attention has run. The tensors are the model's own: copy what is kept beyond this call."""
+        """Called after each attention. The tensors belong to the model: copy those that you keep."""
 
     def satisfied(self, call: Call) -> bool:
-        """Whether it needs no call after this one of the same forward. Where all are, the forward stops here."""
+        """Whether it needs no further call of this forward, which stops once all accumulators are satisfied."""
         return False
 
     def end(self, batch: Batch, run: BatchRun) -> None:
-        """The forward on a batch has ended."""
+        """Called after the forward on a batch."""
 
     def merge(self, later: Any) -> None:
-        """Add what a later part of the corpus has taught an accumulator of the same class."""
+        """Add the state of an accumulator of the same class that ran on a later part of the corpus."""
         raise NotImplementedError
 
     def state(self) -> State:
-        """Everything learned so far."""
+        """The state so far, as tensors and plain data."""
         raise NotImplementedError
 
     def load(self, state: State) -> None:
-        """Go back to `state`. Replaces attributes and leaves the old values alone: copies may share them."""
+        """Restore `state`. Replaces attributes and does not change the old values, which copies may share."""
         raise NotImplementedError
 
     def columns(self) -> HeadTable:
-        """Everything learned so far as columns of a table."""
+        """The results so far as columns of a table."""
         raise NotImplementedError
 
 
 @runtime_checkable
 class Mergeable(Protocol):
-    """What is summed of one attention."""
+    """The sums of one attention."""
 
     def merge(self, other: Any) -> object: ...
 
@@ -157,7 +157,7 @@ class PerSite(Accumulator, Generic[T]):
         raise NotImplementedError
 
     def restore(self, site: Site, state: State) -> T:
-        """The `T` that `state` was taken from."""
+        """The `T` stored in `state`."""
         raise NotImplementedError
 
     def of_call(self, call: Call) -> T:

@@ -60,7 +60,7 @@ class PaddingStats:
 
 
 class SeenTexts:
-    """Finds texts that came before: 8 bytes are held of each."""
+    """Finds repeated texts; holds 8 bytes of each."""
 
     def __init__(self) -> None:
         self._digests: set[bytes] = set()
@@ -78,8 +78,8 @@ class Batching:
     """How documents become batches.
 
     Args:
-        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
-        window: the rows of so many batches are sorted by length, to pad less; 1 keeps the order of the documents.
+        max_tokens: longer documents are cut into pieces of this length; default: the positions of the model.
+        window: rows are sorted by length within this many batches, to pad less; 1 keeps the order of the documents.
         column: the column of a dataset's row that holds its text.
     """
 
@@ -90,7 +90,7 @@ class Batching:
     column: str = "text"
 
     def check(self, model: nn.Module) -> None:
-        """Raise where a batching option is wrong, or wrong for the model."""
+        """Raise if a batching option is invalid, or does not fit the model."""
         check_model(model)
         check_tokenizer(self.tokenizer)
         check_count("batch_size", self.batch_size)
@@ -138,7 +138,7 @@ def batches(
 
 
 Made = tuple[Inputs, Bool[Tensor, " row"] | None]
-"""The inputs of a batch, and its rows that came before."""
+"""The inputs of a batch, and its repeated rows."""
 
 
 def make_batches(
@@ -151,7 +151,7 @@ def make_batches(
     check: PaddingCheck | None = None,
     required: bool = False,
 ) -> Iterator[Made]:
-    """Batches of (document, whether it came before).
+    """Batches of (document, whether it is a repeat).
 
     `check` knows whether the model hides padding. `seen` finds repeated rows in ready batches. `required`: an error
     if no document has a token.
@@ -161,9 +161,9 @@ def make_batches(
         documents = _only_batches(documents, type(model).__name__)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     rows = _rows(model, documents, options, seen)
-    made = _batched(rows, check or PaddingCheck(model), options, padding or PaddingStats())
+    batches = _batched(rows, check or PaddingCheck(model), options, padding or PaddingStats())
     empty = batches_made = 0
-    for batch in made:
+    for batch in batches:
         if batch is None:
             empty += 1
             continue
@@ -224,7 +224,7 @@ def _rows(
 
 
 def _repeated_rows(inputs: Inputs, seen: SeenTexts) -> Bool[Tensor, " row"] | None:
-    """Which rows of a ready batch came before, by their token ids without padding."""
+    """Which rows of a ready batch are repeats, by their token ids without padding."""
     ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
     others = [x for n, x in inputs.items() if isinstance(x, Tensor) and n not in ("input_ids", "attention_mask")]
     if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point() or others:
@@ -243,7 +243,7 @@ def _batched(
     size, waiting = options.batch_size, list[_Row]()
 
     def flush(some: list[_Row]) -> Iterator[Made]:
-        """Make batches of the rows that wait, sorted by length."""
+        """Make batches of the pending rows, sorted by length."""
         padding.unsorted += sum(_positions(some[i : i + size]) for i in range(0, len(some), size))
         ordered = sorted(some, key=lambda row: len(row.ids)) if options.window > 1 else some
         chunks = [ordered[start : start + size] for start in range(0, len(ordered), size)]
@@ -283,7 +283,7 @@ def _positions(rows: Sequence[_Row]) -> int:
 
 
 def vocabulary_size(model: nn.Module) -> int | None:
-    """How many token ids the model has an embedding for, if it says so."""
+    """The number of token ids that the model has embeddings for, if known."""
     try:
         table: Any = cast(Any, model).get_input_embeddings()
     except (AttributeError, NotImplementedError):
@@ -318,13 +318,15 @@ def _pieces(document: Any, tokenizer: Any, index: int, longest: int | None) -> l
 
 
 def token_ids(document: Any, tokenizer: Any, index: int) -> list[int]:
-    """The token ids of a whole document; `index` is its number in messages."""
+    """The token ids of a whole document; messages name it by `index`."""
     if isinstance(document, str):
         if tokenizer is None:
             raise MultiheadError(f"document {index} is text, and no tokenizer is given", hint="pass tokenizer=...")
         return list(tokenizer(document, verbose=False)["input_ids"])
-    whole = isinstance(document, Tensor) and not document.is_floating_point() and document.dtype != torch.bool
-    if whole and document.ndim == 1:
+    is_tensor_of_ids = (
+        isinstance(document, Tensor) and not document.is_floating_point() and document.dtype != torch.bool
+    )
+    if is_tensor_of_ids and document.ndim == 1:
         return document.tolist()
     if isinstance(document, Sequence) and all(isinstance(i, int) for i in document):
         return list(document)

@@ -1,12 +1,12 @@
-"""The folder of a run: what was learned from the parts of a corpus, so that a killed run can be resumed.
+"""The checkpoint folder of a run: the states of the parts of a corpus, from which a killed run resumes.
 
-    run.json                               what the run is of
+    run.json                               the identity of the run
     PASS-LEVEL-INDEX.safetensors           a finished node of the merge tree
     PASS-part-INDEX.safetensors            a part that is being read, as of the last save
     PASS-root.safetensors                  a finished pass
 
-A file is written beside its name, flushed, then renamed, and has a checksum. A damaged file is not used: its parts
-are read again, and the result is the same.
+A file is written under a temporary name, flushed and renamed, and has a checksum. If a file is damaged, its parts
+are read again, with the same result.
 
 >>> import tempfile, torch
 >>> from pathlib import Path
@@ -46,18 +46,18 @@ SUFFIX = ".safetensors"
 EVERY = 30.0
 """Seconds between two saves."""
 LARGE = 64 << 20
-"""Bytes of a state above which it waits on disk for its other half, not in memory."""
+"""A state of more bytes than this waits on disk, not in memory, for the other half of its node."""
 
 Merge = Callable[[State, State], State]
 
 
 class Checkpoint:
-    """A run folder. `identity` says what is measured and how, as plain data: only an equal run resumes it."""
+    """A run folder. `identity` describes the measurement as plain data; only a run with an equal one resumes it."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], *, every: float = EVERY) -> None:
         self.folder, self.identity, self.every = folder, dict(identity), every
         self.stopping = False
-        """set it, and the run stops after the current batch, with its state saved"""
+        """if set, the run saves its state and stops after the current batch"""
         self.threads: int | None = None
         """the threads of the run that is resumed; sums over rows depend on them"""
         self._saved = time.monotonic()
@@ -125,7 +125,7 @@ class Nodes:
 
     def __init__(self, name: str, merge: Merge, checkpoint: Checkpoint | None = None, large: int = LARGE) -> None:
         self.name, self.checkpoint, self.large, self._merge = name, checkpoint, large, merge
-        self.tree: Tree[State | None] = Tree(self._merged)  # None: it is on disk
+        self.tree: Tree[State | None] = Tree(self._merged)  # None if it is on disk
         self.saved: set[Node] = set()
 
     def _merged(self, left: State | None, right: State | None) -> State:
@@ -201,12 +201,12 @@ class Nodes:
                     file.unlink()
                 else:
                     intact.append((int(level), int(index)))
-        kept = outermost(intact)
-        for node in set(intact) - set(kept):
+        outer = outermost(intact)
+        for node in set(intact) - set(outer):
             self.file(node).unlink(missing_ok=True)
-        for part in covered(kept):
+        for part in covered(outer):
             self.part_file(part).unlink(missing_ok=True)
-        return kept
+        return outer
 
     def gather(self, nodes: Iterable[Node]) -> None:
         """Add nodes from the checkpoint folder, of this or other processes, from left to right."""

@@ -40,17 +40,17 @@ from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import MultiheadError
 
 NUMBERED = 1_000_000
-"""Batches of part p are numbered from p · this. Random draws belong to the number, whoever makes them."""
+"""Batches of part p are numbered from p times this. The number of a batch seeds its random draws."""
 
 COMPARED = 10_000_000
-"""Documents up to which copies are looked for: 8 bytes are held of each."""
+"""Repeats are found among this many first documents; 8 bytes are held of each."""
 
 _END = object()
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents that can be read again and again, none of them held: texts, or lists of token ids."""
+    """Documents that can be read repeatedly without being held: texts, or lists of token ids."""
 
     read: Callable[[], Iterable[Any]]
     name: str
@@ -90,7 +90,7 @@ class Documents:
                 copies.append(count)
             count, size = count + 1, size + len(document)
         if not count:
-            raise MultiheadError(f"there is no text in {name}", hint="documents of white space alone do not count")
+            raise MultiheadError(f"{name} contains no text", hint="documents of only white space do not count")
         return Documents(read, name, count, size, digest.hexdigest()[:16], tuple(copies))
 
 
@@ -132,7 +132,7 @@ class Corpus:
         self._restart()
 
     def _restart(self) -> None:
-        self._next = -1  # the index of the document that `_open` gives next; -1: it cannot be continued
+        self._next = -1  # the next document of `_open`; -1 if it cannot be continued
         self._ended = False
         self._seen = SeenTexts()
 
@@ -160,10 +160,10 @@ class Corpus:
     def read(self, part: int, padding: PaddingStats | None = None) -> Iterator[Batch]:
         """The batches of a part of the documents."""
         documents = self._documents(part_range(part, unit=self.unit))
-        made = make_batches(
+        batches = make_batches(
             self.model, documents, self.batching, padding=padding, seen=self._seen, check=self.padding_check
         )
-        for number, (inputs, repeated) in enumerate(made):
+        for number, (inputs, repeated) in enumerate(batches):
             yield Batch(inputs, part * NUMBERED + number, repeated)
 
     def first(self) -> Batch:

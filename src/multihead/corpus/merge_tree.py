@@ -1,4 +1,4 @@
-"""A corpus in parts, and the order in which what they taught is merged.
+"""A corpus in parts, and the order in which their states are merged.
 
 A part is a range of documents that depends on nothing but its index, so a corpus can be read without knowing its
 length. The sums of parts merge along one binary tree: node (level, i) covers the parts i·2^level to

@@ -1,4 +1,4 @@
-"""An accumulator that a model may not be made for, in a pass with others."""
+"""An accumulator that may not support the model, in a pass with others."""
 
 from __future__ import annotations
 

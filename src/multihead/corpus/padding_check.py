@@ -40,7 +40,7 @@ FURTHER = 2
 
 
 class PaddingCheck:
-    """Knows whether documents of different lengths may share a batch; `notes` say why not."""
+    """Decides whether documents of different lengths may share a batch; `notes` hold the reasons against it."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -84,8 +84,8 @@ def _probe(documents: Sequence[Sequence[int]]) -> Sequence[int]:
 
 
 @dataclass
-class _Run:
-    """What a run on one document has computed."""
+class _DocumentRun:
+    """The results of a run on one document."""
 
     sites: dict[Key, HeadStatistics] = field(default_factory=dict[Key, HeadStatistics])
     selections: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -94,14 +94,14 @@ class _Run:
     """the rounding error of the heads' outputs"""
 
 
-def _run(model: nn.Module, document: Sequence[int], padded_to: int | None = None) -> _Run:
+def _run(model: nn.Module, document: Sequence[int], padded_to: int | None = None) -> _DocumentRun:
     """Run a model on a document, alone or padded, and sum its statistics."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     padding = 0 if padded_to is None else padded_to - len(document)
     inputs = {"input_ids": torch.tensor([[*document, *[0] * padding]], device=device)}
     if padding:
         inputs["attention_mask"] = torch.tensor([[1] * len(document) + [0] * padding], device=device)
-    run = _Run()
+    run = _DocumentRun()
 
     def listen(call: Call, compute: Compute) -> HeadOutputs:
         """Add an attention call to the statistics."""

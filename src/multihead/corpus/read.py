@@ -76,7 +76,7 @@ def read_text(name: str) -> str:
     else:
         raise _missing(path, name)
     if not text.strip():
-        raise MultiheadError(f"there is no text in {_short(name)}", hint="a text has at least one word")
+        raise MultiheadError(f"{_short(name)} contains no text", hint="a text has at least one word")
     return text.strip()
 
 
@@ -130,7 +130,7 @@ def _file(path: Path, split: str, column: str) -> Reader:
     if not path.is_file():
         if path.exists():
             raise MultiheadError(f"{path} is not a file that can be read twice", hint="pass a file, or - for stdin")
-        raise MultiheadError(f"there is no file {path}", hint="pass a file, a folder of files, or - for stdin")
+        raise MultiheadError(f"no such file: {path}", hint="pass a file, a folder of files, or - for stdin")
     if ending(path) == ".jsonl":
         return lambda: json_texts(path, column)
     if ending(path) == ".parquet":
@@ -142,7 +142,7 @@ def _file(path: Path, split: str, column: str) -> Reader:
 def _ids(path: Path) -> Reader:
     """A reader of a JSON file of token ids."""
     if not path.is_file():
-        raise MultiheadError(f"there is no file {path}", hint="token ids are JSON, a list of lists of numbers")
+        raise MultiheadError(f"no such file: {path}", hint="token ids are JSON, a list of lists of numbers")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -199,4 +199,4 @@ def _short(name: str) -> str:
 def _missing(path: Path | None, name: str) -> MultiheadError:
     if path is not None and path.is_dir():
         return MultiheadError(f"{name} is a folder", hint=f"corpus={name!r} reads all its files")
-    return MultiheadError(f"there is no file {name!r}", hint='pass a file, - for stdin, or "several words"')
+    return MultiheadError(f"no such file: {name!r}", hint='pass a file, - for stdin, or "several words"')

@@ -1,7 +1,7 @@
 """Run a model over a corpus for several accumulators: the only loop over batches.
 
 The corpus is in parts. Each process reads its share of them, and what the parts taught is merged along one tree. So
-the result does not depend on the number of processes, nor on which of them was killed when.
+the result does not depend on the number of processes, nor on which of them were killed.
 
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.corpus.documents import Corpus
@@ -49,13 +49,13 @@ Runner = Callable[[Forward, Inputs], Any]
 """Runs a model on a batch, inside `Forward.listening`; `Forward.run` runs all of it."""
 
 
-class Stopped(Exception):
-    """The run was told to stop; its state is in the checkpoint."""
+class RunStopped(Exception):
+    """The run was stopped on request; its state is in the checkpoint."""
 
 
 @dataclass
 class Summary:
-    """What a run has read."""
+    """The number of batches of a run, and their padding."""
 
     batches: int = 0
     padding: PaddingStats = field(default_factory=PaddingStats)
@@ -168,7 +168,7 @@ class _Pass:
                 self.nodes.save_part(part, self._record(count, padding))
                 self.checkpoint.saved_now()
             if self.checkpoint is not None and self.checkpoint.stopping:
-                raise Stopped
+                raise RunStopped
         self.nodes.put((0, part), self._record(count, padding))
         if self.checkpoint is not None and self.nodes.part_file(part).exists():
             self.nodes.save()
@@ -226,7 +226,7 @@ class _Pass:
         """Report the progress of this pass while other ranks run; raise if it must stop."""
         assert self.checkpoint is not None
         if self.checkpoint.stopping:
-            raise Stopped
+            raise RunStopped
         self._tell(self.done, every=0.5)
 
 

@@ -1,7 +1,7 @@
 """The folder of a run that can be resumed: a lock, the state until the run ends, then the table.
 
     table.json      the result
-    state/          what was learned so far (see `checkpoint`), until there is a result
+    state/          the state so far (see `checkpoint`), until the result is written
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -80,7 +80,7 @@ class RunFolder:
     def resumes(self) -> bool:
         """Whether the run continues: on request, or because torchrun has restarted it (--max-restarts).
 
-        Not every machine is told of a restart; but the state in the folder names the job that began it.
+        Not every machine learns of a restart, but the state in the folder names the job that began it.
         """
         try:
             begun = json.loads((self.path / STATE / "run.json").read_bytes()).get("job", "")
@@ -118,7 +118,7 @@ class RunFolder:
                 check_identity(HeadTable.load(file).about.get("run", {}), checkpoint.identity, file)
                 return "table"
             if self.resume:
-                self.say(f"there is no run to resume in {self.path}: starting a new one")
+                self.say(f"{self.path} holds no run to resume: starting a new one")
             return ""
 
         state = self.ranks.on_rank_zero(look)

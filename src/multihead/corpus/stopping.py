@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from multihead.corpus.checkpoint import Checkpoint
-from multihead.corpus.run import Stopped
+from multihead.corpus.run import RunStopped
 
 
 class Interrupted(KeyboardInterrupt):
@@ -42,7 +42,7 @@ def stop_after_batch(checkpoint: Checkpoint, say: Callable[[str], None]) -> Gene
     before = [signal.signal(number, stop) for number in numbers]
     try:
         yield
-    except Stopped as stopped:
+    except RunStopped as stopped:
         raise Interrupted(received[0] if received else signal.SIGINT) from stopped
     finally:
         for number, handler in zip(numbers, before, strict=True):
@@ -51,7 +51,7 @@ def stop_after_batch(checkpoint: Checkpoint, say: Callable[[str], None]) -> Gene
 
 @contextmanager
 def sigterm_as_interrupt() -> Generator[list[int]]:
-    """In the block SIGTERM raises `Interrupted`, so what was finished is written as after Ctrl-C.
+    """In the block SIGTERM raises `Interrupted`, so finished work is saved, as after Ctrl-C.
 
     Yields the list of signals that were received.
     """

@@ -14,14 +14,14 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from multihead._base.shapes import HeadOutputs
 from multihead.layer._blocked import blocked
 from multihead.layer._decode import grouped_decode
-from multihead.layer._kernels import Block, explicit, fused, sees_marked_key
-from multihead.layer._plan import Plan, plan_of
+from multihead.layer._kernels import ScoreBlock, explicit, fused, sees_marked_key
+from multihead.layer._plan import RoutePlan, plan_of
 from multihead.layer._problem import Problem, autocast_disabled
 from multihead.layer._run_tiles import TileKernel, on_block, run_tiles, zero_output
 from multihead.layer._tracing import is_compiling
 
 
-def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
+def attend(problem: Problem, plan: RoutePlan | None = None) -> HeadOutputs:
     """softmax(scores) v, the same values for every plan; by default the cheapest.
 
     A TorchFunctionMode intercepts it, as it intercepts torch's functions: `multihead.capture` is one.
@@ -47,7 +47,7 @@ def attend(problem: Problem, plan: Plan | None = None) -> HeadOutputs:
         return _traced(problem, plan) if is_compiling() else _guarded(problem, plan)
 
 
-def _intercepted(problem: Problem, plan: Plan | None) -> HeadOutputs:
+def _intercepted(problem: Problem, plan: RoutePlan | None) -> HeadOutputs:
     """Attend where observers listen: they get padded tensors, so their results do not depend on packing."""
     packing = problem.packing
     if packing is None:
@@ -57,7 +57,7 @@ def _intercepted(problem: Problem, plan: Plan | None) -> HeadOutputs:
     return packing.pack_heads(handle_torch_function(attend, (problem.q,), padded, None))
 
 
-def _explicit_out(block: Block) -> HeadOutputs:
+def _explicit_out(block: ScoreBlock) -> HeadOutputs:
     return explicit(block).out
 
 
@@ -70,11 +70,11 @@ KERNELS: dict[str, TileKernel] = {
 }
 
 
-def _run(problem: Problem, plan: Plan) -> HeadOutputs:
+def _run(problem: Problem, plan: RoutePlan) -> HeadOutputs:
     return run_tiles(problem, plan.tiles, KERNELS[plan.route])
 
 
-def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
+def _guarded(problem: Problem, plan: RoutePlan) -> HeadOutputs:
     """The attention output; if it is not finite, computed again with the non-finite keys and values cleaned.
 
     NaN and inf in hidden keys and values show as NaN in the output (0 · NaN), never as a wrong finite value, so
@@ -90,7 +90,7 @@ def _guarded(problem: Problem, plan: Plan) -> HeadOutputs:
     return out if finite else _repaired(problem, plan)
 
 
-def _repaired(problem: Problem, plan: Plan) -> HeadOutputs:
+def _repaired(problem: Problem, plan: RoutePlan) -> HeadOutputs:
     """The attention output with cleaned keys and values; if still not finite, computed in fp64.
 
     The product of a query with a finite hidden key may overflow in fp32, and inf plus the -inf of the mask is NaN.
@@ -117,7 +117,7 @@ def _sum(x: Tensor) -> Tensor:
     return x.sum(dtype=torch.float32) if x.dtype == torch.float16 else x.sum()
 
 
-def _traced(problem: Problem, plan: Plan) -> HeadOutputs:
+def _traced(problem: Problem, plan: RoutePlan) -> HeadOutputs:
     """Attend in a traced graph: keys and values are always cleaned, which needs no branch.
 
     Decoding on CPU branches on the output instead: the copy would take half of the time.
@@ -135,7 +135,7 @@ def _copied(x: HeadOutputs) -> HeadOutputs:
     return x.clone(memory_format=torch.contiguous_format)
 
 
-def _cleaned(problem: Problem, plan: Plan) -> HeadOutputs:
+def _cleaned(problem: Problem, plan: RoutePlan) -> HeadOutputs:
     """The attention output with NaN only in rows that may attend to a non-finite key or value.
 
     Non-finite keys and values become zeros; then rows that may attend to one become NaN.

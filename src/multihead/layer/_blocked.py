@@ -23,7 +23,7 @@ from torch import Tensor
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
 from multihead.errors import MultiheadError
 from multihead.layer._dropout import DropoutMask, fresh_seed
-from multihead.layer._kernels import Block, lower, lower_triangle
+from multihead.layer._kernels import ScoreBlock, lower, lower_triangle
 from multihead.layer._plan import BLOCK
 from multihead.layer._problem import Problem, ScoreConfig
 from multihead.layer._tiles import Tile
@@ -49,7 +49,7 @@ class _Task:
     tile: Tile
     seed: int
 
-    def lowered(self, q: Tensor, k: Tensor, v: Tensor) -> Block:
+    def lowered(self, q: Tensor, k: Tensor, v: Tensor) -> ScoreBlock:
         """The tile with -inf in `bias` for hidden cells: in blocks, adding is far cheaper than a bool mask."""
         block = lower(self.problem, self.tile, q, k, v)
         allowed = lower_triangle(q.shape[2], k.shape[2], q.device) if block.causal else block.allowed
@@ -122,9 +122,9 @@ class _Blocked(torch.autograd.Function):
                 d_sinks[heads] -= (sink_weight * delta).sum((1, 2)).to(d_sinks.dtype)
             d = product(g, v[row, heads].mT, rescale, buffers.take("d", heads))  # of the weights after dropout
             if dropout is not None:
-                kept = dropout.draw(buffers.take("kept", heads))
-                d.mul_(kept).sub_(delta).mul_(weights)
-                weights.mul_(kept)
+                keep_mask = dropout.draw(buffers.take("kept", heads))
+                d.mul_(keep_mask).sub_(delta).mul_(weights)
+                weights.mul_(keep_mask)
             else:
                 d.sub_(delta).mul_(weights)  # of the scores
             dv[row, heads] = product(weights.mT, g, rescale)
@@ -164,7 +164,7 @@ class _Buffers:
         return self.buffers[name][: heads.stop - heads.start]
 
 
-def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, Tensor | None]:
+def _weights(block: ScoreBlock, row: int, heads: slice, s: Tensor) -> tuple[Tensor, Tensor | None]:
     """P of a block of heads, written into `s` (head, query, key), and the weight of the sink."""
     sinks = block.scores.sinks
     capped_scores(block.q[row, heads], block.k[row, heads], block.scores, s)
@@ -179,7 +179,7 @@ def _weights(block: Block, row: int, heads: slice, s: Tensor) -> tuple[Tensor, T
     return s.div_(total), sink_weight.div_(total)
 
 
-def _slope(block: Block, row: int, heads: slice) -> Tensor:
+def _slope(block: ScoreBlock, row: int, heads: slice) -> Tensor:
     """d softcap(s) / d s, at the scores before the bias."""
     s = capped_scores(block.q[row, heads], block.k[row, heads], block.scores)
     return softcap_slope(s, block.scores)

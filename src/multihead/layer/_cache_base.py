@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from multihead._base.arguments import check_count, check_tensor, describe, holds_integers
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError, TypeMismatchError
-from multihead.layer._cache_buffers import Lengths, Step, length_columns
+from multihead.layer._cache_buffers import AppendStep, Lengths, length_columns
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._host_integers import HostInts
 from multihead.layer._kv_store import NO_INPUTS, Inputs, TokenPositions, sized
@@ -194,30 +194,30 @@ class Cache(ABC):
     # ---- implemented by each cache -----------------------------------------------------------------
 
     @abstractmethod
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
         """Store new tokens; return all keys and values that they may attend to."""
 
-    def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+    def _advance(self, k: Keys, lengths: Lengths | None) -> AppendStep:
         """The step by which these keys extend the cache."""
         (batch, _, new, _), start = k.shape, self._common_length()
         before = self._tokens or (0,) * batch
         if start is not None and (lengths is None or not batch):
             end = start + new
-            return Step(before, (end,) * batch, end, start=start)
+            return AppendStep(before, (end,) * batch, end, start=start)
         added = per_row(lengths, batch, new)
         after = tuple(b + n for b, n in zip(before, added, strict=True))
         return self._uneven(k, before, after)
 
-    def _uneven(self, k: Keys, before: tuple[int, ...], after: tuple[int, ...]) -> Step:
+    def _uneven(self, k: Keys, before: tuple[int, ...], after: tuple[int, ...]) -> AppendStep:
         """The step of a cache whose rows differ in length, before or after it."""
         new, used, start = k.shape[2], max(after, default=0), common_length(before)
         if start is not None and common_length(after) == used == start + new:
-            return Step(before, after, used, start=start)
+            return AppendStep(before, after, used, start=start)
         old, current = length_columns(before, after)
         filled = None
         if common_length(after) is None:
             filled = (torch.arange(used) < current).to(k.device)
-        return Step(before, after, used, (old + torch.arange(new)).to(k.device), None, filled)
+        return AppendStep(before, after, used, (old + torch.arange(new)).to(k.device), None, filled)
 
     def _row_lengths(self) -> tuple[int, ...]:
         return self._tokens
@@ -313,7 +313,7 @@ def _needs_keys(mask: Mask, q: Tensor, layer: nn.Module) -> bool:
 
 
 def common_length(counts: Sequence[int]) -> int | None:
-    """The length that all cached rows share, or None; 0 if there are no rows."""
+    """The length that all cached rows share, or None; 0 without rows."""
     if not counts:
         return 0
     return counts[0] if counts.count(counts[0]) == len(counts) else None

@@ -18,7 +18,7 @@ Lengths = Sequence[int] | Int[Tensor, " batch"]
 
 
 @dataclass(slots=True)
-class Step:
+class AppendStep:
     """A pending append: tokens of each row before and after it, and the keys that the queries will see."""
 
     before: tuple[int, ...]
@@ -42,7 +42,7 @@ class Step:
 
 
 def write_rows(
-    buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: Step
+    buffers: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], step: AppendStep
 ) -> tuple[StoredKeys, StoredValues]:
     """Write token j of a row into slot j of the cache; return the slots up to the longest row."""
     (k, v), tokens = buffers, new[0].shape[2]

@@ -108,7 +108,7 @@ class Coordinates:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no score to compute."""
+        """Whether the call has no scores to compute."""
         return self.batch * self.heads * self.queries * self.keys == 0
 
     def of_heads(self, heads: Sequence[int]) -> Coordinates:

@@ -13,7 +13,7 @@ from multihead.errors import CacheError, SizeError
 from multihead.layer._cache_base import (
     Cache,
     Lengths,
-    Step,
+    AppendStep,
     View,
     per_row,
 )
@@ -144,7 +144,7 @@ class Cross(Cache):
             self._set_lengths((k.shape[2],) * k.shape[0])
         return self._buffers()
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
         raise AssertionError("Cross overrides append and take")
 
     def _validate_use(self, q: Tensor, k: Tensor) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
-from multihead.layer._kernels import Block, capped_and_masked, fused, lower_triangle, softmax_with_sink
+from multihead.layer._kernels import ScoreBlock, capped_and_masked, fused, lower_triangle, softmax_with_sink
 from multihead.layer._problem import Groups
 
 # Measured on a 2-core AVX2 machine (bench/layer.py): up to 8 rows per kv head a plain fp32 product streams
@@ -23,7 +23,7 @@ FEW_ROWS = 8
 CAST_KEYS = 4096  # half-precision keys cast to fp32 at a time: they fit the cache
 
 
-def grouped_decode(block: Block) -> HeadOutputs:
+def grouped_decode(block: ScoreBlock) -> HeadOutputs:
     """softmax(scores) v with one read of each key and value per group of query heads."""
     size, queries = block.groups.size, block.q.shape[2]
     assert size is not None
@@ -38,7 +38,7 @@ def grouped_decode(block: Block) -> HeadOutputs:
     return _written_out(block, rows)
 
 
-def _written_out(block: Block, rows: int) -> HeadOutputs:
+def _written_out(block: ScoreBlock, rows: int) -> HeadOutputs:
     """Decode with written-out scores: two products per group of query heads."""
     (batch, heads, queries, dim), kv_heads = block.q.shape, block.k.shape[1]
     exact = torch.promote_types(block.q.dtype, torch.float32)
@@ -80,7 +80,7 @@ def _key_chunks(x: Float[Tensor, "n key dim"]) -> list[slice]:
     return [slice(start, min(start + step, x.shape[1])) for start in range(0, x.shape[1], step)]
 
 
-def _folded_fused(block: Block, size: int) -> HeadOutputs:
+def _folded_fused(block: ScoreBlock, size: int) -> HeadOutputs:
     """Decode by the fused kernel, with groups folded into the query axis."""
     batch, heads, queries, _ = block.q.shape
     kv_heads = heads // size

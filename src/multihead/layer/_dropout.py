@@ -48,5 +48,5 @@ def dropped(weights: Float[Tensor, "..."], dropout: float) -> Float[Tensor, "...
     if weights.device.type != "cpu" or is_compiling():
         return F.dropout(weights, dropout)
     mask = DropoutMask(dropout, fresh_seed(), weights.device)
-    kept = mask.draw(torch.empty_like(weights, requires_grad=False))
-    return weights * kept * mask.rescale
+    keep_mask = mask.draw(torch.empty_like(weights, requires_grad=False))
+    return weights * keep_mask * mask.rescale

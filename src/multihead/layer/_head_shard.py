@@ -115,7 +115,7 @@ class HeadShard:
         chosen = all_heads
         if isinstance(cells, Cells) and cells.heads is not None:
             chosen = [h % self.all_heads for h in cells.heads]
-        axis = part.out.ndim - 2  # 0 if there is no batch axis
+        axis = part.out.ndim - 2  # 0 without a batch axis
         weights = None if part.weights is None else self._gather(part.weights, chosen, axis)
         lse = None if part.lse is None else self._gather(part.lse, all_heads, axis)
         heads = None if part.heads is None else self._gather(part.heads, all_heads, axis)

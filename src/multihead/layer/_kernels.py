@@ -1,8 +1,8 @@
 """The kernels that compute one block of attention: explicit (the definition) and fused.
 
-Both take a `Block` and return the same values; tests compare them with the explicit kernel. A row that may attend
-to no key is computed as one that sees every key, and its output is then set to 0: no backend computes an empty
-softmax, forward or backward.
+Both take a `ScoreBlock` and return the same values; tests compare them with the explicit kernel. A row that
+may attend to no key is computed as one that sees every key, and its output is then set to 0: no backend computes an
+empty softmax, forward or backward.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from multihead.layer._tracing import is_compiling
 
 
 @dataclass(slots=True)
-class Block:
+class ScoreBlock:
     """One rectangle of the scores, with its part of the mask."""
 
     q: Queries
@@ -64,9 +64,9 @@ _WRITTEN = Recent[WrittenMask](16)
 """Written-out masks, shared by the layers of a model."""
 
 
-def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Block:
+def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> ScoreBlock:
     """The input of a kernel for one tile, with the mask written out for this tile only."""
-    block = Block(q, k, v, problem.groups, problem.scores, tile.mask is TileMask.CAUSAL)
+    block = ScoreBlock(q, k, v, problem.groups, problem.scores, tile.mask is TileMask.CAUSAL)
     if tile.mask is TileMask.MASKED:
         written = write_mask(problem.mask, problem.coordinates, tile)
         block.allowed, block.bias, block.row_has_key = written.allowed, written.bias, written.row_has_key
@@ -111,7 +111,7 @@ def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMas
     return WrittenMask(allowed | ~row_has_key, bias, row_has_key)
 
 
-def explicit(block: Block) -> KernelOutput:
+def explicit(block: ScoreBlock) -> KernelOutput:
     """softmax(softcap(q kᵀ scale) + bias, masked) v, written out: the definition that every route follows.
 
     Computed in at least fp32. The returned weights are those before dropout.
@@ -130,7 +130,7 @@ def explicit(block: Block) -> KernelOutput:
     return KernelOutput(out, weights, lse)
 
 
-def capped_and_masked(logits: Weights, block: Block) -> Weights:
+def capped_and_masked(logits: Weights, block: ScoreBlock) -> Weights:
     """softcap(logits) + bias, and -inf where hidden."""
     softcap = block.scores.softcap
     if softcap is not None:
@@ -157,7 +157,7 @@ def softmax_with_sink(
     return parts / total, (top + total.log()).squeeze(-1)
 
 
-def fused(block: Block) -> HeadOutputs:
+def fused(block: ScoreBlock) -> HeadOutputs:
     """The same by F.scaled_dot_product_attention, with inputs in shapes that its fused kernel supports.
 
     - If key and value heads differ in size, zeros pad the smaller one.
@@ -190,7 +190,7 @@ def fused(block: Block) -> HeadOutputs:
     return out if block.row_has_key is None else out.masked_fill(~block.row_has_key, 0.0)
 
 
-def sees_marked_key(block: Block) -> HeadOutputs:
+def sees_marked_key(block: ScoreBlock) -> HeadOutputs:
     """1 for each query that may attend to a key marked with v = 1, else 0."""
     if block.allowed is not None and block.allowed.shape[1] > 1:
         sees = ((block.groups.expand(block.v).mT > 0) & block.allowed).any(-1, keepdim=True)
@@ -202,7 +202,7 @@ def sees_marked_key(block: Block) -> HeadOutputs:
     return sees.to(block.v.dtype)
 
 
-def _marks_seen(block: Block) -> Float[Tensor, "batch kv_head #query 1"]:
+def _marks_seen(block: ScoreBlock) -> Float[Tensor, "batch kv_head #query 1"]:
     """The number of marked keys that a query may attend to, if all heads share one mask; no n×n tensor per head."""
     if block.causal:
         return block.v.cumsum(2)  # as many queries as keys
@@ -212,7 +212,7 @@ def _marks_seen(block: Block) -> Float[Tensor, "batch kv_head #query 1"]:
     return (cells.to(block.v.dtype) @ block.v[..., 0].mT).mT.unsqueeze(-1)
 
 
-def _float_mask(block: Block) -> Tensor | None:
+def _float_mask(block: ScoreBlock) -> Tensor | None:
     """One mask tensor for the fused kernel: bool without a bias, else the bias with -inf for hidden cells."""
     if block.bias is None:
         mask = block.allowed
@@ -226,7 +226,7 @@ def _float_mask(block: Block) -> Tensor | None:
     return mask.expand(mask.shape[0], mask.shape[1], block.q.shape[2], block.k.shape[2])
 
 
-def _cast_bias(bias: ScoreBias, block: Block) -> ScoreBias:
+def _cast_bias(bias: ScoreBias, block: ScoreBlock) -> ScoreBias:
     """The bias of the fused kernel in the queries' dtype; if less precise, minus the largest bias of each row.
 
     A softmax does not change by a constant per row, and so the bias is rounded least at the keys that count.
@@ -239,7 +239,7 @@ def _cast_bias(bias: ScoreBias, block: Block) -> ScoreBias:
 
 
 def _with_sink_key(
-    block: Block, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    block: ScoreBlock, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The inputs of a kernel with a key whose score is the sink and whose value is 0."""
     sinks = block.scores.sinks

@@ -19,7 +19,7 @@ from multihead.layer._mask_algebra import Interval, Leaf, Mask, union
 from multihead.layer._tracing import readable
 
 
-class Documents(Leaf):
+class DocumentIds(Leaf):
     """id[query] == id[key], id >= 0."""
 
     def __init__(self, ids: Tensor | Sequence[int]) -> None:

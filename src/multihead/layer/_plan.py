@@ -53,7 +53,7 @@ BLOCK = 3 << 19
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoutePlan:
     """The route of a call, and its tiles."""
 
     route: str
@@ -97,9 +97,9 @@ class Signature:
         return torch.is_grad_enabled() and bool(self.mask.bias_params())
 
 
-_PLANS = Recent[Plan](1024)
+_PLANS = Recent[RoutePlan](1024)
 
-_UNMASKED: dict[Hashable, Plan] = {}
+_UNMASKED: dict[Hashable, RoutePlan] = {}
 """plans without a mask, a few per kind of layer: their keys hold no sizes of a call"""
 
 
@@ -114,7 +114,7 @@ def plan_for(
     needs_grad: bool,
     packed: bool = False,
     route: str | None = None,
-) -> Plan:
+) -> RoutePlan:
     """The cheapest plan for these sizes, or the plan of `route`, which raises if it cannot compute them."""
     if route is not None:
         check_route(route)
@@ -153,7 +153,7 @@ def plan_for(
     return plan
 
 
-def plan_of(problem: Problem, route: str | None = None, store: KVStore = NO_CACHE) -> Plan:
+def plan_of(problem: Problem, route: str | None = None, store: KVStore = NO_CACHE) -> RoutePlan:
     """The plan of a problem; `store` adds cached keys and values to it later."""
     return plan_for(
         problem.q, problem.v.shape[3], problem.groups, problem.mask, problem.coordinates, problem.scores,
@@ -162,11 +162,11 @@ def plan_of(problem: Problem, route: str | None = None, store: KVStore = NO_CACH
     )  # fmt: skip
 
 
-def choose(call: Signature, route: str | None = None) -> Plan:
+def choose(call: Signature, route: str | None = None) -> RoutePlan:
     """The plan of the first route that can compute this call and is not slower than a later one, or of `route`."""
     _check_mask(call.mask, call.coordinates)
     if call.coordinates.empty:
-        return Plan("reference", (), hides_keys=False)
+        return RoutePlan("reference", (), hides_keys=False)
     for name in ROUTES if route is None else (route,):
         reason, tiles = _try(call, name, forced=route is not None)
         if reason is None:
@@ -232,7 +232,7 @@ def _try(call: Signature, route: str, *, forced: bool) -> tuple[str | None, tupl
     return None, tiles
 
 
-def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
+def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> RoutePlan:
     """The plan of a route with its tiles: which checks and guards the call needs."""
     traced = is_compiling()
     reads_output = call.on_cpu and not transformed()
@@ -247,17 +247,17 @@ def _plan(call: Signature, route: str, tiles: tuple[Tile, ...]) -> Plan:
         and not traced and call.coordinates.device.type != "meta" and (reads_output or not hides_keys)
     )  # fmt: skip
     causal = direct and tiles[0].mask is TileMask.CAUSAL
-    return Plan(route, tiles, hides_keys, call.coordinates.device.type, direct, causal, reads_output)
+    return RoutePlan(route, tiles, hides_keys, call.coordinates.device.type, direct, causal, reads_output)
 
 
-def _ring_plan(route: str | None) -> Plan:
+def _ring_plan(route: str | None) -> RoutePlan:
     """The plan of a call inside context_parallel."""
     if route is not None:
         raise SizeError(
             f"route={route!r} cannot be chosen inside context_parallel, which passes keys around the ranks",
             hint="pass no route",
         )
-    return Plan("ring", (), hides_keys=False)
+    return RoutePlan("ring", (), hides_keys=False)
 
 
 def _slower(call: Signature, route: str) -> str | None:

@@ -48,7 +48,7 @@ class Rotary(nn.Module):
     exact: within 4096 positions the two differ by up to 4e-4 radians. Half-precision input is rotated in float32
     and rounded once.
 
-    There are no buffers, so the meta device and `.half()` cannot change the rotation.
+    It has no buffers, so the meta device and `.half()` cannot change the rotation.
 
     >>> q = torch.randn(2, 12, 5, 64)
     >>> Rotary()(q, torch.arange(5)).shape

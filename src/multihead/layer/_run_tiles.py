@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs, Keys, Queries, Values
-from multihead.layer._kernels import Block, lower
+from multihead.layer._kernels import ScoreBlock, lower
 from multihead.layer._problem import Problem
 from multihead.layer._tiles import ANY_SIZE, Tile
 from multihead.layer._tracing import is_compiling
 
-Kernel = Callable[[Block], HeadOutputs]
+Kernel = Callable[[ScoreBlock], HeadOutputs]
 TileKernel = Callable[[Problem, Tile, Queries, Keys, Values], HeadOutputs]
 
 

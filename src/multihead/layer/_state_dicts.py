@@ -18,7 +18,7 @@ from multihead.layer.position import Position, PositionBias
 _PROJECTIONS = [f"{letter}_proj.{kind}" for letter in "qkvo" for kind in ("weight", "bias")]
 
 
-class Options(TypedDict, total=False):
+class LayerOptions(TypedDict, total=False):
     """The options of MultiHeadAttention that a state dict does not hold."""
 
     kv_of_head: Sequence[int] | None
@@ -40,7 +40,7 @@ def from_state_dict(
     prefix: str = "",
     order: Order = "consecutive",
     strict: bool = True,
-    **options: Unpack[Options],
+    **options: Unpack[LayerOptions],
 ) -> MultiHeadAttention:
     """A layer with a copy of these weights.
 
@@ -209,7 +209,7 @@ def _no_init(attn: MultiHeadAttention) -> None:
     """Draw nothing: the weights are loaded, and the random state is unchanged."""
 
 
-def _layer(projections: State, sizes: Sizes, options: Options) -> MultiHeadAttention:
+def _layer(projections: State, sizes: Sizes, options: LayerOptions) -> MultiHeadAttention:
     """A layer from a converted state dict."""
     q, k, v, o = (projections[f"{letter}_proj.weight"] for letter in "qkvo")
     attn = MultiHeadAttention(

@@ -23,7 +23,7 @@ from multihead._base.eval_mode import eval_mode
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._layouts import LAYOUTS, Layout, State
-from multihead.layer._state_dicts import Options, check_is, check_keys, from_state_dict, from_torch
+from multihead.layer._state_dicts import LayerOptions, check_is, check_keys, from_state_dict, from_torch
 from multihead.layer.attention import MultiHeadAttention
 
 HEAD_COUNTS = ("num_heads", "n_heads", "heads", "h", "n_head", "nhead", "nheads", "num_head")
@@ -35,7 +35,7 @@ def from_module(
     num_heads: int | None = None,
     example: Tensor | Sequence[Tensor | None] | None = None,
     strict: bool = True,
-    **options: Unpack[Options],
+    **options: Unpack[LayerOptions],
 ) -> MultiHeadAttention:
     """A layer with a copy of the weights of a textbook module, recognised by the names of its parameters.
 
@@ -89,7 +89,7 @@ def from_module(
 
 
 def _layers(
-    module: nn.Module, num_heads: int | None, options: Options, *, strict: bool, compared: bool
+    module: nn.Module, num_heads: int | None, options: LayerOptions, *, strict: bool, compared: bool
 ) -> Iterator[MultiHeadAttention]:
     """A layer for every reading of a textbook module that fits its shapes."""
     if isinstance(module, nn.MultiheadAttention):
@@ -221,7 +221,7 @@ def _check_options(module: nn.Module) -> None:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ExampleRun:
     """The output of a module, and its query, key and value (or the first of these), batch first."""
 
     inputs: Sequence[Tensor]
@@ -257,7 +257,7 @@ class _Run:
             attn.scale = scale
 
 
-def _run(module: nn.Module, example: object) -> _Run:
+def _run(module: nn.Module, example: object) -> _ExampleRun:
     """Run the textbook module on the example."""
     arguments, inputs = _arguments(module, example)
     name = type(module).__name__
@@ -277,8 +277,8 @@ def _run(module: nn.Module, example: object) -> _Run:
             hint="omit example= to skip the comparison",
         )
     if getattr(module, "batch_first", True) or output.ndim != 3:
-        return _Run(inputs, output)
-    return _Run([x.transpose(0, 1) for x in inputs], output.transpose(0, 1))
+        return _ExampleRun(inputs, output)
+    return _ExampleRun([x.transpose(0, 1) for x in inputs], output.transpose(0, 1))
 
 
 def _arguments(module: nn.Module, example: object) -> tuple[Sequence[Any], list[Tensor]]:

@@ -28,7 +28,15 @@ from multihead._base.arguments import allocating, check_count, check_device_and_
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError
 from multihead.layer._cache_base import Cache, View, common_length, none_if_all, on_device
-from multihead.layer._cache_buffers import Lengths, Step, allocate, copied, copy_tokens, length_columns, write_rows
+from multihead.layer._cache_buffers import (
+    AppendStep,
+    Lengths,
+    allocate,
+    copied,
+    copy_tokens,
+    length_columns,
+    write_rows,
+)
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._cross_cache import Cross
 from multihead.layer._kv_store import NO_INPUTS, Inputs
@@ -52,7 +60,7 @@ class Growing(Cache):
         """Tokens per row that fit without a new allocation."""
         return 0 if self._k is None else self._k.shape[2]
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
         """Store tokens in a growing cache, with more memory where it is full."""
         # A tensor that a backward pass will read must not be written over.
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
@@ -110,7 +118,7 @@ class Static(Cache):
             for tensor in (self._k, self._v, self._lengths):
                 mark_static_address(tensor)
 
-    def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+    def _advance(self, k: Keys, lengths: Lengths | None) -> AppendStep:
         """The step by which these keys fill the static cache; raises if it is full."""
         if is_compiling():
             return self._advance_traced(k, lengths)
@@ -122,15 +130,15 @@ class Static(Cache):
             )
         return step
 
-    def _advance_traced(self, k: Keys, lengths: Lengths | None) -> Step:
+    def _advance_traced(self, k: Keys, lengths: Lengths | None) -> AppendStep:
         """The step of a static cache in a traced graph, where the length is data."""
         new, slots = k.shape[2], torch.arange(self.capacity, device=k.device)
         positions = self._lengths[:, None] + torch.arange(new, device=k.device)
         count = new if lengths is None else torch.as_tensor(lengths, device=k.device)
         after = self._lengths + count
-        return Step((), (), self.capacity, positions, None, slots < after[:, None], lengths=lengths)
+        return AppendStep((), (), self.capacity, positions, None, slots < after[:, None], lengths=lengths)
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
         """Store tokens in a static cache, in place."""
         if torch.is_grad_enabled() and (step.graph or k.requires_grad or v.requires_grad):
             raise CacheError(
@@ -143,7 +151,7 @@ class Static(Cache):
         self._set_lengths(step.after)
         return keys, values
 
-    def _write_traced(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def _write_traced(self, k: Tensor, v: Tensor, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
         """Store tokens in a static cache in a traced graph."""
         buffers, new = self._buffers(), k.shape[2]
         if step.lengths is None:
@@ -233,10 +241,10 @@ class Ring(Cache):
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
-    ) -> tuple[Mask, Coordinates, Step]:
+    ) -> tuple[Mask, Coordinates, AppendStep]:
         return super().view(mask & window(self.window, first=self.first), q, k, layer)
 
-    def _advance(self, k: Keys, lengths: Lengths | None) -> Step:
+    def _advance(self, k: Keys, lengths: Lengths | None) -> AppendStep:
         """The step by which these keys enter the ring cache, where they may overwrite the oldest."""
         step = super()._advance(k, lengths)
         if step.keys <= self.capacity:  # no slot is reused yet: token j is in slot j
@@ -254,9 +262,9 @@ class Ring(Cache):
             filled = none_if_all(torch.cat(((slots < before)[:, :old], query_positions < after), 1))
         rows = slice(0, 1) if same_length else slice(None)
         of_queries, of_keys, filled = on_device(k.device, query_positions[rows], key_positions[rows], filled)
-        return Step(step.before, step.after, keys, of_queries, of_keys, filled)
+        return AppendStep(step.before, step.after, keys, of_queries, of_keys, filled)
 
-    def _write(self, k: Keys, v: Values, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
         """Store tokens in a ring cache."""
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None:
@@ -270,7 +278,7 @@ class Ring(Cache):
             return write_rows(self._buffers(), (k, v), step)
         return self._replace_oldest(k, v, step)
 
-    def _replace_oldest(self, k: Tensor, v: Tensor, step: Step) -> tuple[StoredKeys, StoredValues]:
+    def _replace_oldest(self, k: Tensor, v: Tensor, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
         """Overwrite the oldest keys of a ring cache; returns the keys to attend to."""
         buffers = self._buffers()
         before, after = length_columns(step.before, step.after)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from multihead._base.html import plain
 from multihead.layer._mask_algebra import EVERYTHING
-from multihead.layer._plan import WHY, Plan, Signature, refusals
+from multihead.layer._plan import WHY, RoutePlan, Signature, refusals
 from multihead.layer._tiles import ANY_SIZE, TileMask, single_tile
 from multihead.layer.outputs import PlannedCall
 
@@ -53,7 +53,7 @@ class Explanation:
         return plain(str(self))
 
 
-def _guard(plan: Plan) -> str:
+def _guard(plan: RoutePlan) -> str:
     """Explain how the call keeps NaN in hidden keys out of the output."""
     if not plan.hides_keys:
         return "none needed: no key is hidden"

@@ -21,7 +21,7 @@ from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
-from multihead.layer._cache_buffers import Step
+from multihead.layer._cache_buffers import AppendStep
 from multihead.layer._checks import check_gate, check_positions, check_tokens
 from multihead.layer._head_shard import local
 from multihead.layer._kernels import try_rules
@@ -177,7 +177,7 @@ class LatentAttention(AttentionLayer):
 
         if mask.by_rule and isinstance(store, Cache):
             try_rules(mask, coordinates, plan.tiles)
-        if isinstance(step, Step) and torch.is_grad_enabled():  # kv_up reads what is stored
+        if isinstance(step, AppendStep) and torch.is_grad_enabled():  # kv_up reads what is stored
             step.graph |= any(p.requires_grad for p in self.kv_up.parameters())
         latent, _ = store.take(latent, latent[..., :0], step)  # only now does the cache change
         q, k, v, value_up = self._absorb(q, latent) if absorbed else self._expand(q, latent)

@@ -27,7 +27,7 @@ from multihead._base.arguments import describe
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_cells import Additive, Rule, TensorMask, Where
-from multihead.layer._mask_documents import DocumentOffsets, Documents
+from multihead.layer._mask_documents import DocumentIds, DocumentOffsets
 from multihead.layer._mask_structured import (
     CAUSAL,
     Lengths,
@@ -135,7 +135,7 @@ def documents(
             f"documents() takes ids or offsets, got {'neither' if ids is None else 'both'}",
             hint="mask.documents(torch.tensor([0, 0, 1, 1])) or mask.documents(offsets=[0, 2, 4])",
         )
-    return Documents(ids) if offsets is None else DocumentOffsets(offsets)  # pyright: ignore[reportArgumentType]
+    return DocumentIds(ids) if offsets is None else DocumentOffsets(offsets)  # pyright: ignore[reportArgumentType]
 
 
 def prefix(lengths: int | Sequence[int] | Int[Tensor, " batch"]) -> Mask:

@@ -13,8 +13,8 @@ from multihead._base.arguments import check_flag, check_instance, describe, inte
 from multihead._base.shapes import HeadOutputs, Weights
 from multihead.errors import SizeError
 from multihead.layer._coordinates import ALL, Coordinates
-from multihead.layer._kernels import Block, explicit, written_mask
-from multihead.layer._plan import Plan, bounded_tiles
+from multihead.layer._kernels import ScoreBlock, explicit, written_mask
+from multihead.layer._plan import RoutePlan, bounded_tiles
 from multihead.layer._problem import Groups, Problem
 from multihead.layer._run_tiles import on_block, run_tiles
 
@@ -106,7 +106,7 @@ class PlannedCall:
     """A call that was planned and not computed: the result of `ask=PLAN_ONLY`."""
 
     problem: Problem
-    plan: Plan
+    plan: RoutePlan
     known_keys: bool
     """whether a cache holds the keys and values, so they are not projected"""
 
@@ -129,7 +129,7 @@ def weights_of(problem: Problem, cells: Cells) -> Weights:
         return q.new_zeros(*q.shape[:3], size.keys)
     mask = written_mask(problem.mask, size, size.grid(rows=rows, heads=heads))
     groups = Groups(tuple(range(count)), count)
-    block = Block(q, k, v, groups, scores, False, mask.allowed, mask.bias, mask.row_has_key)
+    block = ScoreBlock(q, k, v, groups, scores, False, mask.allowed, mask.bias, mask.row_has_key)
     return explicit(block).weights.to(q.dtype)
 
 
@@ -146,7 +146,7 @@ def lse_of(problem: Problem) -> Float[Tensor, "batch head query"]:
     return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].to(lse.dtype))
 
 
-def _lse(block: Block) -> HeadOutputs:
+def _lse(block: ScoreBlock) -> HeadOutputs:
     return explicit(block).lse.unsqueeze(-1)
 
 

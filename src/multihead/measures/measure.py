@@ -78,8 +78,8 @@ def measure(
             are measured, its relations also name heads in which match leads.
         statistics: `multihead.measures.Statistics`; with a tokenizer, its special tokens are filled in.
         batch_size: documents at a time.
-        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
-        window: the documents of so many batches are sorted by length, to pad less; 1 keeps their order.
+        max_tokens: longer documents are cut into pieces of this length; default: the positions of the model.
+        window: documents are sorted by length within this many batches, to pad less; 1 keeps their order.
         seed: of shuffles and probes.
         out: a folder for the table. Until it is written, the state is saved there: Ctrl-C and SIGTERM stop after
             the current batch, and the same call with `resume=True` ends in the same table, to the last bit. Under
@@ -96,8 +96,8 @@ def measure(
         A `HeadTable` with a row per head.
 
     Raises:
-        MultiheadError: if there is no text, a part is unknown, or `out` holds a run and neither `resume` nor
-            `force` is given.
+        MultiheadError: if the data contains no text, a part is unknown, or `out` holds a run and neither `resume`
+            nor `force` is given.
         TypeMismatchError: if a document is neither a text, token ids nor a batch.
 
     >>> import multihead as mh
@@ -283,7 +283,7 @@ class _Treebank:
     def read(file: Path, tokenizer: Any) -> _Treebank:
         """The treebank to measure on, checked."""
         if not file.is_file():
-            raise MultiheadError(f"there is no file {file}", hint="a treebank in CoNLL-U")
+            raise MultiheadError(f"no such file: {file}", hint="a treebank in CoNLL-U")
         if not getattr(tokenizer, "is_fast", False):
             raise MultiheadError(
                 "a treebank needs a fast tokenizer, to align its words with tokens, got "

@@ -11,7 +11,7 @@ CACHE_BYTES = 1 << 30
 """Bytes of activations that are kept between runs, or as many as the model's weights take if these are more."""
 
 SPARE = 0.5
-"""The share of the cache for values that save a part of a block; what saves whole blocks may take all of it."""
+"""The share of the cache for values that save part of a block; values that save whole blocks may fill it."""
 
 
 def activation_bytes(model: nn.Module) -> int:

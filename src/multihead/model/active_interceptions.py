@@ -22,7 +22,7 @@ class Interception:
     """id of a module of the model → the module"""
     depth: int
     proven: set[Hashable] = field(default_factory=set[Hashable])
-    """what was compared with the model's own computation in this block"""
+    """names of the comparisons with the model's own computation in this block"""
     changed: bool = False
     """whether a listener has changed heads in the current run of the model"""
 
@@ -38,13 +38,13 @@ class Interception:
         return first
 
 
-class _State(local):
+class _ThreadState(local):
     def __init__(self) -> None:
         self.depth = 0
         self.interceptions: list[Interception] = []
 
 
-_state = _State()
+_state = _ThreadState()
 
 
 @contextmanager

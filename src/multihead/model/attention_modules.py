@@ -29,7 +29,7 @@ class AttentionModules:
 
     Such a module has at least two matrices (projections), and its class or its name is that of attention, or its
     submodules are named like the projections of queries and keys. The elements of a list called attention have its
-    name; the list is no module that runs.
+    name, because the list itself never runs.
     """
 
     innermost: dict[str, nn.Module]
@@ -40,21 +40,21 @@ class AttentionModules:
     def of(model: nn.Module) -> AttentionModules:
         """The modules of a model that look like attention, the innermost and those around them."""
         modules = {path.replace("_orig_mod.", ""): module for path, module in model.named_modules()}
-        alike = {path: m for path, m in modules.items() if _looks_like_attention(_name(path, modules), m)}
-        outer = {ancestor for path in alike for ancestor in ancestors(path)}
-        innermost = {path: module for path, module in alike.items() if path not in outer}
-        return AttentionModules(innermost, {path: m for path, m in alike.items() if path in outer})
+        candidates = {path: m for path, m in modules.items() if _looks_like_attention(_name(path, modules), m)}
+        outer = {ancestor for path in candidates for ancestor in ancestors(path)}
+        innermost = {path: module for path, module in candidates.items() if path not in outer}
+        return AttentionModules(innermost, {path: m for path, m in candidates.items() if path in outer})
 
     def unseen(self, called: Iterable[str], seen: Iterable[str]) -> dict[str, nn.Module]:
         """The called attention modules in which no kernel was intercepted; `seen`: the modules that called one."""
         called, seen = set(called), set(seen)
-        alike = self.innermost | self.wrappers
+        candidates = self.innermost | self.wrappers
         computed = {path for path in called if any(is_inside(caller, path) for caller in seen)}
         # What runs inside a module of attention that was seen is part of it.
-        computed |= {path for path in called if any(is_inside(path, caller) for caller in seen & alike.keys())}
+        computed |= {path for path in called if any(is_inside(path, caller) for caller in seen & candidates.keys())}
         # A wrapper counts if its modules did not run: some models exchange them in the middle of a forward.
         full = {path for path in self.wrappers if any(is_inside(other, path) for other in called - {path})}
-        return {path: module for path, module in alike.items() if path in called - computed - full}
+        return {path: module for path, module in candidates.items() if path in called - computed - full}
 
 
 def ancestors(path: str) -> Iterator[str]:

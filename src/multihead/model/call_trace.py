@@ -13,7 +13,7 @@ from multihead.errors import AnatomyError
 from multihead.model.dependent_channels import Support, support_of
 from multihead.model.find_gate import GateTrace, find_gate
 from multihead.model.graph import Graph, Product, edge_of, gradients, sent_back
-from multihead.model.run_with_graph import Seen
+from multihead.model.run_with_graph import TracedAttention
 
 LETTERS = "qkv"
 
@@ -21,7 +21,7 @@ LETTERS = "qkv"
 class Trace:
     """One attention call with the graph around it: its products, and the channels that each head depends on."""
 
-    def __init__(self, seen: Seen, graph: Graph) -> None:
+    def __init__(self, seen: TracedAttention, graph: Graph) -> None:
         self.seen, self.graph = seen, graph
         self.path = seen.call.path
         self.name = seen.call.path or type(seen.call.module).__name__

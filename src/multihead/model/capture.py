@@ -65,15 +65,15 @@ class Capture:
         self._records: dict[Key, _Record] = {}
         self._memory = Memory()
 
-    def __getitem__(self, name: HeadName) -> Head:
+    def __getitem__(self, name: HeadName) -> CapturedHead:
         site, head = find(name, self.sites)
-        return Head(self, site, head)
+        return CapturedHead(self, site, head)
 
     def __len__(self) -> int:
         return sum(site.heads for site in self.sites)
 
-    def __iter__(self) -> Iterator[Head]:
-        return (Head(self, site, head) for site in self.sites for head in range(site.heads))
+    def __iter__(self) -> Iterator[CapturedHead]:
+        return (CapturedHead(self, site, head) for site in self.sites for head in range(site.heads))
 
     def __contains__(self, name: HeadName) -> bool:
         try:
@@ -140,8 +140,8 @@ class Capture:
             record.statistics.update(call.problem, out, call.queries, call.keys, cross=call.cross)
         if self.keep != Keep():
             label = self.named[call.key].label if self.named is not None and call.key in self.named else ""
-            kept = self.keep.take(label, call.problem, out)
-            record.calls += [] if kept is None else [kept]
+            tensors = self.keep.take(label, call.problem, out)
+            record.calls += [] if tensors is None else [tensors]
 
     @contextmanager
     def watch(self, model: nn.Module) -> Generator[None]:
@@ -231,7 +231,7 @@ class Capture:
 
 
 @dataclass(frozen=True, repr=False)
-class Head:
+class CapturedHead:
     """One head of a captured model."""
 
     heads: Capture
@@ -319,7 +319,7 @@ class Head:
         return indices[0]
 
     def _kept(self, call: int, what: str) -> Kept:
-        """What the capture kept of a call of this head."""
+        """The kept tensors of a call of this head."""
         calls = self.heads.calls(self.site)
         if not -len(calls) <= call < len(calls):
             raise MultiheadError(
@@ -328,14 +328,14 @@ class Head:
                 else f"{len(calls)} calls of {self.site.label} were kept, got call {call}",
                 hint=f"mh.capture(model, keep={what!r}), or multihead.model.Keep({what}=[{self.site.label!r}])",
             )
-        kept = calls[call]
-        missing = kept.outputs is None if what == "outputs" else kept.problem is None
-        missing = missing or (what == "v" and kept.problem is not None and kept.problem.v.shape[3] == 0)
+        tensors = calls[call]
+        missing = tensors.outputs is None if what == "outputs" else tensors.problem is None
+        missing = missing or (what == "v" and tensors.problem is not None and tensors.problem.v.shape[3] == 0)
         if missing:
             raise MultiheadError(
                 f"{what} of {self.site.label} was not kept", hint=f"mh.capture(model, keep={what!r})"
             )
-        return kept
+        return tensors
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from multihead.model.capture_table import table_of
 from multihead.table.view import STATISTICS
 
 if TYPE_CHECKING:
-    from multihead.model.capture import Capture, Head
+    from multihead.model.capture import Capture, CapturedHead
 
 SIDE = 256
 """Maximum cells along a side of one map; longer sequences are max-pooled."""
@@ -29,7 +29,7 @@ WORK = 200_000_000
 ASK = "to see attention maps, use mh.capture(model, keep='qk')"
 
 
-def head_html(head: Head) -> str:
+def head_html(head: CapturedHead) -> str:
     """The head's name, some of its statistics, and its map of the first sequence of the latest call."""
     parts = [line(repr(head), small=False)]
     if head.heads.options is not None:
@@ -53,7 +53,7 @@ def heads_html(heads: Capture) -> str:
     return f"{title}{table_of(heads)._repr_html_()}{line(ASK)}"  # pyright: ignore[reportPrivateUsage]
 
 
-def _map(head: Head) -> str:
+def _map(head: CapturedHead) -> str:
     """The HTML map of one captured head, or the reason why it is missing."""
     try:
         weights = _weights(head, WORK)
@@ -71,7 +71,7 @@ def _map(head: Head) -> str:
 
 
 def _map_grid(heads: Capture) -> tuple[Cells, str] | None:
-    """The maps of all heads in a grid, and a caption; None if there are no maps to show."""
+    """The maps of all heads in a grid, and a caption; None without maps."""
     all_heads = list(heads)
     with_maps = [h for h in all_heads if heads.calls(h.site) and heads.calls(h.site)[-1].problem is not None]
     if not with_maps:
@@ -97,7 +97,7 @@ def _map_grid(heads: Capture) -> tuple[Cells, str] | None:
     return grid, f"maps of the latest call, layers {names[0]} to {names[-1]} down, heads across"
 
 
-def _weights(head: Head, limit: int) -> Cells | None:
+def _weights(head: CapturedHead, limit: int) -> Cells | None:
     """The map of a captured head's first sequence; None if not kept. Raises if it has more than `limit` weights."""
     calls = head.heads.calls(head.site)
     problem = calls[-1].problem if calls else None

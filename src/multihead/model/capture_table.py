@@ -13,7 +13,7 @@ from multihead.table.rows_and_columns import Numbers
 from multihead.table.table import HeadTable
 
 if TYPE_CHECKING:
-    from multihead.model.capture import Capture, Head
+    from multihead.model.capture import Capture, CapturedHead
 
 
 def table_of(heads: Capture) -> HeadTable:
@@ -21,7 +21,7 @@ def table_of(heads: Capture) -> HeadTable:
     if heads.options is None:
         raise MultiheadError(
             "the capture has no statistics",
-            hint="capture without statistics=None: mh.capture(model)",
+            hint="omit statistics=None, as in mh.capture(model)",
         )
     meaning, sites = meanings(heads.options), heads.sites
     columns = {name: torch.cat([heads.statistics(s).mean(name) for s in sites]) for name in meaning}
@@ -40,7 +40,7 @@ def _reasons(heads: Capture, columns: Mapping[str, Numbers], names: Sequence[str
     return reasons
 
 
-def _reason(column: str, head: Head) -> str:
+def _reason(column: str, head: CapturedHead) -> str:
     """Why a captured statistic of a head is NaN."""
     if not head.statistics.moments.count[:, head.index].any():
         return "no row with finite values sees a key"

@@ -96,7 +96,7 @@ def _text(config: Any) -> Any:
 
 
 def _ids(model: nn.Module, config: Any, tokens: int) -> Tensor:
-    """Example token ids, which are neither padding nor special where that can be told."""
+    """Example token ids, neither padding nor special, as far as these are known."""
     size = getattr(_text(config), "vocab_size", None)
     if size is None:
         table = next((m for m in model.modules() if isinstance(m, nn.Embedding)), None)

@@ -21,7 +21,7 @@ from multihead.model.storage import Projection, Slots, Storage, as_slots
 
 
 @dataclass(frozen=True)
-class Row:
+class Family:
     """Classes and the layouts of their weights, stored `up` modules above the module that calls the kernel."""
 
     classes: str
@@ -29,8 +29,8 @@ class Row:
     up: int = 0
 
 
-def _row(classes: str, *layouts: str | Layout, up: int = 0) -> Row:
-    return Row(classes, tuple(LAYOUTS[x] if isinstance(x, str) else x for x in layouts), up)
+def _row(classes: str, *layouts: str | Layout, up: int = 0) -> Family:
+    return Family(classes, tuple(LAYOUTS[x] if isinstance(x, str) else x for x in layouts), up)
 
 
 _ALBERT = linears("albert", {"q": "query", "k": "key", "v": "value", "o": "dense"})

@@ -60,9 +60,9 @@ class Forward:
         self.sites = Sites()
         """the attentions that a listener has seen so far"""
         self.notes: list[str] = []
-        """what had to be changed for the runs so far, and what they did not see; each note once"""
+        """notes on changes to the model and on attentions that were not seen, each once"""
         self._recording: Recording | None = None
-        self._calls: int | None = None  # attentions of this block; None: nobody counts them
+        self._calls: int | None = None  # attentions of this block; None while they are not counted
         self._raised: list[Exception] = []  # by a listener
         self._unseen: Unseen = lambda: None  # a note on attentions of this block that were not seen
 

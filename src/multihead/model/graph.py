@@ -42,7 +42,7 @@ Edge = tuple[Node | None, int]
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ProductWeight:
     """A parameter as a product uses it: channel c of y is index indices[c] along `axis`."""
 
     name: str
@@ -58,8 +58,8 @@ class Product:
     node: Node
     x: Float[Tensor, "row width"]
     y: Float[Tensor, "row channel"]
-    weight: Leaf
-    bias: Leaf | None
+    weight: ProductWeight
+    bias: ProductWeight | None
     biased: bool  # whether y already holds the bias
 
     def source(self) -> GradientEdge:
@@ -242,7 +242,7 @@ class Graph:
         bias = self._leaf(inputs[0], dims=1) if second == 2 else None
         return Product(node, x, y.detach(), weight, bias or self._bias_added_after(node), bias is not None)
 
-    def _bias_added_after(self, node: Node) -> Leaf | None:
+    def _bias_added_after(self, node: Node) -> ProductWeight | None:
         """The bias that a separate addition in the graph adds after the product."""
         above = self.users.get(node, [])
         while len(above) == 1 and _is_view(above[0]):
@@ -252,7 +252,7 @@ class Graph:
         leaves = [self._leaf(edge, dims=1) for edge in _inputs(above[0])]
         return next((leaf for leaf in leaves if leaf is not None), None)
 
-    def _leaf(self, edge: Edge, dims: int) -> Leaf | None:
+    def _leaf(self, edge: Edge, dims: int) -> ProductWeight | None:
         """The parameter behind a graph edge, with each channel's index; None if more than views lie between."""
         node, views = edge[0], list[str]()
         while node is not None and _is_view(node):
@@ -268,7 +268,7 @@ class Graph:
             return None
         channels = torch.arange(1, shape[-1] + 1, device=parameter.device)
         if not views or views == ["TBackward0"]:  # the whole parameter, as it is or transposed: the common case
-            return Leaf(self.names[id(parameter)], parameter, dims - 1 - len(views), channels - 1)
+            return ProductWeight(self.names[id(parameter)], parameter, dims - 1 - len(views), channels - 1)
         name = self.names[id(parameter)]
         try:
             codes = sent_back(start, parameter, channels.expand(shape))
@@ -286,7 +286,7 @@ class Graph:
         indices[line[used] - 1] = used
         if bool((indices < 0).any()):
             raise AnatomyError(f"{name} produces only some channels of its product", hint=_SPLIT_HINT)
-        return Leaf(name, parameter, axis, indices)
+        return ProductWeight(name, parameter, axis, indices)
 
 
 _SPLIT_HINT = "keep the weights of one projection in one nn.Linear, or give the module a row in families.py"

@@ -95,11 +95,11 @@ def _attention(
     attention_mask: Any,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a Hugging Face attention function computes, and its weights if it is eager."""
+    """The result of a Hugging Face attention function, and its weights if it is eager."""
     block = interception_of(module)
-    own = partial(function, module, query, key, value, attention_mask, **options)
+    original = partial(function, module, query, key, value, attention_mask, **options)
     if block is None:
-        return own()
+        return original()
     _check_options(function, module, options)
     mask = _dense(attention_mask, query, key)
     problem = _problem(function, module, query, key, value, mask, options)
@@ -110,11 +110,11 @@ def _attention(
         if mask is not None and mask.is_floating_point():
             heads = _with_empty_rows(heads, function, module, query, key, value, mask, options)
         if problem.scores.dropout == 0 and block.first((id(module), function)):
-            _verify(module, heads, own)
+            _verify(module, heads, original)
         return heads
 
     heads = attend_as(problem, compute).transpose(1, 2).contiguous()
-    return heads, LazyWeights(lambda: own()[1], query, key) if returns_weights else None
+    return heads, LazyWeights(lambda: original()[1], query, key) if returns_weights else None
 
 
 def _problem(
@@ -172,14 +172,14 @@ def _with_empty_rows(
     if options.get("position_bias") is not None:
         bias: Tensor = options["position_bias"]  # it may differ between heads where the mask does not
         options = options | {"position_bias": bias.expand(-1, -1, query.shape[2], -1)[:, :, rows]}
-    own = function(module, query[:, :, rows], key, value, mask[:, :, rows], **options)[0].transpose(1, 2)
-    return heads.index_copy(2, rows, torch.where(empty[:, :, rows, None], own, heads[:, :, rows]))
+    original = function(module, query[:, :, rows], key, value, mask[:, :, rows], **options)[0].transpose(1, 2)
+    return heads.index_copy(2, rows, torch.where(empty[:, :, rows, None], original, heads[:, :, rows]))
 
 
-def _verify(module: nn.Module, heads: HeadOutputs, own: Callable[[], tuple[Any, ...]]) -> None:
+def _verify(module: nn.Module, heads: HeadOutputs, original: Callable[[], tuple[Any, ...]]) -> None:
     """Raise unless the Hugging Face attention function computes softmax(scores) v."""
     with unobserved():
-        difference = largest_difference(heads, own()[0].transpose(1, 2))
+        difference = largest_difference(heads, original()[0].transpose(1, 2))
     if difference is not None:
         raise MultiheadError(
             f"the attention function of {type(module).__name__} computes something else than softmax(scores) v: "

@@ -275,7 +275,7 @@ class InterceptMode(TorchFunctionMode):
 
     def _calling_module(self) -> tuple[nn.Module, str] | None:
         """The innermost running module of the model, and its path; None if the model did not make the call."""
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # there is no public equivalent
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # no public equivalent
         while frame is not None:
             code = frame.f_code
             if code.co_argcount and code.co_varnames[0] == "self":

@@ -61,15 +61,15 @@ class Keep:
 
     def named_layers(self, model: nn.Module) -> Sites | None:
         """The attentions whose tensors are kept, where some are named; raises if one of them does not exist."""
-        asked = [
+        named = [
             [which] if isinstance(which, str) else which
             for which in (self.qk, self.v, self.outputs)
             if which is not None and which != "all"
         ]
-        if not asked:
+        if not named:
             return None
         sites = find_sites(model)
-        for labels in asked:
+        for labels in named:
             for label in labels:
                 sites.layer(label)
         return sites

@@ -51,8 +51,8 @@ class LatentWeights:
     """The weights that all heads of latent attention share (DeepSeek-V2, 2024), as views of the parameters.
 
     c = norm(x W_DKVᵀ + b_DKV), and k_h = [c W_Kᵀ ; R(x W_KRᵀ + b_KR)], v_h = c W_Vᵀ with W_K and W_V of the head
-    (W_UK, W_UV in the paper); R rotates. W_Q of a head reads norm(x W_DQᵀ + b_DQ), or x if W_DQ is None; A.X K2
-    puts the vector before its norm beside it.
+    (W_UK, W_UV in the paper); R rotates. W_Q of a head reads norm(x W_DQᵀ + b_DQ), or x if W_DQ is None; in
+    A.X K2, it reads the vector before its norm as well.
     """
 
     W_DKV: Float[Tensor, "latent_dim d_model"]

@@ -127,11 +127,11 @@ def _stacks(paths: Sequence[str]) -> list[_Stack]:
     stacks = [_Stack(label, lists[path]) for path, label in _labels(list(lists)).items()]
     for label, members in single.items():
         roles = [_role(some) for some in _self_and_cross(members) if some]
-        beside = next((stack for stack in stacks if stack.label.startswith(label)), None)
-        if beside is None:
+        owner = next((stack for stack in stacks if stack.label.startswith(label)), None)
+        if owner is None:
             stacks.append(_Stack(label, roles))
         else:
-            beside.roles += [_role([path]) for role in roles for path in role.layers]
+            owner.roles += [_role([path]) for role in roles for path in role.layers]
     for stack in stacks:
         stack.roles.sort(key=lambda role: role.named_cross)  # stable: self-attention first
     return stacks
@@ -142,7 +142,7 @@ def _name_roles(stacks: Sequence[_Stack]) -> None:
     if all(stack.label != "decoder" for stack in stacks):
         for stack in stacks:
             if stack.label == _MAIN and stack.has_cross:
-                stack.label = "decoder"  # layers with cross-attention beside self-attention are those of a decoder
+                stack.label = "decoder"  # its layers have both self- and cross-attention
     only = len(stacks) == 1 and not stacks[0].has_cross
     labels: set[str] = set()
 

@@ -134,7 +134,7 @@ class LazyScores(Tensor):
 
     @staticmethod
     def __new__(cls: type[LazyScores], expression: _Expression) -> LazyScores:
-        x = Tensor._make_wrapper_subclass(  # pyright: ignore[reportPrivateUsage]  # there is no public equivalent
+        x = Tensor._make_wrapper_subclass(  # pyright: ignore[reportPrivateUsage]  # no public equivalent
             cls, expression.shape, dtype=expression.dtype, device=expression.q.device
         )
         x.expression = expression
@@ -270,7 +270,7 @@ def _multiply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Expr
         factor = 1 / factor if divides else factor
         return replace(scores, scale=scores.scale * factor, added=tuple(y * factor for y in scores.added))
     rows = scores.four_axes(1 / other if divides else other)
-    if rows is None or rows.shape[3] != 1:  # another factor for every key is no scale
+    if rows is None or rows.shape[3] != 1:  # a factor that differs between keys is not a scale
         return None
     return replace(scores, q=scores.q * rows, added=tuple(y * rows for y in scores.added))
 

@@ -24,7 +24,7 @@ class LazyWeights(Tensor):
     @staticmethod
     def __new__(cls: type[LazyWeights], own: Callable[[], Tensor | None], q: Tensor, k: Tensor) -> LazyWeights:
         """`own`: the model's own function, which returns its weights for q and k."""
-        x = Tensor._make_wrapper_subclass(  # pyright: ignore[reportPrivateUsage]  # there is no public equivalent
+        x = Tensor._make_wrapper_subclass(  # pyright: ignore[reportPrivateUsage]  # no public equivalent
             cls, (*q.shape[:3], k.shape[2]), dtype=q.dtype, device=q.device
         )
         x._own, x._weights = own, None

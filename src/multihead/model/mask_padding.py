@@ -39,7 +39,7 @@ def padding_from_mask(
 
 
 def visible_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
-    """The keys that each part of the mask of these kinds shows to some query; None if there is no such part."""
+    """The keys that each part of the mask of these kinds shows to some query; None without such a part."""
     size = problem.coordinates
     visible: Tensor | None = None
     for part in problem.mask.parts():

@@ -116,7 +116,7 @@ def _read(settings: Mapping[str, Any], where: str) -> Pooling:
 
 
 def _json(folder: str, file: str, revision: str | None) -> Any:
-    """The settings of pooling beside the weights, in a folder or the hub's cache; None if not there."""
+    """Pooling settings stored with the weights, in a folder or the hub's cache; None if absent."""
     path: Any = Path(folder, file)
     if not Path(folder).is_dir():
         try:

@@ -55,7 +55,7 @@ class Returned:
     output: Any
     counts: dict[str, int]
     blank: bool = False
-    """whether `output` has only the shapes of what was returned"""
+    """whether `output` holds shapes in place of tensors"""
 
     @property
     def attention(self) -> int:
@@ -76,7 +76,7 @@ class ModuleCalls:
         """the outermost calls that have returned, answered ones included"""
 
     def answer(self, call: ModuleCall) -> Returned | None:
-        """What the call returned in an earlier run; None: the module runs."""
+        """The output of the call in an earlier run; if None, the module runs."""
         return None
 
     def replayed(self, call: ModuleCall, known: Returned) -> Any:

@@ -97,10 +97,10 @@ class Reruns:
             prove = self.strategy == "side by side" or start not in self._proven or start == last
             while waiting:
                 some = waiting[: copies if splits and self.strategy == "side by side" else 1]
-                found = self._run(forward, start, [variants[i] for i in some], read, unchanged, prove, batch)
-                if found is None:
+                outputs = self._run(forward, start, [variants[i] for i in some], read, unchanged, prove, batch)
+                if outputs is None:
                     continue  # by the next slower strategy
-                for i, tensor in zip(some, found, strict=True):
+                for i, tensor in zip(some, outputs, strict=True):
                     results[i] = tensor
                 waiting, prove, done = waiting[len(some) :], False, done + len(some)
                 if progress is not None:
@@ -124,14 +124,14 @@ class Reruns:
             return self._changed(forward, start, variants, read)
         nothing: list[Variant] = [{}]
         try:
-            proof, *found = self._changed(forward, start, [*nothing, *(variants if together else ())], read)
+            proof, *outputs = self._changed(forward, start, [*nothing, *(variants if together else ())], read)
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, MultiheadError) as failed:
             self._fall_back(forward, start, str(failed).partition("\n")[0], batch)
             return None
         if not _equal(proof, unchanged):
             self._fall_back(forward, start, "the output differs", batch)
             return None
-        return found if together else self._changed(forward, start, variants, read)
+        return outputs if together else self._changed(forward, start, variants, read)
 
     def _changed(self, forward: Forward, start: Key, variants: Sequence[Variant], read: Read) -> list[Tensor]:
         """One rerun of the model with all variants along the batch axis."""

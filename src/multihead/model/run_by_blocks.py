@@ -125,8 +125,8 @@ class BlockRun:
 
     def _end(self, index: int) -> str | None:
         """The first block behind the current stop of a model."""
-        here = self._order.get(self._stops[index])
-        return None if here is None else next((b for b in self._blocks if self._order[b] > here), None)
+        position = self._order.get(self._stops[index])
+        return None if position is None else next((b for b in self._blocks if self._order[b] > position), None)
 
     def weights_changed(self, model: nn.Module) -> None:
         """Weights behind the current stop of the run are different now, and so are the states behind it."""

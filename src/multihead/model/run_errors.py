@@ -23,7 +23,7 @@ _NO_INPUTS = ("embeds", "mask", "output_", "return_", "position", "label", "key_
 
 
 def explained(error: Exception, model: nn.Module, arguments: Mapping[str, Any]) -> ModelRunError:
-    """One error of a run that names what is wrong with the arguments, as far as that can be told."""
+    """The error of a run, with the faulty argument named if it can be identified."""
     name = type(model).__name__
     wrong_id = _unknown_id(model, arguments) if isinstance(error, IndexError | RuntimeError) else None
     if wrong_id is not None:
@@ -71,7 +71,7 @@ def _missing_inputs(error: Exception, model: nn.Module, absent: list[str]) -> li
         unset = [n for n in absent if n in frame.f_locals and frame.f_locals[n] is None]
         if unset and frame.f_locals.get("self") is not model:
             return unset
-    return [] if isinstance(error, RuntimeError) else absent  # wrong sizes are no sign of a missing input
+    return [] if isinstance(error, RuntimeError) else absent  # wrong sizes do not point to a missing input
 
 
 def _is_input(name: str) -> bool:

@@ -129,7 +129,7 @@ class Products(TorchDispatchMode):
 
 
 @dataclass(frozen=True)
-class Seen:
+class TracedAttention:
     """One attention call of the run: the kernel's arguments and its outputs."""
 
     call: Call
@@ -141,7 +141,7 @@ class Discovery:
     """The record of one run of a model."""
 
     model: nn.Module
-    seen: list[Seen] = field(default_factory=list[Seen])
+    seen: list[TracedAttention] = field(default_factory=list[TracedAttention])
     outputs: list[Tensor] = field(default_factory=list[Tensor])
     results: list[Node] = field(default_factory=list[Node])
     """the graph behind the results of all modules: some do not reach the output"""
@@ -160,7 +160,7 @@ def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
         """Record an attention call and its place in the graph."""
         heads = run()
         heads = heads.view_as(heads)  # a separate graph node, where searches start
-        traced.seen.append(Seen(call, heads))
+        traced.seen.append(TracedAttention(call, heads))
         return heads
 
     def keep_result(module: nn.Module, args: Any, output: Any) -> None:

@@ -1,4 +1,4 @@
-"""What to say of attention that was not intercepted: an error if there was none, a note if some was missed."""
+"""Report attention that was not intercepted: an error if none was seen, a note if some was missed."""
 
 from __future__ import annotations
 

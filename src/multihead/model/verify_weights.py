@@ -23,7 +23,7 @@ from multihead.errors import AnatomyError
 from multihead.model.call_trace import LETTERS, Trace
 from multihead.model.dependent_channels import Support
 from multihead.model.find_latent import Down, down_of
-from multihead.model.graph import Leaf, Product, edge_of, gradients, sent_back
+from multihead.model.graph import Product, ProductWeight, edge_of, gradients, sent_back
 from multihead.model.storage import Projection, Storage
 
 _HINT = "this is a bug in families.py or in the finder: please report the model's class and config"
@@ -286,7 +286,9 @@ def _storage_head(letter: str, kernel_head: int, storage: Storage, trace: Trace)
     return readers.pop() if readers else None
 
 
-def _check_names(part: Projection, weight: Leaf, bias: Leaf | None, trace: Trace, letter: str) -> None:
+def _check_names(
+    part: Projection, weight: ProductWeight, bias: ProductWeight | None, trace: Trace, letter: str
+) -> None:
     """Raise unless the weights to verify are those that the graph leads to."""
     expected = (part.parameter, part.axis, part.bias)
     actual = (weight.name, weight.axis, None if bias is None else bias.name)

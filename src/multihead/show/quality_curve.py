@@ -163,7 +163,9 @@ def quick_curve(
         ablated = AblatedSets(loss, [order[:pruned] for pruned in counts], reruns)
         run(model, corpus, [ablated], progress=progress)
         more = ablated.increase()
-        lost.update(zip(counts, more if loss.own else [math.expm1(min(x, 50.0)) for x in more], strict=True))
+        lost.update(
+            zip(counts, more if loss.is_distance else [math.expm1(min(x, 50.0)) for x in more], strict=True)
+        )
 
     steps = sorted({round(count * i / points) for i in range(points)})
     lost[0] = 0.0
@@ -174,7 +176,7 @@ def quick_curve(
         middle = (low + high) // 2
         measure([middle])
         low, high = (middle, high) if lost[middle] <= limit else (low, middle)
-    unit = "distance of the outputs (share of their size, squared)" if loss.own else "growth of perplexity"
+    unit = "distance of the outputs (share of their size, squared)" if loss.is_distance else "growth of perplexity"
     line = tuple(CurvePoint(count - pruned, lost[pruned]) for pruned in sorted(lost))
     method = "least important first, nothing refitted"
     return QualityCurve(count, (CurveLine(method, line, tuple(order)),), unit, loss.name, limit)

@@ -54,7 +54,7 @@ def common(before: TableData, after: TableData) -> tuple[list[str], list[str]]:
 
 
 @dataclass(frozen=True, repr=False)
-class Finding:
+class HeadFinding:
     """A head that meets a condition, with its values before and after."""
 
     condition: str
@@ -91,7 +91,7 @@ class Largest:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Generic[T]):
+class TableComparison(Generic[T]):
     """Two tables restricted to their common heads and columns, in the order of the first."""
 
     before: T
@@ -166,18 +166,18 @@ class Comparison(Generic[T]):
 
     # ---- conditions ---------------------------------------------------------------------------
 
-    def findings(self, conditions: Sequence[str | Condition]) -> list[Finding]:
+    def findings(self, conditions: Sequence[str | Condition]) -> list[HeadFinding]:
         """One finding per head and condition that the comparison meets: `entropy>0.1`, `kind:changed`.
 
         A value defined on one side only meets every condition on its column, since its change is unknown.
         """
-        findings: list[Finding] = []
+        findings: list[HeadFinding] = []
         for condition in conditions:
             parsed = Condition.of(condition) if isinstance(condition, str) else condition
             findings += self._word_findings(parsed) if parsed.how == "changed" else self._number_findings(parsed)
         return findings
 
-    def _word_findings(self, condition: Condition) -> list[Finding]:
+    def _word_findings(self, condition: Condition) -> list[HeadFinding]:
         """The compared heads whose word meets a condition."""
         self._check_column(condition)
         if isinstance(self.before[condition.column], Tensor):
@@ -186,10 +186,10 @@ class Comparison(Generic[T]):
                 hint=f"compare the size of the change: '{condition.column}>0.1'",
             )
         changed = [(h, old, new) for h, name, old, new in self.changed if name == condition.column]
-        findings = [Finding(repr(condition), h, old, new, _arrow(old, new)) for h, old, new in changed]
+        findings = [HeadFinding(repr(condition), h, old, new, _arrow(old, new)) for h, old, new in changed]
         return findings if condition.holds(float(len(changed))) else []
 
-    def _number_findings(self, condition: Condition) -> Iterator[Finding]:
+    def _number_findings(self, condition: Condition) -> Iterator[HeadFinding]:
         """The compared heads whose change of a number meets a condition."""
         self._check_column(condition)
         if not isinstance(self.before[condition.column], Tensor):
@@ -212,7 +212,7 @@ class Comparison(Generic[T]):
                 why = f"a change of {_signed(new - old)}{share}"
             else:
                 continue
-            yield Finding(repr(condition), head, old, new, f"{_short(old)} → {_short(new)}, {why}")
+            yield HeadFinding(repr(condition), head, old, new, f"{_short(old)} → {_short(new)}, {why}")
 
     def _check_column(self, condition: Condition) -> None:
         """Raise unless both compared tables have the column of a condition."""
@@ -224,7 +224,7 @@ class Comparison(Generic[T]):
         elif column in self.columns_after:
             fault = f"only the second table has column {column!r}"
         else:
-            fault = f"there is no column {column!r}"
+            fault = f"unknown column {column!r}"
         raise SizeError(f"{condition!r}: {fault}", hint=f"both have {', '.join(self.before.columns)}")
 
     # ---- showing ------------------------------------------------------------------------------

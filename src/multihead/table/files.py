@@ -211,7 +211,7 @@ def load(path: Path) -> TableData:
         path = file
     if not path.exists():
         raise MultiheadError(
-            f"there is no file or folder {path}", hint="give a .json or .parquet file, or the folder of a run"
+            f"no such file or folder: {path}", hint="give a .json or .parquet file, or the folder of a run"
         )
     if path.suffix == ".parquet":
         return _from_parquet(path)

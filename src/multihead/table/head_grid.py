@@ -24,7 +24,7 @@ from multihead.table.table import HeadTable
 from multihead.table.view import has_shares, importance_column
 
 BY_SHARES = "shares"
-"""Draws the five shares of each head, which are columns of their own."""
+"""The value of `by` that draws the five shares of each head, which are five columns."""
 
 
 def head_grid(

@@ -83,7 +83,7 @@ class TableData:
     def __getitem__(self, column: str) -> Any:
         """A column: fp64 numbers, or a tuple of words."""
         if column not in self.columns:
-            raise SizeError(f"there is no column {column!r}", hint=f"choose one of {', '.join(self.columns)}")
+            raise SizeError(f"unknown column {column!r}", hint=f"choose one of {', '.join(self.columns)}")
         return self.columns[column]
 
     def numbers(self, column: str) -> Numbers:
@@ -123,7 +123,7 @@ class TableData:
                 hint=f"name the stack: {self.heads[matches[0]]!r}",
             )
         hint = f"heads are {self.heads[0]} to {self.heads[-1]}" if self.heads else "the table is empty"
-        raise SizeError(f"there is no head {head!r}", hint=hint)
+        raise SizeError(f"unknown head {head!r}", hint=hint)
 
     def __eq__(self, other: object) -> bool:
         """Whether heads, columns, meanings, reasons and about are identical to the last bit; NaN equals NaN."""

@@ -27,7 +27,7 @@ from torch import Tensor
 from multihead._base.arguments import check_count, check_instance, check_list, check_path, describe
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.table import files, view
-from multihead.table.compare import Comparison, common
+from multihead.table.compare import TableComparison, common
 from multihead.table.condition import Condition
 from multihead.table.rows_and_columns import Column, TableData, abbreviate, cell
 
@@ -148,11 +148,11 @@ class HeadTable(TableData):
             _joined_about(self.about, other.about),
         )
 
-    def compare(self, other: HeadTable) -> Comparison[HeadTable]:
+    def compare(self, other: HeadTable) -> TableComparison[HeadTable]:
         """The changes from this HeadTable to `other`, for two checkpoints or two models."""
         check_instance("other", other, HeadTable, "a HeadTable", hint="HeadTable.load(path) reads one")
         heads, columns = common(self, other)
-        return Comparison(
+        return TableComparison(
             self.filter(heads=heads).select(columns),
             other.filter(heads=heads).select(columns),
             only_before=_without(self.heads, heads),

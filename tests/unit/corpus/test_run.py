@@ -19,7 +19,7 @@ from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, S
 from multihead.corpus.checkpoint import Checkpoint, Nodes, check_identity
 from multihead.corpus.documents import Corpus
 from multihead.corpus.ranks import Ranks
-from multihead.corpus.run import BatchRunner, Stopped, run
+from multihead.corpus.run import BatchRunner, RunStopped, run
 from multihead.corpus.state import load_state, save_state
 from multihead.errors import TypeMismatchError
 from multihead.measures.importance.ablation import Ablation, MeanOutputs
@@ -317,7 +317,7 @@ def test_a_run_that_is_told_to_stop_has_its_state_on_disk(tmp_path: Path) -> Non
     def progress(count: float) -> None:
         checkpoint.stopping = count == 2
 
-    with pytest.raises(Stopped):
+    with pytest.raises(RunStopped):
         run(model, corpus_of(model), [StatisticsSum()], checkpoint=checkpoint, progress=progress)
     assert load_state(tmp_path / "state" / "statistics-part-0.safetensors")["batches"] == 2
     assert checkpoint.batches("statistics") == 2
@@ -343,7 +343,7 @@ def test_a_resumed_run_leaves_the_number_of_threads_alone(tmp_path: Path) -> Non
     try:
         stopped = Checkpoint(tmp_path, {}, every=0.0)
         stopped.stopping = True
-        with pytest.raises(Stopped):
+        with pytest.raises(RunStopped):
             run(model, corpus_of(model), [StatisticsSum()], checkpoint=stopped)
         torch.set_num_threads(1)
         resumed = Checkpoint(tmp_path, {})

@@ -248,7 +248,7 @@ def test_a_plan_says_which_heads_go() -> None:
     )
     dots = circles(mh.figure.grid(table(2, kind=("self",) * 10), hollow=plan))
     assert [i for i, c in enumerate(dots.get_facecolors()) if to_hex(c) == "#ffffff"] == [3]
-    with pytest.raises(SizeError, match="there is no head"):
+    with pytest.raises(SizeError, match="unknown head"):
         mh.figure.grid(table(2, kind=("self",) * 10), hollow=["L7H1"])
 
 
@@ -293,7 +293,7 @@ def test_a_grid_that_cannot_be() -> None:
         mh.figure.grid(HeadTable((), {}, {}))
     with pytest.raises(MultiheadError, match="no column to colour"):
         mh.figure.grid(table(words_=("a",) * 15))
-    with pytest.raises(SizeError, match="there is no column 'y'"):
+    with pytest.raises(SizeError, match="unknown column 'y'"):
         mh.figure.grid(table(kind=("self",) * 15), "y")
     with pytest.raises(MultiheadError, match="holds words"):
         mh.figure.grid(table(kind=("self",) * 15), size="kind")

@@ -15,7 +15,7 @@ from multihead import mask, position
 from multihead.errors import SizeError
 from multihead.layer import Ask, AttentionOutput, Cells, Sinks, init
 from multihead.layer import outputs as ask_module
-from multihead.layer._kernels import Block, explicit
+from multihead.layer._kernels import ScoreBlock, explicit
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 11, 26, 6
 VARIANT = oracle.Variant(HEADS, 4, 3, (0, 0, 0, 1, 1, 1), oracle.Slopes(tuple(0.1 * h for h in range(HEADS))))
@@ -93,7 +93,7 @@ def test_some_cells_build_nothing_else(
 ) -> None:
     built: list[tuple[int, ...]] = []
 
-    def watched(block: Block) -> Any:
+    def watched(block: ScoreBlock) -> Any:
         found = explicit(block)
         built.append(tuple(found.weights.shape))
         return found

@@ -26,10 +26,10 @@ from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.kinds.head_shares import SHARES
 from multihead.measures.kinds.kinds import KindsMeasure, kinds
-from multihead.measures.kinds.per_document import Documents, Sums, alignment, read_documents
+from multihead.measures.kinds.per_document import DocumentSums, Sums, alignment, read_documents
 from multihead.measures.kinds.repeats import repeats
 from multihead.measures.kinds.result import Kinds
-from multihead.measures.kinds.shuffled import Pair
+from multihead.measures.kinds.shuffled import ShuffledPair
 from multihead.measures.kinds.token_classes import as_ids, class_of, classes_of
 from multihead.model.call import Call, Compute, Tokens
 from multihead.model.intercept import intercept
@@ -103,7 +103,7 @@ class TestPlanted:
         assert math.isnan(other["kind_score"])
         assert "closest is" in got.reasons["kind_score"]["L0H1"]
         assert math.isnan(other["kind:alignment"])
-        assert "no other sequence" in got.reasons["kind:alignment"]["L0H1"]
+        assert "the same sequence" in got.reasons["kind:alignment"]["L0H1"]
         assert got.about["kinds"]["documents"] == 12
 
     def test_the_text_is_short(self) -> None:
@@ -140,8 +140,8 @@ class TestNotForced:
 # ---- chance, against the whole truth ----------------------------------------------------------
 
 
-def seen(model: Planted, ids: Tensor, **options: Any) -> Documents:
-    kept: list[Documents] = []
+def seen(model: Planted, ids: Tensor, **options: Any) -> DocumentSums:
+    kept: list[DocumentSums] = []
 
     def listen(call: Call, run: Compute) -> Tensor:
         out = run()
@@ -244,7 +244,7 @@ def test_alignment_is_the_correlation_under_the_weights() -> None:
 
 def test_overlaps_are_those_of_the_maps() -> None:
     ids = torch.randint(2, VOCABULARY, (2, 11))
-    pair = Pair(ids, torch.ones_like(ids, dtype=torch.bool), (), torch.Generator().manual_seed(1))
+    pair = ShuffledPair(ids, torch.ones_like(ids, dtype=torch.bool), (), torch.Generator().manual_seed(1))
     model = Planted(["drawn", "previous"])
     maps = maps_of(model, pair.ids)
     got: list[Any] = []

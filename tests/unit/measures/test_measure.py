@@ -131,7 +131,7 @@ def test_outside_of_the_main_thread(model: Any, tmp_path: Path) -> None:
         ({"save_every": -1}, "save_every must be at least 0"),
         ({"resume": True, "force": True}, "resume continues a run and force starts again"),
         ({"resume": "yes"}, "resume must be True or False"),
-        ({"treebank": "nowhere.conllu"}, "there is no file nowhere.conllu"),
+        ({"treebank": "nowhere.conllu"}, "no such file: nowhere.conllu"),
     ],
 )
 def test_arguments_that_are_refused(model: Any, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
@@ -158,6 +158,6 @@ def test_words_files_and_folders_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n")
     assert list(read_documents(text=["some words", str(tmp_path / "a.txt")])) == ["some words", "one\n\ntwo"]
     assert list(read_documents(corpus=[str(tmp_path)], limit=1)) == ["one"]
-    for name, message in ((str(tmp_path), "is a folder"), ("nowhere", "there is no file 'nowhere'")):
+    for name, message in ((str(tmp_path), "is a folder"), ("nowhere", "no such file: 'nowhere'")):
         with pytest.raises(MultiheadError, match=message):
             read_documents(text=[name])

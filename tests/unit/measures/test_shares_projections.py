@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from multihead.measures.kinds.piece_shares import offset_bins
-from multihead.measures.kinds.projections import Fit, Layout, Marginals, fit
+from multihead.measures.kinds.projections import LogLinearFit, Marginals, VisibleKeys, fit
 
 PIECES, N = 2, 7
 
 
-def explicit_map(causal: bool) -> tuple[Tensor, Tensor, Layout]:
+def explicit_map(causal: bool) -> tuple[Tensor, Tensor, VisibleKeys]:
     """Weights of two heads, (head, piece, query, key), the weight of each row, and what rows see."""
     draw = torch.Generator().manual_seed(4)
     visible = torch.ones(N, N, dtype=torch.float64)
@@ -25,17 +25,17 @@ def explicit_map(causal: bool) -> tuple[Tensor, Tensor, Layout]:
     p = torch.randn(2, PIECES, N, N, generator=draw, dtype=torch.float64).exp() * seen
     p = p / p.sum(-1, keepdim=True).clamp(min=1e-30)
     weight = torch.rand(2, PIECES, N, generator=draw, dtype=torch.float64) * (seen.sum(-1) > 0)
-    return p, weight, Layout(visible, keys, bins, count)
+    return p, weight, VisibleKeys(visible, keys, bins, count)
 
 
-def marginals(p: Tensor, weight: Tensor, layout: Layout) -> Marginals:
+def marginals(p: Tensor, weight: Tensor, layout: VisibleKeys) -> Marginals:
     x = p * weight[..., None]
     assert layout.bins is not None
     one_hot = torch.nn.functional.one_hot(layout.bins, layout.bin_count).double()
     return Marginals(weight, x.sum(-2), torch.einsum("hpij,ijb->hpb", x, one_hot))
 
 
-def gain(p: Tensor, weight: Tensor, layout: Layout, t: Tensor, a: Tensor) -> Tensor:
+def gain(p: Tensor, weight: Tensor, layout: VisibleKeys, t: Tensor, a: Tensor) -> Tensor:
     """Σ w p log(q / uniform) of the two heads, from the formula; t and a are logarithms."""
     assert layout.bins is not None
     seen = (layout.visible * layout.keys[:, None]).bool()
@@ -47,7 +47,7 @@ def gain(p: Tensor, weight: Tensor, layout: Layout, t: Tensor, a: Tensor) -> Ten
     return parts.sum((1, 2))
 
 
-def best(p: Tensor, weight: Tensor, layout: Layout, alpha: float, position: bool, word: bool) -> Tensor:
+def best(p: Tensor, weight: Tensor, layout: VisibleKeys, alpha: float, position: bool, word: bool) -> Tensor:
     """The gain of the best intensities, found by LBFGS."""
     t = torch.zeros(2, layout.bin_count, dtype=torch.float64, requires_grad=position)
     a = torch.zeros(2, PIECES, N, dtype=torch.float64, requires_grad=word)
@@ -86,7 +86,7 @@ def test_what_a_fit_explains_is_the_formula_of_the_map() -> None:
     draw = torch.Generator().manual_seed(6)
     bins = torch.rand(2, layout.bin_count, generator=draw, dtype=torch.float64)
     keys = torch.rand(2, PIECES, N, generator=draw, dtype=torch.float64)
-    explained = Fit(bins, keys).explained(marginals(p, weight, layout), layout).sum(1)
+    explained = LogLinearFit(bins, keys).explained(marginals(p, weight, layout), layout).sum(1)
     torch.testing.assert_close(explained, gain(p, weight, layout, bins.log(), keys.log()))
 
 
@@ -105,7 +105,7 @@ def test_a_choice_that_no_other_row_repeats_explains_nothing_of_the_other_half()
     """By maximum likelihood on its own rows, the popularity of keys explains a seventh of random choices."""
     draw = torch.Generator().manual_seed(8)
     n, pieces = 64, 16
-    layout = Layout(torch.ones(n, n).double(), torch.ones(pieces, n).double(), None)
+    layout = VisibleKeys(torch.ones(n, n).double(), torch.ones(pieces, n).double(), None)
     choice = torch.randint(0, n, (pieces, n), generator=draw)
     p = torch.nn.functional.one_hot(choice, n).double()
 

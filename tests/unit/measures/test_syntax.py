@@ -96,7 +96,7 @@ class TestReading:
             read_conllu(lines)
 
     def test_no_file(self) -> None:
-        with pytest.raises(mh.MultiheadError, match=r"there is no file nowhere\.conllu"):
+        with pytest.raises(mh.MultiheadError, match=r"no such file: nowhere\.conllu"):
             read_conllu("nowhere.conllu")
 
 

@@ -69,10 +69,10 @@ def test_stacks_are_told_apart() -> None:
 
 
 def test_what_is_not_there() -> None:
-    with pytest.raises(SizeError, match="there is no column 'entropie'") as caught:
+    with pytest.raises(SizeError, match="unknown column 'entropie'") as caught:
         table()["entropie"]
     assert caught.value.hint == "choose one of entropy, kind, worth"
-    with pytest.raises(SizeError, match="there is no head 'L9H0'"):
+    with pytest.raises(SizeError, match="unknown head 'L9H0'"):
         table().row("L9H0")
     with pytest.raises(SizeError, match="'H3' is not a head name"):
         table().row("H3")
@@ -352,7 +352,7 @@ def test_text() -> None:
     assert lines[3].split() == ["L0H2", "–", "0.333"]
     assert lines[4].split() == ["L1H0", "dead", "–"]
     assert repr(table()) == table().text()
-    with pytest.raises(SizeError, match="there is no column 'x'"):
+    with pytest.raises(SizeError, match="unknown column 'x'"):
         table().text(["x"])
 
 

@@ -1,1 +1,1 @@
-"""What the model loses without a head."""
+"""Importance of heads: how much worse the model gets without each."""

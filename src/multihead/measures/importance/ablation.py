@@ -37,7 +37,7 @@ from multihead.model.rerun_from_attention import Change
 from multihead.model.rerun_strategies import STRATEGIES, Reruns, Variant
 from multihead.model.sites import Key, Site
 from multihead.model.statistics.output_means import OutputMeans
-from multihead.model.statistics.stream_moments import Moments
+from multihead.model.statistics.stream_moments import StreamMoments
 from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 
@@ -72,7 +72,7 @@ class LossChanges:
         self.reruns = reruns or Reruns()
 
     def intact(self, batch: Batch, run: BatchRun) -> tuple[Tensor, Target, PerDocument]:
-        """Before ablation: what the loss reads of the recorded run, its target, its value per document."""
+        """Before ablation: the output that the loss reads, its target, and its value per document."""
         documents, rows = documents_in(run.inputs), run.forward.recorded.rows
         windows = rows % documents == 0 and not _batch_second(
             run.forward.model
@@ -110,7 +110,7 @@ class LossChanges:
         """The ablation of some heads of an attention: zeros or mean outputs in their place."""
 
         def change(outputs: HeadOutputs) -> HeadOutputs:
-            """Put zeros or mean outputs in the place of the ablated heads."""
+            """Replace the outputs of ablated heads by zeros or by means."""
             outputs = outputs.clone()
             for head in heads:
                 mean = 0.0 if replace == "zero" or self.means is None else self.means.mean(key)[head].to(outputs)
@@ -123,7 +123,7 @@ class LossChanges:
 class Ablation(HeadMoments):
     """The change of the loss without each head, over documents.
 
-    `replace` is what stands in for the output of an ablated head: "zero", or its "mean" over the corpus, taken from
+    `replace` is the substitute for the output of an ablated head: "zero", or its "mean" over the corpus, taken from
     `means`. Memory: the recording of one batch, see `rerun_from_attention`.
     """
 
@@ -153,7 +153,7 @@ class Ablation(HeadMoments):
             )
         self.changes = LossChanges(loss, means=means, reruns=reruns)
         self.strategy = ""
-        self._intact = Moments([None], 1)
+        self._intact = StreamMoments([None], 1)
 
     @property
     def forwards(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -191,8 +191,8 @@ class Ablation(HeadMoments):
             self.strategy = max(self.strategy, later.strategy, key=STRATEGIES.index)
 
     def state(self) -> dict[str, Any]:
-        own = {"replace": list(self.replace), "strategy": self.strategy, "intact": self._intact.state()}
-        return super().state() | own
+        options = {"replace": list(self.replace), "strategy": self.strategy, "intact": self._intact.state()}
+        return super().state() | options
 
     def load(self, state: State) -> None:
         """Restore the state of an ablation with the same options."""
@@ -202,7 +202,7 @@ class Ablation(HeadMoments):
                 hint="resume with the same options",
             )
         super().load(state)
-        self.strategy, self._intact = state["strategy"], Moments([None], 1)
+        self.strategy, self._intact = state["strategy"], StreamMoments([None], 1)
         self._intact.load(state["intact"])
         reruns = self.changes.reruns.resumed(state["strategy"])
         self.changes = LossChanges(self.loss, means=self.changes.means, reruns=reruns)

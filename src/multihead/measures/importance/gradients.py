@@ -79,7 +79,7 @@ class Gradients(HeadMoments):
         super().__init__(len(SUMS))
         self.loss, self.normalise, self.seed = loss, normalise, seed
         self.shared: Mapping[Key, Key] = shared or {}
-        self.probes = probes if loss.own else 1
+        self.probes = probes if loss.is_distance else 1
         self.forwards = 3.0 * self.probes
         self._layers: list[int] = []
         """number of heads of each attention"""
@@ -122,7 +122,7 @@ class Gradients(HeadMoments):
 
     def columns(self) -> HeadTable:
         """The table's columns of gradient importance, with standard errors."""
-        distance = self.loss.own
+        distance = self.loss.is_distance
         size, error = self.mean_and_error(0)
         norm = self._norms(size) if self.normalise else torch.ones_like(size)
         text = "E |∂L/∂gate| over documents (Michel 2019)"

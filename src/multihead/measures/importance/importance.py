@@ -153,7 +153,7 @@ def importance(
         replace: what replaces the output of an ablated head: "zero", "mean" (over the corpus), or both.
         normalise: normalise gradient importance per layer, see `Gradients`.
         batch_size: documents at a time.
-        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
+        max_tokens: longer documents are cut into pieces of this length; default: the positions of the model.
         probes: random directions per batch, for models without a loss of their own, whose outputs are compared.
         seed: of the probes, and of masked tokens.
         progress: called with (pass, batches finished).
@@ -163,7 +163,7 @@ def importance(
 
     Raises:
         SizeError: if `method` or `replace` is unknown.
-        MultiheadError: if there is no text, or text and no tokenizer.
+        MultiheadError: if the data contains no text, or text without a tokenizer.
 
     >>> import multihead as mh
     >>> model, tokenizer = mh.embedded()

@@ -48,7 +48,7 @@ class Loss:
     """A loss per document: the mean over its tokens. The loss of a corpus is the mean over documents."""
 
     name = "loss"
-    own = False
+    is_distance = False
     """whether it is the distance to the intact model's outputs, where it and its gradient are 0"""
     splits = True
     """whether it reads one tensor whose first axis is documents, so several batches can run as one"""
@@ -204,7 +204,7 @@ class OutputDistance(Loss):
     Near y₀ each is ½ ‖A (y − y₀)‖² for a matrix A that `probe` applies: rᵀ A y with random signs r.
     """
 
-    own = True
+    is_distance = True
 
     def __init__(
         self,

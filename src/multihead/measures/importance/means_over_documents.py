@@ -12,7 +12,7 @@ from torch import Tensor
 from multihead._base.plural import plural
 from multihead.corpus.accumulator import Accumulator, State, check_same_heads
 from multihead.errors import MultiheadError
-from multihead.model.statistics.stream_moments import Moments
+from multihead.model.statistics.stream_moments import StreamMoments
 
 NO_DOCUMENT = "no document has a token that the loss is of"
 NO_EFFECT = "0: the loss does not depend on this head in any document"
@@ -26,18 +26,18 @@ class HeadMoments(Accumulator):
         self.count = count
         self.batches = 0
         self.heads: list[str] = []
-        self._moments: Moments | None = None
+        self._moments: StreamMoments | None = None
 
     def add_documents(self, heads: Sequence[str], numbers: Float[Tensor, "number head document"]) -> None:
         """Add the documents of one batch; NaN marks a document that does not count."""
         if self._moments is None:
-            self.heads, self._moments = list(heads), Moments([None] * self.count, len(heads))
+            self.heads, self._moments = list(heads), StreamMoments([None] * self.count, len(heads))
         check_same_heads(self.heads, heads)
         self._moments.add(numbers.cpu(), slice(0, len(heads)), range(self.count))
         self.batches += 1
 
     @property
-    def moments(self) -> Moments:
+    def moments(self) -> StreamMoments:
         if self._moments is None:
             raise MultiheadError("no batch has run yet", hint=f"run(model, corpus, [{self.name}]) first")
         return self._moments
@@ -80,7 +80,7 @@ class HeadMoments(Accumulator):
         self.batches, self.heads, self.notes = int(state["batches"]), list(state["heads"]), list(state["notes"])
         self._moments = None
         if state["moments"] is not None:
-            self._moments = Moments([None] * self.count, len(self.heads))
+            self._moments = StreamMoments([None] * self.count, len(self.heads))
             self._moments.load(state["moments"])
 
 
@@ -89,6 +89,6 @@ def check_documents(documents: int, rows: int) -> None:
     if rows != documents > 1:
         raise MultiheadError(
             f"the batch has {plural(documents, 'document')} by its first axis, and attention runs in "
-            f"{plural(rows, 'row')}: which document a row belongs to cannot be told",
+            f"{plural(rows, 'row')}: the document of each row is unknown",
             hint="put the batch axis first (batch_first=True), or run one document at a time: batch_size=1",
         )

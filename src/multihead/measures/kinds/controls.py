@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from multihead.measures.kinds.per_document import EVEN, RANDOM, Documents, PerDocument, Sums
+from multihead.measures.kinds.per_document import EVEN, RANDOM, DocumentSums, PerDocument, Sums
 from multihead.model.statistics.catalogue import offset_name
 from multihead.model.statistics.options import Statistics
 
@@ -52,7 +52,7 @@ def stream_names(options: Statistics) -> list[str]:
     ]
 
 
-def streams(documents: Documents, options: Statistics) -> Numbers:
+def streams(documents: DocumentSums, options: Statistics) -> Numbers:
     """The values of each document and head; statistics without values are absent."""
     if not documents.heads.total:
         return {}  # only padding
@@ -72,7 +72,7 @@ def streams(documents: Documents, options: Statistics) -> Numbers:
     return {name: x for name, x in values.items() if name in names}
 
 
-def _statistics(documents: Documents, sums: Sums, options: Statistics) -> Numbers:
+def _statistics(documents: DocumentSums, sums: Sums, options: Statistics) -> Numbers:
     """The statistics of every document and head, without their controls."""
     available = sums.total
     values: Numbers = {"first": sums.mean("first"), "broad": sums.share("relative_entropy")}
@@ -101,7 +101,7 @@ def quiet(norm: PerDocument) -> PerDocument:
     return (1 - share).clamp(min=0.0).masked_fill(norm.isnan(), torch.nan)
 
 
-def shuffled(documents: Documents) -> Numbers:
+def shuffled(documents: DocumentSums) -> Numbers:
     """Expectation over all permutations of the ids with fixed weights, for rows that have such a key."""
     assert documents.ids is not None
     collision = torch.tensor([_collision(i[r]) for i, r in zip(documents.ids, documents.real, strict=True)])
@@ -122,7 +122,7 @@ def _collision(ids: Tensor) -> float:
     return float((count * (count - 1)).sum() / (n * (n - 1))) if n > 1 else 0.0
 
 
-def fixed(documents: Documents, options: Statistics) -> Numbers:
+def fixed(documents: DocumentSums, options: Statistics) -> Numbers:
     """The statistics of heads that always attend to one offset, where that position is visible."""
     assert documents.ids is not None
     ids = documents.ids.masked_fill(~documents.real, -1)

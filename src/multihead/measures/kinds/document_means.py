@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from multihead.model.statistics.stream_moments import Moments
+from multihead.model.statistics.stream_moments import StreamMoments
 
 ENOUGH = 5
 """Minimum documents for an interval, and thus for a kind."""
@@ -23,7 +23,7 @@ class DocumentMeans:
     def __init__(self, names: Sequence[str], heads: int) -> None:
         self.names = list(names)
         self.index = {name: i for i, name in enumerate(self.names)}
-        self.moments = Moments([None] * len(self.names), heads)
+        self.moments = StreamMoments([None] * len(self.names), heads)
         self.heads = heads
 
     def add(self, numbers: Mapping[str, Float[Tensor, "document #head"]]) -> None:

@@ -123,7 +123,7 @@ RULES: tuple[Rule, ...] = (
         0.5,
         ("random",),
         "moves along the other sequence",
-        "there is no other sequence",
+        "queries and keys are the same sequence",
     ),
     Rule(
         "window",
@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
 )
 """Every kind, with its threshold and control. A positional or class kind needs half of the attention mass.
 
-Kinds of equal tokens come first and have a lower threshold: where there is no equal token, the head attends
+Kinds of equal tokens come first and have a lower threshold: without an equal token the head attends
 elsewhere, mostly to the first token, and where there are several, it splits its mass. `window` and `broad` come
 last: they are for heads that fit no single position. `dead` and the kinds of equal tokens name a head whichever
 share leads on texts."""

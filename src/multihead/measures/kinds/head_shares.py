@@ -50,7 +50,7 @@ class HeadShares:
 
     @property
     def leading(self) -> tuple[str, ...]:
-        """One of the shares, or two that cannot be told apart, in the order of `SHARES`; none if undefined."""
+        """One of the shares, or two that are too close to separate, in the order of `SHARES`; none if undefined."""
         spread, rest = self.share["spread"], self.share["rest"]
         if math.isnan(spread):
             return ()

@@ -51,14 +51,15 @@ def kinds(
     classes: Mapping[str, Sequence[int] | Sequence[str]] | None = None,
     offsets: int = 16,
 ) -> Kinds:
-    """What each head of `model` does on `data`: its shares of log n, and the kind that refines the leading one.
+    """Name each head of `model` by its behaviour on `data`: shares of log n, and a kind that refines the leader.
 
     Args:
         data: as for `mh.measure`. A document, or a piece of one, counts once, however long it is; use 5 or more. A
             document that is equal to an earlier one does not count.
-        tokenizer: has special tokens and classes (punctuation, digits, capitalised, function words, word pieces).
+        tokenizer: supplies special tokens and classes of tokens: punctuation, digits, capitalised, function words,
+            word pieces.
         batch_size: documents at a time.
-        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
+        max_tokens: longer documents are cut into pieces of this length; default: the positions of the model.
         seed: of the shuffled texts and the random tokens that scores are compared with.
         special: ids of special tokens, instead of the tokenizer's.
         classes: further classes of tokens: name → ids or words.
@@ -68,7 +69,7 @@ def kinds(
         `Kinds`: `kinds["L0H1"].kind`, `.score` and `.why`; `kinds.of("previous")`; `kinds.table`.
 
     Raises:
-        MultiheadError: if there is no text, or text and no tokenizer.
+        MultiheadError: if the data contains no text, or text without a tokenizer.
 
     >>> import multihead as mh
     >>> model, tokenizer = mh.embedded()
@@ -200,7 +201,7 @@ class KindsMeasure:
 
 
 class DocumentEvidence(PerSite[DocumentMeans]):
-    """What each head does in every document, with the scores of heads made up for comparison."""
+    """What each head does in every document, with the scores of artificial heads for comparison."""
 
     forwards = 3.0
 
@@ -213,7 +214,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         self._memory = Memory()
         self._generator = torch.Generator()
         self._new: list[int] | None = None
-        """rows of the batch that count; None: all"""
+        """rows of the batch that count; if None, all"""
 
     def inputs(self, batch: Batch) -> Inputs:
         """The inputs of a batch for evidence of kinds; repeated documents do not count."""

@@ -23,7 +23,7 @@ from multihead.model.kernel_arguments import without_interception
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock, cut
 from multihead.model.statistics.catalogue import offset_name
-from multihead.model.statistics.features import Pairs
+from multihead.model.statistics.features import PairFeatures
 from multihead.model.statistics.options import Statistics
 from multihead.model.statistics.row_statistics import BlockRows
 
@@ -63,7 +63,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentSums:
     """One attention call by document: sums of its heads and of the artificial heads, and its tokens."""
 
     heads: Sums
@@ -78,14 +78,14 @@ class Documents:
 @torch.no_grad()
 def read_documents(
     call: Call, out: HeadOutputs, options: Statistics, memory: Memory, generator: torch.Generator
-) -> Documents:
+) -> DocumentSums:
     """Sum the statistics of one call; `generator` draws the scores of the random head."""
     problem, cross = call.problem, call.cross or call.problem.cross
     with autocast_disabled(problem.q.device):
         null, null_out = null_heads(problem, generator)
         chance, sees = _sums(null, null_out, call.queries, call.keys, options, memory, cross, None)
         heads, _ = _sums(problem, out.detach(), call.queries, call.keys, options, memory, cross, sees)
-    pairs = Pairs.of(problem, call.queries, call.keys, options, cross)
+    pairs = PairFeatures.of(problem, call.queries, call.keys, options, cross)
     has_ids = pairs.key_id is not None and problem.coordinates.queries == problem.coordinates.keys and not cross
     ids = pairs.key_id.long().cpu() if has_ids and pairs.key_id is not None else None
     alignments = {}
@@ -93,7 +93,7 @@ def read_documents(
         alignments = {
             name: alignment(of, call.queries, call.keys) for name, of in (("heads", problem), ("chance", null))
         }
-    return Documents(heads, chance, ids, pairs.real.cpu(), sees, cross, alignments)
+    return DocumentSums(heads, chance, ids, pairs.real.cpu(), sees, cross, alignments)
 
 
 def _sums(
@@ -107,7 +107,7 @@ def _sums(
     sees: dict[str, Bool[Tensor, "document query"]] | None,
 ) -> tuple[Sums, dict[str, Bool[Tensor, "document query"]]]:
     """The sums of all heads, and the rows in which the first head has mass on each statistic."""
-    pairs, size = Pairs.of(problem, queries, keys, options, cross), problem.coordinates
+    pairs, size = PairFeatures.of(problem, queries, keys, options, cross), problem.coordinates
     measure = BlockRows(problem, out, pairs, options.offsets, memory)
     all_rows = torch.zeros(size.batch, size.heads, dtype=torch.float64)
     names: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ def _sums(
 
 
 def _blocks(
-    problem: Problem, pairs: Pairs, measure: BlockRows, options: Statistics
+    problem: Problem, pairs: PairFeatures, measure: BlockRows, options: Statistics
 ) -> Iterator[
     tuple[
         RowBlock,

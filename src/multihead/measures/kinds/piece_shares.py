@@ -24,7 +24,7 @@ from torch import Tensor
 from multihead.layer import Problem, weights_of
 from multihead.layer._problem import autocast_disabled
 from multihead.layer.outputs import Cells
-from multihead.measures.kinds.projections import Layout, Marginals, fit
+from multihead.measures.kinds.projections import Marginals, VisibleKeys, fit
 from multihead.model.call import Call
 
 STRENGTHS = (1.0, 1 / 16, 1 / 256)
@@ -49,7 +49,7 @@ Bins = Int[Tensor, "query key"]
 
 
 @dataclass(frozen=True)
-class View:
+class PieceView:
     """What the queries of a call see."""
 
     visible: Bool[Tensor, "piece head_or_1 query key"]
@@ -59,7 +59,7 @@ class View:
     """whether a query also sees a learned sink, or padding that the model does not mask, such as silence"""
 
     @staticmethod
-    def of(call: Call, resting: Bool[Tensor, "piece key"]) -> View:
+    def of(call: Call, resting: Bool[Tensor, "piece key"]) -> PieceView:
         """Which keys of each piece are visible, and which are resting places."""
         size = call.problem.coordinates
         allowed = call.problem.mask.allowed(size.grid())
@@ -73,7 +73,7 @@ class View:
             valid = call.keys.valid.to(size.device).expand(size.batch, size.keys)[:, None, None]
             beyond = beyond | (visible & ~valid).any(-1)
             visible = visible & valid
-        return View(visible, resting, call.real_rows.to(size.device).expand(size.batch, size.queries), beyond)
+        return PieceView(visible, resting, call.real_rows.to(size.device).expand(size.batch, size.queries), beyond)
 
 
 def resting_places(
@@ -127,7 +127,7 @@ def _numbered(levels: Bins) -> tuple[Bins, int]:
 def piece_shares(call: Call, resting: Bool[Tensor, "piece key"], bins: tuple[Bins, int] | None) -> Numbers:
     """The streams of every piece and head; NaN where no row sees two keys."""
     with autocast_disabled(call.problem.q.device):
-        view, size = View.of(call, resting), call.problem.coordinates
+        view, size = PieceView.of(call, resting), call.problem.coordinates
         step = max(1, VALUES // max(size.batch * size.queries * size.keys, 1))
         step = 1 if view.visible.shape[1] > 1 else step  # heads with masks of their own see different keys
         parts = [
@@ -153,7 +153,7 @@ class _Rows:
     table: tuple[Bins, int] | None
 
     @staticmethod
-    def read(problem: Problem, view: View, heads: range, bins: tuple[Bins, int] | None) -> _Rows:
+    def read(problem: Problem, view: PieceView, heads: range, bins: tuple[Bins, int] | None) -> _Rows:
         """Sums over rows and keys of each piece, for its shares."""
         size = problem.coordinates
         mask_head = heads.start if view.visible.shape[1] > 1 else 0
@@ -221,7 +221,7 @@ class _Rows:
         """What position, word and both explain of some pieces."""
         keys = self.ordinary[pieces] & self.visible[pieces].any(1)
         bins, count = (None, 0) if self.table is None else self.table
-        layout = Layout(visible.double(), keys.double(), bins, count)
+        layout = VisibleKeys(visible.double(), keys.double(), bins, count)
         heads, times = self.log_n.shape[1], len(STRENGTHS)
         halves = Marginals(*(x[:, pieces].transpose(1, 2).flatten(0, 1) for x in (self.rows, self.keys, self.bins)))
         train, test = halves.swapped().repeat(times), halves.repeat(times)

@@ -34,7 +34,7 @@ Their sum is exact after any number."""
 
 
 @dataclass(frozen=True)
-class Layout:
+class VisibleKeys:
     """What the rows of some pieces see; the same for all of their heads."""
 
     visible: Float[Tensor, "query key"]
@@ -42,11 +42,11 @@ class Layout:
     keys: Float[Tensor, "piece key"]
     """1 for ordinary keys: not padding, not a resting place"""
     bins: Int[Tensor, "query key"] | None
-    """the offset bin of a query and a key; None: they share no positions"""
+    """the offset bin of a query and a key; None if they share no positions"""
     bin_count: int = 0
 
-    def float(self) -> Layout:
-        return Layout(self.visible.float(), self.keys.float(), self.bins, self.bin_count)
+    def float(self) -> VisibleKeys:
+        return VisibleKeys(self.visible.float(), self.keys.float(), self.bins, self.bin_count)
 
     def sum_bins(self, x: Float[Tensor, "fit query key"]) -> Float[Tensor, "fit bin"]:
         assert self.bins is not None
@@ -74,22 +74,22 @@ class Marginals:
 
 
 @dataclass(frozen=True)
-class Fit:
+class LogLinearFit:
     """The intensities of a log-linear model."""
 
     bins: Float[Tensor, "fit bin"] | None
     keys: Float[Tensor, "fit piece key"]
 
-    def double(self) -> Fit:
-        return Fit(None if self.bins is None else self.bins.double(), self.keys.double())
+    def double(self) -> LogLinearFit:
+        return LogLinearFit(None if self.bins is None else self.bins.double(), self.keys.double())
 
-    def kernel(self, layout: Layout) -> Float[Tensor, "#fit query key"]:
+    def kernel(self, layout: VisibleKeys) -> Float[Tensor, "#fit query key"]:
         """t_bin(i,j) where visible."""
         if self.bins is None or layout.bins is None:
             return layout.visible.unsqueeze(0)
         return self.bins[:, layout.bins] * layout.visible
 
-    def explained(self, rows: Marginals, layout: Layout) -> Float[Tensor, "fit piece"]:
+    def explained(self, rows: Marginals, layout: VisibleKeys) -> Float[Tensor, "fit piece"]:
         """Σ w p log(q / uniform): by how much the model is nearer to these rows than uniform weights, in nats."""
         z, even = ((f.keys * layout.keys) @ f.kernel(layout).mT for f in (self, uniform(layout)))
         gain = torch.special.xlogy(rows.keys, self.keys).sum(-1)
@@ -98,19 +98,19 @@ class Fit:
         return gain - torch.special.xlogy(rows.rows, z / even).nan_to_num(0.0).sum(-1)
 
 
-def uniform(layout: Layout) -> Fit:
-    return Fit(None, torch.ones_like(layout.keys).unsqueeze(0))
+def uniform(layout: VisibleKeys) -> LogLinearFit:
+    return LogLinearFit(None, torch.ones_like(layout.keys).unsqueeze(0))
 
 
 def fit(
     rows: Marginals,
-    layout: Layout,
+    layout: VisibleKeys,
     strength: Float[Tensor, " fit"],
     *,
     position: bool,
     word: bool,
     sweeps: int = SWEEPS,
-) -> Fit:
+) -> LogLinearFit:
     """The log-linear model of some rows by their marginals, with offsets, keys or both; `strength` is α."""
     alpha = strength[:, None]
     total = rows.bins.sum(1)
@@ -121,16 +121,16 @@ def fit(
     bins = torch.ones_like(total) if position else None
     for _ in range(sweeps):
         if bins is not None:
-            kernel = Fit(bins, keys).kernel(layout)
+            kernel = LogLinearFit(bins, keys).kernel(layout)
             weight = _ratio(row_weight, keys @ kernel.mT, 0.0)
             expected = layout.sum_bins(weight.mT @ keys * layout.visible)
             bins = _ratio(total + alpha, expected + alpha, 1.0)
         if word:
-            kernel = Fit(bins, keys).kernel(layout)
+            kernel = LogLinearFit(bins, keys).kernel(layout)
             weight = _ratio(row_weight, keys @ kernel.mT, 0.0)
             expected = weight @ kernel
             keys = _ratio(rows.keys + alpha[..., None], expected + alpha[..., None], 1.0) * layout.keys
-    return Fit(bins, keys.expand(rows.keys.shape))
+    return LogLinearFit(bins, keys.expand(rows.keys.shape))
 
 
 def _ratio(x: Tensor, y: Tensor, otherwise: float) -> Tensor:

@@ -45,7 +45,7 @@ class Kinds:
         match = next((e for e in self.evidence if e.head == name), None)
         if match is None:
             ends = f"{self.evidence[0].head} to {self.evidence[-1].head}" if self.evidence else "none"
-            raise SizeError(f"there is no head {head!r}", hint=f"heads are {ends}")
+            raise SizeError(f"unknown head {head!r}", hint=f"heads are {ends}")
         return match
 
     def of(self, kind: str) -> list[Evidence]:

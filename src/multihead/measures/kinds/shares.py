@@ -1,10 +1,10 @@
 """What decides where a head looks, in shares of log n that add up: spread, rest, position, word, match.
 
-- *spread*: the entropy of its rows; 1 means that it looks everywhere alike.
+- *spread*: the entropy of its rows; 1 means equal attention to all keys.
 - *rest*: how much it gives to resting places, the first token and special tokens.
-- *position*: what offsets between query and key decide.
-- *word*: how popular a key is with every query of its piece.
-- *match*: what remains, and so depends on query and key together.
+- *position*: the part decided by offsets between query and key.
+- *word*: the part decided by how popular a key is with all queries of its piece.
+- *match*: the rest, which depends on query and key together.
 
 Shares depend on the number of keys: texts become pieces of one length (`Pieces`). How they are split is in
 `piece_shares`, the models that split them are in `projections`.
@@ -122,7 +122,7 @@ class SharesSum(PerSite[DocumentMeans]):
         self.rests = False
         """whether any piece had a resting place"""
         self._new: list[int] | None = None
-        """pieces of the batch that count; None: all"""
+        """pieces of the batch that count; if None, all"""
 
     def inputs(self, batch: Batch) -> Inputs:
         self._new = None if batch.repeated is None else (~batch.repeated).nonzero()[:, 0].tolist()
@@ -207,7 +207,7 @@ class SharesSum(PerSite[DocumentMeans]):
                 if site.cross:
                     reasons["position"][head.head] = "queries and keys are different sequences"
                 if not self.rests:
-                    reasons["rest"][head.head] = "there is no first and no special token"
+                    reasons["rest"][head.head] = "the pieces have no first or special token"
         columns: dict[str, Column] = {}
         meaning = {name: Meaning("share", text) for name, text in MEANINGS.items()}
         for name in SHARES:
@@ -223,7 +223,7 @@ class SharesSum(PerSite[DocumentMeans]):
                         "share", f"{end} end of the 95 % interval of {name} over pieces"
                     )
         columns["leading"] = tuple(" + ".join(h.leading) for h in heads)
-        meaning["leading"] = Meaning("", "the leading share of log n, or two that cannot be told apart")
+        meaning["leading"] = Meaning("", "the leading share of log n, or two that are too close to separate")
         return HeadTable(tuple(h.head for h in heads), columns, meaning, {n: r for n, r in reasons.items() if r})
 
 

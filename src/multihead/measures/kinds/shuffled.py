@@ -46,7 +46,7 @@ HEADS = 16
 """Heads whose maps are computed at once."""
 
 
-class Pair:
+class ShuffledPair:
     """A batch of documents, followed by the same documents shuffled."""
 
     def __init__(
@@ -112,7 +112,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
         self.model, self.options, self.seed = model, options, seed
         self.reason = ""
         """why tokens cannot be shuffled; "" if they can"""
-        self._pair: Pair | None = None
+        self._pair: ShuffledPair | None = None
 
     def inputs(self, batch: Batch) -> Inputs | None:
         """A batch and its shuffled copy; None if the tokens cannot be shuffled."""
@@ -184,14 +184,14 @@ def position_or_content(overlaps: DocumentMeans, reason: str) -> list[Driven]:
 
 def pair_of(
     batch: Mapping[str, Any], name: str, special: Sequence[int], generator: torch.Generator
-) -> tuple[Pair, dict[str, Tensor]]:
+) -> tuple[ShuffledPair, dict[str, Tensor]]:
     """The pair of a batch whose token ids are the input `name`, and the model's inputs for it."""
     ids = batch[name].cpu()
     mask = batch.get("attention_mask")
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.cpu().bool()
     left_padded = ids.shape[1] > TOKENS and not bool(real[:, :TOKENS].any(-1).all())
     tokens = slice(-TOKENS, None) if left_padded else slice(0, TOKENS)
-    pair = Pair(ids[:, tokens], real[:, tokens], special, generator)
+    pair = ShuffledPair(ids[:, tokens], real[:, tokens], special, generator)
     inputs = {name: pair.ids}
     for other in ("attention_mask", "token_type_ids", "position_ids"):
         if isinstance(batch.get(other), Tensor):

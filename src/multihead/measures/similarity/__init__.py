@@ -1,1 +1,1 @@
-"""Which heads say the same."""
+"""Which heads write or attend to the same."""

@@ -45,7 +45,7 @@ PAIRS: dict[str, Meaning] = {
 SHOWN = 256
 """Cells along a side of the picture; with more heads, a cell shows the largest of several values."""
 
-NEVER = "there is no other head to compare with"
+NEVER = "no other head to compare with"
 
 
 @dataclass(frozen=True, repr=False)

@@ -70,7 +70,7 @@ def similarity(
         within: heads of a cluster are on average closer than this (1 − by, or the distance for attention).
         layers: restrict to these, ["L0", "L3"]; default: all.
         batch_size: documents at a time.
-        max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
+        max_tokens: longer documents are cut into pieces of this length; default: the positions of the model.
         largest: limit for the covariance, in bytes; above it, CKA is a sketch with a reported error.
         seed: of the sketch, and of the attention rows that are compared.
         progress: called with the number of finished batches.
@@ -81,7 +81,7 @@ def similarity(
 
     Raises:
         SizeError: if `by` is unknown, `within` is outside [0, 1], or a layer does not exist.
-        MultiheadError: if there is no text, or text and no tokenizer.
+        MultiheadError: if the data contains no text, or text without a tokenizer.
 
     >>> import multihead as mh
     >>> model, tokenizer = mh.embedded()
@@ -107,7 +107,7 @@ def similarity(
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _BatchAttention:
     """One attention on one batch."""
 
     heads: HeadOutputs
@@ -159,7 +159,7 @@ class SimilaritySum(Accumulator):
         self.batches = 0
         self._groups: list[_Group] = []
         self._undefined: dict[str, list[str]] = {}
-        self._sites, self._seen = Sites(), dict[Key, _Seen]()  # of the current batch
+        self._sites, self._seen = Sites(), dict[Key, _BatchAttention]()  # of the current batch
         if weights.reason:
             for measure in ("correlation", "write", "read"):
                 self._add_reason(measure, f"the weights were not found: {weights.reason}")
@@ -172,7 +172,7 @@ class SimilaritySum(Accumulator):
         self._sites.register(call.site)
         if call.key not in self._seen:  # copies, because the model may modify its tensors in place later
             problem = replace(call.problem, q=call.problem.q.clone(), k=call.problem.k.clone())
-            self._seen[call.key] = _Seen(out.clone(), problem, call.real_rows)
+            self._seen[call.key] = _BatchAttention(out.clone(), problem, call.real_rows)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         """Compare every two heads of the batch that ran over the same tokens."""
@@ -185,7 +185,7 @@ class SimilaritySum(Accumulator):
         self.batches += 1
         self._sites, self._seen = Sites(), {}
 
-    def _grouped(self, seen: Mapping[Key, _Seen]) -> list[list[Site]]:
+    def _grouped(self, seen: Mapping[Key, _BatchAttention]) -> list[list[Site]]:
         """The attentions whose heads are compared: those over the same query tokens."""
         sites = list(self._sites)
         if self.layers is not None:
@@ -216,7 +216,7 @@ class SimilaritySum(Accumulator):
             return list(self.weights.layers[site.key].W_O)
         return [torch.eye(value_dim, dtype=torch.float64)] * site.heads
 
-    def _sum(self, group: _Group, seen: Mapping[Key, _Seen], index: int) -> None:
+    def _sum(self, group: _Group, seen: Mapping[Key, _BatchAttention], index: int) -> None:
         """Add a batch to the similarity sums of a group."""
         attentions = [seen[site.key] for site in group.sites]
         real = attentions[0].real

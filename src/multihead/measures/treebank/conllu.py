@@ -69,7 +69,7 @@ def _read_lines(source: str | Path | Iterable[str]) -> Iterable[str]:
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.is_file():
-            raise MultiheadError(f"there is no file {path}", hint="pass the path of a .conllu file, or its text")
+            raise MultiheadError(f"no such file: {path}", hint="pass the path of a .conllu file, or its text")
         return path.read_text(encoding="utf-8").splitlines()
     return source
 

@@ -26,7 +26,7 @@ EXACT_IDS = 1 << 24
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairFeatures:
     """Positions, token ids and marks of the queries and keys of one problem."""
 
     query_place: Float[Tensor, "query_rows query"]  # rows: 1 or batch
@@ -41,7 +41,7 @@ class Pairs:
     cross: bool
 
     @staticmethod
-    def of(problem: Problem, queries: Tokens, keys: Tokens, options: Statistics, cross: bool) -> Pairs:
+    def of(problem: Problem, queries: Tokens, keys: Tokens, options: Statistics, cross: bool) -> PairFeatures:
         """The features of all (query, key) pairs of an attention call."""
         size, position = problem.coordinates, problem.coordinates.all_keys()
         exact = torch.promote_types(problem.q.dtype, torch.float32)
@@ -66,7 +66,7 @@ class Pairs:
         sees_ahead = not any(isinstance(part, Causal) for part in problem.mask.parts())
         names = ["place"] if cross else ["behind"] + ["before", "ahead", "after"] * sees_ahead
         names += ["same_token", "induction"] * (query_id is not None)
-        return Pairs(
+        return PairFeatures(
             size.all_queries().to(exact),
             position.to(exact),
             _real(problem, queries, size.queries),

@@ -18,11 +18,11 @@ from multihead.model.call import Tokens
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock, cut, together
 from multihead.model.statistics.catalogue import meanings
-from multihead.model.statistics.features import Pairs
+from multihead.model.statistics.features import PairFeatures
 from multihead.model.statistics.options import Statistics
 from multihead.model.statistics.output_means import OutputMeans
 from multihead.model.statistics.row_statistics import BlockRows, Measured
-from multihead.model.statistics.stream_moments import Moments
+from multihead.model.statistics.stream_moments import StreamMoments
 from multihead.table.column_meaning import Meaning
 
 PENDING = 1 << 20
@@ -49,7 +49,7 @@ class HeadStatistics:
         self.names = list(self.meaning)
         self.index = {name: i for i, name in enumerate(self.names)}
         self.named = self.names[: len(self.names) - 2 * self.options.offsets - 1]  # the offsets come last
-        self.moments = Moments([m.scale for m in self.meaning.values()], heads, self.memory.kept)
+        self.moments = StreamMoments([m.scale for m in self.meaning.values()], heads, self.memory.kept)
         self.outputs = OutputMeans(heads, room=self.memory.kept)
         self.rows = 0
         """real queries"""
@@ -81,7 +81,7 @@ class HeadStatistics:
     def _update(self, problem: Problem, out: HeadOutputs, queries: Tokens, keys: Tokens, cross: bool) -> None:
         """Add one attention call to the statistics, block by block."""
         size = problem.coordinates
-        pairs = Pairs.of(problem, queries, keys, self.options, cross)
+        pairs = PairFeatures.of(problem, queries, keys, self.options, cross)
         real = pairs.real
         self.rows += int(real.sum())
         self.padding += int((~real).sum())
@@ -173,7 +173,7 @@ class HeadStatistics:
 
     def _index(self, name: str) -> int:
         if name not in self.meaning:
-            raise SizeError(f"there is no statistic {name!r}", hint=f"choose one of {', '.join(self.names)}")
+            raise SizeError(f"unknown statistic {name!r}", hint=f"choose one of {', '.join(self.names)}")
         return self.index[name]
 
     # ---- state --------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class HeadStatistics:
 class _PendingRows:
     """A buffer of rows to add to the moments."""
 
-    def __init__(self, moments: Moments) -> None:
+    def __init__(self, moments: StreamMoments) -> None:
         self.moments = moments
         self.parts: dict[tuple[int, int, tuple[int, ...]], list[Tensor]] = {}
         self.values = 0

@@ -23,7 +23,7 @@ from multihead.layer import Problem
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.blocks import RowBlock
 from multihead.model.statistics.catalogue import SATURATED
-from multihead.model.statistics.features import Pairs
+from multihead.model.statistics.features import PairFeatures
 from multihead.model.statistics.keys import KeySide
 
 Rows = Float[Tensor, "batch head query"]
@@ -144,7 +144,7 @@ class BlockRows:
     """Measure the blocks of one problem."""
 
     def __init__(
-        self, problem: Problem, out: HeadOutputs, pairs: Pairs, offsets: int, memory: Memory | None = None
+        self, problem: Problem, out: HeadOutputs, pairs: PairFeatures, offsets: int, memory: Memory | None = None
     ) -> None:
         self.problem, self.out, self.pairs = problem, out, pairs
         self.exact = torch.promote_types(problem.q.dtype, torch.float32)

@@ -16,7 +16,7 @@ from multihead.table.column_meaning import BINS, Scale
 KEPT = ("count", "mean", "squares", "lowest", "highest", "histogram")
 
 
-class Moments:
+class StreamMoments:
     """Moments per (statistic, head), independent of the order of the rows and of how they are split.
 
     Parts are merged as in Chan et al. 1979: with δ = mean_b − mean_a,
@@ -101,7 +101,7 @@ class Moments:
         self.lowest[index] = torch.minimum(self.lowest[index], lowest)
         self.highest[index] = torch.maximum(self.highest[index], highest)
 
-    def merge(self, other: Moments) -> None:
+    def merge(self, other: StreamMoments) -> None:
         """Add the moments of other rows, stream by stream."""
         if self.mean.shape != other.mean.shape or self.scales != other.scales:
             raise SizeError(
@@ -114,7 +114,7 @@ class Moments:
     @staticmethod
     def merged(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The moments of two states merged, for streams without a scale."""
-        both = [Moments([None] * len(state["mean"]), state["mean"].shape[1]) for state in (first, second)]
+        both = [StreamMoments([None] * len(state["mean"]), state["mean"].shape[1]) for state in (first, second)]
         for moments, state in zip(both, (first, second), strict=True):
             moments.load(state)
         both[0].merge(both[1])

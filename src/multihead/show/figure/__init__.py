@@ -20,7 +20,7 @@ from multihead._base.charts import Heatmap
 from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.similarity.result import Similarity
-from multihead.model.capture import Capture, Head
+from multihead.model.capture import Capture, CapturedHead
 from multihead.model.sites import Site
 from multihead.show.figure.draw import draw_head_grid, draw_heatmap, draw_lines
 from multihead.show.figure.style import COLUMN, PAGE, colour_bar, label, labels_step, sheet, short
@@ -46,7 +46,7 @@ SMALLEST = 1.5
 
 
 def attention(
-    head: Head | Weights | Rows,
+    head: CapturedHead | Weights | Rows,
     tokens: Tokens | None = None,
     *,
     queries: Tokens | None = None,
@@ -64,7 +64,7 @@ def attention(
     """
     weights = _weights(head, sequence)
     across, down = _labels(weights, tokens, queries)
-    heading = title if title is not None else head.name if isinstance(head, Head) else ""
+    heading = title if title is not None else head.name if isinstance(head, CapturedHead) else ""
     chart = Heatmap.attention(weights.numpy(), down, across, title=heading, top=_top(top, [weights]))
     longest = max(weights.shape)
     side = min(max(0.17 * longest, SMALLEST), PAGE - 1.2)
@@ -102,7 +102,7 @@ def layer(
     site = _site(heads, name)
     if columns < 1:
         raise SizeError(f"columns must be at least 1, got {columns}")
-    maps = [_weights(Head(heads, site, h), sequence) for h in range(site.heads)]
+    maps = [_weights(CapturedHead(heads, site, h), sequence) for h in range(site.heads)]
     columns = min(columns, len(maps))
     rows = math.ceil(len(maps) / columns)
     ratio = min(maps[0].shape[0] / maps[0].shape[1], 1.6)
@@ -222,9 +222,9 @@ def _part(part: T | None, report: Report, name: str) -> T:
     return part
 
 
-def _weights(head: Head | Weights | Rows, sequence: int) -> Weights:
+def _weights(head: CapturedHead | Weights | Rows, sequence: int) -> Weights:
     """The map that a figure draws, from a captured head or a matrix."""
-    if isinstance(head, Head):
+    if isinstance(head, CapturedHead):
         maps = head.weights()
         if not -len(maps) <= sequence < len(maps):
             raise SizeError(
