@@ -15,7 +15,7 @@ import pytest
 from bench_results import assert_quoted, assert_rounded, results, section, tables, value
 
 ROOT = Path(__file__).parents[1]
-MEASURED = {"grid", "map", "layer", "alike"}
+MEASURED = {"grid", "map", "layer", "similarity"}
 """Need minutes of a model; their functions are tested in tests/unit/figure."""
 BY_HAND = {"report"}
 """A screenshot of the page."""

@@ -89,7 +89,7 @@ def one_layer() -> Any:
     return mh.figure.layer(heads, 1, words)
 
 
-def alike() -> Any:
+def similarity() -> Any:
     return mh.figure.similarity(mh.similarity(minilm().model, sample(), tokenizer=minilm().tokenizer))
 
 
@@ -225,7 +225,7 @@ def entropy() -> Any:
 
 
 PICTURES: dict[str, Callable[[], Any]] = {
-    "grid": grid, "entropies": entropies, "map": one_map, "layer": one_layer, "alike": alike,
+    "grid": grid, "entropies": entropies, "map": one_map, "layer": one_layer, "similarity": similarity,
     "how-many-heads": how_many_heads, "prune": prune, "kv-cache": kv_cache, "fast": fast, "entropy": entropy,
     **learn_figures.PICTURES,
 }  # fmt: skip

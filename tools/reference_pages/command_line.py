@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from docstring import item
+
 from multihead.cli import COMMANDS, parser
 
 HEAD = """\
@@ -19,7 +21,7 @@ HEAD = """\
 def page() -> str:
     """The text of the page."""
     top = parser()
-    index = [f"- [`{name}`](#multihead-{name}): {line}" for name, line in COMMANDS.items()]
+    index = [item(f"[`{name}`](#multihead-{name})", line) for name, line in COMMANDS.items()]
     sections = [_section(name) for name in COMMANDS]
     return "\n".join([HEAD, *index, "", _code(top.epilog), "", "\n\n".join(sections)]) + "\n"
 
@@ -56,7 +58,7 @@ def _item(action: argparse.Action) -> str:
     value = "" if action.nargs == 0 else f" {_value(action)}" if action.option_strings else _value(action)
     names = [f"`{flag}{value}`" for flag in action.option_strings] or [f"`{value}`"]
     text = " ".join((action.help or "").replace("%%", "%").split())
-    return f"- {', '.join(names)}" + (f": {text}" if text else "")
+    return item(", ".join(names), text)
 
 
 def _value(action: argparse.Action) -> str:

@@ -10,6 +10,16 @@ from typing import Any
 SECTIONS = {"Args:": "Arguments", "Returns:": "Returns", "Raises:": "Raises"}
 
 
+def item(code: str, text: str = "") -> str:
+    """An entry of a list, which ends with a full stop: readers and counters see one sentence per entry."""
+    return stopped(f"- {code}: {text}" if text else f"- {code}")
+
+
+def stopped(text: str) -> str:
+    """The text with a full stop at its end, if it has none."""
+    return text if text.endswith((".", "!", "?", ":")) else f"{text}."
+
+
 def first_line(value: Any) -> str:
     """The first paragraph of a docstring as one line."""
     return " ".join(_doc(value).split("\n\n")[0].split())
@@ -42,8 +52,9 @@ def _section(body: str, head: str) -> str:
     if head == "Returns:":
         return " ".join(body.split())
     entries = [" ".join(entry.split()) for entry in re.split(r"\n(?=\S)", body)]
-    return "\n".join(re.sub(r"^([\w, ]+):", _names, entry) for entry in entries)
+    return "\n".join(_entry(entry) for entry in entries)
 
 
-def _names(match: re.Match[str]) -> str:
-    return "- " + ", ".join(f"`{name}`" for name in match.group(1).split(", ")) + ":"
+def _entry(entry: str) -> str:
+    names, _, text = entry.partition(": ")
+    return item(", ".join(f"`{name}`" for name in names.split(", ")), text)

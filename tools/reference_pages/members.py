@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from textwrap import dedent
 from typing import Any
 
-from docstring import first_line, markdown
+from docstring import first_line, item, markdown
 from signature import annotation, short_signature, signature
 
 
@@ -21,7 +21,7 @@ def members(kind: type) -> str:
         if isinstance(value, property) or hasattr(value, "func"):
             getter: Any = value.fget if isinstance(value, property) else value.func
             returned = inspect.signature(getter).return_annotation
-            lines.append(_item(f"{name}: {annotation(returned)}", first_line(value)))
+            lines.append(item(f"`{name}: {annotation(returned)}`", first_line(value)))
             continue
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         call = f"{kind.__name__}.{name}" if isinstance(value, classmethod | staticmethod) else name
@@ -31,7 +31,7 @@ def members(kind: type) -> str:
             )
             sections.append(text)
         else:
-            lines.append(_item(short_signature(call, _bound(value, function)), first_line(function)))
+            lines.append(item(f"`{short_signature(call, _bound(value, function))}`", first_line(function)))
     return "\n\n".join(["**Attributes and methods**", "\n".join(lines), *sections] if lines else sections)
 
 
@@ -69,9 +69,5 @@ def _fields(kind: type) -> list[str]:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
                 described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
                 text = " ".join(str(after.value.value).split()) if described else ""  # type: ignore[union-attr]
-                lines.append(_item(f"{node.target.id}: {ast.unparse(node.annotation)}", text))
+                lines.append(item(f"`{node.target.id}: {ast.unparse(node.annotation)}`", text))
     return lines
-
-
-def _item(code: str, text: str) -> str:
-    return f"- `{code}`: {text}" if text else f"- `{code}`"

@@ -138,7 +138,7 @@ class Corpus:
 
     @property
     def unit(self) -> int:
-        """Documents of one of the first parts."""
+        """The number of documents in each of the first parts."""
         return (self.part_batches or BATCHES) * self.batching.batch_size
 
     def ranges(self) -> list[range]:
@@ -181,7 +181,7 @@ class Corpus:
         return count
 
     def _documents(self, indices: range) -> Iterator[tuple[Document, bool]]:
-        """The documents of some indices, and whether each came before."""
+        """The documents at some indices, and whether each is a repeat."""
         if self._next != indices.start:
             self._open = islice(iter(self.documents), indices.start, None)
         self._next = -1  # a part that is left in its middle cannot be continued

@@ -209,7 +209,7 @@ class _Pass:
     # ---- progress -----------------------------------------------------------------------------
 
     def _tell(self, done: float, every: float = 0.2) -> None:
-        """Publish how far the run of this process is; rank 0 shows how far all are."""
+        """Publish the progress of this process; rank 0 shows the progress of all."""
         others = 0.0
         if self.ranks.size > 1:
             if time.monotonic() - self._told < max(every, 0.02 * self.ranks.size):

@@ -38,7 +38,7 @@ class ScoreBlock:
     allowed: Allowed | None = None
     bias: ScoreBias | None = None
     row_has_key: Bool[Tensor, "#batch #head #query 1"] | None = None  # None if every row has a key
-    any_bias: bool = False  # the user gives the bias, of any size
+    any_bias: bool = False  # the bias comes from the user and may have any size
 
 
 @dataclass(frozen=True)

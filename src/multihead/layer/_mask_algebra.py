@@ -39,7 +39,7 @@ class Mask:
     diagonal_visible: bool = True
     #: adds a bias to the scores
     has_bias: bool = False
-    #: the user gives the bias, of any size
+    #: the bias comes from the user and may have any size
     any_bias: bool = False
     #: preferred number of queries in a block; 0 if any number is equally good
     block: int = 0

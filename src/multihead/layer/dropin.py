@@ -175,7 +175,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return q, k, v
 
     def _rows(self) -> list[int]:
-        """How wide q, k and v are; a cut layer has others (edit/surgery/patched_modules.py)."""
+        """The widths of q, k and v, which differ in a cut layer (edit/surgery/patched_modules.py)."""
         return [self.embed_dim] * 3
 
     def _groups(self) -> Groups:

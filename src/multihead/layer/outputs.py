@@ -38,8 +38,8 @@ class Cells:
 class Ask:
     """A request for more than the output.
 
-    - `weights`: attention weights before dropout, True for all or `Cells` for some heads and rows;
-    - `lse`: log-sum-exp of the scores of every row, with the sink (-inf if the row sees no key);
+    - `weights`: attention weights before dropout, True for all or `Cells` for some heads and rows.
+    - `lse`: log-sum-exp of the scores of every row, with the sink (-inf if the row sees no key).
     - `heads`: the outputs of the heads before W_O, after the gate.
 
     >>> import torch, multihead as mh

@@ -265,7 +265,7 @@ class _FolderRun:
         )
         self.folder.say(f"{resumed}{Estimate(seconds, memory)}")
         if processes < ranks.size:
-            self.folder.say(f"{processes} of {plural(ranks.size, 'rank')} have work: the text makes no more parts")
+            self.folder.say(f"{processes} of {plural(ranks.size, 'rank')} have work: the text has too few parts")
         return batches
 
 

@@ -114,7 +114,7 @@ class Parts:
         ranks: Ranks | None = None,
         progress: Callable[[str, float], None] | None = None,
     ) -> Summary:
-        """Run all passes of the parts, or those that are left."""
+        """Run all passes of the parts, or those that remain."""
         summaries: list[Summary] = []
         for accumulators in self.passes:
             name = accumulators[0].name

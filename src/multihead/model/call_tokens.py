@@ -157,7 +157,7 @@ class Inputs:
     ) -> Tokens | None:
         """The tokens of self-attention in a model that pads its input itself, as Longformer does to whole windows.
 
-        None unless the mask hides exactly the padding of the user and the keys behind the sequence.
+        None unless the mask hides exactly the user's padding and the keys after the sequence.
         """
         sequence, keys = self._queries_of(stack), coordinates.keys
         length = sequence.length

@@ -47,7 +47,7 @@ class StopForward(Exception):
 
 
 class Forward:
-    """Calls of a model that leave it as it was, including the mode and parameters of every submodule.
+    """Runs of a model that leave it unchanged, including the mode and parameters of every submodule.
 
     Args:
         grad: record gradients of tensors that a listener adds. The parameters are frozen then.
@@ -79,8 +79,8 @@ class Forward:
     ) -> Generator[None]:
         """Inside the block every forward passes its attention calls to the listener.
 
-        `sharded`: the listener expects that a rank may have only some of the heads. `required`: `run` raises if it
-        met no attention; a model that lost all of its heads has none.
+        `sharded`: the listener supports calls with only some of the heads, those of this rank. `required`: `run`
+        raises if it meets no attention, as in a model without heads.
         """
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
@@ -111,7 +111,7 @@ class Forward:
         self._unseen = lambda: None  # the other function holds the inputs of the block
 
     def _heard(self, listener: Listener, call: Call, compute: Compute) -> HeadOutputs:
-        """The result of the listener in a forward; its errors are not those of the model."""
+        """The result of the listener in a forward; its errors are not reported as the model's."""
         try:
             return listener(call, compute)
         except Exception as error:
@@ -152,7 +152,7 @@ class Forward:
         return output
 
     def prepared(self, inputs: ModelInputs) -> partial[Any]:
-        """The forward that `run` makes, without the work on its inputs: to measure how long the model takes."""
+        """The forward that `run` makes, without the work on its inputs: to time the model."""
         root = inner(self.model)
         args, named = (inputs, {}) if isinstance(inputs, tuple) else ((), inputs)
         plain = plain_inputs(root, named)

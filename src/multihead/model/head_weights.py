@@ -1,6 +1,6 @@
 """Copies of the weights of one attention, head by head, however the model packs them into parameters.
 
-`LayerAnatomy` has views into the model; these are values to compute with and to change.
+`LayerAnatomy` has views of the model's parameters; these are copies, to compute with and to change.
 
 >>> import torch, multihead as mh
 >>> from multihead.model.head_weights import HeadWeights

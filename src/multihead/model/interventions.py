@@ -46,9 +46,9 @@ def ablate(
 
     Args:
         heads: names such as "L0H3", "0.3" or (0, 3).
-        replace: what replaces the output of the heads: "zero", as after pruning; "mean", their mean over the real
-            tokens of the call, or over all tokens of the capture `means`; "uniform", the output of equal attention
-            to all visible keys.
+        replace: the substitute for the output of the heads. "zero" is the output after pruning. "mean" is their mean
+            over the real tokens of the call, or over all tokens of the capture `means`. "uniform" is the output of
+            equal attention to all visible keys.
         means: a capture of the same model, for replace="mean".
         sites: the attentions of the model, from a capture of it: `heads.sites`. By default they are found by
             running the model once on a small example.

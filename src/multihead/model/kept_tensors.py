@@ -21,8 +21,8 @@ Which = str | Sequence[str]
 class Keep:
     """Tensors that a capture keeps from every call, in addition to statistics. Layers are named L0, L1, ...
 
-    - `qk`: queries and keys passed to the kernel, from which `weights` computes any row of any map;
-    - `v`: values;
+    - `qk`: queries and keys passed to the kernel, from which `weights` computes any row of any map.
+    - `v`: values.
     - `outputs`: head outputs before W_O, which `mh.patch` can insert into a different run.
 
     >>> import torch, multihead as mh

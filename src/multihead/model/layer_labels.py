@@ -26,7 +26,7 @@ _TOWERS = (
 )  # fmt: skip
 _MAIN = "main"
 _ORDER = ("decoder", _MAIN, "encoder")
-"""The first stack with cross-attention, in this order, calls it "cross"; that of others is `vision_cross`."""
+"""In this order, the first stack with cross-attention labels it "cross"; others use `vision_cross` and the like."""
 _NAMED_CROSS = ("cross", "encoder_attn", "encdec", "encoder_decoder")
 
 

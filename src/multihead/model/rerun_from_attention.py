@@ -43,14 +43,14 @@ Change = Callable[[HeadOutputs], HeadOutputs]
 
 ModuleForward = Callable[..., Any]
 ModuleCall = tuple[str, int]
-"""The path of a module, and how many calls of it came before in the run."""
+"""The path of a module, and the number of its earlier calls in the run."""
 ATTENTION = ""
 """The name under which attentions are counted, among the calls of modules."""
 
 
 @dataclass
 class Returned:
-    """What one call of a module returned, and how many calls of everything had been made by then."""
+    """The output of one module call, and the number of calls of all modules before its end."""
 
     output: Any
     counts: dict[str, int]
@@ -157,7 +157,7 @@ class Recording(ModuleCalls):
 
     @property
     def width(self) -> int:
-        """The largest number of values that the heads of one attention put out."""
+        """The largest number of values that the heads of one attention output."""
         return max((heads.numel() for heads in self._heads), default=1)
 
     @contextmanager

@@ -36,7 +36,7 @@ from multihead.model.rerun_from_attention import Change
 from multihead.model.sites import Key
 
 Variant = Mapping[Key, Change]
-"""What is changed in one run, by attention."""
+"""The changes of one run, by attention."""
 
 Read = Callable[[Any], Tensor]
 """The tensor of an output that is compared and returned, documents in front."""
@@ -76,10 +76,10 @@ class Reruns:
         batch: int = 0,
         progress: Callable[[float], None] | None = None,
     ) -> list[Tensor]:
-        """Rerun every variant by the strategy, inside `forward.recording()`, and return what `read` gives.
+        """Rerun every variant by the strategy, inside `forward.recording()`, and return the results of `read`.
 
         Args:
-            unchanged: what it gives for the recorded run.
+            unchanged: its result for the recorded run.
             splits: whether the tensor can be split along its documents, so that variants can run side by side.
         """
         recording = forward.recorded

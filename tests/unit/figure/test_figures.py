@@ -442,5 +442,5 @@ def test_the_grid_without_shares_shows_kinds() -> None:
     old = empty.select([name for name in empty.columns if name != "leading"])
     for table in (old, empty):
         assert "dead (1)" in words(mh.figure.grid(table))
-    with pytest.raises(MultiheadError, match="no column 'shares'"):
+    with pytest.raises(MultiheadError, match="unknown column 'shares'"):
         mh.figure.grid(old, "shares")

@@ -402,7 +402,7 @@ class TestBadInput:
     def test_no_such_head(self) -> None:
         got = kinds(Planted(["previous"]), documents(2))
         assert got["L0H0"] is got["0.0"] is got[0, 0]
-        with pytest.raises(SizeError, match="no head 'L7H0'"):
+        with pytest.raises(SizeError, match="unknown head 'L7H0'"):
             got["L7H0"]
 
     def test_words_need_a_tokenizer(self) -> None:

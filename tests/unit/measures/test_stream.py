@@ -282,7 +282,7 @@ class TestErrors:
         q, k, v = drawn()
         with pytest.raises(SizeError, match="4 heads, got 3"):
             HeadStatistics(4).update(problem_of(q, k, v), v, Tokens(), Tokens())
-        with pytest.raises(SizeError, match="no statistic 'entorpy'"):
+        with pytest.raises(SizeError, match="unknown statistic 'entorpy'"):
             HeadStatistics(4).mean("entorpy")
         with pytest.raises(SizeError, match="cannot merge"):
             HeadStatistics(4).merge(HeadStatistics(4, Statistics(offsets=3)))

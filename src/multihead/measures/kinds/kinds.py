@@ -174,7 +174,7 @@ class KindsMeasure:
         return {around["name"]: ids}
 
     def _positions(self) -> int:
-        """How many tokens the model takes at least."""
+        """The smallest number of tokens that the model accepts."""
         config = getattr(self.model, "config", None)
         named = [getattr(config, n, None) for n in ("max_position_embeddings", "n_positions")]
         return min(n for n in (learned_positions(self.model), *named, 1 << 20) if isinstance(n, int) and n > 0)

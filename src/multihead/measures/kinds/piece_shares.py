@@ -6,8 +6,8 @@ times the KL of its weights over the m ordinary keys, with r the mass that rests
 models (`projections`): what position explains, what the popularity of keys explains in addition, averaged over the
 two orders (Shapley), and the match, which is what remains. The sum is exact, whatever the models are.
 
-How strongly intensities are held back, α, depends on how noisy the rows of a head are, and so does whether offsets
-or words explain anything at all. So the split is computed for each of `VARIANTS`, and the one that explains most
+The best strength α of the regularisation depends on the noise in the rows of a head, and so does whether offsets or
+words explain anything at all. So the split is computed for each of `VARIANTS`, and the one that explains most
 over the corpus, with no share below 0, counts.
 """
 

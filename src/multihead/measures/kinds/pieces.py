@@ -35,8 +35,8 @@ class Pieces:
     """The first `MOST` pieces of some documents, in batches; it can be iterated again and again.
 
     Documents are packed one after the other and cut. Each piece stands between the special tokens that surround the
-    first document. Documents and pieces equal to earlier ones are left out, as is the rest after the last piece,
-    unless it is all there is. Batches that hold more than token ids and padding, such as images or a second
+    first document. Repeated documents and pieces are excluded, and so is the rest after the last full piece,
+    unless there is no full piece. Batches that hold more than token ids and padding, such as images or a second
     sequence, stay as they are, and a row counts as a piece.
     """
 
@@ -132,7 +132,7 @@ class Pieces:
 
 
 _OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask", "labels"}
-"""What a batch of texts may hold besides its token ids: pieces have none of it, or their own."""
+"""Inputs that may accompany token ids; pieces omit them or make their own."""
 
 
 def _rows_of_ids(document: Mapping[str, Any]) -> list[list[int]] | None:

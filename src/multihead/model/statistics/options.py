@@ -25,9 +25,9 @@ def check_statistics(statistics: object) -> None:
 class Statistics:
     """Options of the statistics measured in addition to the default ones.
 
-    - `offsets`: measure the mass on each offset key − query from −offsets to +offsets;
-    - `special`: ids of delimiters and other special tokens;
-    - `classes`: name → token ids, for punctuation, tags or any other class;
+    - `offsets`: measure the mass on each offset key − query from −offsets to +offsets.
+    - `special`: ids of delimiters and other special tokens.
+    - `classes`: name → token ids, for punctuation, tags or any other class.
     - `block_bytes`: memory bound of a block of weights.
 
     >>> import torch, multihead as mh
