@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 import sys
 from itertools import groupby
 from pathlib import Path
+from textwrap import dedent
 
 from multihead.statements.catalogue import STATEMENTS
 from multihead.statements.statement import Statement
@@ -40,10 +42,21 @@ def _page(parts: list[Statement]) -> str:
         f"# {_number(first)}. {title[0].upper()}{title[1:]}",
         opening,
         *conditions,
-        rest,
+        _fenced(rest),
         f"Code: [{file}.py](../../../{source})",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _fenced(text: str) -> str:
+    """The text with indented formulas in fences, outside of code."""
+    code = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    code[::2] = [re.sub(r"(?:^ {4}.*\n?)+", _fence, prose, flags=re.MULTILINE) for prose in code[::2]]
+    return "".join(code)
+
+
+def _fence(formula: re.Match[str]) -> str:
+    return f"```text\n{dedent(formula.group()).rstrip()}\n```\n"
 
 
 def _file(statement: Statement) -> str:

@@ -1,6 +1,6 @@
 """Charts as data, and the palettes, scales and number formats of every face that draws them.
 
-A `Heatmap`, a `HeadGrid` or a `LineChart` says what is drawn. Four faces draw it: notebooks (`_base.chart_html`),
+A chart is a `Heatmap`, a `HeadGrid` or a `LineChart`. Four faces draw it: notebooks (`_base.chart_html`),
 figures (`show.figure`), the terminal (`show.terminal`) and the page, which receives `page_style()` as JSON.
 
 >>> import numpy as np

@@ -1,6 +1,6 @@
 """The processes of a run: those that torchrun started, or this one alone.
 
-Rank 0 decides, prints and writes. Ranks exchange small messages through torch's store; what they have learned goes
+Rank 0 decides, prints and writes. Ranks exchange small messages through torch's store; their states go
 through the run folder, which all of them see (`checkpoint`).
 
 >>> from multihead.corpus.ranks import Ranks

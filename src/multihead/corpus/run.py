@@ -1,6 +1,6 @@
 """Run a model over a corpus for several accumulators: the only loop over batches.
 
-The corpus is in parts. Each process reads its share of them, and what the parts taught is merged along one tree. So
+The corpus is in parts. Each process reads its share of them, and the states of the parts are merged along one tree. So
 the result does not depend on the number of processes, nor on which of them were killed.
 
 >>> from transformers import GPT2Config, GPT2Model
@@ -106,7 +106,7 @@ class _Pass:
         ranks: Ranks,
         progress: Progress | None,
     ) -> None:
-        assert checkpoint is not None or ranks.size == 1, "several ranks exchange what they learn in a folder"
+        assert checkpoint is not None or ranks.size == 1, "several ranks exchange their states in a folder"
         self.batch_runner, self.accumulators = batch_runner, batch_runner.accumulators
         self.corpus, self.checkpoint, self.ranks, self.progress = corpus, checkpoint, ranks, progress
         self.name = self.accumulators[0].name

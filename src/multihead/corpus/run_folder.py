@@ -40,7 +40,7 @@ class RunFolder:
 
     Args:
         resume: continue a run that was stopped, or return the table of a finished one.
-        force: start again, replacing what the folder holds.
+        force: start again, replacing the contents of the folder.
         save_every: seconds between two saves of the state.
     """
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError, SizeError
 from multihead.layer._cache_base import (
+    AppendStep,
     Cache,
     Lengths,
-    AppendStep,
     View,
     per_row,
 )

@@ -177,7 +177,7 @@ class LatentAttention(AttentionLayer):
 
         if mask.by_rule and isinstance(store, Cache):
             try_rules(mask, coordinates, plan.tiles)
-        if isinstance(step, AppendStep) and torch.is_grad_enabled():  # kv_up reads what is stored
+        if isinstance(step, AppendStep) and torch.is_grad_enabled():  # kv_up reads the stored vectors
             step.graph |= any(p.requires_grad for p in self.kv_up.parameters())
         latent, _ = store.take(latent, latent[..., :0], step)  # only now does the cache change
         q, k, v, value_up = self._absorb(q, latent) if absorbed else self._expand(q, latent)

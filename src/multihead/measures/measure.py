@@ -85,7 +85,7 @@ def measure(
             the current batch, and the same call with `resume=True` ends in the same table, to the last bit. Under
             torchrun, processes share the documents.
         resume: continue a run that was stopped; of a finished one, return the table.
-        force: start again, replacing what `out` holds.
+        force: start again, replacing the contents of `out`.
         save_every: seconds between two saves of the state.
         rank_timeout: seconds without a heartbeat after which a process counts as dead.
         name: of the model, for the record in `table.about`.

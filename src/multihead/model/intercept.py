@@ -11,7 +11,7 @@ A mode belongs to one thread, can be nested, and is removed at the end of the bl
 calling module is found by walking the Python stack. Inside the block, hooks on the model read its input ids and
 padding, and a hook on each attention module counts its calls (see `call_index.py`).
 
-The first call of every attention is compared with what the model's own kernel returns, and the first output of the
+The first call of every attention is compared with the result of the model's own kernel, and the first output of the
 model with its output outside the block (see `verify_kernel.py`, `verify_output.py`).
 """
 

@@ -46,8 +46,8 @@ def ablate(
 
     Args:
         heads: names such as "L0H3", "0.3" or (0, 3).
-        replace: the substitute for the output of the heads. "zero" is the output after pruning. "mean" is their mean
-            over the real tokens of the call, or over all tokens of the capture `means`. "uniform" is the output of
+        replace: the substitute for the output of the heads. "zero" is the output after pruning, "mean" their mean
+            over the real tokens of the call or over all tokens of the capture `means`. "uniform" is the output of
             equal attention to all visible keys.
         means: a capture of the same model, for replace="mean".
         sites: the attentions of the model, from a capture of it: `heads.sites`. By default they are found by

@@ -252,7 +252,7 @@ class Anatomy(Sequence[LayerAnatomy]):
     def __init__(self, layers: Sequence[LayerAnatomy], notes: Sequence[str] = ()) -> None:
         self.layers = tuple(layers)
         self.notes = tuple(notes)
-        """what the run of the model did not see"""
+        """modules that look like attention and are not listed"""
 
     def __len__(self) -> int:
         return len(self.layers)

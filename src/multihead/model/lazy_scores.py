@@ -104,7 +104,7 @@ class _Expression:
         return x
 
     def mask(self) -> Mask:
-        """Who may attend by the lazy scores, and what is added to them."""
+        """The mask and the sum of the biases of the lazy scores."""
         batch, _, queries, keys = *self.q.shape[:3], self.k.shape[2]
         mask = masks.everything()
         for x in (*self.added, *(~hidden for hidden in self.hidden)):

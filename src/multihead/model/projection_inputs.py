@@ -52,7 +52,7 @@ def projections_of(layer: LayerAnatomy, model: nn.Module) -> Projections:
 
 @dataclass(frozen=True)
 class QKVInputs:
-    """The inputs of the projections of one call, as views of the model's tensors: copy what is kept."""
+    """The inputs of the projections of one call, as views of the model's tensors: copy those that you keep."""
 
     q: Float[Tensor, "batch query d_query"]
     k: Float[Tensor, "batch key d_key"]

@@ -19,7 +19,7 @@ ROWS = 16
 
 
 def verify_call(path: str, problem: Problem, heads: HeadOutputs) -> None:
-    """Raise unless softmax(scores) v of the problem, on some rows, is what the model's kernel returned.
+    """Raise unless softmax(scores) v of the problem, on some rows, equals the result of the model's kernel.
 
     Rows that see no key are not compared: kernels disagree on them, and they hold no information.
     """

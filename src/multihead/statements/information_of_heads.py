@@ -1,7 +1,7 @@
-"""What the heads know of the input, through a noisy channel:
-- 6a: `I(MultiHead; X) ≥ max_i I(head_i; X)`
-- 6b: `C_total = Σ C_i`
-- 6c: `I(X; Y) = Σ I(X; head_i) − I(head_1; …; head_h | X)`
+"""What the heads know of the input, through a noisy channel.
+- 6a: `I(MultiHead; X) ≥ max_i I(head_i; X)`.
+- 6b: `C_total = Σ C_i`.
+- 6c: `I(X; Y) = Σ I(X; head_i) − I(head_1; …; head_h | X)`.
 
 **6a holds** if W_O has independent columns. **6b and 6c fail** as soon as heads are correlated: information that
 two heads carry is counted twice.
@@ -11,7 +11,7 @@ two heads carry is counted twice.
 Outputs are a function of the input, so without noise all information is infinite. The noise is stated: every
 coordinate of a head's output is seen with Gaussian noise of 1 % of the mean variance of a coordinate (20 dB),
 independent between coordinates and heads. Outputs count as Gaussian with their measured covariance Σ. Then
-everything is a log det, in nats:
+everything is a log det, in nats.
 
 `I(X; head_i) = ½ log det(1 + Σ_i / noise)`, `TC(heads) = ½ Σ log det(Σ_i + noise) − ½ log det(Σ + noise)`
 

@@ -406,7 +406,7 @@ class TestBadInput:
             got["L7H0"]
 
     def test_words_need_a_tokenizer(self) -> None:
-        with pytest.raises(mh.MultiheadError, match=r"class 'colours' .* 'red', but there is no tokenizer"):
+        with pytest.raises(mh.MultiheadError, match=r"class 'colours' .* 'red', which needs a tokenizer"):
             kinds(Planted(["previous"]), documents(2), classes={"colours": ["red"]})
 
     def test_rows_of_nothing_do_not_count(self) -> None:

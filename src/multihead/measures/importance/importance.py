@@ -1,4 +1,4 @@
-"""Importance of every head: what the model loses without it, by gradients and by ablation, and their agreement.
+"""Importance: how much worse the model gets without each head, by gradients and by ablation, and their agreement.
 
 >>> import multihead as mh
 >>> from transformers import GPT2Config, GPT2LMHeadModel

@@ -1,4 +1,4 @@
-"""Name what each head does, by evidence: score, threshold, chance, an interval over documents, the runners-up."""
+"""Name the function of each head by evidence: score, threshold, chance, an interval over documents, runners-up."""
 
 from __future__ import annotations
 

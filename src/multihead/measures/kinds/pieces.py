@@ -23,7 +23,7 @@ LENGTH = 64
 """Tokens of a piece: the reference length."""
 
 BATCH = 16
-"""Pieces that run together, and share what is learned of offsets."""
+"""Pieces that run together and share the fitted parameters of offsets."""
 
 MOST = 256
 """Pieces that are kept."""
@@ -36,7 +36,7 @@ class Pieces:
 
     Documents are packed one after the other and cut. Each piece stands between the special tokens that surround the
     first document. Repeated documents and pieces are excluded, and so is the rest after the last full piece,
-    unless there is no full piece. Batches that hold more than token ids and padding, such as images or a second
+    if any piece is full. Batches that hold more than token ids and padding, such as images or a second
     sequence, stay as they are, and a row counts as a piece.
     """
 

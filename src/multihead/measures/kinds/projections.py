@@ -15,7 +15,7 @@ with T and S the marginals of the map, F and E those of the model with that inte
 likelihood; otherwise the fit maximises Σ w p log q + α Σ (log x − x) over the intensities x.
 
 **The trap.** With a parameter per key the fit explains matches too: keys that few queries see are "popular" with
-the one that chose them, and in a causal model every late key is such a key. So what a model explains is measured on
+the one that chose them, and in a causal model every late key is such a key. So the fit of a model is measured on
 rows that it was not fitted to: even rows by a fit to odd ones and the reverse. A choice that no other row repeats
 then explains nothing.
 """

@@ -73,7 +73,7 @@ def as_ids(name: str, members: Sequence[int] | Sequence[str], tokenizer: Any) ->
             continue
         if tokenizer is None:
             raise MultiheadError(
-                f"class {name!r} contains the word {member!r}, but there is no tokenizer",
+                f"class {name!r} contains the word {member!r}, which needs a tokenizer",
                 hint="pass tokenizer=..., or token ids",
             )
         single = [
