@@ -42,7 +42,7 @@ def read_documents(
         corpus: files of many documents, folders of such files, or "-".
         ids: a JSON file, a list of lists of token ids.
         column: where .jsonl and .parquet files have their text.
-        split: the unit of a document in a .txt file: "line", "paragraph", "file", or "auto": a paragraph if the file
+        split: the documents of a .txt file: "line", "paragraph", "file", or "auto": a paragraph if the file
             has blank lines, else a line. By default "file" for `text` and "auto" for `corpus`.
         limit: read only the first documents.
         counts: `Documents.counts()` of another process that has read the same documents.

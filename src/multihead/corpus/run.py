@@ -1,7 +1,7 @@
 """Run a model over a corpus for several accumulators: the only loop over batches.
 
-The corpus is in parts. Each process reads its share of them, and the states of the parts are merged along one tree. So
-the result does not depend on the number of processes, nor on which of them were killed.
+The corpus is in parts. Each process reads its share of them, and the states of the parts are merged along one tree.
+So the result does not depend on the number of processes, nor on which of them were killed.
 
 >>> from transformers import GPT2Config, GPT2Model
 >>> from multihead.corpus.documents import Corpus

@@ -23,7 +23,7 @@ def padding_from_mask(
 ) -> tuple[Tokens, Tokens]:
     """Padding from the mask of an intercepted call where inputs do not give it: keys hidden from every query.
 
-    `kinds`: the parts of the mask that come from the user's arguments. Other parts may hide keys that no query selects.
+    `kinds`: the parts of the mask made from the user's arguments. Other parts hide keys that no query selects.
     """
     size, visible = problem.coordinates, visible_keys(problem, kinds)
     if visible is None or bool(visible.all()):
