@@ -9,6 +9,10 @@ decorator for three reasons:
   that users do not have would prove nothing;
 - a function that rejects bad input itself raises first. Users get its error, with the hint, so tests must see that
   one. A function that accepts an argument its annotation forbids still fails the check.
+
+Two rules keep the checks fast. Annotations without shapes are checked by beartype alone (about 2 µs per call;
+jaxtyping needs 20). A function inside a function is a new one at every call of the outer one, and its check has to
+be compiled (1 ms): the first `INSTANCES` of them are checked.
 """
 
 from __future__ import annotations
@@ -16,15 +20,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, get_args
 
 import beartype
 import jaxtyping
 import torch
+from beartype.roar import BeartypeCallHintViolation
 
 active = True
 """Whether calls are checked now."""
+
+INSTANCES = 20
+
+_instances: Counter[CodeType] = Counter()
 
 _jaxtyped = jaxtyping.jaxtyped
 _beartype = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))  # an int is a float
@@ -46,6 +57,10 @@ def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
         if dataclasses.is_dataclass(fn) and not hasattr(init, "__wrapped__"):  # otherwise it is written by hand
             fn.__init__ = _checked(fn.__init__)
         return fn
+    if "<locals>" in fn.__qualname__:
+        _instances[fn.__code__] += active
+        if not active or _instances[fn.__code__] > INSTANCES:
+            return fn
     check: Callable[..., Any] | None = None
 
     @functools.wraps(fn)
@@ -54,10 +69,10 @@ def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
         if torch.compiler.is_compiling() or not active:
             return fn(*args, **kwargs)
         if check is None:  # made at the first call: most functions are never checked in the fast tier
-            check = _jaxtyped(fn, typechecker=_beartype)
+            check = _check(fn)
         try:
             return check(*args, **kwargs)
-        except jaxtyping.TypeCheckError as failure:
+        except (jaxtyping.TypeCheckError, BeartypeCallHintViolation) as failure:
             error = None if hasattr(failure, "seen") else _error_of(fn, args, kwargs)
             failure.seen = True  # type: ignore[attr-defined]  # outer functions need not call again
             if error is None:
@@ -65,6 +80,31 @@ def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
         raise error
 
     return call
+
+
+def _check(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its arguments and result checked, by jaxtyping if an annotation has a shape."""
+    hints = {name: _hint(annotation, fn.__globals__) for name, annotation in fn.__annotations__.items()}
+    if any(map(_has_shape, hints.values())) or inspect.isgeneratorfunction(fn):
+        return _jaxtyped(fn, typechecker=_beartype)  # beartype alone checks a generator when it starts, not here
+    twin = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    twin.__kwdefaults__, twin.__annotations__ = fn.__kwdefaults__, hints
+    twin.__module__, twin.__qualname__ = fn.__module__, fn.__qualname__
+    return _beartype(twin)
+
+
+def _hint(annotation: Any, names: dict[str, Any]) -> Any:
+    """The type that an annotation names; Any, as in jaxtyping, if its name is imported for type checkers only."""
+    try:
+        return eval(annotation, names) if isinstance(annotation, str) else annotation
+    except (NameError, AttributeError):
+        return Any
+
+
+def _has_shape(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
+        return True
+    return any(_has_shape(part) for part in get_args(hint))
 
 
 def _error_of(fn: Callable[..., Any], args: Any, kwargs: Any) -> Exception | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -162,7 +163,9 @@ def main() -> None:
         except Exception:  # noqa: BLE001  # reported, and the other rank must not be left waiting
             said[check.__name__] = traceback.format_exc()
     print(json.dumps(said), flush=True)
+    dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # torch's threads of FSDP may be running still, and the end of the interpreter would abort for them
 
 
 if __name__ == "__main__":

@@ -219,12 +219,12 @@ def _heard(model: nn.Module, recording: Tensor) -> Bool[Tensor, "batch frame"] |
 
 def _append(before: Tensor | None, ids: Tensor, past: int) -> Tensor | None:
     """All token ids so far; None unless the earlier ids match the cache in length and batch rows."""
-    if before is None or before.shape[0] != ids.shape[0] or before.shape[1] != past or _in_beam_search():
+    if before is None or before.shape[0] != ids.shape[0] or before.shape[1] != past or _reorders_cache():
         return None
     return torch.cat([before, ids], dim=1)
 
 
-def _in_beam_search() -> bool:
+def _reorders_cache() -> bool:
     """Whether a beam search is running, which reorders the rows of its cache at every step."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # no public equivalent
     while frame is not None:
