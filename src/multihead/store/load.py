@@ -20,7 +20,7 @@ from multihead.store.manifest import MANIFEST, Manifest
 from multihead.store.replay import rebuild, replay
 from multihead.store.skeleton import class_of, import_transformers, without_weights
 from multihead.store.snapshot import BUFFERS
-from multihead.store.tensors import DAMAGED, TensorIndex, assign_buffers, assign_tensors
+from multihead.store.tensors import DAMAGED, TensorIndex, assign_buffers, assign_tensors, damaged
 
 
 def load(
@@ -81,7 +81,7 @@ def load(
 def structure(folder: Path) -> nn.Module:
     """The model that was saved in a folder, without weights: of their file only the shapes are read."""
     manifest = Manifest.read(folder)
-    return _built(folder, manifest, TensorIndex.of(folder, manifest.weights), trust=False)
+    return _built(folder, manifest, TensorIndex.of(folder, manifest.weights, manifest.shared), trust=False)
 
 
 def _built(folder: Path, manifest: Manifest, index: TensorIndex, *, trust: bool) -> nn.Module:
@@ -93,7 +93,7 @@ def _built(folder: Path, manifest: Manifest, index: TensorIndex, *, trust: bool)
         )
     original_config = manifest.original_config(folder)
     cls = class_of(manifest.model, manifest.origin, original_config, folder, trust)
-    return rebuild(cls, original_config, manifest.attention, manifest.record(), index.shapes)
+    return rebuild(cls, original_config, manifest.attention, manifest.cut, index.shapes)
 
 
 def _load(
@@ -105,10 +105,10 @@ def _load(
     trust: bool,
 ) -> nn.Module:
     """Load weights, structure and record of a saved model."""
-    index, record = TensorIndex.of(folder, manifest.weights), manifest.record()
+    index = TensorIndex.of(folder, manifest.weights, manifest.shared)
     if original is not None:
         model = without_weights(inner(original))
-        replay(model, record, index.shapes)
+        replay(model, manifest.cut, index.shapes)
     else:
         model = _built(folder, manifest, index, trust=trust)
     assign_tensors(model, index.read(device, dtype), manifest.shared)
@@ -116,8 +116,8 @@ def _load(
         assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(device))
     if hasattr(model, "generation_config") and (folder / "generation_config.json").is_file():
         model.generation_config = _generation_config(folder)
-    if record is not None:
-        attach(model, record)
+    if manifest.cut is not None:
+        attach(model, manifest.cut)
     if manifest.pooling is not None:
         setattr(model, POOLING, tuple(manifest.pooling))
         pooling_of(model)  # raises if a mode is unknown
@@ -136,7 +136,7 @@ def _generation_config(folder: Path) -> Any:
     try:
         return import_transformers().GenerationConfig.from_dict(read_json_object(file, hint=DAMAGED))
     except (ValueError, TypeError, AttributeError) as error:
-        raise MultiheadError(f"{file} is damaged: {error}", hint=DAMAGED) from error
+        raise damaged(file, str(error)) from error
 
 
 def _check_runs(model: nn.Module, folder: Path) -> None:

@@ -143,7 +143,7 @@ def _code(name: str, auto_map: Any) -> str | None:
     return next((ref for ref in references if isinstance(ref, str) and ref.rpartition(".")[2] == name), None)
 
 
-def config_of(cls: type[nn.Module], data: Mapping[str, Any], place: str) -> Any:
+def config_of(cls: type[nn.Module], data: Mapping[str, Any]) -> Any:
     """The config of a class from JSON data."""
     config_class: Any = getattr(cls, "config_class", None)
     if config_class is None:
@@ -156,7 +156,7 @@ def config_of(cls: type[nn.Module], data: Mapping[str, Any], place: str) -> Any:
     try:
         return config_class.from_dict(dict(data))
     except tuple(errors) as error:
-        raise MultiheadError(f"{place} does not fit {cls.__name__}: {_line(error)}") from error
+        raise MultiheadError(f"the config does not fit {cls.__name__}: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -392,5 +392,5 @@ def test_steps_that_do_not_fit_are_refused() -> None:
         apply(nn.Sequential(nn.Linear(2, 2)), [Step("resize", "0", "weight", [2])])
     with pytest.raises(MultiheadError, match=r"unknown patch 'egg'"):
         apply(nn.Sequential(nn.Linear(2, 2)), [Step("patch", "0", "egg", {})])
-    with pytest.raises(MultiheadError, match=r"a step has \['do'\] and no 'at'"):
+    with pytest.raises(MultiheadError, match=r"a step must be .* got \{'do': 'set'\}"):
         Step.from_json({"do": "set"})

@@ -38,6 +38,7 @@ from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
 from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
+from multihead.model.run_with_graph import tensors_in
 from multihead.table.condition import Condition
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
             cache = getattr(forward({**inputs, "use_cache": True}), "past_key_values", None)
         except TypeError:  # the model takes no such argument
             cache = None
-        if cache is not None and (count := sum(t.nbytes for t in _tensors(cache))):
+        if cache is not None and (count := sum(t.nbytes for t in tensors_in(cache, depth=9))):
             return count, True
     counts: list[int] = []
 
@@ -282,18 +283,6 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
 
     forward(inputs, listen, required=False)
     return sum(counts), False
-
-
-def _tensors(cache: Any) -> Iterator[Tensor]:
-    """The keys and values of a cache of any kind, whose bytes a check counts."""
-    if isinstance(cache, Tensor):
-        yield cache
-    elif isinstance(cache, list | tuple):
-        for part in cache:  # pyright: ignore[reportUnknownVariableType]  # of anything
-            yield from _tensors(part)
-    else:
-        for name in ("self_attention_cache", "cross_attention_cache", "layers", "keys", "values"):
-            yield from _tensors(getattr(cache, name, ()))
 
 
 def _inputs(model: nn.Module, tokens: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ and the removed heads ablated. The model runs once, as far as the module; then o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
 from multihead.model.forward import Forward, ModelInputs, StopForward
+from multihead.model.run_by_blocks import tensors_in
 from multihead.model.sites import CUT
 
 Inputs = ModelInputs | Tensor | None
@@ -237,10 +238,7 @@ def _write(attention: Attention) -> None:
 
 def _outputs(x: Any) -> list[Tensor]:
     """All float tensors in what a tried module returned."""
-    if isinstance(x, Tensor):
-        return [x] if x.is_floating_point() else []
-    inside: Iterable[Any] = x.values() if isinstance(x, Mapping) else x if isinstance(x, list | tuple) else ()
-    return [t for part in inside for t in _outputs(part)]
+    return [tensor for tensor in tensors_in(x) if tensor.is_floating_point()]
 
 
 def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float | None:
