@@ -65,11 +65,11 @@ class Attention:
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
     def _ids(self, what: str) -> list[int] | None:
-        """The heads' numbers in the uncut model; None if this layer was never cut."""
+        """The heads' numbers in the uncut model, when `layer` was found; None if it was uncut then."""
         cut_heads: CutHeads | None = getattr(self.layer.module, CUT, None)
-        if self.layer.module is self.module and self.cut_since:
-            cut_heads = None
-        return None if cut_heads is None else cut_heads[what]["heads"]
+        if cut_heads is None or (self.layer.module is self.module and self.cut_since):
+            return None
+        return cut_heads[what]["heads"]
 
     @property
     def cut_since(self) -> bool:
@@ -85,15 +85,15 @@ class Attention:
         first = list(origin) if ids is None else [ids[h] for h in origin]
         if cut_heads is None:
             return Chosen(list(origin), first, heads, heads)
-        there, of = cut_heads[what]["heads"], cut_heads[what]["of"]
-        gone = [h for h in first if h not in there]
-        if gone or (ids is None and heads not in (of, len(there))):
+        present, of = cut_heads[what]["heads"], cut_heads[what]["of"]
+        removed = [h for h in first if h not in present]
+        if removed or (ids is None and heads not in (of, len(present))):
             raise MultiheadError(
-                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and cannot get {first}"
-                + (f": {gone} were removed" if gone else f" of a layer of {heads}"),
+                f"{self.layer.name} ({self.layer.path}) has heads {present} of {of}, and cannot get {first}"
+                + (f": {removed} were removed" if removed else f" of a layer of {heads}"),
                 hint="start from a copy of the uncut model, or call mh.anatomy on the cut one first",
             )
-        return Chosen([there.index(h) for h in first], first, of, len(there))
+        return Chosen([present.index(h) for h in first], first, of, len(present))
 
     def ways(self) -> list[Way]:
         """The ways to change the structure that fit the module and these heads, best first."""
