@@ -83,8 +83,9 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
             raise _missing(root, layer, name, set(owners))
         home, parameter = owners[name]
         if type(parameter) is not nn.Parameter or not parameter.is_floating_point():
+            kind = f"{type(parameter).__name__} of {parameter.dtype}"
             raise TypeMismatchError(
-                f"{layer.path}: the rows of {name}, a {type(parameter).__name__} of {parameter.dtype}, cannot be cut",
+                f"{layer.path}: {name} is a {kind}, whose rows cannot be cut",
                 hint="cut the model before it is quantised, then quantise the cut model",
             )
         other = next((n for n, (module, p) in owners.items() if p is parameter and module is not home), None)
