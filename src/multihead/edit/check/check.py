@@ -14,9 +14,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -40,9 +40,6 @@ from multihead.model.forward import Forward
 from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
 from multihead.model.run_with_graph import tensors_in
 from multihead.table.condition import Condition
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
 
 MODEL_TOKENS, ATTENTION_TOKENS = 128, 512
 STARTUP, PER_ROUND = 3.0, 0.2
@@ -111,20 +108,6 @@ class CheckReport:
 
     def _repr_html_(self) -> str:
         return html.table(TITLES, self.rows(), words=(0,)) + html.lines(self.lines())
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for title in TITLES:
-            drawn.add_column(title, justify="right" if title else "left")
-        for row in self.rows():
-            drawn.add_row(*row)
-        yield drawn
-        for line in self.lines():
-            yield Text(line, style="yellow" if line.startswith("note") else "dim")
 
     def plain(self) -> dict[str, Any]:
         """The check as JSON-compatible data."""
