@@ -46,7 +46,7 @@ class Manifest:
     config: Mapping[str, Any] | None
     """the original config, if it is not the one in config.json"""
     pooling: list[str] | None
-    """how an encoder's token vectors are pooled; None: their mean"""
+    """how an encoder's token vectors are pooled; None if by their mean"""
     runs: bool
     """whether the model ran on an example input; `load` runs it again"""
     versions: Mapping[str, str]
@@ -62,8 +62,8 @@ class Manifest:
         lines = [
             f"{_json(key)}: {_cut_lines(value) if key == 'cut' else _json(value)}" for key, value in data.items()
         ]
-        own = _checksum_of(json.loads("{" + ",".join(lines) + "}"))
-        lines.append(f'"checksum": {_json(own)}')
+        checksum_of_all = _checksum_of(json.loads("{" + ",".join(lines) + "}"))
+        lines.append(f'"checksum": {_json(checksum_of_all)}')
         (folder / MANIFEST).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
     @staticmethod
@@ -158,11 +158,11 @@ def _checksum_of(data: Mapping[str, Any]) -> str:
 
 def _version_error(folder: Path, data: Mapping[str, Any]) -> MultiheadError:
     """The error for a manifest of a different version of the format."""
-    found, versions = data.get("version"), data.get("versions")
+    stored, versions = data.get("version"), data.get("versions")
     by = f" (multihead {versions['multihead']})" if isinstance(versions, dict) and "multihead" in versions else ""
-    newer = isinstance(found, int) and found > VERSION
+    newer = isinstance(stored, int) and stored > VERSION
     return MultiheadError(
-        f"{folder} has version {found!r} of the format{by}, this multihead reads version {VERSION}",
+        f"{folder} has version {stored!r} of the format{by}, this multihead reads version {VERSION}",
         hint="pip install -U multihead" if newer else "cut and save the model again with this multihead",
     )
 

@@ -15,7 +15,9 @@ from multihead.store.skeleton import config_of, skeleton
 Shapes = Mapping[str, tuple[int, ...]]
 """tensor → its shape, by every name of tied ones"""
 
-_HINT = "the model must have the class and the original sizes of the saved one: same config"
+_HINT = (
+    "the class and its sizes must be those of the saved model; if a file was changed, copy or save the folder again"
+)
 
 
 def rebuild(

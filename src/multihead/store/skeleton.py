@@ -122,18 +122,18 @@ def class_of(name: str, origin: str, config: Mapping[str, Any], folder: Path, tr
                 f"the Python code of {name} ({code}) does not load: {_line(error)}",
                 hint="save(..., source=the original folder) copies it",
             ) from error
-    found: Any = None
+    cls: Any = None
     if origin == TRANSFORMERS and name.isidentifier():
-        found = getattr(import_transformers(), name, None)
+        cls = getattr(import_transformers(), name, None)
     elif origin.startswith(OWN) and all(part.isidentifier() for part in origin.split(".")):
         try:
-            found = vars(import_module(origin)).get(name)
+            cls = vars(import_module(origin)).get(name)
         except ImportError as error:
             raise MultiheadError(
                 f"{folder} needs {origin}, which this multihead does not have", hint=hint
             ) from error
-    if isinstance(found, type) and issubclass(found, nn.Module) and hasattr(found, "config_class"):
-        return found
+    if isinstance(cls, type) and issubclass(cls, nn.Module) and hasattr(cls, "config_class"):
+        return cls
     raise MultiheadError(f"{origin} has no model {name!r}, which {folder} holds", hint=hint)
 
 

@@ -96,9 +96,9 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
     """Make these tensors the parameters and buffers of a model, without copying; tied weights become one."""
-    own = model.state_dict(keep_vars=True)
+    old = model.state_dict(keep_vars=True)
     new = {
-        name: nn.Parameter(t, requires_grad=t.is_floating_point()) if isinstance(own[name], nn.Parameter) else t
+        name: nn.Parameter(t, requires_grad=t.is_floating_point()) if isinstance(old[name], nn.Parameter) else t
         for name, t in tensors.items()
     }
     model.load_state_dict(new | {name: new[first] for name, first in shared.items() if first in new}, assign=True)
@@ -106,9 +106,9 @@ def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], shared: Mapp
 
 def assign_buffers(model: nn.Module, buffers: Mapping[str, Tensor]) -> None:
     """Replace non-persistent buffers."""
-    own = dict(model.named_buffers(remove_duplicate=False))
+    known = dict(model.named_buffers(remove_duplicate=False))
     for name, value in buffers.items():
-        if name not in own:
+        if name not in known:
             raise MultiheadError(
                 f"{type(model).__name__} has no buffer {name}, which the folder holds", hint=DAMAGED
             )

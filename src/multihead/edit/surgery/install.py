@@ -114,10 +114,10 @@ def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -
 
 def _check_shapes(layer: LayerAnatomy, new: HeadWeights) -> None:
     """Raise unless the heads to install have the layer's head size, and no bias where it has none."""
-    sizes, own = (new.q.shape[1], new.v.shape[1]), (layer.key_dim, layer.value_dim)
-    if sizes != own:
+    sizes, needed = (new.q.shape[1], new.v.shape[1]), (layer.key_dim, layer.value_dim)
+    if sizes != needed:
         raise SizeError(
-            f"{layer.name} ({layer.path}): heads must have sizes {own} of keys and values, got {sizes}",
+            f"{layer.name} ({layer.path}): heads must have sizes {needed} of keys and values, got {sizes}",
             hint="pass heads of the same size",
         )
     for letter in "qkvo":

@@ -87,16 +87,16 @@ def _module(model: nn.Module, step: Step) -> Any:
 
 def _resize(module: nn.Module, name: str, shape: list[int]) -> bool:
     """Step: give a parameter a different shape; its values are lost."""
-    own = module.get_parameter(name)
-    if list(own.shape) == shape:
+    old = module.get_parameter(name)
+    if list(old.shape) == shape:
         return False
-    if len(own.shape) != len(shape):
+    if len(old.shape) != len(shape):
         raise SizeError(
-            f"{type(module).__name__}.{name} has shape {tuple(own.shape)} and was to get {tuple(shape)}",
+            f"{type(module).__name__}.{name} has shape {tuple(old.shape)} and was to get {tuple(shape)}",
             hint=OF_THE_CUT,
         )
-    new = torch.empty(shape, dtype=own.dtype, device=own.device)
-    module.register_parameter(name, nn.Parameter(new, requires_grad=own.requires_grad))
+    new = torch.empty(shape, dtype=old.dtype, device=old.device)
+    module.register_parameter(name, nn.Parameter(new, requires_grad=old.requires_grad))
     _update_sizes(module)
     return True
 

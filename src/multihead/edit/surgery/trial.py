@@ -1,7 +1,7 @@
 """Modules whose code is unknown: try strategies to give them different heads, and compare each with a run.
 
-The expected output is that of the module before the cut, with the new weights in the places of the remaining heads
-and the removed heads ablated. The model runs once, as far as the module; then only the module is called.
+The expected output is that of the module before the cut, with the new weights in the remaining heads and the
+removed heads ablated. The model runs once, as far as the module; then only the module is called.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ class _Expected:
 
 def _expected(attention: Attention, inputs: ModelInputs, run: Runner) -> _Expected:
     """What a trial must compute: run the uncut model to the module with the new weights, removed heads ablated."""
-    layer, own = attention.layer, attention.own_parameters()
-    before = {name: p.detach().clone() for name, p in own.items()}
+    layer, parameters = attention.layer, attention.own_parameters()
+    before = {name: p.detach().clone() for name, p in parameters.items()}
     removed = [h for h in range(layer.num_heads) if h not in attention.q.now]
     calls: list[_Expected] = []
     returned: list[Any] = [None]
@@ -188,7 +188,7 @@ def _expected(attention: Attention, inputs: ModelInputs, run: Runner) -> _Expect
                 run(forward, inputs)  # pyright: ignore[reportArgumentType]  # Forward.run takes a tuple too
         finally:
             for name, values in before.items():
-                own[name].data.copy_(values)
+                parameters[name].data.copy_(values)
     if not calls or not calls[0].outputs:
         raise MultiheadError(
             f"{type(home).__name__} returned no tensor: the {attention.new.heads} heads of {layer.path} cannot be "
@@ -199,26 +199,26 @@ def _expected(attention: Attention, inputs: ModelInputs, run: Runner) -> _Expect
 
 
 def _write(attention: Attention) -> None:
-    """Write the numbers of a trial at the places of the old heads, the output bias too."""
-    layer, new, own = attention.layer, attention.new, attention.own_parameters()
+    """Write the weights of a trial over those of the old heads, and the output bias."""
+    layer, new, parameters = attention.layer, attention.new, attention.own_parameters()
     kv_of = {layer.groups.kv_of_head[h]: new.groups.kv_of_head[i] for i, h in enumerate(new.origin)}
     query_of = {h: i for i, h in enumerate(new.origin)}
     of = {"q": query_of, "k": kv_of, "v": kv_of} | ({"g": query_of} if layer.gated else {})
     for letter, heads in of.items():
         part = layer.weights[letter]
         for old, i in heads.items():
-            view = part.heads[old].of(own[part.parameter].data, part.axis)
+            view = part.heads[old].of(parameters[part.parameter].data, part.axis)
             (view if part.axis == 0 else view.mT).copy_(getattr(new, letter)[i])
             bias: Tensor | None = getattr(new, f"b_{letter}")
             if part.bias is not None:
-                slots = part.bias_heads[old].of(own[part.bias].data, 0)
+                slots = part.bias_heads[old].of(parameters[part.bias].data, 0)
                 slots.copy_(torch.zeros_like(slots) if bias is None else bias[i])
     part = layer.weights["o"]
     for i, old in enumerate(new.origin):
-        view = part.heads[old].of(own[part.parameter].data, part.axis)
+        view = part.heads[old].of(parameters[part.parameter].data, part.axis)
         (view if part.axis == 1 else view.mT).copy_(new.o[i])
     if part.bias is not None:
-        own[part.bias].data.copy_(torch.zeros_like(own[part.bias]) if new.b_o is None else new.b_o)
+        parameters[part.bias].data.copy_(torch.zeros_like(parameters[part.bias]) if new.b_o is None else new.b_o)
 
 
 def _outputs(x: Any) -> list[Tensor]:

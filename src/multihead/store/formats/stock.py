@@ -99,10 +99,10 @@ class StockFormat:
             return "there is no example input to compare its outputs on"
         device = next((p.device for p in self.snapshot.model.parameters()), torch.device("cpu"))
         try:
-            found = difference(self.snapshot.outputs, example_outputs(model.to(device)), self.snapshot.dtype)
+            reason = difference(self.snapshot.outputs, example_outputs(model.to(device)), self.snapshot.dtype)
         except MultiheadError as error:
             return f"transformers loads it and cannot run it: {error.message}"
-        return None if found is None else f"transformers loads a model that computes {found}"
+        return None if reason is None else f"transformers loads a model that computes {reason}"
 
 
 # ---- sizes that all layers have -----------------------------------------------------------------
@@ -151,13 +151,13 @@ def _candidates(
 
 def _resized(model: nn.Module, config: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
     """A stock config with these sizes, under the names that the model's config has for them."""
-    data, own = copy.deepcopy(dict(config)), model.config
-    names: Mapping[str, str] = getattr(own, "attribute_map", {})
+    data, theirs = copy.deepcopy(dict(config)), model.config
+    names: Mapping[str, str] = getattr(theirs, "attribute_map", {})
     for size, value in sizes.items():
         for name in _NAMES.get(size, (size,)):
-            computed = isinstance(getattr(type(own), name, None), property)
+            computed = isinstance(getattr(type(theirs), name, None), property)
             # Some models read a head_dim that their config does not define.
-            if not computed and (size == "head_dim" or hasattr(own, name)):
+            if not computed and (size == "head_dim" or hasattr(theirs, name)):
                 data[names.get(name, name)] = value
     return data
 
