@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import UnionType
 from typing import Any, cast
 
 import torch
@@ -78,20 +77,20 @@ class Manifest:
         stored = data.pop("checksum", None)
         if stored != _checksum_of(data):
             raise damaged(path, "its checksum does not fit its contents")
-        for name, kind in _KINDS.items():
-            if not isinstance(data.get(name), kind):
-                named = getattr(kind, "__name__", str(kind))
-                raise damaged(path, f"{name} must be a {named}, got {data.get(name)!r}")
+        for name, kinds in _KINDS.items():
+            if not isinstance(data.get(name), kinds):
+                raise damaged(path, f"{name} must be a {kinds[0].__name__}, got {data.get(name)!r}")
         for name in ("shared", "checksums"):
             if not all(isinstance(value, str) for value in data[name].values()):
                 raise damaged(path, f"{name} must map names to texts")
         if data["weights"] not in ("model", "multihead"):
             raise damaged(path, f"weights must be model or multihead, got {data['weights']!r}")
         try:
-            cut = None if data["cut"] is None else Record.from_json(data["cut"])
+            data["cut"] = None if data.get("cut") is None else Record.from_json(data["cut"])
         except MultiheadError as error:
             raise damaged(path, error.message) from error
-        return Manifest(**{name: data.get(name) for name in _KINDS} | {"cut": cut})
+        values: dict[str, Any] = {name: data.get(name) for name in _KINDS}
+        return Manifest(**values)
 
     def check_files(self, folder: Path) -> None:
         """Raise unless every file has the checksum in the manifest."""
@@ -114,10 +113,11 @@ class Manifest:
         )
 
 
-_KINDS: dict[str, type | UnionType] = {
-    "model": str, "origin": str | None, "cut": dict | None, "weights": str, "shared": dict, "attention": str | None,
-    "stock": bool, "reason": str, "config": dict | None, "pooling": list | None, "runs": bool, "versions": dict,
-    "checksums": dict,
+_NONE = type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "model": (str,), "origin": (str, _NONE), "cut": (dict, _NONE), "weights": (str,), "shared": (dict,),
+    "attention": (str, _NONE), "stock": (bool,), "reason": (str,), "config": (dict, _NONE),
+    "pooling": (list, _NONE), "runs": (bool,), "versions": (dict,), "checksums": (dict,),
 }  # fmt: skip
 """the types of the fields in the file"""
 
