@@ -20,7 +20,7 @@ def example_outputs(model: nn.Module) -> list[Tensor]:
     """All tensors in the output of a model on `example_inputs`, in eval mode.
 
     Models that draw random numbers in eval mode draw the same ones every time. Raises a `MultiheadError` if there
-    is no such input or the model does not take it, whatever the error of the model is.
+    is no such input, or if the model raises any error on it.
     """
     cuda = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices=cuda):

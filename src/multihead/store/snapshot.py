@@ -1,4 +1,4 @@
-"""What there is to save of a model, collected once; formats write it and verify what they wrote."""
+"""Everything that is saved of a model, collected once; formats write it and verify the result."""
 
 from __future__ import annotations
 

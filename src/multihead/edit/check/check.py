@@ -269,7 +269,7 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
 
 
 def _inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
-    """One row of `tokens` tokens, or of another input that the model takes."""
+    """One row of `tokens` tokens, or of a different input that the model takes."""
     example = example_inputs(inner(model), tokens=tokens)
     return {n: x[:1] if isinstance(x, Tensor) and x.shape[:1] == (2,) else x for n, x in example.items()}
 

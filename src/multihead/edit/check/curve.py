@@ -8,10 +8,10 @@
 0.5
 >>> print(curve)
 cosine on 40 held-out documents; the original has 1
-heads kept    obs
-9 of 12      0.99
-6 of 12      0.97
-3 of 12      0.6
+heads kept  obs
+9 of 12     0.99
+6 of 12     0.97
+3 of 12     0.6
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def arranged(new: HeadWeights) -> HeadWeights:
 
 
 def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
-    """Raise unless the weights to install heads in are plain numbers of this attention alone.
+    """Raise unless the weights to install heads in are floating-point parameters of this attention alone.
 
     A module that is used several times is one; two modules that share a weight are two.
     """

@@ -54,7 +54,7 @@ class Pack:
             pieces += [(letter, kv) for letter in self.letters if letter != "q"]
         return pieces
 
-    def numbers(self, new: HeadWeights) -> Tensor:
+    def values(self, new: HeadWeights) -> Tensor:
         """The parameter that holds these heads."""
         rows = torch.cat(self.rows(new, self.pieces(new.groups)))
         return rows.mT if self.axis == 1 and not self.bias else rows
@@ -77,16 +77,16 @@ def _rows(new: HeadWeights, letter: str, bias: bool) -> Tensor:
 
 def packs_of(storage: Storage, place: str) -> list[Pack]:
     """The layout of the parameters of q, k, v and the gate, weights and biases."""
-    places: dict[tuple[str, int, bool], dict[str, tuple[Slots, ...]]] = {}
+    parameters: dict[tuple[str, int, bool], dict[str, tuple[Slots, ...]]] = {}
     for letter, part in storage.projections.items():
         if letter == "o":
             continue
-        places.setdefault((part.parameter, part.axis, False), {})[letter] = part.heads
+        parameters.setdefault((part.parameter, part.axis, False), {})[letter] = part.heads
         if part.bias is not None:
-            places.setdefault((part.bias, 0, True), {})[letter] = part.bias_heads
+            parameters.setdefault((part.bias, 0, True), {})[letter] = part.bias_heads
     return [
         Pack(name, letters, axis, _order(of, letters, storage.groups, f"{place}: {name}"), bias)
-        for (name, axis, bias), of in places.items()
+        for (name, axis, bias), of in parameters.items()
         for letters in ["".join(of)]
     ]
 
@@ -102,13 +102,13 @@ def _order(of: dict[str, tuple[Slots, ...]], letters: str, groups: Groups, place
             return order
     shown = " ".join(f"{letter}{i}" for letter, i in pieces[:8])
     raise MultiheadError(
-        f"{place} holds its heads as {shown} ...: an order in which it cannot be cut",
+        f"{place} holds its heads in the order {shown} ..., in which it cannot be cut",
         hint="known are all q, all k, all v; kv head by kv head; query head by query head with its gate; rows of "
         "one head adjacent",
     )
 
 
-def out_numbers(new: HeadWeights, axis: int) -> Tensor:
+def out_values(new: HeadWeights, axis: int) -> Tensor:
     """W_O of these heads: its columns (axis 1), or rows where the parameter is stored transposed (axis 0)."""
     columns = new.o.permute(0, 2, 1).flatten(0, 1)  # head · value_dim, d_out
     return columns if axis == 0 else columns.mT

@@ -91,7 +91,7 @@ def attach(model: nn.Module, record: Record) -> None:
 
 
 def refuse_save_pretrained(*_: Any, **__: Any) -> None:
-    """Raise for a model with a record: transformers would write the original's config beside cut weights."""
+    """Raise for a model with a record: transformers would write the original's config with cut weights."""
     raise MultiheadError(
         "save_pretrained would write the original's config with the cut weights, which then do not load",
         hint="mh.save(model, folder) and mh.load(folder); if all layers have the same sizes, from_pretrained may "

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from multihead.edit.surgery.kv_reuse import on_interface
-from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_numbers, packs_of
+from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_values, packs_of
 from multihead.edit.surgery.patched_modules import CACHES, NoHeads, RepeatKV, SharedBias, is_patched
 from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
@@ -26,25 +26,25 @@ Way = Literal["sizes", "kernel", "copies"]
 """How heads share keys and values: by the module's own code, by our kernel behind it, by copies in front of it."""
 
 CutHeads = dict[str, Any]
-"""The heads left in a cut layer, by their numbers in the uncut one: {"q": {"heads": [...], "of": n}, "kv": ...}"""
+"""The heads of a cut layer, by their indices in the uncut one: {"q": {"heads": [...], "of": n}, "kv": ...}"""
 
 
 @dataclass
 class Structure:
-    """Steps, and the numbers that go into the parameters after them."""
+    """Steps, and the values that are written into the parameters after them."""
 
     steps: list[Step] = field(default_factory=list[Step])
-    numbers: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    values: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     def add(self, do: str, at: str, name: str, value: Any) -> None:
         """Add a step to the structure."""
         self.steps.append(Step(do, at, name, value))
 
-    def put(self, name: str, numbers: Tensor) -> None:
-        """Give a parameter of the structure its new numbers, and so its new shape."""
+    def put(self, name: str, values: Tensor) -> None:
+        """Give a parameter of the structure new values, and their shape."""
         at, _, leaf = name.rpartition(".")
-        self.add("resize", at, leaf, list(numbers.shape))
-        self.numbers[name] = numbers
+        self.add("resize", at, leaf, list(values.shape))
+        self.values[name] = values
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Attention:
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
     def _ids(self, what: str) -> list[int] | None:
-        """The heads' numbers in the uncut model, when `layer` was found; None if it was uncut then."""
+        """The indices of the heads in the uncut model, when `layer` was found; None if it was uncut then."""
         cut_heads: CutHeads | None = getattr(self.layer.module, CUT, None)
         if cut_heads is None or (self.layer.module is self.module and self.cut_since):
             return None
@@ -126,7 +126,7 @@ class Attention:
         copied: set[str] = set()
         for pack in packs_of(layer.storage, layer.path):
             if pack.letters in uncut:
-                structure.numbers[pack.parameter] = self._kept_rows(pack)
+                structure.values[pack.parameter] = self._kept_rows(pack)
                 continue
             if any(letter in uncut for letter in pack.letters):
                 raise MultiheadError(
@@ -138,11 +138,11 @@ class Attention:
             if way == "copies" and set(pack.letters) & set("kv"):
                 structure.put(pack.parameter, self._with_copies(structure, pack, copied))
             else:
-                structure.put(pack.parameter, pack.numbers(new))
+                structure.put(pack.parameter, pack.values(new))
         part = layer.weights["o"]
-        structure.put(part.parameter, out_numbers(new, part.axis))
+        structure.put(part.parameter, out_values(new, part.axis))
         if part.bias is not None:
-            structure.numbers[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
+            structure.values[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
         self._per_head(structure)
         self._set_sizes(structure, way)
         if not new.heads:
@@ -199,7 +199,7 @@ class Attention:
             structure.add("patch", f"{path}.position", "select bias", {"heads": self.q.first})
 
     def _widths(self, kv_heads: int) -> int | list[int]:
-        """The widths of the parts of a joint projection in the new structure: one number where they are equal."""
+        """The widths of the parts of a joint projection in the new structure: an int if they are equal."""
         layer = self.layer
         counts = {
             "q": self.new.heads * layer.key_dim,
@@ -248,7 +248,7 @@ class Attention:
                 "packing": seen,
             }
             structure.add("patch", path, "repeat kv", data)
-        return stored.numbers(new)
+        return stored.values(new)
 
     def _kept_rows(self, pack: Pack) -> Tensor:
         """All rows of the uncut layer, for structures with a norm over all heads, which needs them.
@@ -256,15 +256,15 @@ class Attention:
         Of k, those of all kv heads that became one are that one's: the norm sees what it would see with copies.
         """
         letter, size = pack.letters, self.layer.key_dim
-        numbers = self.root.get_parameter(pack.parameter).detach().clone()
-        rows = numbers.mT if pack.axis == 1 and not pack.bias else numbers
+        values = self.root.get_parameter(pack.parameter).detach().clone()
+        rows = values.mT if pack.axis == 1 and not pack.bias else values
         new: Tensor | None = getattr(self.new, f"b_{letter}" if pack.bias else letter)
         for head, i in self._sources(letter).items():
             rows[head * size : (head + 1) * size] = 0.0 if new is None else new[i]
-        return numbers
+        return values
 
     def _sources(self, letter: str) -> dict[int, int]:
-        """{head of the uncut layer: the new head that has its place in the structure}."""
+        """{head of the uncut layer: the new head that replaces it in the structure}."""
         if letter == "q":
             return {head: i for i, head in enumerate(self.q.first)}
         known = self._ids("kv")
@@ -307,7 +307,7 @@ class Attention:
         return uncut
 
     def _per_head(self, structure: Structure) -> None:
-        """Other parts of the structure that have a number, or rows, for every head."""
+        """Other parameters of the structure that have a value, or rows, for every head."""
         if self.layer.sinks is not None:
             self._rows_of(structure, self.layer.sinks)
         for linear in self.cutting.rows.split():

@@ -33,11 +33,11 @@ _FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, Attri
 
 
 def put(root: nn.Module, structure: Structure) -> list[Step]:
-    """Do the steps of a structure and write its numbers, into new parameters where heads have moved."""
+    """Do the steps of a structure and write its values, into new parameters where heads have moved."""
     done = apply(root, structure.steps)
     moved = any(step.name == CUT for step in done)
     with torch.no_grad():
-        for name, x in structure.numbers.items():
+        for name, x in structure.values.items():
             parameter = root.get_parameter(name)
             if moved:
                 at, _, leaf = name.rpartition(".")
