@@ -507,8 +507,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "groups in the wrong order": Mutant(
         "edit/surgery/install.py",
-        "Groups(tuple(new.groups.kv_of_head[h] for h in order)",
-        "Groups(tuple(new.groups.kv_of_head)",
+        "return new.keep(order)",
+        'return __import__("dataclasses").replace(new.keep(order), groups=new.groups)',
         ("grouping",),
     ),
     "refit on uncut inputs": Mutant(

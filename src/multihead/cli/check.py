@@ -22,7 +22,7 @@ from multihead.cli.options import (
     option,
     uses_sample,
 )
-from multihead.cli.output import out, print_findings, speaker, write_json
+from multihead.cli.output import print_findings, speaker, write, write_json
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import check_source
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if options.json:
         write_json(report.plain() | {"findings": findings})
     else:
-        out().print(report)
+        write(str(report))
         print_findings(findings, conditions)
     return 1 if findings else 0
 

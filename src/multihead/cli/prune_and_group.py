@@ -174,7 +174,7 @@ def _planned(
     stored: Plan | None,
 ) -> Plan:
     """The plan for `prune` or `group`, from --plan FILE or new, with its calibration text."""
-    from multihead.edit.plan_and_cut import CalibrationCost, make_plan
+    from multihead.edit.plan_and_cut import CalibrationCost
 
     say = speaker(options.quiet)
     if stored is not None:
@@ -192,8 +192,10 @@ def _planned(
         return replace(stored, calibration=text)
     file = None if options.follows else options.plan
     with shown_progress(not options.quiet) as progress:
-        plan = make_plan(file, text, lambda text, progress: request.plan(text, options.seed, progress), progress)
+        plan = request.plan(text, options.seed, progress)
     if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        plan.save(file)
         say(f"plan → {file}")
     return plan
 

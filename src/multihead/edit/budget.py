@@ -46,7 +46,7 @@ class CostModel:
     unit: str
     layers: Mapping[str, LayerCost]
     fixed: float = 0.0
-    """what no head changes"""
+    """the cost of everything else, which does not depend on the heads"""
 
     def total(self, kept: Mapping[str, Sequence[int]]) -> float:
         return self.fixed + sum(cost(kept[name]) for name, cost in self.layers.items())
@@ -76,7 +76,7 @@ def parse(budget: object) -> tuple[str, float]:
 
 
 def cost_model(budget: str | None, layers: Sequence[LayerAnatomy], calibration: Calibration) -> CostModel:
-    """The costs that a budget is spent on; None: heads are counted."""
+    """The costs that a budget limits; without a budget, the number of heads."""
     if budget == "flops":
         return flops_per_token(calibration.model, layers, calibration)
     return count_heads(layers) if budget is None else cache_bytes(layers)

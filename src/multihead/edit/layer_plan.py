@@ -18,7 +18,7 @@ GROUPS = 'groups={"L3": [[0, 5], [1, 2, 7]]}'
 class LayerPlan:
     """One set of attention weights: its heads now, and those that are kept, by their indices.
 
-    `groups`: the kept heads that share a kv head afterwards; None: they read the same kv heads as now.
+    `groups`: the kept heads that share a kv head afterwards; if None, they read the same kv heads as now.
     """
 
     name: str
@@ -100,10 +100,10 @@ def edited(
     """The plan of a layer without some heads, with others again, and with new groups."""
     keep = tuple(h for h in range(layer.heads) if h in back or (h in layer.keep and h not in out))
     if groups is None and layer.groups is not None:
-        new = [layer.head(h) for h in keep if h not in layer.keep]
-        if new:
+        ungrouped = [layer.head(h) for h in keep if h not in layer.keep]
+        if ungrouped:
             raise SizeError(
-                f"{new[0]} must be in a group: {layer.name} has groups {[list(g) for g in layer.groups]}",
+                f"{ungrouped[0]} must be in a group: {layer.name} has groups {[list(g) for g in layer.groups]}",
                 hint=f"pass all of them: groups={{{layer.name!r}: [[...], ...]}}",
             )
         groups = tuple(left for g in layer.groups if (left := tuple(h for h in g if h in keep)))
@@ -137,3 +137,8 @@ def groups_of(layer: str, groups: object) -> tuple[tuple[int, ...], ...]:
 def read_text(name: str, value: object) -> str:
     check_instance(name, value, str, "a text", hint=DAMAGED)
     return cast(str, value)
+
+
+def read_number(name: str, value: object) -> float:
+    check_instance(name, value, int | float, "a number", hint=DAMAGED)
+    return float(cast(float, value))

@@ -33,7 +33,7 @@ from multihead.edit.layer_plan import LayerPlan
 from multihead.edit.one_thread import one_thread
 from multihead.edit.plan import Plan
 from multihead.edit.saliency import check_method, saliency
-from multihead.edit.search import PruneOrder, Shape, greedy
+from multihead.edit.search import ROUNDING, PruneOrder, Shape, greedy
 from multihead.errors import MultiheadError, SizeError
 from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
@@ -108,30 +108,30 @@ def plan(
     with one_thread(model):
         text = None if data is None else calibrate(model, data, tokenizer, progress)
         if text is None:
-            made = Plan.whole(model, anatomy_on(model, None))
+            plan = Plan.whole(model, anatomy_on(model, None))
         else:
-            made = replace(Plan.whole(model, (x for same in text.weight_sets for x in same)), calibration=text)
+            plan = replace(Plan.whole(model, text.anatomy), calibration=text)
         if kv_heads is not None:
-            _check_kv_heads(made, kv_heads)
+            _check_kv_heads(plan, kv_heads)
         if remove is not None:
-            made = made.edit(remove=remove)
-            removed = [x.head(h) for x in made.layers for h in x.removed]
-            made = replace(made, request=f"remove {', '.join(removed) or 'nothing'}")
+            plan = plan.edit(remove=remove)
+            removed = [x.head(h) for x in plan.layers for h in x.removed]
+            plan = replace(plan, request=f"remove {', '.join(removed) or 'nothing'}")
         elif text is not None:
             widest = max((x for x, *_ in text.weight_sets), key=lambda x: x.num_heads * x.value_dim)
             text.check(widest.num_heads * widest.value_dim, widest.name)
         if share is not None and text is not None:
             order = prune_order(text, [share], method=method, budget=budget_name, shape=shape, seed=seed)
             request = _request(f"keep={keep:g}" if budget is None else f"budget {budget}", shape)
-            made = apply_order(made, order, share, method=method, request=request)
+            plan = apply_order(plan, order, share, method=method, request=request)
         if kv_heads is not None and text is not None:
-            made = _share_kv(made, text, kv_heads, progress)
-    if not made.changes:
+            plan = _share_kv(plan, text, kv_heads, progress)
+    if not plan.changes:
         warnings.warn(
-            f"the plan changes nothing: it keeps {made.heads} of {plural(made.heads, 'head')} ({made.request})",
+            f"the plan changes nothing: it keeps {plan.heads} of {plural(plan.heads, 'head')} ({plan.request})",
             stacklevel=2,
         )
-    return made
+    return plan
 
 
 def calibrate(
@@ -172,12 +172,12 @@ def prune_order(
 
 
 def apply_order(start: Plan, order: PruneOrder, share: float, *, method: str, request: str) -> Plan:
-    """The plan made from a prune order: a prefix of it, so that a share of the cost of all heads is kept."""
-    whole = order.cost.of_all_heads
-    prefix = order.until(share * whole)
+    """The plan of the prefix of a prune order that keeps at most this share of the cost of all heads."""
+    all_heads = order.cost.of_all_heads
+    prefix = order.until(share * all_heads)
     keep, notes = prefix.keep, list(start.notes)
-    if prefix.total > share * whole * (1 + 1e-12):
-        notes.append(f"the budget is not met: {prefix.total / whole:.2f} of the {order.cost.unit} remain")
+    if prefix.total > share * all_heads * ROUNDING:
+        notes.append(f"the budget is not met: {prefix.total / all_heads:.2f} of the {order.cost.unit} remain")
     if empty := [name for name, heads in keep.items() if not heads]:
         notes.append(f"{', '.join(empty)} lost all heads")
     layers = tuple(replace(x, keep=keep[x.name]) for x in start.layers)
@@ -235,9 +235,9 @@ def _share_kv(start: Plan, text: Calibration, kv_heads: int, progress: Progress 
             notes.append(f"{layer.name} is cross-attention: its kv heads are not grouped")
         elif layer.kv_after > kv_heads:
             run.advance(blocks[layer.path])
-            own = HeadWeights.of(anatomy).keep(layer.keep)
+            weights = HeadWeights.of(anatomy).keep(layer.keep)
             moments = moments_of(model, anatomy, text.fit(spliced=True), run=run)
-            layer = replace(layer, groups=cluster(anatomy, own, moments, kv_heads))
+            layer = replace(layer, groups=cluster(anatomy, weights, moments, kv_heads))
         layers.append(layer)
     if start.request.startswith("budget"):
         notes.append(f"the budget was spent on pruning; kv_heads={kv_heads} then saves more than it")

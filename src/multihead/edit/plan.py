@@ -28,6 +28,7 @@ from torch import nn
 from multihead._base.arguments import check_instance, check_model, check_path
 from multihead._base.atomic_files import write_atomically
 from multihead._base.json_files import read_json_object
+from multihead.edit import plan_text
 from multihead.edit.calibration import Calibration, check_not_quantised
 from multihead.edit.layer_plan import (
     DAMAGED,
@@ -37,6 +38,7 @@ from multihead.edit.layer_plan import (
     groups_of,
     indices_of,
     read_layer,
+    read_number,
     read_text,
 )
 from multihead.edit.weight_sets import weight_sets
@@ -127,16 +129,12 @@ class Plan:
         raise SizeError(f"unknown layer {layer!r}", hint=f"the plan has {', '.join(x.name for x in self.layers)}")
 
     def __str__(self) -> str:
-        from multihead.edit.plan_text import text  # it reads the classes of this module
-
-        return text(self)
+        return plan_text.text(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from multihead.edit.plan_text import html
-
-        return html(self)
+        return plan_text.html(self)
 
     # ---- by hand ------------------------------------------------------------------------------
 
@@ -243,21 +241,18 @@ class Plan:
         try:
             check_instance("layers", data["layers"], list, "a list of layers", hint=DAMAGED)
             check_instance("scores", data["scores"], Mapping, "an object of costs by head", hint=DAMAGED)
+            check_instance("notes", data["notes"], list, "a list of texts", hint=DAMAGED)
             return Plan(
                 tuple(map(read_layer, data["layers"])),
                 read_text("model", data["model"]),
                 read_text("fingerprint", data["fingerprint"]),
                 read_text("method", data["method"]),
                 read_text("request", data["request"]),
-                {name: float(score) for name, score in data["scores"].items()},
-                _notes(data["notes"]),
+                {name: read_number(f"the score of {name}", x) for name, x in data["scores"].items()},
+                tuple(read_text("a note", note) for note in data["notes"]),
             )
         except KeyError as missing:
             raise MultiheadError(f"the plan has no {missing}", hint=DAMAGED) from missing
-        except (TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, MultiheadError):
-                raise
-            raise MultiheadError(f"the plan is not readable: {error}", hint=DAMAGED) from error
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON, completely or not at all."""
@@ -295,8 +290,3 @@ def _layer_plans(layers: Iterable[LayerAnatomy]) -> tuple[LayerPlan, ...]:
 def _site(layer: LayerPlan) -> Site:
     stack, _, number = layer.name.rpartition("L")
     return Site(layer.path, 0, stack.removesuffix("."), int(number), layer.heads, numbers=layer.numbers)
-
-
-def _notes(notes: object) -> tuple[str, ...]:
-    check_instance("notes", notes, list, "a list of texts", hint=DAMAGED)
-    return tuple(read_text("a note", note) for note in cast(list[object], notes))

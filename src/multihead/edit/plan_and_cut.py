@@ -14,8 +14,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,20 +78,6 @@ def plan_of_file(file: Path | None, requested: Sequence[str], force: bool) -> Pl
             hint="omit the option to use the file, or force=True to replace it",
         )
     return Plan.load(file)
-
-
-def make_plan(
-    file: Path | None,
-    text: Calibration,
-    make: Callable[[Calibration, Progress | None], Plan],
-    progress: Progress | None,
-) -> Plan:
-    """Plan the cut; written to a file if there is one."""
-    plan = replace(make(text, progress), calibration=text)
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        plan.save(file)
-    return plan
 
 
 # ---- the cut ----------------------------------------------------------------------------------

@@ -32,33 +32,29 @@ def text(plan: Plan) -> str:
     kv = f", {plan.kv_kept} of {plural(plan.kv_heads, 'kv head')}" if _about_kv(plan) else ""
     how = f"; method: {plan.method}" if plan.method else ""
     summary = f"{plan.model}: {plan.kept} of {plural(plan.heads, 'head')} kept{kv} (request: {plan.request}{how})"
-    body = table(header(plan), rows(plan)) if plan.changes else ["the plan changes nothing"]
+    body = table(*columns(plan)) if plan.changes else ["the plan changes nothing"]
     return "\n".join([summary, *body, *(f"note: {n}" for n in plan.notes)])
 
 
-def header(plan: Plan) -> list[str]:
-    removed = "removed (cost)" if plan.scores else "removed"
-    titles = ["layer", "heads", "kv heads", removed, "cheapest kept", "groups"]
-    return [title for title, shown in zip(titles, _shown(plan), strict=True) if shown]
-
-
-def rows(plan: Plan) -> list[list[str]]:
-    """A line per layer, in the columns of `header`."""
-    shown = _shown(plan)
-    return [[c for c, yes in zip(_cells(plan, x), shown, strict=True) if yes] for x in plan.layers]
+def columns(plan: Plan) -> tuple[list[str], list[list[str]]]:
+    """The titles and the lines of the plan's table, a line per layer, without empty columns."""
+    pruned = plan.kept < plan.heads
+    shown = {
+        "layer": True,
+        "heads": True,
+        "kv heads": _about_kv(plan),
+        "removed (cost)" if plan.scores else "removed": pruned,
+        "cheapest kept": pruned and bool(plan.scores),
+        "groups": any(x.groups is not None for x in plan.layers),
+    }
+    lines = [[cell for cell, yes in zip(_cells(plan, x), shown.values(), strict=True) if yes] for x in plan.layers]
+    return [title for title, yes in shown.items() if yes], lines
 
 
 def table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
     """Lines of text with aligned columns."""
     wide = [max(len(line[i]) for line in (titles, *lines)) for i in range(len(titles))]
     return ["  ".join(c.ljust(w) for c, w in zip(line, wide, strict=True)).rstrip() for line in (titles, *lines)]
-
-
-def _shown(plan: Plan) -> list[bool]:
-    """Which columns of the plan's text are not empty."""
-    grouped = any(x.groups is not None for x in plan.layers)
-    pruned = plan.kept < plan.heads
-    return [True, True, _about_kv(plan), pruned, pruned and bool(plan.scores), grouped]
 
 
 def _about_kv(plan: Plan) -> bool:
@@ -106,5 +102,6 @@ def _some(words: Sequence[str]) -> str:
 def html(plan: Plan) -> str:
     """The plan as HTML, for notebooks."""
     summary = str(plan).partition("\n")[0]
-    body = html_table(header(plan), rows(plan), words=range(len(header(plan)))) if plan.changes else ""
+    titles, rows = columns(plan)
+    body = html_table(titles, rows, words=range(len(titles))) if plan.changes else ""
     return line(summary, small=False) + body + lines([f"note: {n}" for n in plan.notes])

@@ -59,7 +59,7 @@ class Shape:
         if self.uniform and len(set(heads.values())) > 1:
             raise SizeError(
                 f"uniform needs layers with equal numbers of heads, got {sorted(set(heads.values()))}",
-                hint="leave out uniform; min_heads keeps some heads in every layer",
+                hint="omit uniform; min_heads keeps some heads in every layer",
             )
 
 
@@ -170,13 +170,13 @@ class _State:
 
     def candidate(self, layer: str) -> _Candidate | None:
         """The least heads that the search may remove together and save something; None if no more may be."""
-        cost, kept, removed = self.cost.layers[layer], self.keep[layer], list[int]()
+        cost, heads, removed = self.cost.layers[layer], self.keep[layer], list[int]()
         for unit in self._units(layer):
             removed += unit
-            rest = [h for h in kept if h not in removed]
+            rest = [h for h in heads if h not in removed]
             if len(rest) < self.shape.min_heads:
                 return None
-            saving = cost(kept) - cost(rest)
+            saving = cost(heads) - cost(rest)
             if len(rest) % self.shape.multiple_of == 0 and (saving > 0 or self.shape.uniform):
                 return _Candidate(layer, tuple(removed), self.saliency.joint_cost(layer, removed), saving)
         return None
@@ -187,14 +187,14 @@ class _State:
         Whole groups of a kv head if a group must stay even (to be split over devices, or described by a config), or
         if only the last head of a group saves anything.
         """
-        cost, kept = self.cost.layers[layer], self.keep[layer]
+        cost, heads = self.cost.layers[layer], self.keep[layer]
         even = self.shape.uniform or self.shape.multiple_of > 1
-        shared = len({cost.kv_of_head[h] for h in kept}) < len(kept)
+        shared = len({cost.kv_of_head[h] for h in heads}) < len(heads)
         grouped = len(set(cost.kv_of_head)) < len(cost.kv_of_head)
         if grouped and (even or (shared and cost.per_head == 0)):
-            groups = [[h for h in kept if cost.kv_of_head[h] == kv] for kv in sorted(set(cost.kv_of_head))]
+            groups = [[h for h in heads if cost.kv_of_head[h] == kv] for kv in sorted(set(cost.kv_of_head))]
             return sorted(filter(None, groups), key=lambda group: self.saliency.joint_cost(layer, group))
-        return [[h] for h in sorted(kept, key=lambda h: self.saliency.cost(layer, h))]
+        return [[h] for h in sorted(heads, key=lambda h: self.saliency.cost(layer, h))]
 
     def remove(self, candidate: _Candidate) -> dict[tuple[str, int], float]:
         """Remove heads in the search; the scores of all heads of the layer that were not removed before."""

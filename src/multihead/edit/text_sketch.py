@@ -67,20 +67,20 @@ def whole_documents(documents: Iterable[Document], tokenizer: Any = None) -> lis
     >>> whole_documents([[3, 1, 4], {"input_ids": ids, "attention_mask": mask}])
     [[3, 1, 4], [3, 1, 4], [1, 5]]
     """
-    whole: list[list[int]] = []
+    lists: list[list[int]] = []
     for index, document in enumerate(documents):
         text = document.get("text") if isinstance(document, Mapping) else document
         if not isinstance(document, Mapping) or isinstance(text, str):
-            whole.append(token_ids(text, tokenizer, index))
+            lists.append(token_ids(text, tokenizer, index))
             continue
         ids, mask = document.get("input_ids"), document.get("attention_mask")
         if isinstance(ids, Sequence):  # one document as a list
-            whole.append(list(ids))
+            lists.append(list(ids))
         elif isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_floating_point():
             masked = isinstance(mask, Tensor) and mask.shape == ids.shape
             real = torch.as_tensor(mask).bool() if masked else torch.ones_like(ids).bool()
-            whole += [row[kept].tolist() for row, kept in zip(ids, real, strict=True)]
-    return [document for document in whole if document]
+            lists += [row[tokens].tolist() for row, tokens in zip(ids, real, strict=True)]
+    return [document for document in lists if document]
 
 
 def _bytes(document: Sequence[int]) -> bytes:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +10,7 @@ from torch import Tensor, nn
 from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
+from multihead.model.run_with_graph import tensors_in
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 """‖a − b‖ / ‖a‖ of two models that are the same but for the order of their sums."""
@@ -21,33 +20,19 @@ def example_outputs(model: nn.Module) -> list[Tensor]:
     """All tensors in the output of a model on `example_inputs`, in eval mode.
 
     Models that draw random numbers in eval mode draw the same ones every time. Raises a `MultiheadError` if there
-    is no such input or the model does not take it, whatever the error of the model is.
+    is no such input, or if the model raises any error on it.
     """
     cuda = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(0)
         try:
-            return _tensors(Forward(model)(example_inputs(model)))
+            return list(tensors_in(Forward(model)(example_inputs(model))))
         except MultiheadError:
             raise
         except Exception as error:
             raise ModelRunError(
                 f"{type(model).__name__} fails on an example input: {type(error).__name__}: {error}"
             ) from error
-
-
-def _tensors(x: Any) -> list[Tensor]:
-    """All tensors in an example output."""
-    if isinstance(x, Tensor):
-        return [x]
-    parts: Iterable[Any] = ()
-    if isinstance(x, Mapping):
-        parts = x.values()
-    elif isinstance(x, list | tuple):
-        parts = x
-    elif is_dataclass(x):
-        parts = (getattr(x, field.name) for field in fields(x))
-    return [t for part in parts for t in _tensors(part)]
 
 
 def difference(expected: Sequence[Tensor], actual: Sequence[Tensor], dtype: torch.dtype) -> str | None:

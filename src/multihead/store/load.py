@@ -20,7 +20,7 @@ from multihead.store.manifest import MANIFEST, Manifest
 from multihead.store.replay import rebuild, replay
 from multihead.store.skeleton import class_of, import_transformers, without_weights
 from multihead.store.snapshot import BUFFERS
-from multihead.store.tensors import DAMAGED, TensorIndex, assign_buffers, assign_tensors
+from multihead.store.tensors import DAMAGED, TensorIndex, assign_buffers, assign_tensors, damaged
 
 
 def load(
@@ -58,19 +58,13 @@ def load(
     >>> [layer.num_heads for layer in mh.anatomy(same)]
     [3, 4, 3]
     """
-    _check(folder, model, trust_remote_code)
-    place = _check_device(device, dtype)
+    _check(folder, model, device, dtype, trust_remote_code)
     path = Path(folder)
-    if not (path / MANIFEST).is_file():
-        state = f"there is no {MANIFEST} in {path}" if path.is_dir() else f"{path} is a file"
-        raise MultiheadError(
-            state if path.exists() else f"there is no folder {path}",
-            hint="mh.load reads folders that mh.save wrote; for others use from_pretrained of transformers",
-        )
+    _check_saved(path)
     manifest = Manifest.read(path)
     manifest.check_files(path)
     try:
-        return _load(path, manifest, model, place, dtype, trust_remote_code)
+        return _load(path, manifest, model, torch.device(device), dtype, trust_remote_code)
     except MultiheadError as error:
         versions = manifest.other_versions()
         if not versions:
@@ -81,7 +75,7 @@ def load(
 def structure(folder: Path) -> nn.Module:
     """The model that was saved in a folder, without weights: of their file only the shapes are read."""
     manifest = Manifest.read(folder)
-    return _built(folder, manifest, TensorIndex.of(folder, manifest.weights), trust=False)
+    return _built(folder, manifest, TensorIndex.of(folder, manifest.weights, manifest.shared), trust=False)
 
 
 def _built(folder: Path, manifest: Manifest, index: TensorIndex, *, trust: bool) -> nn.Module:
@@ -93,7 +87,7 @@ def _built(folder: Path, manifest: Manifest, index: TensorIndex, *, trust: bool)
         )
     original_config = manifest.original_config(folder)
     cls = class_of(manifest.model, manifest.origin, original_config, folder, trust)
-    return rebuild(cls, original_config, manifest.attention, manifest.record(), index.shapes)
+    return rebuild(cls, original_config, manifest.attention, manifest.cut, index.shapes)
 
 
 def _load(
@@ -105,10 +99,10 @@ def _load(
     trust: bool,
 ) -> nn.Module:
     """Load weights, structure and record of a saved model."""
-    index, record = TensorIndex.of(folder, manifest.weights), manifest.record()
+    index = TensorIndex.of(folder, manifest.weights, manifest.shared)
     if original is not None:
         model = without_weights(inner(original))
-        replay(model, record, index.shapes)
+        replay(model, manifest.cut, index.shapes)
     else:
         model = _built(folder, manifest, index, trust=trust)
     assign_tensors(model, index.read(device, dtype), manifest.shared)
@@ -116,8 +110,8 @@ def _load(
         assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(device))
     if hasattr(model, "generation_config") and (folder / "generation_config.json").is_file():
         model.generation_config = _generation_config(folder)
-    if record is not None:
-        attach(model, record)
+    if manifest.cut is not None:
+        attach(model, manifest.cut)
     if manifest.pooling is not None:
         setattr(model, POOLING, tuple(manifest.pooling))
         pooling_of(model)  # raises if a mode is unknown
@@ -136,7 +130,7 @@ def _generation_config(folder: Path) -> Any:
     try:
         return import_transformers().GenerationConfig.from_dict(read_json_object(file, hint=DAMAGED))
     except (ValueError, TypeError, AttributeError) as error:
-        raise MultiheadError(f"{file} is damaged: {error}", hint=DAMAGED) from error
+        raise damaged(file, str(error)) from error
 
 
 def _check_runs(model: nn.Module, folder: Path) -> None:
@@ -150,25 +144,36 @@ def _check_runs(model: nn.Module, folder: Path) -> None:
         ) from error
 
 
-def _check(folder: object, model: object, trust_remote_code: object) -> None:
+def _check(folder: object, model: object, device: object, dtype: object, trust_remote_code: object) -> None:
     """Raise for wrong arguments of `load`."""
     check_path("folder", folder, "the path of a folder", hint="mh.load('smaller')")
     check_instance(
         "model", model, nn.Module | None, "a torch.nn.Module or None", hint="a new model of the original sizes"
     )
-    check_flag("trust_remote_code", trust_remote_code)
-
-
-def _check_device(device: str | torch.device, dtype: torch.dtype | None) -> torch.device:
-    """The device to load to; raises for one that holds no values."""
     check_instance("device", device, str | torch.device, "a device", hint="device='cpu'")
     check_device_and_dtype(device, dtype)
-    if torch.device(device).type == "meta":
+    if str(device).partition(":")[0] == "meta":
         raise MultiheadError(
-            "device must hold values, got 'meta': a model without weights is not the saved one", hint="device='cpu'"
+            f"device must hold values, got {str(device)!r}: a model without weights is not the saved one",
+            hint="device='cpu'",
         )
-    if dtype is not None and dtype.itemsize < 2:
+    if isinstance(dtype, torch.dtype) and dtype.itemsize < 2:
         raise TypeMismatchError(
             f"dtype must be one that models compute in, got {dtype}", hint="dtype=torch.float32, for example"
         )
-    return torch.device(device)
+    check_flag("trust_remote_code", trust_remote_code)
+
+
+def _check_saved(folder: Path) -> None:
+    """Raise unless `save` wrote this folder."""
+    try:
+        if (folder / MANIFEST).is_file():
+            return
+        message = f"there is no folder {folder}"
+        if folder.exists():
+            message = f"there is no {MANIFEST} in {folder}" if folder.is_dir() else f"{folder} is a file"
+    except OSError as error:  # a name that is too long
+        message = f"the folder {folder!s:.60} cannot be read: {error.strerror}"
+    raise MultiheadError(
+        message, hint="mh.load reads folders that mh.save wrote; for others use from_pretrained of transformers"
+    )

@@ -17,9 +17,8 @@ import torch
 import multihead
 from multihead._base.json_files import read_json_object
 from multihead.edit.surgery.record import Record
-from multihead.edit.text_sketch import TextSketch
 from multihead.errors import MultiheadError
-from multihead.store.tensors import DAMAGED
+from multihead.store.tensors import DAMAGED, damaged
 
 MANIFEST = "multihead.json"
 FORMAT, VERSION = "multihead model", 2
@@ -33,8 +32,7 @@ class Manifest:
     """the name of its class"""
     origin: str | None
     """where the class comes from (`skeleton.class_of`); None if `load` needs a model"""
-    cut: Mapping[str, Any] | None
-    """Record.to_json()"""
+    cut: Record | None
     weights: str
     """STEM of STEM.safetensors"""
     shared: Mapping[str, str]
@@ -47,15 +45,12 @@ class Manifest:
     config: Mapping[str, Any] | None
     """the original config, if it is not the one in config.json"""
     pooling: list[str] | None
-    """how an encoder's token vectors are pooled; None: their mean"""
+    """how an encoder's token vectors are pooled; None if by their mean"""
     runs: bool
     """whether the model ran on an example input; `load` runs it again"""
     versions: Mapping[str, str]
     checksums: Mapping[str, str]
     """file → SHA-256"""
-
-    def record(self) -> Record | None:
-        return None if self.cut is None else Record.from_json(self.cut)
 
     def original_config(self, folder: Path) -> Mapping[str, Any]:
         return read_json_object(folder / "config.json", hint=DAMAGED) if self.config is None else self.config
@@ -66,8 +61,8 @@ class Manifest:
         lines = [
             f"{_json(key)}: {_cut_lines(value) if key == 'cut' else _json(value)}" for key, value in data.items()
         ]
-        own = _checksum_of(json.loads("{" + ",".join(lines) + "}"))
-        lines.append(f'"checksum": {_json(own)}')
+        checksum_of_all = _checksum_of(json.loads("{" + ",".join(lines) + "}"))
+        lines.append(f'"checksum": {_json(checksum_of_all)}')
         (folder / MANIFEST).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
     @staticmethod
@@ -81,30 +76,21 @@ class Manifest:
             raise _version_error(folder, data)
         stored = data.pop("checksum", None)
         if stored != _checksum_of(data):
-            raise MultiheadError(f"{path} is damaged: its checksum does not fit its contents", hint=DAMAGED)
-        data.setdefault("pooling", None)
-        kinds: dict[str, tuple[type, ...]] = {
-            "model": (str,), "origin": (str, type(None)), "cut": (dict, type(None)), "weights": (str,),
-            "shared": (dict,), "attention": (str, type(None)), "stock": (bool,), "reason": (str,),
-            "config": (dict, type(None)), "pooling": (list, type(None)), "runs": (bool,), "versions": (dict,),
-            "checksums": (dict,),
-        }  # fmt: skip
-        for name, allowed in kinds.items():
-            if not isinstance(data.get(name), allowed):
-                raise MultiheadError(
-                    f"{path} is damaged: {name} must be a {allowed[0].__name__}, got {data.get(name)!r}",
-                    hint=DAMAGED,
-                )
+            raise damaged(path, "its checksum does not fit its contents")
+        for name, kinds in _KINDS.items():
+            if not isinstance(data.get(name), kinds):
+                raise damaged(path, f"{name} must be a {kinds[0].__name__}, got {data.get(name)!r}")
         for name in ("shared", "checksums"):
             if not all(isinstance(value, str) for value in data[name].values()):
-                raise MultiheadError(f"{path} is damaged: {name} must map names to texts", hint=DAMAGED)
+                raise damaged(path, f"{name} must map names to texts")
         if data["weights"] not in ("model", "multihead"):
-            raise MultiheadError(
-                f"{path} is damaged: weights must be model or multihead, got {data['weights']!r}", hint=DAMAGED
-            )
-        if data["cut"] is not None:
-            _check_cut(data["cut"], path)
-        return Manifest(**{name: data[name] for name in kinds})
+            raise damaged(path, f"weights must be model or multihead, got {data['weights']!r}")
+        try:
+            data["cut"] = None if data.get("cut") is None else Record.from_json(data["cut"])
+        except MultiheadError as error:
+            raise damaged(path, error.message) from error
+        values: dict[str, Any] = {name: data.get(name) for name in _KINDS}
+        return Manifest(**values)
 
     def check_files(self, folder: Path) -> None:
         """Raise unless every file has the checksum in the manifest."""
@@ -115,9 +101,7 @@ class Manifest:
             if not path.is_file():
                 raise MultiheadError(f"there is no {name} in {folder}", hint=DAMAGED)
             if checksum(path) != stored:
-                raise MultiheadError(
-                    f"{path} is damaged: it is not the file that was saved (SHA-256)", hint=DAMAGED
-                )
+                raise damaged(path, "it is not the file that was saved (SHA-256)")
 
     def other_versions(self) -> str:
         """The packages whose version differs from the manifest's, for messages."""
@@ -127,6 +111,15 @@ class Manifest:
             for name, saved in self.versions.items()
             if name in here and here[name] != saved
         )
+
+
+_NONE = type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "model": (str,), "origin": (str, _NONE), "cut": (dict, _NONE), "weights": (str,), "shared": (dict,),
+    "attention": (str, _NONE), "stock": (bool,), "reason": (str,), "config": (dict, _NONE),
+    "pooling": (list, _NONE), "runs": (bool,), "versions": (dict,), "checksums": (dict,),
+}  # fmt: skip
+"""the types of the fields in the file"""
 
 
 def package_versions() -> dict[str, str]:
@@ -165,11 +158,11 @@ def _checksum_of(data: Mapping[str, Any]) -> str:
 
 def _version_error(folder: Path, data: Mapping[str, Any]) -> MultiheadError:
     """The error for a manifest of a different version of the format."""
-    found, versions = data.get("version"), data.get("versions")
+    stored, versions = data.get("version"), data.get("versions")
     by = f" (multihead {versions['multihead']})" if isinstance(versions, dict) and "multihead" in versions else ""
-    newer = isinstance(found, int) and found > VERSION
+    newer = isinstance(stored, int) and stored > VERSION
     return MultiheadError(
-        f"{folder} has version {found!r} of the format{by}, this multihead reads version {VERSION}",
+        f"{folder} has version {stored!r} of the format{by}, this multihead reads version {VERSION}",
         hint="pip install -U multihead" if newer else "cut and save the model again with this multihead",
     )
 
@@ -202,23 +195,3 @@ def _json(x: object) -> str:
         raise MultiheadError(
             f"{MANIFEST} cannot hold this: {error}", hint="plans and steps must be JSON"
         ) from error
-
-
-def _check_cut(cut: Mapping[str, Any], path: Path) -> None:
-    """Raise unless the cut in a manifest has valid steps and a plan."""
-    steps = cut.get("steps")
-    if not isinstance(steps, list) or not isinstance(cut.get("plan"), dict | None):
-        raise MultiheadError(f"{path} is damaged: its steps or its plan are missing", hint=DAMAGED)
-    for step in cast(list[Any], steps):
-        fields = cast(dict[str, Any], step) if isinstance(step, dict) else {}
-        if set(fields) != {"do", "at", "name", "value"} or not all(
-            isinstance(fields[x], str) for x in ("do", "at", "name")
-        ):
-            raise MultiheadError(
-                f"{path} is damaged: a step must be {{do, at, name, value}}, got {step!r}", hint=DAMAGED
-            )
-    try:
-        for sketch in (cut["plan"] or {}).get("texts", ()):
-            TextSketch.from_json(sketch)
-    except (KeyError, TypeError, ValueError) as error:
-        raise MultiheadError(f"{path} is damaged: its texts are not sketches: {error!r}", hint=DAMAGED) from error

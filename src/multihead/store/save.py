@@ -165,8 +165,10 @@ def _require_equal(model: nn.Module, difference: str | None) -> None:
 def _check(folder: object, tokenizer: object, source: object, force: object) -> None:
     """Raise for wrong arguments of `save`."""
     check_path("folder", folder, "the path of a folder", hint="mh.save(model, 'smaller')")
-    if "\0" in str(folder):
-        raise MultiheadError(f"folder must not hold a null character, got {str(folder)!r}", hint="choose a name")
+    if not str(folder) or "\0" in str(folder):
+        raise MultiheadError(
+            f"folder must not be empty or hold a null character, got {str(folder)!r}", hint="choose a name"
+        )
     if source is not None:
         check_path("source", source, "the path of a folder or None", hint="source='path/to/original'")
     check_flag("force", force)

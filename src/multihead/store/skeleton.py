@@ -122,18 +122,18 @@ def class_of(name: str, origin: str, config: Mapping[str, Any], folder: Path, tr
                 f"the Python code of {name} ({code}) does not load: {_line(error)}",
                 hint="save(..., source=the original folder) copies it",
             ) from error
-    found: Any = None
+    cls: Any = None
     if origin == TRANSFORMERS and name.isidentifier():
-        found = getattr(import_transformers(), name, None)
+        cls = getattr(import_transformers(), name, None)
     elif origin.startswith(OWN) and all(part.isidentifier() for part in origin.split(".")):
         try:
-            found = vars(import_module(origin)).get(name)
+            cls = vars(import_module(origin)).get(name)
         except ImportError as error:
             raise MultiheadError(
                 f"{folder} needs {origin}, which this multihead does not have", hint=hint
             ) from error
-    if isinstance(found, type) and issubclass(found, nn.Module) and hasattr(found, "config_class"):
-        return found
+    if isinstance(cls, type) and issubclass(cls, nn.Module) and hasattr(cls, "config_class"):
+        return cls
     raise MultiheadError(f"{origin} has no model {name!r}, which {folder} holds", hint=hint)
 
 
@@ -143,7 +143,7 @@ def _code(name: str, auto_map: Any) -> str | None:
     return next((ref for ref in references if isinstance(ref, str) and ref.rpartition(".")[2] == name), None)
 
 
-def config_of(cls: type[nn.Module], data: Mapping[str, Any], place: str) -> Any:
+def config_of(cls: type[nn.Module], data: Mapping[str, Any]) -> Any:
     """The config of a class from JSON data."""
     config_class: Any = getattr(cls, "config_class", None)
     if config_class is None:
@@ -156,7 +156,7 @@ def config_of(cls: type[nn.Module], data: Mapping[str, Any], place: str) -> Any:
     try:
         return config_class.from_dict(dict(data))
     except tuple(errors) as error:
-        raise MultiheadError(f"{place} does not fit {cls.__name__}: {_line(error)}") from error
+        raise MultiheadError(f"the config does not fit {cls.__name__}: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What there is to save of a model, collected once; formats write it and verify what they wrote."""
+"""Everything that is saved of a model, collected once; formats write it and verify the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multihead.errors import MultiheadError
 from multihead.model.pooling import Pooling, pooling_of
 from multihead.store.example_outputs import example_outputs
 from multihead.store.manifest import Manifest, checksums, package_versions
-from multihead.store.replay import rebuild, shape_difference
+from multihead.store.replay import rebuild
 from multihead.store.skeleton import origin_of
 from multihead.store.tensors import (
     StateTensors,
@@ -55,12 +55,11 @@ class Snapshot:
         if config is not None:
             try:
                 rebuilt = rebuild(type(model), config, attention_of(model), record, state.shapes)
-                reason = shape_difference(rebuilt, state.shapes) or ""
-                computed = non_persistent_buffers(rebuilt)
+                reason, computed = "", non_persistent_buffers(rebuilt)
             except MultiheadError as error:
                 reason = error.message
         if reason:
-            origin, computed = None, {}
+            origin = None
         buffers = {
             name: b
             for name, b in non_persistent_buffers(model).items()
@@ -93,7 +92,7 @@ class Snapshot:
         Manifest(
             model=type(self.model).__name__,
             origin=self.origin,
-            cut=None if self.record is None else self.record.to_json(),
+            cut=self.record,
             weights=stem,
             shared=self.state.shared,
             attention=attention_of(self.model),

@@ -24,10 +24,15 @@ import torch
 from torch import Tensor, nn
 
 from multihead._base.json_files import read_json_object
-from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.errors import MultiheadError, TypeMismatchError
 
 MAX_FILE_BYTES = 4_000_000_000
 DAMAGED = "copy or save the folder again"
+
+
+def damaged(path: Path, reason: str, *, hint: str = DAMAGED) -> MultiheadError:
+    """The error for a file that is not as it was saved."""
+    return MultiheadError(f"{path} is damaged: {reason}", hint=hint)
 
 
 # ---- out of a model ---------------------------------------------------------------------------
@@ -91,41 +96,24 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], shared: Mapping[str, str]) -> None:
     """Make these tensors the parameters and buffers of a model, without copying; tied weights become one."""
-    own = model.state_dict(keep_vars=True)
+    old = model.state_dict(keep_vars=True)
     new = {
-        name: nn.Parameter(t, requires_grad=t.is_floating_point()) if isinstance(own.get(name), nn.Parameter) else t
+        name: nn.Parameter(t, requires_grad=t.is_floating_point()) if isinstance(old[name], nn.Parameter) else t
         for name, t in tensors.items()
     }
-    new |= {name: new[first] for name, first in shared.items() if first in new}
-    hint = "the model must have the class and the original sizes of the saved one"
-    missing, unknown = sorted(own.keys() - new.keys()), sorted(new.keys() - own.keys())
-    if missing or unknown:
-        parts = [f"{kind} {_some(names)}" for kind, names in (("missing", missing), ("unknown", unknown)) if names]
-        raise MultiheadError(f"the weights do not fit {type(model).__name__}: {'; '.join(parts)}", hint=hint)
-    for name, t in own.items():
-        if t.shape != new[name].shape:
-            raise SizeError(
-                f"{name} of {type(model).__name__} has shape {tuple(t.shape)}, "
-                f"the stored one {tuple(new[name].shape)}",
-                hint=hint,
-            )
-    model.load_state_dict(new, assign=True)
+    model.load_state_dict(new | {name: new[first] for name, first in shared.items() if first in new}, assign=True)
 
 
 def assign_buffers(model: nn.Module, buffers: Mapping[str, Tensor]) -> None:
     """Replace non-persistent buffers."""
-    own = dict(model.named_buffers(remove_duplicate=False))
+    known = dict(model.named_buffers(remove_duplicate=False))
     for name, value in buffers.items():
-        if name not in own:
+        if name not in known:
             raise MultiheadError(
                 f"{type(model).__name__} has no buffer {name}, which the folder holds", hint=DAMAGED
             )
         path, _, leaf = name.rpartition(".")
         model.get_submodule(path).register_buffer(leaf, value, persistent=False)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f", ... ({len(names)})" if len(names) > 3 else "")
 
 
 # ---- files ------------------------------------------------------------------------------------
@@ -179,10 +167,11 @@ class TensorIndex:
     files: Mapping[str, Path]
     """tensor → its file"""
     shapes: Mapping[str, tuple[int, ...]]
+    """by every name, including those of tied weights"""
 
     @staticmethod
-    def of(folder: Path, stem: str) -> TensorIndex:
-        """The index of the tensors in a folder's safetensors files, checked."""
+    def of(folder: Path, stem: str, shared: Mapping[str, str] | None = None) -> TensorIndex:
+        """The index of a folder's safetensors files; `shared` maps other names of tied weights to stored ones."""
         index = folder / f"{stem}.safetensors.index.json"
         names = sorted(set(_weight_map(index).values())) if index.is_file() else [f"{stem}.safetensors"]
         files: dict[str, Path] = {}
@@ -192,7 +181,8 @@ class TensorIndex:
                 for key in file.keys():  # noqa: SIM118  not a dict
                     files[key] = folder / name
                     shapes[key] = tuple(file.get_slice(key).get_shape())
-        return TensorIndex(files, shapes)
+        tied = {name: shapes[first] for name, first in (shared or {}).items() if first in shapes}
+        return TensorIndex(files, shapes | tied)
 
     def stream(self, device: torch.device) -> Generator[tuple[str, Tensor]]:
         """Each stored tensor with its name; a caller that keeps none needs the memory of one."""
@@ -215,7 +205,7 @@ def _weight_map(index: Path) -> dict[str, str]:
         data = read_json_object(index, hint=DAMAGED)["weight_map"]
         files = {str(name): str(file) for name, file in data.items()}
     except (KeyError, AttributeError) as error:
-        raise MultiheadError(f"{index} is damaged: {error!r}", hint=DAMAGED) from error
+        raise damaged(index, repr(error)) from error
     outside = [file for file in files.values() if not re.fullmatch(r"[\w.-]+\.safetensors", file)]
     if outside:
         raise MultiheadError(
@@ -234,6 +224,6 @@ def _open(path: Path, device: str) -> Generator[Any]:
     try:
         opened: Any = safe_open(path, framework="pt", device=device)
     except (SafetensorError, OSError) as error:
-        raise MultiheadError(f"{path} is damaged: {error}", hint=f"{DAMAGED}; pickle is never read") from error
+        raise damaged(path, str(error), hint=f"{DAMAGED}; pickle is never read") from error
     with opened as file:
         yield file

@@ -32,7 +32,7 @@ def verify_reload(snapshot: Snapshot, folder: Path) -> str | None:
     """
     try:
         manifest = Manifest.read(folder)
-        index = TensorIndex.of(folder, manifest.weights)
+        index = TensorIndex.of(folder, manifest.weights, manifest.shared)
         return _tensor_difference(snapshot, index) or _model_difference(snapshot, manifest, index, folder)
     except MultiheadError as error:
         return f"it cannot be loaded again: {error.message}"
@@ -41,8 +41,8 @@ def verify_reload(snapshot: Snapshot, folder: Path) -> str | None:
 def _tensor_difference(snapshot: Snapshot, index: TensorIndex) -> str | None:
     """How the reloaded tensors differ from the saved ones; None if they are identical."""
     tensors = snapshot.state.tensors
-    if index.shapes.keys() != tensors.keys():
-        return f"the file lacks {sorted(tensors.keys() ^ index.shapes.keys())[0]}, or has it in excess"
+    if index.files.keys() != tensors.keys():
+        return f"the file lacks {min(tensors.keys() ^ index.files.keys())}, or has it in excess"
     for name, stored in index.stream(torch.device("cpu")):
         if not same_bits(stored, tensors[name]):
             return f"the stored {name} differs"
@@ -53,8 +53,8 @@ def _model_difference(snapshot: Snapshot, manifest: Manifest, index: TensorIndex
     """How the model rebuilt from the saved files differs from the one in memory; None if it does not."""
     if manifest.origin is None:
         return None
-    config, record = manifest.original_config(folder), manifest.record()
-    model = rebuild(type(snapshot.model), config, manifest.attention, record, index.shapes)
+    config = manifest.original_config(folder)
+    model = rebuild(type(snapshot.model), config, manifest.attention, manifest.cut, index.shapes)
     assign_tensors(model, snapshot.state.tensors, manifest.shared)
     if snapshot.buffers:
         assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(torch.device("cpu")))

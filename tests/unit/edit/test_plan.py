@@ -226,7 +226,11 @@ def _layer(**change: Any) -> Callable[[dict[str, Any]], None]:
         (_layer(heads=10**12, kv_of_head=[]), "heads of L0 must be at most 1048576, got 1000000000000"),
         (lambda data: data.update(request=None), "request must be a text, got None"),
         (lambda data: data.update(notes="a"), "notes must be a list of texts, got the str 'a'"),
-        (lambda data: data.update(scores={"L0H1": "dear"}), "the plan is not readable: "),
+        (
+            lambda data: data.update(scores={"L0H1": "dear"}),
+            "the score of L0H1 must be a number, got the str 'dear'",
+        ),
+        (lambda data: data.update(scores={"L0H1": None}), "the score of L0H1 must be a number, got None"),
     ],
 )
 def test_plans_with_wrong_values(tmp_path: Path, change: Callable[[dict[str, Any]], Any], text: str) -> None:

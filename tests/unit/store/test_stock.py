@@ -76,7 +76,8 @@ def test_groups_of_different_sizes_are_no_config(tmp_path: Path) -> None:
 def test_no_heads_at_all_are_no_config(tmp_path: Path) -> None:
     for name in ("gpt2", "llama"):
         saved = save(drop(ZOO[name].build(), lambda *_: []), tmp_path / name)
-        assert (saved.stock, saved.reason) == (False, "no layer has heads, and a config cannot express that")
+        assert not saved.stock
+        assert "no attention was seen" in saved.reason
 
 
 def llama(heads: int = 4) -> nn.Module:

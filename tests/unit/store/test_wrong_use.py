@@ -45,7 +45,13 @@ WRONG: dict[str, tuple[Callable[[Any, Path], object], str]] = {
         lambda m, out: mh.load(out, model=m, dtype=torch.float8_e4m3fn),
         "dtype must be one that models compute in, got torch.float8_e4m3fn",
     ),
-    "a name with a null character": (lambda m, out: mh.save(m, f"{out}\0"), "must not hold a null character"),
+    "a name with a null character": (lambda m, out: mh.save(m, f"{out}\0"), "or hold a null character, got"),
+    "an empty name": (lambda m, out: mh.save(m, ""), "folder must not be empty .*, got ''"),
+    "a meta device": (
+        lambda m, out: mh.load(out, device=torch.device("meta", 0)),
+        "must hold values, got 'meta:0'",
+    ),
+    "load a long name": (lambda m, out: mh.load("a" * 5000), "the folder aaa.* cannot be read: File name too long"),
     "a long name": (lambda m, out: mh.save(m, f"{out}{'a' * 300}"), "File name too long"),
     "a dtype by name": (
         lambda m, out: mh.load(out, model=m, dtype="float16"),  # type: ignore[arg-type]

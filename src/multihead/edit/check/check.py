@@ -14,9 +14,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -38,10 +38,8 @@ from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
 from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
+from multihead.model.run_with_graph import tensors_in
 from multihead.table.condition import Condition
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
 
 MODEL_TOKENS, ATTENTION_TOKENS = 128, 512
 STARTUP, PER_ROUND = 3.0, 0.2
@@ -110,20 +108,6 @@ class CheckReport:
 
     def _repr_html_(self) -> str:
         return html.table(TITLES, self.rows(), words=(0,)) + html.lines(self.lines())
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for title in TITLES:
-            drawn.add_column(title, justify="right" if title else "left")
-        for row in self.rows():
-            drawn.add_row(*row)
-        yield drawn
-        for line in self.lines():
-            yield Text(line, style="yellow" if line.startswith("note") else "dim")
 
     def plain(self) -> dict[str, Any]:
         """The check as JSON-compatible data."""
@@ -272,7 +256,7 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
             cache = getattr(forward({**inputs, "use_cache": True}), "past_key_values", None)
         except TypeError:  # the model takes no such argument
             cache = None
-        if cache is not None and (count := sum(t.nbytes for t in _tensors(cache))):
+        if cache is not None and (count := sum(t.nbytes for t in tensors_in(cache, depth=9))):
             return count, True
     counts: list[int] = []
 
@@ -284,20 +268,8 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
     return sum(counts), False
 
 
-def _tensors(cache: Any) -> Iterator[Tensor]:
-    """The keys and values of a cache of any kind, whose bytes a check counts."""
-    if isinstance(cache, Tensor):
-        yield cache
-    elif isinstance(cache, list | tuple):
-        for part in cache:  # pyright: ignore[reportUnknownVariableType]  # of anything
-            yield from _tensors(part)
-    else:
-        for name in ("self_attention_cache", "cross_attention_cache", "layers", "keys", "values"):
-            yield from _tensors(getattr(cache, name, ()))
-
-
 def _inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
-    """One row of `tokens` tokens, or of another input that the model takes."""
+    """One row of `tokens` tokens, or of a different input that the model takes."""
     example = example_inputs(inner(model), tokens=tokens)
     return {n: x[:1] if isinstance(x, Tensor) and x.shape[:1] == (2,) else x for n, x in example.items()}
 

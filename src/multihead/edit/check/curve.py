@@ -1,17 +1,17 @@
 """Quality against heads kept: cut at several sizes by several methods, judge each cut on held-out text.
 
 >>> from multihead.edit.check.curve import Curve, Point
->>> found = {0.75: 0.99, 0.5: 0.97, 0.25: 0.6}
->>> points = tuple(Point("obs", keep, int(12 * keep), {"cosine": c}) for keep, c in found.items())
+>>> cosines = {0.75: 0.99, 0.5: 0.97, 0.25: 0.6}
+>>> points = tuple(Point("obs", keep, int(12 * keep), {"cosine": c}) for keep, c in cosines.items())
 >>> curve = Curve(points, "cosine", {"cosine": 1.0}, 12, 40)
 >>> curve.knee().keep
 0.5
 >>> print(curve)
 cosine on 40 held-out documents; the original has 1
-heads kept    obs
-9 of 12      0.99
-6 of 12      0.97
-3 of 12      0.6
+heads kept  obs
+9 of 12     0.99
+6 of 12     0.97
+3 of 12     0.6
 """
 
 from __future__ import annotations
@@ -93,12 +93,10 @@ class Curve:
         sizes = sorted({p.keep for p in self.points}, reverse=True)
         lines: list[list[str]] = []
         for keep in sizes:
-            here = {p.method: p for p in self.points if p.keep == keep}
-            kept = sorted({p.kept for p in here.values()})
-            label = f"{kept[0]} of {self.heads}" if len(kept) == 1 else f"{kept[0]} to {kept[-1]} of {self.heads}"
-            lines.append(
-                [label, *(f"{here[m].numbers[self.shown]:.3g}" if m in here else "" for m in self.methods)]
-            )
+            points = {p.method: p for p in self.points if p.keep == keep}
+            counts = dict.fromkeys(f"{count(p.kept for p in points.values())}" for count in (min, max))
+            values = (f"{points[m].numbers[self.shown]:.3g}" if m in points else "" for m in self.methods)
+            lines.append([f"{' to '.join(counts)} of {self.heads}", *values])
         return ["heads kept", *self.methods], lines
 
     def __repr__(self) -> str:
@@ -175,7 +173,7 @@ def curve(
     _check(shares, methods)
     text = calibrate(model, calibration, tokenizer)
     documents = list(held_out)
-    start = replace(Plan.whole(model, (x for same in text.weight_sets for x in same)), calibration=text)
+    start = replace(Plan.whole(model, text.anatomy), calibration=text)
     points: list[Point] = []
     notes: list[str] = []
     original: dict[str, float] = {}
@@ -188,16 +186,16 @@ def curve(
                 if report is not None:
                     report(f"{method} {keep:g}", len(points) + len(notes), total)
                 try:
-                    made = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
-                    small = cut(model, made, refit=refit) if made.changes else model
+                    plan = apply_order(start, order, keep, method=method, request=f"keep={keep:g}")
+                    small = cut(model, plan, refit=refit) if plan.changes else model
                 except MultiheadError as error:  # other points may still be cut
                     notes.append(f"{method} {keep:g}: {error.message}")
                     continue
                 measured = quality(model, small, documents, tokenizer=tokenizer)
                 original, judged = {n: a for n, (a, _) in measured.metrics.items()}, measured.documents
-                removed = tuple(layer.head(h) for layer in made.layers for h in layer.removed)
+                removed = tuple(layer.head(h) for layer in plan.layers for h in layer.removed)
                 numbers = {n: b for n, (_, b) in measured.metrics.items()}
-                points.append(Point(method, keep, made.kept, numbers, removed))
+                points.append(Point(method, keep, plan.kept, numbers, removed))
                 if seen is not None:
                     seen(points[-1], small)
         if report is not None:

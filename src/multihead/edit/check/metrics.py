@@ -174,11 +174,11 @@ def quality(
             if progress is not None:
                 progress("quality", i + 1, len(prepared))
     metrics, notes = compare.metrics()
-    whole = whole_documents(documents, tokenizer)
-    overlap = calibration_overlap(after, whole)
+    uncut = whole_documents(documents, tokenizer)
+    overlap = calibration_overlap(after, uncut)
     if overlap:
         notes.append(
-            f"{overlap} of {len(whole)} documents are calibration text of this cut, which makes it look better "
+            f"{overlap} of {len(uncut)} documents are calibration text of this cut, which makes it look better "
             "than it is: use other text"
         )
     pooling = str(compare.pooling) if isinstance(compare, _Vectors) else ""

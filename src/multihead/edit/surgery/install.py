@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,7 +25,6 @@ from multihead.edit.surgery.steps import Step
 from multihead.edit.surgery.structure import Attention
 from multihead.edit.surgery.trial import put, try_strategies
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.layer import Groups
 from multihead.model.compiled import inner
 from multihead.model.families import Cutting, cutting_of
 from multihead.model.forward import Forward
@@ -49,7 +47,7 @@ def install(
     arguments of the model, or on made-up ones; `run` runs the model on them.
     """
     root = inner(model)
-    _check_sizes(layer, new)
+    _check_shapes(layer, new)
     new = arranged(new)
     _check_weights(root, layer)
     cutting = cutting_of(root.get_submodule(layer.path))
@@ -67,20 +65,11 @@ def arranged(new: HeadWeights) -> HeadWeights:
     if contiguous(new.groups):
         return new
     order = sorted(range(new.heads), key=lambda h: new.groups.kv_of_head[h])
-    return replace(
-        new,
-        q=new.q[order],
-        o=new.o[order],
-        b_q=None if new.b_q is None else new.b_q[order],
-        g=None if new.g is None else new.g[order],
-        b_g=None if new.b_g is None else new.b_g[order],
-        groups=Groups(tuple(new.groups.kv_of_head[h] for h in order), new.groups.kv_heads),
-        origin=tuple(new.origin[h] for h in order),
-    )
+    return new.keep(order)
 
 
 def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
-    """Raise unless the weights to install heads in are plain numbers of this attention alone.
+    """Raise unless the weights to install heads in are floating-point parameters of this attention alone.
 
     A module that is used several times is one; two modules that share a weight are two.
     """
@@ -92,16 +81,17 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
     for name in sorted(layer.parameters):
         if name not in owners:
             raise _missing(root, layer, name, set(owners))
-        home, own = owners[name]
-        if type(own) is not nn.Parameter or not own.is_floating_point():
+        home, parameter = owners[name]
+        if type(parameter) is not nn.Parameter or not parameter.is_floating_point():
+            kind = f"{type(parameter).__name__} of {parameter.dtype}"
             raise TypeMismatchError(
-                f"{layer.path}: {name} is a {type(own).__name__} of {own.dtype}, whose rows cannot be cut",
+                f"{layer.path}: {name} is a {kind}, whose rows cannot be cut",
                 hint="cut the model before it is quantised, then quantise the cut model",
             )
-        other = next((n for n, (module, p) in owners.items() if p is own and module is not home), None)
+        other = next((n for n, (module, p) in owners.items() if p is parameter and module is not home), None)
         if other is not None:
             raise MultiheadError(
-                f"{layer.path}: {name} is also {other}: what one loses, the other would lose too",
+                f"{layer.path}: {name} is also {other}, which would lose the same heads",
                 hint="separate their weights first: m.weight = nn.Parameter(m.weight.clone())",
             )
 
@@ -122,24 +112,17 @@ def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -
     )
 
 
-def _check_sizes(layer: LayerAnatomy, new: HeadWeights) -> None:
-    """Raise unless the heads to install have the sizes of the layer's."""
-    own = (layer.key_dim, layer.value_dim)
-    if (new.q.shape[1], new.v.shape[1]) != own:
+def _check_shapes(layer: LayerAnatomy, new: HeadWeights) -> None:
+    """Raise unless the heads to install have the layer's head size, and no bias where it has none."""
+    sizes, needed = (new.q.shape[1], new.v.shape[1]), (layer.key_dim, layer.value_dim)
+    if sizes != needed:
         raise SizeError(
-            f"{layer.name} ({layer.path}): heads of size {new.q.shape[1]} and {new.v.shape[1]} were given, "
-            f"its heads have {own[0]} (query and key) and {own[1]} (value)",
+            f"{layer.name} ({layer.path}): heads must have sizes {needed} of keys and values, got {sizes}",
             hint="pass heads of the same size",
         )
-    if len(new.groups.kv_of_head) != new.heads or new.groups.kv_heads != new.kv_heads:
-        raise SizeError(
-            f"{layer.name}: groups are of {len(new.groups.kv_of_head)} heads on {new.groups.kv_heads} kv heads, "
-            f"the weights of {new.heads} on {new.kv_heads}",
-            hint="groups.kv_of_head says for every query head which kv head it reads",
-        )
     for letter in "qkvo":
-        given: Tensor | None = getattr(new, f"b_{letter}")
-        if given is not None and layer.weights[letter].bias is None and bool((given != 0).any()):
+        bias: Tensor | None = getattr(new, f"b_{letter}")
+        if bias is not None and layer.weights[letter].bias is None and bool((bias != 0).any()):
             raise SizeError(
                 f"{layer.name} ({layer.path}): a bias of {letter} was given, the layer has none",
                 hint="add a bias to the projection first, or fold it into another one",

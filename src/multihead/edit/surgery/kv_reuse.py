@@ -1,9 +1,9 @@
-"""Query heads that share keys and values in modules whose own code has no word for it.
+"""Query heads that share keys and values in modules whose own code does not support it.
 
 A module that asks transformers' interface for its kernel gets this one by an override of its config: it repeats
 keys and values for the query heads that read them, and calls the kernel that the model's config names. The cache
 holds no copies. Modules that repeat keys and values themselves get a cache that stores each kv head once. The
-config of the model and of all other modules stays as it is.
+config of the model and of all other modules does not change.
 
 >>> import torch
 >>> from multihead.edit.surgery.kv_reuse import selected_heads
@@ -39,7 +39,7 @@ class ConfigOverride:
         self.__dict__.update(base=base, fields=fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("base", "fields"):  # not yet there while it is copied
+        if name in ("base", "fields"):  # not set yet while it is copied
             raise AttributeError(name)
         return self.fields[name] if name in self.fields else getattr(self.base, name)
 
@@ -48,7 +48,7 @@ class ConfigOverride:
 
 
 def override_config(module: Any, fields: dict[str, Any]) -> bool:
-    """Give module.config these fields, for this module only; False: it had them already."""
+    """Give module.config these fields, for this module only; returns False if it has them already."""
     config = module.config
     override = config if isinstance(config, ConfigOverride) else ConfigOverride(config, {})
     if all(name in override.fields and override.fields[name] == value for name, value in fields.items()):
@@ -147,7 +147,7 @@ def set_argument(module: nn.Module, name: str, change: dict[str, Any]) -> bool:
 
 
 def selected_heads(x: Any, selection: Any) -> Any:
-    """The selected heads of (batch, head, ...) or (batch · head, ...), so that kv heads are reused; others as"""
+    """The selected heads of (batch, head, ...) or (batch · head, ...); x itself if it has no axis of `of` heads."""
     heads, of = selection["heads"], selection["of"]
     if not isinstance(x, Tensor):
         return x

@@ -47,24 +47,23 @@ class Pack:
             return [(letter, i) for letter in self.letters for i in range(count[letter])]
         if self.order == "paired":
             return [(letter, i) for i in range(heads) for letter in self.letters]
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for kv in range(groups.kv_heads):
-            found += (
-                [("q", h) for h, own in enumerate(groups.kv_of_head) if own == kv] if "q" in self.letters else []
-            )
-            found += [(letter, kv) for letter in self.letters if letter != "q"]
-        return found
+            readers = (h for h, read in enumerate(groups.kv_of_head) if read == kv)
+            pieces += [("q", h) for h in readers if "q" in self.letters]
+            pieces += [(letter, kv) for letter in self.letters if letter != "q"]
+        return pieces
 
-    def numbers(self, new: HeadWeights) -> Tensor:
+    def values(self, new: HeadWeights) -> Tensor:
         """The parameter that holds these heads."""
         rows = torch.cat(self.rows(new, self.pieces(new.groups)))
         return rows.mT if self.axis == 1 and not self.bias else rows
 
     def rows(self, new: HeadWeights, pieces: list[Piece]) -> list[Tensor]:
-        """The rows of these pieces in the layout, with an empty one so that no pieces are something too."""
-        own = {letter: _rows(new, letter, self.bias) for letter in self.letters}
-        like = own[self.letters[0]]
-        return [like.new_zeros(0, *like.shape[2:]), *(own[letter][i] for letter, i in pieces)]
+        """The rows of these pieces, after an empty tensor: a layer may have no heads."""
+        rows = {letter: _rows(new, letter, self.bias) for letter in self.letters}
+        like = rows[self.letters[0]]
+        return [like.new_zeros(0, *like.shape[2:]), *(rows[letter][i] for letter, i in pieces)]
 
 
 def _rows(new: HeadWeights, letter: str, bias: bool) -> Tensor:
@@ -72,51 +71,51 @@ def _rows(new: HeadWeights, letter: str, bias: bool) -> Tensor:
     weight: Tensor = getattr(new, letter)
     if not bias:
         return weight
-    own: Tensor | None = getattr(new, f"b_{letter}")
-    return weight.new_zeros(weight.shape[:2]) if own is None else own
+    b: Tensor | None = getattr(new, f"b_{letter}")
+    return weight.new_zeros(weight.shape[:2]) if b is None else b
 
 
 def packs_of(storage: Storage, place: str) -> list[Pack]:
     """The layout of the parameters of q, k, v and the gate, weights and biases."""
-    places: dict[tuple[str, int, bool], dict[str, tuple[Slots, ...]]] = {}
+    parameters: dict[tuple[str, int, bool], dict[str, tuple[Slots, ...]]] = {}
     for letter, part in storage.projections.items():
         if letter == "o":
             continue
-        places.setdefault((part.parameter, part.axis, False), {})[letter] = part.heads
+        parameters.setdefault((part.parameter, part.axis, False), {})[letter] = part.heads
         if part.bias is not None:
-            places.setdefault((part.bias, 0, True), {})[letter] = part.bias_heads
+            parameters.setdefault((part.bias, 0, True), {})[letter] = part.bias_heads
     return [
         Pack(name, letters, axis, _order(of, letters, storage.groups, f"{place}: {name}"), bias)
-        for (name, axis, bias), of in places.items()
+        for (name, axis, bias), of in parameters.items()
         for letters in ["".join(of)]
     ]
 
 
 def _order(of: dict[str, tuple[Slots, ...]], letters: str, groups: Groups, place: str) -> Order:
     """The order of heads in a parameter's layout; raises for an unknown order."""
-    lying = sorted((slots.start, letter, i) for letter, heads in of.items() for i, slots in enumerate(heads))
-    found = [(letter, i) for _, letter, i in lying]
-    fits = all(slots.step == 1 for heads in of.values() for slots in heads)
+    by_start = sorted((slots.start, letter, i) for letter, heads in of.items() for i, slots in enumerate(heads))
+    pieces = [(letter, i) for _, letter, i in by_start]
+    adjacent = all(slots.step == 1 for heads in of.values() for slots in heads)
     orders: tuple[Order, ...] = ("blocks", "paired") if "g" in letters else ("blocks", "grouped")
     for order in orders:
-        if fits and found == Pack("", letters, 0, order).pieces(groups):
+        if adjacent and pieces == Pack("", letters, 0, order).pieces(groups):
             return order
-    shown = " ".join(f"{letter}{i}" for letter, i in found[:8])
+    shown = " ".join(f"{letter}{i}" for letter, i in pieces[:8])
     raise MultiheadError(
-        f"{place} holds its heads as {shown} ...: an order in which it cannot be cut",
+        f"{place} holds its heads in the order {shown} ..., in which it cannot be cut",
         hint="known are all q, all k, all v; kv head by kv head; query head by query head with its gate; rows of "
-        "one head side by side",
+        "one head adjacent",
     )
 
 
-def out_numbers(new: HeadWeights, axis: int) -> Tensor:
-    """W_O of these heads: its columns (axis 1), or rows where the parameter is stored turned over (axis 0)."""
+def out_values(new: HeadWeights, axis: int) -> Tensor:
+    """W_O of these heads: its columns (axis 1), or rows where the parameter is stored transposed (axis 0)."""
     columns = new.o.permute(0, 2, 1).flatten(0, 1)  # head · value_dim, d_out
     return columns if axis == 0 else columns.mT
 
 
 def check_covered(pack: Pack, storage: Storage, own: nn.Parameter, place: str) -> None:
-    """Raise unless every row of the layout is a head's: what else a parameter holds would be lost."""
+    """Raise unless every row of the layout belongs to a head: others would be lost."""
     rows = sum(
         slots.count
         for letter in pack.letters
@@ -131,5 +130,5 @@ def check_covered(pack: Pack, storage: Storage, own: nn.Parameter, place: str) -
 
 
 def contiguous(groups: Groups) -> bool:
-    """Whether the query heads of every kv head stand side by side, in the order of the kv heads."""
+    """Whether the query heads of every kv head are adjacent, in the order of the kv heads."""
     return [kv for kv, _ in groupby(groups.kv_of_head)] == list(range(groups.kv_heads))

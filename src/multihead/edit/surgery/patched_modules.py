@@ -1,8 +1,7 @@
-"""Modules that keep their place, parameters and name, and compute a little differently.
+"""Modules that keep their path, parameters and name, and compute a little differently.
 
-`patch` changes the class of a module to one made of a mixin and the class it had: paths, state dict, hooks and
-isinstance stay as they were, and mostly the name of the class. The data of the mixin is in
-`module.multihead_patch`.
+`patch` changes the class of a module to one made of a mixin and the class it had: paths, state dict, hooks,
+isinstance and mostly the name of the class do not change. The data of the mixin is in `module.multihead_patch`.
 
 >>> import torch
 >>> from multihead.edit.surgery.steps import Step, apply
@@ -42,16 +41,16 @@ class PatchedModule(nn.Module):
         mixin, own = type(self).__bases__
         return _new, (mixin, own), self.__dict__
 
-    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of a patched module by name, as its own forward takes them."""
-        own = next(base.forward for base in type(self).__mro__ if not issubclass(base, PatchedModule))
-        bound = inspect.signature(own).bind(self, *args, **kwargs)
+    def _arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of a patched module by name, as the forward of its original class takes them."""
+        forward = next(base.forward for base in type(self).__mro__ if not issubclass(base, PatchedModule))
+        bound = inspect.signature(forward).bind(self, *args, **kwargs)
         bound.apply_defaults()
-        given = dict(bound.arguments)
-        for parameter in inspect.signature(own).parameters.values():
+        named = dict(bound.arguments)
+        for parameter in inspect.signature(forward).parameters.values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                given |= given.pop(parameter.name)
-        return given
+                named |= named.pop(parameter.name)
+        return named
 
 
 class RepeatKV(PatchedModule):
@@ -81,19 +80,19 @@ class SharedBias(PatchedModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Patched: select the heads of a position bias that layers share."""
-        given = self._given(args, kwargs)
-        given.pop("self")
-        whole: Tensor | None = given["position_bias"]
-        if whole is not None:
-            given["position_bias"] = whole[:, self.multihead_patch["heads"]]
-        self.__dict__["multihead_whole"] = whole
-        out = super().forward(**given)
+        named = self._arguments(args, kwargs)
+        named.pop("self")
+        all_heads: Tensor | None = named["position_bias"]
+        if all_heads is not None:
+            named["position_bias"] = all_heads[:, self.multihead_patch["heads"]]
+        self.__dict__["multihead_whole"] = all_heads
+        out = super().forward(**named)
         return out[0], self.__dict__.pop("multihead_whole"), *out[2:]
 
     def compute_bias(self, *args: Any, **kwargs: Any) -> Tensor:
-        whole: Tensor = super().compute_bias(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # T5's
-        self.__dict__["multihead_whole"] = whole
-        return whole[:, self.multihead_patch["heads"]]
+        all_heads: Tensor = super().compute_bias(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # T5's
+        self.__dict__["multihead_whole"] = all_heads
+        return all_heads[:, self.multihead_patch["heads"]]
 
 
 class NoHeads(PatchedModule):
@@ -106,54 +105,51 @@ class NoHeads(PatchedModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Patched: an attention without heads, which returns the output bias."""
-        own: Any = self
-        given, data = self._given(args, kwargs), self.multihead_patch
-        x: Tensor = next(v for v in list(given.values())[1:] if isinstance(v, Tensor))
-        if given.get("ask") is not None:
-            raise MultiheadError(f"a layer without heads has no {given['ask']!r}", hint="call it without ask")
-        self._lengthen(x, given)
-        nothing = x.new_zeros(*x.shape[:-1], 0)
+        module: Any = self
+        named, data = self._arguments(args, kwargs), self.multihead_patch
+        x: Tensor = next(v for v in list(named.values())[1:] if isinstance(v, Tensor))
+        if named.get("ask") is not None:
+            raise MultiheadError(f"a layer without heads has no {named['ask']!r}", hint="call it without ask")
+        self._lengthen(x, named)
 
-        def out() -> Tensor:
-            bias: Tensor | None = own.get_submodule(data["out"]).bias
+        def out() -> Tensor:  # a function: of "z", W_O is not in this module
+            bias: Tensor | None = module.get_submodule(data["out"]).bias
             zeros = x.new_zeros(*x.shape[:-1], data["width"])
             return zeros if bias is None else zeros + bias
 
-        made: dict[str, Callable[[], Tensor | None]] = {
-            "z": lambda: nothing,
+        outputs: dict[str, Callable[[], Tensor | None]] = {
+            "z": lambda: x.new_zeros(*x.shape[:-1], 0),
             "o": out,
-            "r": lambda: given["residual"] + out(),
-            "n": lambda: own.LayerNorm(x + out()),
-            "b": lambda: self._bias(x, given),
+            "r": lambda: named["residual"] + out(),
+            "n": lambda: module.LayerNorm(x + out()),
+            "b": lambda: self._bias(x, named),
             "-": lambda: None,
         }
         returns: str = data["returns"]
         if returns[0] == "=":
-            return made[returns[1]]()
-        return tuple(made[letter]() for letter in returns)
+            return outputs[returns[1]]()
+        return tuple(outputs[letter]() for letter in returns)
 
-    def _lengthen(self, x: Tensor, given: Mapping[str, Any]) -> None:
+    def _lengthen(self, x: Tensor, named: Mapping[str, Any]) -> None:
         """Patched without heads: count the tokens in the cache, whose length other layers read."""
-        cache: Any = next((given[name] for name in CACHES if given.get(name) is not None), None)
-        if (
-            cache is None
-            or given.get("key_value_states") is not None
-            or given.get("encoder_hidden_states") is not None
-        ):
+        cache: Any = next((named[name] for name in CACHES if named.get(name) is not None), None)
+        cross = any(named.get(name) is not None for name in ("key_value_states", "encoder_hidden_states"))
+        if cache is None or cross:
             return
         cache = getattr(cache, "self_attention_cache", cache)
-        number: Any = getattr(self, "layer_idx", getattr(self, "layer_id", None))
-        cache.update(x.new_zeros(x.shape[0], 1, x.shape[1], 1), x.new_zeros(x.shape[0], 1, x.shape[1], 1), number)
+        index: Any = getattr(self, "layer_idx", getattr(self, "layer_id", None))
+        zeros = x.new_zeros(x.shape[0], 1, x.shape[1], 1)
+        cache.update(zeros, zeros, index)
 
-    def _bias(self, x: Tensor, given: Mapping[str, Any]) -> Tensor | None:
+    def _bias(self, x: Tensor, named: Mapping[str, Any]) -> Tensor | None:
         """Patched without heads: the position bias that other layers share."""
-        whole: Tensor | None = given["position_bias"]
-        if whole is not None or not getattr(self, "has_relative_attention_bias", False):
-            return whole
-        cache: Any = given["past_key_values"]
+        all_heads: Tensor | None = named["position_bias"]
+        if all_heads is not None or not getattr(self, "has_relative_attention_bias", False):
+            return all_heads
+        cache: Any = named["past_key_values"]
         keys = x.shape[1] if cache is None else int(cache.get_seq_length(self.layer_idx))
-        own: Any = self
-        return own.compute_bias(x.shape[1], keys, device=x.device, past_seen_tokens=keys - x.shape[1])
+        module: Any = self
+        return module.compute_bias(x.shape[1], keys, device=x.device, past_seen_tokens=keys - x.shape[1])
 
 
 class TorchAttention(PatchedModule, MultiheadAttention):
@@ -174,26 +170,27 @@ class TimmAttention(PatchedModule):
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Patched: timm's attention with kv heads shared by query heads."""
-        own: Any = self
+        module: Any = self
         data = self.multihead_patch
-        parts = own.get_submodule(data["qkv"])(x).split(data["sizes"], dim=-1)
+        parts = module.get_submodule(data["qkv"])(x).split(data["sizes"], dim=-1)
         q, k, v = (part.unflatten(-1, (-1, data["dim"])).transpose(1, 2) for part in parts)
-        q, k = (getattr(own, name, nn.Identity())(t) for name, t in (("q_norm", q), ("k_norm", k)))
+        q, k = (getattr(module, name, nn.Identity())(t) for name, t in (("q_norm", q), ("k_norm", k)))
         groups = Groups(tuple(data["kv_of_head"]), k.shape[1])
-        drop = own.attn_drop.p if self.training and isinstance(getattr(own, "attn_drop", None), nn.Dropout) else 0.0
+        dropout = getattr(module, "attn_drop", None)
+        drop = dropout.p if self.training and isinstance(dropout, nn.Dropout) else 0.0
         heads = F.scaled_dot_product_attention(
             q, groups.expand(k), groups.expand(v), attn_mask=attn_mask, dropout_p=drop, is_causal=is_causal
         )
-        out: Tensor = own.get_submodule(data["out"])(heads.transpose(1, 2).flatten(2))
-        return getattr(own, "proj_drop", nn.Identity())(out)
+        out: Tensor = module.get_submodule(data["out"])(heads.transpose(1, 2).flatten(2))
+        return getattr(module, "proj_drop", nn.Identity())(out)
 
 
 class SelectBias(PatchedModule):
     """A position bias of multihead's layer, of which the layer uses some heads."""
 
     def bias(self, *args: Any, **kwargs: Any) -> Tensor:
-        whole: Tensor = super().bias(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # a PositionBias has it
-        return whole[:, self.multihead_patch["heads"]]
+        all_heads: Tensor = super().bias(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # a PositionBias
+        return all_heads[:, self.multihead_patch["heads"]]
 
 
 PATCHES: dict[str, type[PatchedModule]] = {
@@ -221,7 +218,7 @@ def _new(mixin: type[PatchedModule], own: type[nn.Module]) -> nn.Module:
 
 
 def patch(module: nn.Module, name: str, data: Any) -> bool:
-    """Patch a module with the mixin of this name and this data; False: it has them already."""
+    """Patch a module with the mixin of this name and this data; returns False if it has them already."""
     mixin = PATCHES.get(name)
     if mixin is None:
         raise MultiheadError(f"unknown patch {name!r}", hint=f"known are {', '.join(PATCHES)}")

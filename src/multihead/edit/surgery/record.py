@@ -14,12 +14,12 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
 
 from torch import nn
 
-from multihead.edit.surgery.steps import Step
+from multihead.edit.surgery.steps import OF_THE_CUT, Step
 from multihead.edit.text_sketch import TextSketch
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
@@ -35,24 +35,36 @@ class Record:
     plan: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"steps": [step.to_json() for step in self.steps], "plan": self.plan}
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Record:
-        return Record([Step.from_json(step) for step in data["steps"]], data["plan"])
+        """The record of `to_json`, checked."""
+        steps, plan = data.get("steps"), data.get("plan")
+        if not isinstance(steps, list) or not isinstance(plan, dict | None):
+            raise MultiheadError("its steps or its plan are missing", hint=OF_THE_CUT)
+        record = Record([Step.from_json(step) for step in cast(list[object], steps)], plan)
+        try:
+            record.texts()
+        except (KeyError, TypeError, ValueError) as error:
+            raise MultiheadError(f"its texts are not sketches: {error!r}", hint=OF_THE_CUT) from error
+        return record
+
+    def texts(self) -> tuple[TextSketch, ...]:
+        """Sketches of the calibration texts, of earlier cuts too."""
+        return tuple(TextSketch.from_json(sketch) for sketch in (self.plan or {}).get("texts", ()))
 
 
 def record_of(model: nn.Module) -> Record | None:
-    """The record of a model that was cut; None: it was not."""
-    found = getattr(inner(model), NAME, None)
-    return found if isinstance(found, Record) else None
+    """The record of a model; None if it was not cut."""
+    record = getattr(inner(model), NAME, None)
+    return record if isinstance(record, Record) else None
 
 
 def texts_of(model: nn.Module) -> tuple[TextSketch, ...]:
     """Sketches of the calibration texts in a model's record, of earlier cuts too."""
     record = record_of(model)
-    plan = {} if record is None or record.plan is None else record.plan
-    return tuple(TextSketch.from_json(sketch) for sketch in plan.get("texts", ()))
+    return () if record is None else record.texts()
 
 
 def calibration_overlap(model: nn.Module, documents: Sequence[Sequence[int]]) -> int:
@@ -79,7 +91,7 @@ def attach(model: nn.Module, record: Record) -> None:
 
 
 def refuse_save_pretrained(*_: Any, **__: Any) -> None:
-    """Raise for a model with a record: transformers would write the original's config beside cut weights."""
+    """Raise for a model with a record: transformers would write the original's config with cut weights."""
     raise MultiheadError(
         "save_pretrained would write the original's config with the cut weights, which then do not load",
         hint="mh.save(model, folder) and mh.load(folder); if all layers have the same sizes, from_pretrained may "

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from multihead.edit.surgery.kv_reuse import on_interface
-from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_numbers, packs_of
+from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_values, packs_of
 from multihead.edit.surgery.patched_modules import CACHES, NoHeads, RepeatKV, SharedBias, is_patched
 from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
@@ -27,21 +26,25 @@ Way = Literal["sizes", "kernel", "copies"]
 """How heads share keys and values: by the module's own code, by our kernel behind it, by copies in front of it."""
 
 CutHeads = dict[str, Any]
-"""The heads left in a cut layer, by their numbers in the uncut one: {"q": {"heads": [...], "of": n}, "kv": ...}"""
+"""The heads of a cut layer, by their indices in the uncut one: {"q": {"heads": [...], "of": n}, "kv": ...}"""
 
 
 @dataclass
 class Structure:
-    """Steps, and the numbers that go into the parameters after them."""
+    """Steps, and the values that are written into the parameters after them."""
 
     steps: list[Step] = field(default_factory=list[Step])
-    numbers: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    values: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
-    def put(self, name: str, numbers: Tensor) -> None:
-        """Give a parameter of the structure its new numbers, and so its new shape."""
+    def add(self, do: str, at: str, name: str, value: Any) -> None:
+        """Add a step to the structure."""
+        self.steps.append(Step(do, at, name, value))
+
+    def put(self, name: str, values: Tensor) -> None:
+        """Give a parameter of the structure new values, and their shape."""
         at, _, leaf = name.rpartition(".")
-        self.steps.append(Step("resize", at, leaf, list(numbers.shape)))
-        self.numbers[name] = numbers
+        self.add("resize", at, leaf, list(values.shape))
+        self.values[name] = values
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,11 @@ class Attention:
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
     def _ids(self, what: str) -> list[int] | None:
-        """The heads' numbers in the uncut model; None if this layer was never cut."""
+        """The indices of the heads in the uncut model, when `layer` was found; None if it was uncut then."""
         cut_heads: CutHeads | None = getattr(self.layer.module, CUT, None)
-        if self.layer.module is self.module and self.cut_since:
-            cut_heads = None
-        return None if cut_heads is None else cut_heads[what]["heads"]
+        if cut_heads is None or (self.layer.module is self.module and self.cut_since):
+            return None
+        return cut_heads[what]["heads"]
 
     @property
     def cut_since(self) -> bool:
@@ -85,29 +88,29 @@ class Attention:
         first = list(origin) if ids is None else [ids[h] for h in origin]
         if cut_heads is None:
             return Chosen(list(origin), first, heads, heads)
-        there, of = cut_heads[what]["heads"], cut_heads[what]["of"]
-        gone = [h for h in first if h not in there]
-        if gone or (ids is None and heads not in (of, len(there))):
+        present, of = cut_heads[what]["heads"], cut_heads[what]["of"]
+        removed = [h for h in first if h not in present]
+        if removed or (ids is None and heads not in (of, len(present))):
             raise MultiheadError(
-                f"{self.layer.name} ({self.layer.path}) has heads {there} of {of}, and cannot get {first}"
-                + (f": {gone} were removed" if gone else f" of a layer of {heads}"),
+                f"{self.layer.name} ({self.layer.path}) has heads {present} of {of}, and cannot get {first}"
+                + (f": {removed} were removed" if removed else f" of a layer of {heads}"),
                 hint="start from a copy of the uncut model, or call mh.anatomy on the cut one first",
             )
-        return Chosen([there.index(h) for h in first], first, of, len(there))
+        return Chosen([present.index(h) for h in first], first, of, len(present))
 
     def ways(self) -> list[Way]:
         """The ways to change the structure that fit the module and these heads, best first."""
-        own = any(name in self.module.__dict__ for what in ("kv_heads", "group") for name in SIZES[what].split())
+        grouped = any(name in self.module.__dict__ for x in ("kv_heads", "group") for name in SIZES[x].split())
         if self.cutting.grouped_if:
-            own = any(getattr(self.module, name, False) for name in self.cutting.grouped_if.split())
+            grouped = any(getattr(self.module, name, False) for name in self.cutting.grouped_if.split())
         if isinstance(self.module, nn.MultiheadAttention | MultiHeadAttention):
             return ["sizes"]
         if hasattr(self.module, "kv_of_head"):
             return ["kernel"]
-        spread = any(isinstance(self._home(self.layer.weights[x].parameter), RepeatKV) for x in "qkv")
-        if not spread and (self.new.groups.size == 1 or (own and self.new.groups.size is not None)):
+        copies = any(isinstance(self._home(self.layer.weights[x].parameter), RepeatKV) for x in "qkv")
+        if not copies and (self.new.groups.size == 1 or (grouped and self.new.groups.size is not None)):
             return ["sizes"]
-        if not spread and on_interface(self.module) and not self.cutting.copies:
+        if not copies and on_interface(self.module) and not self.cutting.copies:
             return ["kernel", "copies"]
         return ["copies"]
 
@@ -117,15 +120,15 @@ class Attention:
 
     def structure(self, way: Way, *, returns: str | None = None) -> Structure:
         """All changes of structure; `returns` if unknown for the class: the output of a module without heads."""
-        made = Structure()
+        structure = Structure()
         layer, new = self.layer, self.new
-        whole = self._between(made) if new.heads else set[str]()
-        spread: set[str] = set()
+        uncut = self._between(structure) if new.heads else set[str]()
+        copied: set[str] = set()
         for pack in packs_of(layer.storage, layer.path):
-            if pack.letters in whole:
-                made.numbers[pack.parameter] = self._kept_rows(pack)
+            if pack.letters in uncut:
+                structure.values[pack.parameter] = self._kept_rows(pack)
                 continue
-            if any(letter in whole for letter in pack.letters):
+            if any(letter in uncut for letter in pack.letters):
                 raise MultiheadError(
                     f"{layer.path}: {pack.parameter} holds {', '.join(pack.letters)}, "
                     "and a norm behind it takes all heads together",
@@ -133,34 +136,33 @@ class Attention:
                 )
             check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
             if way == "copies" and set(pack.letters) & set("kv"):
-                made.put(pack.parameter, self._spread(made, pack, spread))
+                structure.put(pack.parameter, self._with_copies(structure, pack, copied))
             else:
-                made.put(pack.parameter, pack.numbers(new))
+                structure.put(pack.parameter, pack.values(new))
         part = layer.weights["o"]
-        made.put(part.parameter, out_numbers(new, part.axis))
+        structure.put(part.parameter, out_values(new, part.axis))
         if part.bias is not None:
-            made.numbers[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
-        self._per_head(made)
-        self._set_sizes(made, way)
+            structure.values[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
+        self._per_head(structure)
+        self._set_sizes(structure, way)
         if not new.heads:
-            self._no_heads(made, returns or self.cutting.returns)
-        return made
+            self._no_heads(structure, returns or self.cutting.returns)
+        return structure
 
     # ---- attributes of the module --------------------------------------------------------------
 
-    def _set_sizes(self, made: Structure, way: Way) -> None:
+    def _set_sizes(self, structure: Structure, way: Way) -> None:
         """Steps that set the number of heads in the attributes of the module."""
         module, path, new = self.module, self.layer.path, self.new
-        say = made.steps.append
         origin = {"q": {"heads": self.q.first, "of": self.q.of}, "kv": {"heads": self.kv.first, "of": self.kv.of}}
-        say(Step("set", path, CUT, origin))
+        structure.add("set", path, CUT, origin)
         kv_of_head = list(new.groups.kv_of_head)
         if isinstance(module, MultiHeadAttention):
-            self._set_own_groups(made)
+            self._set_own_groups(structure)
             return
         if isinstance(module, nn.MultiheadAttention):
-            say(Step("set", path, "num_heads", new.heads))
-            say(Step("patch", path, "torch", {"kv_of_head": kv_of_head}))
+            structure.add("set", path, "num_heads", new.heads)
+            structure.add("patch", path, "torch", {"kv_of_head": kv_of_head})
             return
         kv_heads = new.heads if way == "copies" else new.kv_heads
         sizes: dict[str, Any] = {
@@ -173,31 +175,31 @@ class Attention:
         meant = {name: what for what, names in SIZES.items() for name in names.split()} | dict(self.cutting.sizes)
         for name, what in meant.items():
             if name in module.__dict__ and type(module.__dict__[name]) in (int, list):
-                say(Step("set", path, name, sizes[what]))
+                structure.add("set", path, name, sizes[what])
         for name, what in self.cutting.config.items():
-            say(Step("set", path, f"config.{name}", sizes[what]))
+            structure.add("set", path, f"config.{name}", sizes[what])
         for name in self.cutting.selects.split():
-            say(Step("argument", path, name, {"select": {"heads": self.q.first, "of": self.q.of}}))
+            structure.add("argument", path, name, {"select": {"heads": self.q.first, "of": self.q.of}})
         if isinstance(module, SharedBias) or {"position_bias", "mask"} <= _arguments(module):  # T5
-            say(Step("patch", path, "shared bias", {"heads": self.q.first}))
+            structure.add("patch", path, "shared bias", {"heads": self.q.first})
         if way == "kernel":
-            say(Step("kv_of_head", path, "", kv_of_head))
+            structure.add("kv_of_head", path, "", kv_of_head)
         if new.heads and (way == "copies" or getattr(module, self.cutting.caches_copies_if or "_", False)):
             taken = _arguments(module)
             for name in CACHES:
                 if name in taken:
-                    say(Step("argument", path, name, {"dedup": kv_of_head}))
+                    structure.add("argument", path, name, {"dedup": kv_of_head})
 
-    def _set_own_groups(self, made: Structure) -> None:
+    def _set_own_groups(self, structure: Structure) -> None:
         """Steps that set the groups and the position bias of our own layer."""
         path, ours = self.layer.path, self.module
         assert isinstance(ours, MultiHeadAttention)
-        made.steps.append(Step("kv_of_head", path, "", list(self.new.groups.kv_of_head)))
+        structure.add("kv_of_head", path, "", list(self.new.groups.kv_of_head))
         if isinstance(ours.position, nn.Module) and isinstance(ours.position, PositionBias):
-            made.steps.append(Step("patch", f"{path}.position", "select bias", {"heads": self.q.first}))
+            structure.add("patch", f"{path}.position", "select bias", {"heads": self.q.first})
 
     def _widths(self, kv_heads: int) -> int | list[int]:
-        """The widths of the parts of a joint projection in the new structure: one number where they are equal."""
+        """The widths of the parts of a joint projection in the new structure: an int if they are equal."""
         layer = self.layer
         counts = {
             "q": self.new.heads * layer.key_dim,
@@ -206,28 +208,28 @@ class Attention:
             "g": 0 if self.new.g is None else self.new.heads * self.new.g.shape[1],
         }
         packs = [p for p in packs_of(layer.storage, layer.path) if len(p.letters) > 1 and not p.bias]
-        found = [counts[letter] for pack in packs[:1] for letter in pack.letters]
-        return found[0] if len(set(found)) == 1 else found
+        widths = [counts[letter] for pack in packs[:1] for letter in pack.letters]
+        return widths[0] if len(set(widths)) == 1 else widths
 
-    def _no_heads(self, made: Structure, returns: str) -> None:
+    def _no_heads(self, structure: Structure, returns: str) -> None:
         """The structure of an attention without heads."""
         if isinstance(self.module, MultiHeadAttention):
             returns = "=o"
         elif isinstance(self.module, NoHeads):  # W_O's bias was fitted: it still returns the same output
             returns = self.module.multihead_patch["returns"]
         out = self.layer.weights["o"].module.removeprefix(f"{self.layer.path}." if self.layer.path else "")
-        # A module that runs none of its code needs no sizes; our own layer states its groups.
+        # A module that runs none of its code needs no sizes; our own layer has its groups.
         kinds = ("resize", "kv_of_head") if isinstance(self.module, MultiHeadAttention) else ("resize",)
-        made.steps = [s for s in made.steps if s.do in kinds or s.name in (CUT, "num_heads")]
+        structure.steps = [s for s in structure.steps if s.do in kinds or s.name in (CUT, "num_heads")]
         data = {"returns": returns, "out": out, "width": self.new.o.shape[1]}
-        made.steps.append(Step("patch", self.layer.path, "no heads", data))
+        structure.add("patch", self.layer.path, "no heads", data)
 
     # ---- parameters ----------------------------------------------------------------------------
 
     def _home(self, parameter: str) -> nn.Module:
         return self.root.get_submodule(parameter.rpartition(".")[0])
 
-    def _spread(self, made: Structure, pack: Pack, done: set[str]) -> Tensor:
+    def _with_copies(self, structure: Structure, pack: Pack, done: set[str]) -> Tensor:
         """A structure with few kv heads in blocks; the module that holds them gives every reader its copy."""
         new, path = self.new, pack.parameter.rpartition(".")[0]
         home = self._home(pack.parameter)
@@ -238,15 +240,15 @@ class Attention:
             done.add(path)
             apart = Groups(tuple(range(new.heads)), new.heads)
             wanted = Pack("", pack.letters, pack.axis, seen).pieces(apart)
-            own: list[Piece] = [(x, i if x == "q" else new.groups.kv_of_head[i]) for x, i in wanted]
+            stored_as: list[Piece] = [(x, i if x == "q" else new.groups.kv_of_head[i]) for x, i in wanted]
             dims = {"q": self.layer.key_dim, "k": self.layer.key_dim, "v": self.layer.value_dim}
             data = {
                 "sizes": [dims[x] for x, _ in pieces],
-                "order": [pieces.index(piece) for piece in own],
+                "order": [pieces.index(piece) for piece in stored_as],
                 "packing": seen,
             }
-            made.steps.append(Step("patch", path, "repeat kv", data))
-        return stored.numbers(new)
+            structure.add("patch", path, "repeat kv", data)
+        return stored.values(new)
 
     def _kept_rows(self, pack: Pack) -> Tensor:
         """All rows of the uncut layer, for structures with a norm over all heads, which needs them.
@@ -254,16 +256,15 @@ class Attention:
         Of k, those of all kv heads that became one are that one's: the norm sees what it would see with copies.
         """
         letter, size = pack.letters, self.layer.key_dim
-        own = self.root.get_parameter(pack.parameter).detach().clone()
-        rows = own.mT if pack.axis == 1 and not pack.bias else own
-        given: Tensor | None = getattr(self.new, f"b_{letter}" if pack.bias else letter)
+        values = self.root.get_parameter(pack.parameter).detach().clone()
+        rows = values.mT if pack.axis == 1 and not pack.bias else values
+        new: Tensor | None = getattr(self.new, f"b_{letter}" if pack.bias else letter)
         for head, i in self._sources(letter).items():
-            place = rows[head * size : (head + 1) * size]
-            place.copy_(torch.zeros_like(place) if given is None else given[i])
-        return own
+            rows[head * size : (head + 1) * size] = 0.0 if new is None else new[i]
+        return values
 
     def _sources(self, letter: str) -> dict[int, int]:
-        """{head of the uncut layer: the new head that has its place in the structure}."""
+        """{head of the uncut layer: the new head that replaces it in the structure}."""
         if letter == "q":
             return {head: i for i, head in enumerate(self.q.first)}
         known = self._ids("kv")
@@ -272,9 +273,9 @@ class Attention:
         merged = {was[old[h]]: kv for h, kv in zip(self.new.origin, self.new.groups.kv_of_head, strict=True)}
         return merged | {head: i for i, head in enumerate(self.kv.first)}
 
-    def _between(self, made: Structure) -> set[str]:
-        """Structure of norms of q and k; returns the letters whose norm is over all heads together."""
-        whole: set[str] = set()
+    def _between(self, structure: Structure) -> set[str]:
+        """Structure of norms of q and k; returns the letters whose norm is over all heads: they keep all rows."""
+        uncut: set[str] = set()
         lists: set[str] = set()
         for letter in "qkv":
             chosen = self.q if letter == "q" else self.kv
@@ -284,41 +285,41 @@ class Attention:
                 several = self.root.get_submodule(above) if above else None
                 if isinstance(several, nn.ModuleList):
                     if above not in lists and chosen.now != list(range(chosen.count)):
-                        made.steps.append(Step("choose", above, "", chosen.now))
-                        made.steps.append(Step("set", above.rpartition(".")[0], "num_heads", len(chosen.now)))
+                        structure.add("choose", above, "", chosen.now)
+                        structure.add("set", above.rpartition(".")[0], "num_heads", len(chosen.now))
                     lists.add(above)
                     continue
-                home, own = self.root.get_submodule(at), self.root.get_parameter(name)
-                if is_patched(home, "select heads") or own.shape == (chosen.count * self.layer.key_dim,) != (
+                norm, weight = self.root.get_submodule(at), self.root.get_parameter(name)
+                if is_patched(norm, "select heads") or weight.shape == (chosen.count * self.layer.key_dim,) != (
                     self.layer.key_dim,
                 ):
-                    whole.add(letter)
+                    uncut.add(letter)
                     data = {"size": self.layer.key_dim, "heads": chosen.first}
-                    made.steps.append(Step("patch", at, "select heads", data))
-                elif own.shape == (chosen.count, self.layer.key_dim):
-                    made.put(name, own.detach()[chosen.now])
-                elif own.numel() not in (1, self.layer.key_dim):
+                    structure.add("patch", at, "select heads", data)
+                elif weight.shape == (chosen.count, self.layer.key_dim):
+                    structure.put(name, weight.detach()[chosen.now])
+                elif weight.numel() not in (1, self.layer.key_dim):
                     raise MultiheadError(
-                        f"{self.layer.path}: {name} of shape {tuple(own.shape)} stands between W_{letter.upper()} "
+                        f"{self.layer.path}: {name} of shape {tuple(weight.shape)} is between W_{letter.upper()} "
                         f"and the kernel, with {chosen.count} heads of {self.layer.key_dim}",
-                        hint="which of its numbers belong to which head is not known: it cannot be cut",
+                        hint="it cannot be cut: which of its values belong to which head is unknown",
                     )
-        return whole
+        return uncut
 
-    def _per_head(self, made: Structure) -> None:
-        """Other parts of the structure that have a number, or rows, for every head."""
+    def _per_head(self, structure: Structure) -> None:
+        """Other parameters of the structure that have a value, or rows, for every head."""
         if self.layer.sinks is not None:
-            self._rows_of(made, self.layer.sinks)
+            self._rows_of(structure, self.layer.sinks)
         for linear in self.cutting.rows.split():
             for leaf in ("weight", "bias"):
                 name = f"{self.layer.path}.{linear}.{leaf}"
                 if name in dict(self.root.named_parameters()):
-                    self._rows_of(made, name)
+                    self._rows_of(structure, name)
 
-    def _rows_of(self, made: Structure, name: str) -> None:
-        own = self.root.get_parameter(name).detach()
-        size = own.shape[0] // max(self.q.count, 1)  # not -1: a layer may have no heads left
-        made.put(name, own.unflatten(0, (self.q.count, size))[self.q.now].flatten(0, 1))
+    def _rows_of(self, structure: Structure, name: str) -> None:
+        rows = self.root.get_parameter(name).detach()
+        size = rows.shape[0] // max(self.q.count, 1)  # not -1: a layer may have no heads left
+        structure.put(name, rows.unflatten(0, (self.q.count, size))[self.q.now].flatten(0, 1))
 
 
 def _arguments(module: nn.Module) -> set[str]:

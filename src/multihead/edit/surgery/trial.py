@@ -1,13 +1,14 @@
 """Modules whose code is unknown: try strategies to give them different heads, and compare each with a run.
 
-The expected output is that of the module before the cut, with the new weights in the places of the remaining heads
-and the removed heads ablated. The model runs once, as far as the module; then only the module is called.
+The expected output is that of the module before the cut, with the new weights in the remaining heads and the
+removed heads ablated. The model runs once, as far as the module; then only the module is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,53 +19,53 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.run import Runner
 from multihead.edit.surgery.patched_modules import RepeatKV
 from multihead.edit.surgery.steps import Step, apply
-from multihead.edit.surgery.structure import Attention, Structure
+from multihead.edit.surgery.structure import Attention, Structure, Way
 from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
 from multihead.model.forward import Forward, ModelInputs, StopForward
+from multihead.model.run_by_blocks import tensors_in
 from multihead.model.sites import CUT
 
 Inputs = ModelInputs | Tensor | None
-Candidate = tuple[str, Callable[[], Structure]]
 _FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
-def put(root: nn.Module, made: Structure) -> list[Step]:
-    """Try a structure: do its steps and write the numbers, into new parameters where heads have moved."""
-    done = apply(root, made.steps)
-    other = any(step.name == CUT for step in done)
+def put(root: nn.Module, structure: Structure) -> list[Step]:
+    """Do the steps of a structure and write its values, into new parameters where heads have moved."""
+    done = apply(root, structure.steps)
+    moved = any(step.name == CUT for step in done)
     with torch.no_grad():
-        for name, x in made.numbers.items():
-            own = root.get_parameter(name)
-            if other:
+        for name, x in structure.values.items():
+            parameter = root.get_parameter(name)
+            if moved:
                 at, _, leaf = name.rpartition(".")
-                own = nn.Parameter(torch.empty_like(own), requires_grad=own.requires_grad)
-                root.get_submodule(at).register_parameter(leaf, own)
-            own.copy_(x)
+                parameter = nn.Parameter(torch.empty_like(parameter), requires_grad=parameter.requires_grad)
+                root.get_submodule(at).register_parameter(leaf, parameter)
+            parameter.copy_(x)
     return done
 
 
 def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[Step]:
     """Apply the first strategy after which the module computes the expected output."""
-    known = getattr(attention.module, CUT, None)
-    if known is not None and attention.cut_since:  # the strategy is known
-        return put(attention.root, dict(_candidates(attention, None))[known["way"]]())
+    cut_heads = getattr(attention.module, CUT, None)
+    if cut_heads is not None and attention.cut_since:  # the strategy is known
+        return put(attention.root, _candidates(attention, None)[cut_heads["way"]]())
     root, layer = attention.root, attention.layer
-    given = example_inputs(root) if inputs is None else inputs
-    given = (given,) if isinstance(given, Tensor) else given
+    inputs = example_inputs(root) if inputs is None else inputs
+    inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
     with torch.no_grad(), eval_mode(root, freeze=False):
-        expected = _expected(attention, given, run)
+        expected = _expected(attention, inputs, run)
         home = root.get_submodule(_home(attention))
         before = {name: p.detach().clone() for name, p in attention.own_parameters().items()}
         tried: list[str] = []
-        for strategy, make in _candidates(attention, expected.returned):
+        for strategy, make in _candidates(attention, expected.returned).items():
             restore: Callable[[], None] | None = None
             try:
-                made = make()
-                restore = _restorer(root, {step.at for step in made.steps})
-                done = put(root, made)
+                structure = make()
+                restore = _restorer(root, {step.at for step in structure.steps})
+                done = put(root, structure)
                 difference = _difference(_outputs(home(*expected.args, **expected.kwargs)), expected.outputs)
                 if difference is not None and difference <= _tolerance(expected.outputs):
                     return done
@@ -95,65 +96,50 @@ def _home(attention: Attention) -> str:
     return ".".join(parts[0][:shared])
 
 
-def _candidates(attention: Attention, returned: Any) -> list[Candidate]:
-    """Strategies to try, by name."""
-
-    def make(way: Any, more: Callable[[Structure], Structure]) -> Callable[[], Structure]:
-        """A strategy to try, from a way to store heads."""
-
-        def made() -> Structure:
-            return more(attention.structure(way, returns=_returns(attention, returned)))
-
-        return made
-
-    found: list[Candidate] = []
+def _candidates(attention: Attention, returned: Any) -> dict[str, Callable[[], Structure]]:
+    """Functions that make the strategies to try, by name, best first; they may raise."""
+    strategies: dict[str, tuple[Way, Callable[[Attention], list[Step]]]] = {}
     for way in attention.ways():
-        found.append((way, make(way, lambda made: made)))
-        found.append((f"{way}, widths", make(way, lambda made: _widths(attention, made))))
-    found.append(("plain", make("sizes", lambda made: _plain(attention, made))))
-    return [(name, _remembering(attention, name, make_it)) for name, make_it in found]
+        strategies |= {way: (way, lambda _: []), f"{way}, widths": (way, _widths)}
+    strategies["plain"] = ("sizes", _plain)
 
-
-def _remembering(attention: Attention, way: str, make: Callable[[], Structure]) -> Callable[[], Structure]:
-    """The strategy, with its name in the steps, so that a later cut tries it first."""
-
-    def made() -> Structure:
-        structure = make()
-        structure.steps = [
-            Step(s.do, s.at, s.name, s.value | {"way": way}) if s.name == CUT else s for s in structure.steps
-        ]
+    def make(name: str, way: Way, more: Callable[[Attention], list[Step]]) -> Structure:
+        structure = attention.structure(way, returns=_returns(attention, returned))
+        structure.steps = [  # with the name of the strategy: a later cut tries no other
+            Step(s.do, s.at, s.name, s.value | {"way": name}) if s.name == CUT else s for s in structure.steps
+        ] + more(attention)
         return structure
 
-    return made
+    return {name: partial(make, name, *strategy) for name, strategy in strategies.items()}
 
 
-def _widths(attention: Attention, made: Structure) -> Structure:
-    """A structure to try: attributes as large as all heads together are taken for their width."""
+def _widths(attention: Attention) -> list[Step]:
+    """Steps to try: attributes as large as all heads together are taken for their width."""
     size, named = attention.layer.key_dim, {name for names in SIZES.values() for name in names.split()}
-    for name, value in attention.module.__dict__.items():
-        if type(value) is int and value == attention.q.count * size and name not in named:
-            made.steps.append(Step("set", attention.layer.path, name, attention.new.heads * size))
-    return made
+    return [
+        Step("set", attention.layer.path, name, attention.new.heads * size)
+        for name, value in attention.module.__dict__.items()
+        if type(value) is int and value == attention.q.count * size and name not in named
+    ]
 
 
-def _plain(attention: Attention, made: Structure) -> Structure:
-    """A structure to try: our own code around qkv and proj, for a module that takes its width from its input."""
+def _plain(attention: Attention) -> list[Step]:
+    """Steps to try: our own code around qkv and proj, for a module that takes its width from its input."""
     path, layer, new = attention.layer.path, attention.layer, attention.new
-    start = f"{path}." if path else ""
+    start, home = f"{path}." if path else "", layer.weights["q"].module
     data = {
-        "qkv": layer.weights["q"].module.removeprefix(start),
+        "qkv": home.removeprefix(start),
         "out": layer.weights["o"].module.removeprefix(start),
         "sizes": [new.heads * layer.key_dim, new.kv_heads * layer.key_dim, new.kv_heads * layer.value_dim],
         "dim": layer.key_dim,
         "kv_of_head": list(new.groups.kv_of_head),
     }
-    home = layer.weights["q"].module
-    if isinstance(attention.root.get_submodule(home), RepeatKV):  # an earlier cut went another way
+    steps = [Step("patch", path, "timm", data)]
+    if isinstance(attention.root.get_submodule(home), RepeatKV):  # an earlier cut used a different strategy
         pieces = new.heads + 2 * new.kv_heads
         plain = {"sizes": [layer.key_dim] * pieces, "order": list(range(pieces)), "packing": "blocks"}
-        made.steps.append(Step("patch", home, "repeat kv", plain))
-    made.steps.append(Step("patch", path, "timm", data))
-    return made
+        steps.insert(0, Step("patch", home, "repeat kv", plain))
+    return steps
 
 
 def _returns(attention: Attention, returned: Any) -> str:
@@ -174,10 +160,10 @@ class _Expected:
     """what the module that calls the kernel returned"""
 
 
-def _expected(attention: Attention, given: ModelInputs, run: Runner) -> _Expected:
+def _expected(attention: Attention, inputs: ModelInputs, run: Runner) -> _Expected:
     """What a trial must compute: run the uncut model to the module with the new weights, removed heads ablated."""
-    layer, own = attention.layer, attention.own_parameters()
-    before = {name: p.detach().clone() for name, p in own.items()}
+    layer, parameters = attention.layer, attention.own_parameters()
+    before = {name: p.detach().clone() for name, p in parameters.items()}
     removed = [h for h in range(layer.num_heads) if h not in attention.q.now]
     calls: list[_Expected] = []
     returned: list[Any] = [None]
@@ -199,10 +185,10 @@ def _expected(attention: Attention, given: ModelInputs, run: Runner) -> _Expecte
         try:
             _write(attention)
             with forward.listening(listen):
-                run(forward, given)  # pyright: ignore[reportArgumentType]  # Forward.run takes a tuple too
+                run(forward, inputs)  # pyright: ignore[reportArgumentType]  # Forward.run takes a tuple too
         finally:
             for name, values in before.items():
-                own[name].data.copy_(values)
+                parameters[name].data.copy_(values)
     if not calls or not calls[0].outputs:
         raise MultiheadError(
             f"{type(home).__name__} returned no tensor: the {attention.new.heads} heads of {layer.path} cannot be "
@@ -213,34 +199,31 @@ def _expected(attention: Attention, given: ModelInputs, run: Runner) -> _Expecte
 
 
 def _write(attention: Attention) -> None:
-    """Write the numbers of a trial at the places of the old heads, the output bias too."""
-    layer, new, own = attention.layer, attention.new, attention.own_parameters()
+    """Write the weights of a trial over those of the old heads, and the output bias."""
+    layer, new, parameters = attention.layer, attention.new, attention.own_parameters()
     kv_of = {layer.groups.kv_of_head[h]: new.groups.kv_of_head[i] for i, h in enumerate(new.origin)}
     query_of = {h: i for i, h in enumerate(new.origin)}
     of = {"q": query_of, "k": kv_of, "v": kv_of} | ({"g": query_of} if layer.gated else {})
     for letter, heads in of.items():
         part = layer.weights[letter]
         for old, i in heads.items():
-            view = part.heads[old].of(own[part.parameter].data, part.axis)
+            view = part.heads[old].of(parameters[part.parameter].data, part.axis)
             (view if part.axis == 0 else view.mT).copy_(getattr(new, letter)[i])
             bias: Tensor | None = getattr(new, f"b_{letter}")
             if part.bias is not None:
-                slots = part.bias_heads[old].of(own[part.bias].data, 0)
+                slots = part.bias_heads[old].of(parameters[part.bias].data, 0)
                 slots.copy_(torch.zeros_like(slots) if bias is None else bias[i])
     part = layer.weights["o"]
     for i, old in enumerate(new.origin):
-        view = part.heads[old].of(own[part.parameter].data, part.axis)
+        view = part.heads[old].of(parameters[part.parameter].data, part.axis)
         (view if part.axis == 1 else view.mT).copy_(new.o[i])
     if part.bias is not None:
-        own[part.bias].data.copy_(torch.zeros_like(own[part.bias]) if new.b_o is None else new.b_o)
+        parameters[part.bias].data.copy_(torch.zeros_like(parameters[part.bias]) if new.b_o is None else new.b_o)
 
 
 def _outputs(x: Any) -> list[Tensor]:
     """All float tensors in what a tried module returned."""
-    if isinstance(x, Tensor):
-        return [x] if x.is_floating_point() else []
-    inside: Iterable[Any] = x.values() if isinstance(x, Mapping) else x if isinstance(x, list | tuple) else ()
-    return [t for part in inside for t in _outputs(part)]
+    return [tensor for tensor in tensors_in(x) if tensor.is_floating_point()]
 
 
 def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float | None:

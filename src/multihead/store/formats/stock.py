@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
-import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,14 @@ import torch
 from torch import nn
 
 from multihead._base.plural import plural
-from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
 from multihead.model.anatomy import anatomy
 from multihead.model.families import STAND_INS
 from multihead.model.layer_anatomy import Anatomy
 from multihead.store.example_outputs import difference, example_outputs
-from multihead.store.replay import Shapes, shape_difference
-from multihead.store.skeleton import TRANSFORMERS, config_of, import_transformers, skeleton
+from multihead.store.replay import Shapes, rebuild
+from multihead.store.skeleton import TRANSFORMERS, import_transformers
 from multihead.store.snapshot import Snapshot, attention_of
 from multihead.store.verify import verify_reload
 
@@ -51,14 +49,13 @@ class StockFormat:
     def can(self) -> str | None:
         """Find the stock class and config that take the tensors; returns why there are none."""
         model, shapes = self.snapshot.model, self.snapshot.state.shapes
-        steps = [] if self.snapshot.record is None else self.snapshot.record.steps
         if self.snapshot.config is None or self.snapshot.reason:
             return self.snapshot.reason
         if self.snapshot.origin != TRANSFORMERS:
             return f"transformers has no {self.model}: mh.load builds it"
         try:
-            _check_equal_layers(steps, shapes)
-            sizes = _common_sizes(anatomy(model)) if steps else {}
+            cut = self.snapshot.record is not None and self.snapshot.record.steps
+            sizes = _common_sizes(anatomy(model)) if cut else {}
         except MultiheadError as error:
             return error.message
         first: str | None = None
@@ -102,57 +99,34 @@ class StockFormat:
             return "there is no example input to compare its outputs on"
         device = next((p.device for p in self.snapshot.model.parameters()), torch.device("cpu"))
         try:
-            found = difference(self.snapshot.outputs, example_outputs(model.to(device)), self.snapshot.dtype)
+            reason = difference(self.snapshot.outputs, example_outputs(model.to(device)), self.snapshot.dtype)
         except MultiheadError as error:
             return f"transformers loads it and cannot run it: {error.message}"
-        return None if found is None else f"transformers loads a model that computes {found}"
+        return None if reason is None else f"transformers loads a model that computes {reason}"
 
 
 # ---- sizes that all layers have -----------------------------------------------------------------
 
 
-def _check_equal_layers(steps: Sequence[Step], shapes: Shapes) -> None:
-    """Raise unless every layer was cut to the same shapes, which names tell before the model is run."""
-
-    def kind(name: str) -> str:
-        return re.sub(r"\d+", "#", name)
-
-    changed = {kind(f"{step.at}.{step.name}") for step in steps if step.do == "resize"}
-    first: dict[str, str] = {}
-    for name in (n for n in shapes if kind(n) in changed):
-        other = first.setdefault(kind(name), name)
-        if shapes[other] != shapes[name]:
-            raise MultiheadError(
-                "layers differ, and a config has one size for all: "
-                f"{other} is {_times(shapes[other])}, {name} is {_times(shapes[name])}"
-            )
-    if any(0 in shapes[name] for name in first.values()):
-        raise MultiheadError("no layer has heads, and a config cannot express that")
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape))
-
-
 def _common_sizes(layers: Anatomy) -> dict[str, int]:
     """Heads, kv heads and head size of all layers, as a stock config has them; raises if layers differ."""
-    each = {layer.name: (layer.num_heads, layer.num_kv_heads, layer.key_dim) for layer in layers}
-    for layer in layers:
-        heads, kv, _ = each[layer.name]
-        if not kv or heads % kv or layer.groups != Groups.even(heads, kv):
-            raise MultiheadError(
-                f"{layer.name} has {plural(heads, 'head')} in groups of different sizes on {plural(kv, 'kv head')}"
-            )
-    (first, sizes), *rest = each.items()
+    (first, sizes), *rest = ((x.name, (x.num_heads, x.num_kv_heads, x.key_dim)) for x in layers)
     for name, other in rest:
         if other != sizes:
             raise MultiheadError(
                 f"layers differ, and a config has one size for all: {first} has {_words(sizes)}, "
                 f"{name} has {_words(other)}"
             )
-    counts = {"num_attention_heads": sizes[0], "num_key_value_heads": sizes[1]}
+    heads, kv_heads, head_dim = sizes
+    for layer in layers:
+        if heads % kv_heads or layer.groups != Groups.even(heads, kv_heads):
+            raise MultiheadError(
+                f"{layer.name} has {plural(heads, 'head')} in groups of different sizes on "
+                f"{plural(kv_heads, 'kv head')}"
+            )
+    counts = {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
     latent = any(layer.latent is not None for layer in layers)  # their configs have other names for head sizes
-    return counts if latent else counts | {"head_dim": sizes[2]}
+    return counts if latent else counts | {"head_dim": head_dim}
 
 
 def _words(sizes: tuple[int, int, int]) -> str:
@@ -177,13 +151,13 @@ def _candidates(
 
 def _resized(model: nn.Module, config: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
     """A stock config with these sizes, under the names that the model's config has for them."""
-    data, own = copy.deepcopy(dict(config)), model.config
-    names: Mapping[str, str] = getattr(own, "attribute_map", {})
+    data, theirs = copy.deepcopy(dict(config)), model.config
+    names: Mapping[str, str] = getattr(theirs, "attribute_map", {})
     for size, value in sizes.items():
         for name in _NAMES.get(size, (size,)):
-            computed = isinstance(getattr(type(own), name, None), property)
+            computed = isinstance(getattr(type(theirs), name, None), property)
             # Some models read a head_dim that their config does not define.
-            if not computed and (size == "head_dim" or hasattr(own, name)):
+            if not computed and (size == "head_dim" or hasattr(theirs, name)):
                 data[names.get(name, name)] = value
     return data
 
@@ -192,10 +166,10 @@ def _misfit(cls: type[nn.Module], config: Mapping[str, Any], shapes: Shapes) -> 
     """Why a stock class with a config does not take tensors of these shapes; None if it does."""
     try:
         with _quiet():
-            found = shape_difference(skeleton(cls, config_of(cls, config, "the config of the cut")), shapes)
+            rebuild(cls, config, None, None, shapes)
     except MultiheadError as error:
-        return error.message
-    return None if found is None else f"transformers cannot express it: {found}"
+        return f"transformers cannot express it: {error.message}"
+    return None
 
 
 @contextmanager
